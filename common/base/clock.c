@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time. See clock.h.
+#include "common/base/clock.h"
+
+#include <errno.h>
+#include <time.h>
+
+int64_t clock_mono_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * CLOCK_S + t.tv_nsec;
+}
+
+int64_t clock_wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / CLOCK_MS;
+}
+
+void clock_sleep_ms(int64_t ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * CLOCK_MS};
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR)
+        ;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Error values. See err.h.
+#include "common/base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *err_code_text(int code)
+{
+    static const char *const text[ERR_COUNT] = {
+        [ERR_OK] = "ok",
+#define X(name, words) [ERR_##name] = words,
+        ERR_TABLE(X)
+#undef X
+    };
+    return code >= 0 && code < ERR_COUNT ? text[code] : "unknown error";
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    if (!e)
+        return code;
+    va_list ap;
+    va_start(ap, fmt);
+    e->code = code;
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int err_errno(struct err *e, int code, const char *fmt, ...)
+{
+    int saved = errno;
+    if (!e)
+        return code;
+    va_list ap;
+    va_start(ap, fmt);
+    e->code = code;
+    int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof e->text)
+        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", strerror(saved));
+    return code;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return ERR_INTERNAL;
+    char inner[sizeof e->text];
+    memcpy(inner, e->text, sizeof inner);
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof e->text)
+        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", inner);
+    return e->code;
+}
+
+void err_clear(struct err *e)
+{
+    if (!e)
+        return;
+    e->code = 0;
+    e->text[0] = 0;
+}
+
+_Noreturn void err_bug(const char *file, int line, const char *what)
+{
+    fprintf(stderr, "weft: bug at %s:%d: %s\n", file, line, what);
+    abort();
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Error values: a code from one table and a message that grows context on its way up.
+//
+// A function that can fail returns an int: 0 or one of ERR_*. When it takes a `struct err *` the
+// caller's message is filled too; every caller that knows more adds it in front with err_wrap(), so
+// what main() logs once reads "cannot load checkpoint: shard-00003: tensor 'w': digest differs".
+// Messages are lower case without a full stop. A null `struct err *` is allowed everywhere.
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+
+#define ERR_TABLE(X)                                                                              \
+    X(INVALID, "invalid argument")   /* the user's input is wrong: job file, flag, spec */        \
+    X(DATA, "bad data")              /* a data set or checkpoint file is not what it claims */    \
+    X(CORRUPT, "digest differs")     /* bytes read are not the bytes written */                   \
+    X(IO, "input/output failed")     /* the system refused a read, write, fsync, rename */        \
+    X(EXISTS, "exists")              /* somebody else was first */                                \
+    X(NOTFOUND, "not found")         /* */                                                        \
+    X(FENCED, "fenced")              /* a greater epoch exists: this one must end */              \
+    X(PEER, "lost a peer")           /* another rank, the agent or the coordinator went away */   \
+    X(TIMEOUT, "deadline passed")    /* */                                                        \
+    X(ABORTED, "aborted")            /* asked to stop from another thread */                      \
+    X(DEVICE, "device failed")       /* the accelerator or its driver */                          \
+    X(LIMIT, "limit reached")        /* a documented bound was hit */                             \
+    X(UNSUPPORTED, "not supported")  /* a valid request this build cannot do */                   \
+    X(NOMEM, "out of memory")        /* a large allocation failed; small ones abort, arena.h */   \
+    X(INTERNAL, "internal error")    /* a bug of ours, found by a check */
+
+enum err_code {
+    ERR_OK = 0,
+#define X(name, text) ERR_##name,
+    ERR_TABLE(X)
+#undef X
+    ERR_COUNT
+};
+
+struct err {
+    int code;
+    char text[1000];
+};
+
+// "fenced" for ERR_FENCED; never null.
+const char *err_code_text(int code);
+
+// Sets the message and returns `code`, so that `return err_set(e, ERR_IO, "…")` reads as one act.
+int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// The same with ": " and strerror(errno) behind it.
+int err_errno(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// Puts "context: " in front of the message that is there; returns e's code (ERR_INTERNAL if e is
+// null: pass the code on yourself in that case).
+int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+void err_clear(struct err *e);
+
+// A broken precondition is a bug of the caller, not a state of the world: say where and abort.
+_Noreturn void err_bug(const char *file, int line, const char *what);
+#define PRE(x)  ((x) ? (void)0 : err_bug(__FILE__, __LINE__, "precondition: " #x))
+#define POST(x) ((x) ? (void)0 : err_bug(__FILE__, __LINE__, "postcondition: " #x))
