@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compiler and kernels agree on: op ids, dtypes, shapes, dimension names, attributes, and the
+// call a kernel receives. Meaning (infer, vjp, sharding, cost) is the compiler's table,
+// compile/optable.h; speed is the backends'. Nothing here knows about meshes or devices.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// ---- dtypes ----
+enum dtype { DT_NONE, DT_F32, DT_BF16, DT_I32, DT_U8, DT_COUNT };
+size_t dtype_size(enum dtype t);
+const char *dtype_name(enum dtype t); // "f32"
+
+// ---- shapes: dense, row-major ----
+enum { MAX_DIMS = 8 };
+struct shape {
+    int n;
+    int64_t dim[MAX_DIMS];
+};
+int64_t shape_count(const struct shape *s); // 1 for a scalar (n = 0)
+bool shape_equal(const struct shape *a, const struct shape *b);
+
+// ---- dimension names: the logical axes that rules map to mesh axes ----
+// DIM_NONE names a dimension no rule may cut.
+#define DIM_TABLE(X)                                                                              \
+    X(BATCH, batch) X(SEQ, seq) X(EMBED, embed) X(MLP, mlp) X(HEADS, heads)                       \
+    X(KV_HEADS, kv_heads) X(HEAD_DIM, head_dim) X(VOCAB, vocab) X(CLASSES, classes)               \
+    X(LATENT, latent) X(NORM, norm) X(POSITION, position) X(EXPERT, expert)
+enum dim {
+    DIM_NONE,
+#define X(id, name) DIM_##id,
+    DIM_TABLE(X)
+#undef X
+    DIM_COUNT
+};
+const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
+
+// ---- ops ----
+// X(id, name, inputs, outputs). Shapes are written [batch, n]; "rows" are all dimensions but the
+// last. Unless said otherwise f32 in, f32 out, and an operand may lack dimensions of the output
+// (broadcast): attr.label says which dimension of an operand is which of the output.
+#define OP_TABLE(X)                                                                               \
+    /* linear algebra */                                                                          \
+    X(MATMUL, matmul, 2, 1)  /* einsum over labels; contracted: in both inputs, not in the output */\
+    X(SUM, sum, 1, 1)        /* scale · sum over the labels the output lacks */                   \
+    /* elementwise */                                                                             \
+    X(CAST, cast, 1, 1)      /* scale · x in the output's dtype (u8 pixels: scale 1/255) */       \
+    X(ADD, add, 2, 1)        /* a + b */                                                          \
+    X(SUB, sub, 2, 1)        /* a − b */                                                          \
+    X(MUL, mul, 2, 1)        /* a · b */                                                          \
+    X(SCALE, scale, 1, 1)    /* scale · x */                                                      \
+    X(LOG, log, 1, 1)        /* ln x */                                                           \
+    X(DIV, div, 2, 1)        /* a / b */                                                          \
+    X(RELU, relu, 1, 1)      /* max(x, 0) */                                                      \
+    X(RELU_GRAD, relu_grad, 2, 1) /* (y, dy): dy where y > 0, else 0 */                           \
+    X(GELU, gelu, 1, 1)      /* tanh form: x/2·(1 + tanh(√(2/π)(x + 0.044715x³))) */              \
+    X(GELU_GRAD, gelu_grad, 2, 1) /* (x, dy) */                                                   \
+    X(TANH, tanh, 1, 1)                                                                           \
+    X(TANH_GRAD, tanh_grad, 2, 1) /* (y, dy): dy·(1 − y²) */                                      \
+    /* rows: cross-entropy in parts, so that a cut vocabulary needs no special case */            \
+    X(ROW_MAX, row_max, 1, 1)          /* [.., n] → [..] */                                       \
+    X(ROW_SUM_EXP, row_sum_exp, 2, 1)  /* (x [.., n], m [..]) → [..]: Σ exp(x − m) */             \
+    X(ROW_EXP_MUL, row_exp_mul, 3, 1)  /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */       \
+    X(PICK, pick, 2, 1)                /* (x [.., n], ids i32 [..]) → [..]: x[ids] */             \
+    X(PICK_GRAD, pick_grad, 2, 1)      /* (ids i32 [..], g [..]) → [.., n]: g at ids, else 0 */   \
+    X(ROW_ARGMAX, row_argmax, 1, 1)    /* [.., n] → i32 [..], the first of equals */              \
+    X(EQUAL, equal, 2, 1)              /* i32, i32 → f32 1 or 0 */                                \
+    /* the update; outputs alias inputs where said */                                             \
+    X(SQNORM, sqnorm, 1, 1)    /* scale · Σ x² → scalar, accumulated in double */                 \
+    X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */        \
+    X(CLIP, clip, 1, 1)        /* metrics → enum clip_slot vector: gradient scale and skip flag */\
+    X(SGD, sgd, 4, 1)          /* (p, g, clip, hyper) → p */                                      \
+    X(MOMENTUM, momentum, 5, 2) /* (p, g, v, clip, hyper) → p, v */                               \
+    X(ADAM, adam, 6, 3)        /* (p, g, m, v, clip, hyper) → p, m, v; decoupled decay: AdamW */
+
+enum op {
+#define X(id, name, nin, nout) OP_##id,
+    OP_TABLE(X)
+#undef X
+    OP_COUNT
+};
+const char *op_name(enum op op);
+int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
+int op_outputs(enum op op);
+
+enum { OP_MAX_IN = 16, OP_MAX_OUT = 3 };
+
+// The metrics vector, summed over all ranks once a step: norm, loss and the control word travel
+// together. The control word's bits are each summed as 0 or 1.
+enum metric_slot {
+    METRIC_LOSS,    // Σ over the step's samples, already divided by their number
+    METRIC_CORRECT, // samples classified right
+    METRIC_SQNORM,  // Σ g² of the final gradients, each shard counted by its owner
+    METRIC_STOP,
+    METRIC_NO_SAVE,
+    METRIC_SLOTS
+};
+enum control_slot { CONTROL_STOP, CONTROL_NO_SAVE, CONTROL_SLOTS }; // f32 vector set by the host
+
+// What CLIP makes of the summed metrics.
+enum clip_slot {
+    CLIP_SCALE, // min(1, clip_norm / norm); 1 without clipping
+    CLIP_SKIP,  // 1 when loss or norm is not finite: the update is dropped
+    CLIP_SLOTS
+};
+
+// Device scalars of the step, set by the host before it: one captured graph serves every step.
+enum hyper_slot {
+    HYPER_LR,
+    HYPER_BIAS1, // 1 / (1 − β1^t), t = step + 1
+    HYPER_BIAS2, // 1 / (1 − β2^t)
+    HYPER_SLOTS
+};
+
+// label[k][d] says which loop index dimension d of operand k runs over; operands are the inputs in
+// order, then the outputs. Loop indices are numbered from 0. An op that broadcasts, contracts or
+// reduces reads everything it needs from here.
+struct op_attr {
+    int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
+    int8_t labels;
+    float scale;                       // SUM, CAST, SCALE, SQNORM
+    float clip_norm;                   // CLIP; 0: none
+    float beta1, beta2, eps, decay;    // optimisers
+    float lr_scale;                    // of this parameter's group
+    bool nesterov;                     // MOMENTUM
+};
+
+// ---- the call a kernel receives: local shapes, device pointers ----
+struct tensor {
+    void *data;
+    enum dtype dtype;
+    struct shape shape;
+};
+struct op_call {
+    enum op op;
+    const struct op_attr *attr;
+    int nin, nout;
+    struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
+    void *workspace; // at least what the op table's workspace() asked for
+    size_t workspace_bytes;
+    bool accumulate; // add to what out[0] holds (MATMUL, SUM only): gradients over microbatches
+};
+
+// A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each
+// of batch, m, n, k is a run of adjacent labels. Returns false when the layout needs a transpose
+// that GEMM strides cannot express (the compiler then refuses it at plan time).
+struct gemm {
+    int64_t batch, m, n, k;
+    bool trans_a, trans_b;             // a is stored [k][m]; b is stored [n][k]
+    int64_t lda, ldb, ldc;             // row strides in elements
+    int64_t stride_a, stride_b, stride_c; // of one batch
+};
+bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
+                      const struct shape *out, struct gemm *g);

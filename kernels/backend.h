@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend contract: memory, copies, streams, events and ops behind a C ABI.
+//
+// A backend is a shared library, `libweft_NAME.so`, loaded by weft-rank alone (backend_load); it
+// exports one symbol, `weft_backend`, of type `const struct backend`. No line above this header
+// knows which backend runs, and none reads a device pointer.
+//
+// Order of calls: device_open → memory, streams, events → ops → … → device_close, which frees what
+// is left. One host thread drives a device; `copy` alone may be called from a second one on a
+// stream of its own. Work on one stream runs in order; streams are joined by events. A CPU backend
+// may finish everything inside the call: then `event_query` is always true and waits are free.
+// Errors of a device are sticky: ERR_DEVICE names op and device, and the rank ends with 71.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/op/op.h"
+
+#define BACKEND_ABI 1
+
+struct device; // the backend's own
+struct stream_q;
+struct event;
+
+struct device_options {
+    int ordinal;       // which accelerator; CPU: ignored
+    int threads;       // CPU: compute threads of this device, ≥ 1
+    bool deterministic;
+};
+
+struct device_info {
+    char model[64];      // "cpu", "NVIDIA H200"
+    char isa[32];        // "avx512", "sm_90"
+    char libraries[128]; // "onednn 2.6.3": goes into the numerics record
+    uint64_t memory;     // bytes
+    int threads;
+};
+
+typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);
+
+struct backend {
+    uint32_t abi; // BACKEND_ABI
+    const char *name;
+
+    // Devices.
+    int (*device_count)(struct err *e);
+    int (*device_open)(const struct device_options *o, struct device **out, struct err *e);
+    void (*device_close)(struct device *d);
+    void (*device_info)(const struct device *d, struct device_info *out);
+
+    // Device memory: `alloc` is the arena's private region (CPU: huge pages, touched by the threads
+    // that compute on it). `adopt` makes memory that somebody else mapped (a collective window)
+    // usable by ops; null slot: ops may use any host memory.
+    int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
+    void (*free)(struct device *d, void *p);
+    int (*adopt)(struct device *d, void *p, size_t bytes, struct err *e); // optional
+    // Host memory the device copies from at full speed (staging).
+    int (*host_alloc)(struct device *d, size_t bytes, void **out, struct err *e);
+    void (*host_free)(struct device *d, void *p);
+
+    // Streams and events.
+    int (*stream_new)(struct device *d, struct stream_q **out, struct err *e);
+    void (*stream_free)(struct stream_q *q);
+    int (*stream_sync)(struct stream_q *q, struct err *e);
+    int (*event_new)(struct device *d, struct event **out, struct err *e);
+    void (*event_free)(struct event *ev);
+    int (*event_record)(struct stream_q *q, struct event *ev, struct err *e);
+    int (*event_wait)(struct stream_q *q, struct event *ev, struct err *e); // q waits for ev
+    int (*event_query)(struct event *ev, bool *done, struct err *e);
+    int (*event_sync)(struct event *ev, struct err *e); // the host waits
+
+    // Bytes between host and device or within the device, ordered on q.
+    int (*copy)(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
+    int (*fill_zero)(struct stream_q *q, void *to, size_t bytes, struct err *e);
+
+    // Capture of a whole step into one graph (optional: null slots replay op by op).
+    int (*capture_begin)(struct stream_q *q, struct err *e);
+    int (*capture_end)(struct stream_q *q, void **graph, struct err *e);
+    int (*graph_launch)(struct stream_q *q, void *graph, struct err *e);
+    void (*graph_free)(void *graph);
+
+    // One function an op; a hole is found by backend_check() at start.
+    // Scratch lies in call->workspace, within the cap that the compiler's op table declares.
+    const backend_op *ops; // [OP_COUNT]
+};
+
+// Loads libweft_NAME.so from, in order: $WEFT_BACKEND_DIR, the program's own folder, and
+// ../lib/weft beside it. Stays loaded for the life of the process.
+int backend_load(const char *name, const struct backend **out, struct err *e);
+// Fails with the names of the ops in `needed` (bool[OP_COUNT]) for which the table has a hole.
+int backend_check(const struct backend *b, const bool *needed, struct err *e);
