@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY };
+enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them
     const char *images, *labels; // both null: this set is not given
@@ -13,6 +14,7 @@ struct job_data_files {          // paths as the job file gives them; job_path()
 
 struct job_data {
     int format; // enum job_data_format
+    int dtype;  // enum job_data_dtype: of the images, so that a plan opens no file
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
 };
