@@ -39,10 +39,11 @@ struct schema_row {
     bool above_min;      // min itself is refused
     bool below_max;      // max itself is refused
     int min_items, max_items;
-    const char *const *names; // SCHEMA_ENUM, null-terminated
-    const char *pattern; // SCHEMA_STRING: what the words of `doc` allow, see job/check.c; or null
-    const char *when;    // "optimizer.kind=adam|adamw": the key acts only then, else it is an error
-    bool optional;       // no default and not required: absent is a value (null)
+    const char *const *names;        // SCHEMA_ENUM, null-terminated
+    bool (*valid)(const char *text); // SCHEMA_STRING: what `doc` allows; null: anything
+    const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
+                      // "data.eval.images": acts when that key is given
+    bool optional;    // no default and not required: absent is a value (null)
 };
 
 struct schema_table {
@@ -52,6 +53,6 @@ struct schema_table {
 };
 
 struct schema {
-    const struct schema_table *tables; // in the order of the printed form
+    const struct schema_table *const *tables; // in the order of the printed form
     int n;
 };

@@ -16,9 +16,9 @@
 
 enum {
     JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form
-    JOB_MAX_BYTES = 1 << 20, // of a job file, and of all overrides together
+    JOB_MAX_BYTES = 1 << 20, // of a job file, and of an override
     JOB_MAX_DEPTH = 16,      // of nesting
-    JOB_MAX_NODES = 20000,   // keys and values, aliases counted as often as they are used
+    JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
     JOB_MAX_AXES = 8,
 };
@@ -46,19 +46,23 @@ struct job_mesh { // row-major: the last axis varies fastest over ranks
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
 struct job_group {       // of parameters; the first whose pattern matches the name wins
-    const char *match;   // a glob over the parameter's path; '*' matches '/' too
-    double weight_decay; // instead of the optimiser's
-    double lr_scale;     // times the schedule
+    const char *match;   // a glob over the parameter's path, as fnmatch(3) has it without flags
+    double weight_decay; // the group's own or else the optimiser's
+    bool own_decay;
+    double lr_scale; // times the schedule
 };
-struct job_optimizer {        // fields of another kind hold their defaults and do not act
-    int kind;                 // enum job_optimizer_kind
-    double beta1, beta2, eps; // adam, adamw
-    double momentum;          // momentum
-    bool nesterov;            // momentum
-    double weight_decay;      // adamw: decoupled; 0 for the others
-    double clip_norm;         // of the global gradient; 0: none
-    int n_groups;
-    struct job_group *groups;
+struct job_groups {
+    int n;
+    struct job_group *items;
+};
+struct job_optimizer {    // fields of another kind hold their defaults and do not act
+    int kind;             // enum job_optimizer_kind
+    double betas[2], eps; // adam, adamw
+    double momentum;      // momentum
+    bool nesterov;        // momentum
+    double weight_decay;  // adamw: decoupled; 0 for the others
+    double clip_norm;     // of the global gradient; 0: none
+    struct job_groups groups;
 };
 
 enum job_schedule_kind { JOB_CONSTANT, JOB_WARMUP_COSINE };
@@ -74,7 +78,7 @@ struct job_train {
     int64_t steps, microbatches, seed;
 };
 struct job_eval {
-    int64_t every;   // steps; 0: only after the last step. Acts when data.eval is given
+    int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
     int64_t batches; // 0: the whole set
 };
 struct job_metrics {
@@ -93,6 +97,7 @@ struct job_restart {
 };
 
 struct job {
+    int64_t schema_version; // JOB_SCHEMA_VERSION
     const char *name;
     struct job_model model;
     struct job_mesh mesh;
@@ -138,6 +143,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
+
+// The first group whose pattern matches a parameter's path, or null.
+const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
 
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);
