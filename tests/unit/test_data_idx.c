@@ -166,7 +166,7 @@ static void sizes_that_overflow_are_refused(void **state)
     (void)state;
     static const uint32_t huge[8] = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
                                      0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
-    // 2^32 · 2^32 is 0 in 64 bits: a product that wraps would match an empty file.
+    // (2^16)^4 is 0 in 64 bits: a product that wraps would match an empty file.
     static const uint32_t wraps[4] = {0x10000, 0x10000, 0x10000, 0x10000};
     static const uint32_t bytes[2] = {0x80000000, 0xfffffffe};
     struct buf b = {0};
