@@ -164,23 +164,25 @@ void store_close(struct store *s)
     *s = (struct store){.fd = -1};
 }
 
-static int sync_path(const char *path, struct err *e)
+// With `may_refuse` a directory that we may not open is left to whoever may.
+static int sync_path(const char *path, bool may_refuse, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot open %s", path);
+        return may_refuse && errno == EACCES ? 0 : err_errno(e, ERR_IO, "cannot open %s", path);
     int rc = store_fsync(fd, path, e);
     close(fd);
     return rc;
 }
 
 // Makes one directory durably. One that is there was perhaps made by a start that died before its
-// fsync, so its parent is synced either way.
+// fsync, so it and its parent are synced either way.
 static int make_dir(const char *path, struct err *e)
 {
-    if (mkdir(path, DIR_MODE) && errno != EEXIST)
+    bool there = mkdir(path, DIR_MODE) != 0;
+    if (there && errno != EEXIST)
         return err_errno(e, ERR_IO, "cannot make %s", path);
-    char parent[1000];
+    char parent[STORE_PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
     char *slash = strrchr(parent, '/');
     if (!slash)
@@ -189,19 +191,20 @@ static int make_dir(const char *path, struct err *e)
         slash[1] = 0;
     else
         *slash = 0;
-    int rc = sync_path(path, e);
-    return rc ? rc : sync_path(parent, e);
+    int rc = sync_path(path, there, e);
+    return rc ? rc : sync_path(parent, there, e);
 }
 
-// Directories above the job's are made as needed; those that exist are not ours to sync.
+// Makes what is missing above the job's directory.
 static int make_above(const char *dir, struct err *e)
 {
-    char part[1000];
+    char part[STORE_PATH_MAX];
     struct stat st;
-    for (const char *at = dir + 1; *at; at++) {
-        if (*at != '/' && at[1])
+    for (const char *at = dir; *at; at++) {
+        int len = (int)(at - dir) + (*at != '/');
+        if ((*at != '/' && at[1]) || len == 0)
             continue;
-        snprintf(part, sizeof part, "%.*s", (int)(at - dir + (*at != '/')), dir);
+        snprintf(part, sizeof part, "%.*s", len, dir);
         bool missing = stat(part, &st) && errno == ENOENT;
         int rc = missing || !at[1] ? make_dir(part, e) : 0;
         if (rc)
@@ -278,7 +281,7 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
 
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
 {
-    char path[1000];
+    char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
     if (!store_name_ok(owner->name))
         return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
@@ -376,25 +379,29 @@ static int bury_one(void *arg, const char *name, struct err *e)
     return 0;
 }
 
+// Ours if it is there and says so.
+static int own_epoch(struct store *s, const char *name, int64_t epoch, const char *attempt,
+                     int64_t *greatest, struct err *e)
+{
+    struct buf who = {0};
+    int rc = store_read_file(s->fd, name, 4096, &who, e);
+    if (!rc && strcmp(buf_str(&who), attempt)) {
+        *greatest = epoch > *greatest ? epoch : *greatest;
+        rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
+    }
+    buf_clear(&who);
+    return rc;
+}
+
 static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
                       struct err *e)
 {
     char name[64];
-    struct buf who = {0};
     snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
+    if (!faccessat(s->fd, name, F_OK, 0))
+        return own_epoch(s, name, epoch, attempt, greatest, e);
     int rc = store_write_file(s->fd, name, attempt, strlen(attempt), e);
-    if (rc && !faccessat(s->fd, name, F_OK, 0)) {
-        struct err why = e ? *e : (struct err){0};
-        rc = store_read_file(s->fd, name, 4096, &who, &why);
-        if (!rc && strcmp(buf_str(&who), attempt)) {
-            *greatest = epoch > *greatest ? epoch : *greatest;
-            rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
-        } else if (rc && e) {
-            *e = why;
-        }
-    }
-    buf_clear(&who);
-    return rc;
+    return rc == ERR_EXISTS ? own_epoch(s, name, epoch, attempt, greatest, e) : rc;
 }
 
 int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,

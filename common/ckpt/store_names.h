@@ -8,7 +8,7 @@
 #define STORE_TRASH ".trash-"
 #define STORE_LOOSE ".new-" // a file on its way to its name
 
-enum { STORE_NAME_MAX = 160 };
+enum { STORE_NAME_MAX = 160, STORE_PATH_MAX = sizeof((struct store *)0)->path };
 
 // prefix + name + "." + random hex: a name that nobody else has.
 void store_fresh_name(const char *prefix, const char *name, char out[STORE_NAME_MAX]);
