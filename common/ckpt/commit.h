@@ -95,8 +95,8 @@ struct commit_actions {
 
 void commit_init(struct commit *c, const struct commit_config *config);
 void commit_clear(struct commit *c);
-// A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it lists
-// is COMMITTED (or DELETING, if that was decided), all else is forgotten.
+// A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it
+// lists is COMMITTED (or DELETING, if that was decided), all else is forgotten.
 void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
 // Actions are appended to `out`, their memory is the arena's.
 void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,

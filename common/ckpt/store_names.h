@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the store: name prefixes and the small durable acts that store.c and store_write.c share.
+// Inside of the store: name prefixes and the small durable acts that store.c and store_write.c
+// share.
 #pragma once
 #include "common/ckpt/store.h"
 
