@@ -16,6 +16,8 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/ckpt/manifest.h"
+#include "common/ckpt/store.h"
 #include "worker/rank/metrics.h"
 #include "worker/rank/rank.h"
 
@@ -67,36 +69,27 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 void link_step_report(struct link *l, const struct step_row *row); // never blocks
 void link_log(struct link *l, int level, const char *text);        // never blocks; may be dropped
 
-// ---- checkpoints ----
-// This rank's shard of a save: durable when `failed` is null. `record` is what the writer needs for
-// the manifest (the shard's own JSON, from ckpt), opaque here.
-struct link_shard {
-    int rank; // filled on the way up
-    int64_t step;
-    const char *file; // "shard-00000-of-00002.safetensors"
-    uint64_t bytes;
-    const char *record;
-    const char *failed; // null, or why it could not be written
-};
-void link_shard_done(struct link *l, const struct link_shard *s);
-// The writer's answer to a Commit; failed null: done. Its first answer for a step is final.
-void link_commit_done(struct link *l, int64_t step, const char *failed);
+// ---- checkpoints: snapshot's ops and orders, carried ----
+void link_shard_done(struct link *l, const struct shard_report *r); // r->rank is set here
+// Rank 0: the writer's answers (snapshot_ops.commit_done and .deleted).
+void link_commit_done(struct link *l, int64_t step, int code, const char *text);
+void link_deleted(struct link *l, struct store_entry id, int code);
 
 enum link_event_kind {
-    LINK_COMMIT,    // to the writer (rank 0): seal this checkpoint, then link_commit_done
+    LINK_COMMIT,    // to the writer (rank 0): snapshot_order_commit(step, reports)
     LINK_COMMITTED, // acknowledged: `step` is durable
-    LINK_ABORTED,   // `step` will not be; `text` says why. Rank 0 removes the directory
-    LINK_RETIRE,    // to the writer: retention lets folder `text` go
+    LINK_ABORTED,   // `step` will not be; `text` says why
+    LINK_DELETE,    // to the writer: retention lets `id` go
 };
 struct link_event {
     enum link_event_kind kind;
     int64_t step;
-    char *text;  // ABORTED, RETIRE
-    int nshards; // COMMIT: of every rank, in rank order
-    struct link_shard *shards;
+    const char *text;                   // ABORTED
+    int nreports;                       // COMMIT
+    const struct shard_report *reports; // COMMIT: of every rank, in rank order
+    struct store_entry id;              // DELETE
 };
-// The next event of this attempt, in order; one thread reads them. ERR_TIMEOUT, ERR_ABORTED after
-// link_wake, ERR_PEER when lost (events that came before are handed out first).
-int link_next(struct link *l, struct link_event *out, int64_t deadline_ns, struct err *e);
-void link_event_clear(struct link_event *ev);
-void link_wake(struct link *l); // makes link_next return ERR_ABORTED from now on
+// fn is called on the control thread and must not wait; the event is borrowed for the call. Null
+// fn takes it back and returns only when a running call has ended. Events that find no fn are lost:
+// set it before the first shard is reported.
+void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event *ev), void *ctx);
