@@ -47,6 +47,20 @@ int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t de
 int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
                     struct err *e);
 
+// A text for a frame: protobuf-c wants it without const and only reads it. Null is "".
+static inline char *frame_text(const char *s)
+{
+    union {
+        const char *from;
+        char *to;
+    } u = {.from = s ? s : ""};
+    return u.to;
+}
+
+// An empty body: FRAME_BODY(put, KvPut, kv_put).
+#define FRAME_BODY(name, Type, type) \
+    Weft__Rank__##Type name;         \
+    weft__rank__##type##__init(&name)
 // A frame with one body: FRAME(f, KV_PUT, kv_put, &put).
 #define FRAME(name, CASE, member, ptr)                \
     Weft__Rank__Frame name = WEFT__RANK__FRAME__INIT; \

@@ -36,6 +36,7 @@ const char *rank_state_text(int state); // never null
 struct attempt {
     struct arena arena;
     // from Assign
+    const char *base_dir; // what relative paths of the job start from, absolute
     const char *job_text; // the resolved job file
     struct job *job;      // parsed from it
     const char *job_hash; // job_hash() of it as text
