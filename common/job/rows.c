@@ -53,7 +53,7 @@ static const struct schema_row optimizer_rows[] = {
      .doc = "the update rule, by optax's formulas"},
     {.path = "optimizer.betas",
      .type = SCHEMA_PAIR,
-     .offset = OPT(betas),
+     .offset = OPT(beta1),
      .def = "[0.9, 0.999]",
      .max = 1,
      .below_max = true,
@@ -96,7 +96,7 @@ static const struct schema_row optimizer_rows[] = {
      .doc = "largest norm of the whole gradient; 0: not clipped"},
     {.path = "optimizer.groups",
      .type = SCHEMA_GROUPS,
-     .offset = OPT(groups),
+
      .def = "[]",
      .max_items = 100,
      .doc = "parameters by glob, the first match wins: {match, weight_decay, lr_scale}"},

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decisions of a checkpoint's life: when it is ordered, committed, aborted, deleted. Pure: no
+// I/O, no clock (deadlines arrive as events' `now`), no threads. Whoever decides (a solo rank 0,
+// the coordinator) feeds it events and carries out the actions in order, persisting first what must
+// be durable first.
+//
+//              first report           all reports in            writer: done
+//   (nothing) ──────────────► PREPARING ─────────────► ORDERED ─────────────► COMMITTED ──►
+//   DELETING
+//                                 │  failed shard,        │  writer: failed retention │  deadline,
+//                                 ▼ └─ end of epoch ───► ABORTED
+// From ORDERED only the writer's answer or the next fence's list decides: the directory is the
+// truth. The first answer for a step is final; a repeated report is answered with it. At most one
+// checkpoint is open. DELETING is left by `deleted` alone and is never restored from.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/ckpt/manifest.h"
+#include "common/ckpt/store.h"
+
+enum commit_state {
+    COMMIT_PREPARING,
+    COMMIT_ORDERED,
+    COMMIT_COMMITTED,
+    COMMIT_ABORTED,
+    COMMIT_DELETING,
+    COMMIT_GONE, // deleted; kept so that a late report still gets its answer
+    COMMIT_STATES
+};
+const char *commit_state_name(enum commit_state s);
+
+struct commit_config {
+    int nranks;
+    int64_t deadline_ns; // from the first report to the last; 0: none
+    int keep;            // newest good ones kept, at least 2 whatever it says; 0: all
+    int64_t keep_every;  // steps that are multiples of it are kept too; 0: none
+};
+
+struct commit_record {
+    struct store_entry id;
+    enum commit_state state;
+    bool bad;      // found damaged: counts for nothing in retention
+    bool pinned;   // another job starts from it
+    bool retry;    // DELETING: the order failed, it goes out again
+    char why[200]; // ABORTED
+};
+
+struct commit {
+    struct commit_config config;
+    int64_t epoch;
+    int n, cap;
+    struct commit_record *records; // by (epoch, step), ascending
+    int open;                      // index of the PREPARING or ORDERED one, −1: none
+    int64_t opened_ns;
+    bool *reported;               // [nranks] of the open one
+    struct shard_report *reports; // [nranks], owned copies
+};
+
+enum commit_event_kind {
+    COMMIT_EV_OPENED,    // rank 0 began a save at `step`: the deadline runs
+    COMMIT_EV_SHARD,     // report
+    COMMIT_EV_DONE,      // the writer's answer: id, ok, text
+    COMMIT_EV_TICK,      // time passed
+    COMMIT_EV_EPOCH_END, // the attempt is over
+    COMMIT_EV_BAD,       // id was found damaged
+    COMMIT_EV_PIN,       // id, ok: pinned or not
+    COMMIT_EV_DELETED,   // id; ok: gone from the directory
+    COMMIT_EVENTS
+};
+struct commit_event {
+    enum commit_event_kind kind;
+    int64_t now_ns;
+    struct store_entry id;             // OPENED, SHARD, DONE, BAD, PIN, DELETED
+    const struct shard_report *report; // SHARD; borrowed for the call
+    bool ok;
+    const char *text;
+};
+
+enum commit_action_kind {
+    COMMIT_DO_ORDER,     // send Commit with commit_reports() to the writer; may come again
+    COMMIT_DO_COMMITTED, // tell `rank` (−1: all)
+    COMMIT_DO_ABORTED,   // tell `rank` (−1: all); `text` is why. To all: the writer removes it
+    COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
+};
+struct commit_action {
+    enum commit_action_kind kind;
+    struct store_entry id;
+    int rank;
+    char text[200];
+};
+struct commit_actions {
+    int n, cap;
+    struct commit_action *v; // the arena's
+};
+
+void commit_init(struct commit *c, const struct commit_config *config);
+void commit_clear(struct commit *c);
+// A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it
+// lists is COMMITTED (or DELETING, if that was decided), all else is forgotten.
+void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
+// Actions are appended to `out`, their memory is the arena's.
+void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,
+                 struct commit_actions *out);
+
+const struct shard_report *commit_reports(const struct commit *c); // [nranks]; when ORDERED
+const struct commit_record *commit_find(const struct commit *c, struct store_entry id);
+const struct commit_record *commit_newest(const struct commit *c); // COMMITTED and not bad, or null
+int64_t commit_deadline(const struct commit *c);                   // when a TICK is due, 0: none

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `weft ckpt ls DIR` and `weft ckpt verify DIR` say, as structs and as text or JSON. DIR is a
+// job's checkpoint directory, a directory of such, or (verify) one checkpoint. Offline, read only.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct ls_item {
+    int64_t step, epoch;
+    const char *dir; // path
+    uint64_t bytes;  // of the shard files
+    int shards;
+    bool committed; // under its final name
+    bool ok;        // opens (ls); every byte is what was written (verify)
+    int nerrors;
+    const char **errors;
+};
+struct ls {
+    struct arena arena;
+    int n, cap;
+    struct ls_item *items; // a job's together, newest first
+    bool deep;             // verified
+};
+
+// ERR_NOTFOUND when DIR is no directory. A damaged checkpoint is a result, not an error.
+int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e);
+void ls_clear(struct ls *l);
+bool ls_ok(const struct ls *l); // every committed one is ok, and (verify) there is at least one
+void ls_print_text(const struct ls *l, struct buf *out);
+// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, ok, errors}]}
+void ls_print_json(const struct ls *l, struct buf *out);

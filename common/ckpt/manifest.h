@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// MANIFEST.json: what a checkpoint holds and where each byte of it lies; and COMMIT, which seals
+// it.
+//
+// COMMIT is the SHA-256 of MANIFEST.json as 64 hex digits and a newline. A manifest is valid if and
+// only if every key below is there and no other, files are unique, every slice lies inside its file
+// behind the head, slices of a file do not overlap and leave no hole, and the slices of a tensor
+// cover it exactly. Integers over 2^53 travel as strings (seed).
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/ckpt/deal.h"
+#include "common/ckpt/shard.h"
+#include "common/ckpt/slice.h"
+
+enum { MANIFEST_VERSION = 1, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
+
+struct manifest_axis {
+    const char *name;
+    int64_t size;
+};
+// Promise 5: a run is bit-identical only where these agree.
+struct manifest_numerics {
+    const char *backend, *device, *isa, *libraries, *algorithms;
+    int64_t threads;
+};
+struct manifest_slice {
+    int file; // index into files
+    uint64_t at, bytes;
+    struct box box;
+    struct hash128 digest;
+};
+struct manifest_tensor {
+    const char *name;
+    enum dtype dtype;
+    struct shape shape; // global
+    const char *spec;   // "[dp, null]", as the plan prints it
+    int nslices;
+    struct manifest_slice *slices;
+};
+struct manifest_file {
+    const char *name; // "shard-00000-of-00002.safetensors"
+    uint64_t bytes, head_bytes;
+    struct hash128 head_digest;
+};
+struct manifest {
+    const char *cluster, *job, *name, *job_hash, *run; // ids and hashes are strings
+    int64_t epoch, step;                               // steps completed
+    uint64_t seed;
+    int64_t samples;                   // the data cursor
+    const char *optimizer;             // its kind; its tensors are among the tensors
+    int64_t parent_epoch, parent_step; // what the run was restored from; −1: nothing
+    int naxes;
+    struct manifest_axis *mesh;
+    struct manifest_numerics numerics;
+    int nfiles;
+    struct manifest_file *files;
+    int ntensors;
+    struct manifest_tensor *tensors;
+};
+
+// A rank's report of its shard (the body of ShardDone): digests in the order of its deal.
+struct shard_report {
+    int rank;
+    int64_t step;
+    int code; // 0, or why the shard failed
+    char text[200];
+    uint64_t bytes, head_bytes;
+    struct hash128 head_digest;
+    int n;
+    struct hash128 *digests;
+};
+
+void manifest_file_name(int rank, int nranks, char out[64]);
+// Fills files and tensors from the deal and every rank's report (in rank order); the other fields
+// are the caller's. specs[i] belongs to parts[i]. Fails when a report does not fit the deal.
+int manifest_fill(struct manifest *m, struct arena *a, const struct deal_part *parts,
+                  const char *const *specs, int nparts, const struct deal *deal,
+                  const struct shard_report *reports, struct err *e);
+
+void manifest_write(const struct manifest *m, struct buf *out);
+// Strict; everything is the arena's.
+int manifest_parse(struct arena *a, const char *text, size_t len, struct manifest *out,
+                   struct err *e);
+const struct manifest_tensor *manifest_find(const struct manifest *m, const char *name);
+uint64_t manifest_bytes(const struct manifest *m); // of all shard files
+
+void manifest_seal(const char *text, size_t len, char commit[COMMIT_BYTES + 1]);
+int manifest_check_seal(const char *text, size_t len, const char *commit, size_t commit_len,
+                        struct err *e);

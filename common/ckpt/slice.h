@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slice: a box of a global tensor, the unit in which checkpoints are written, dealt and read.
+//
+// Tensors are dense and row-major; a slice's bytes are its own box in row-major order. Nothing here
+// does I/O.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/op/op.h"
+
+struct box {
+    int64_t start[MAX_DIMS]; // in the global tensor; zeros for a scalar
+    struct shape shape;      // extents; n = 0 for a scalar
+};
+
+uint64_t box_bytes(const struct box *b, enum dtype t);
+bool box_inside(const struct box *b, const struct shape *global);
+bool box_overlap(const struct box *a, const struct box *b);
+bool box_intersect(const struct box *a, const struct box *b, struct box *out); // false: empty
+
+// Copies the part of `from`'s bytes [at, at + len) that lies in `to` to its place in to's bytes.
+// `at` and `len` are multiples of the element size. Returns the bytes copied.
+uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
+                  const void *from_bytes, uint64_t at, uint64_t len, size_t elem);
+
+// dtypes as safetensors spells them: "F32", "BF16", "I32", "U8".
+const char *ckpt_dtype_name(enum dtype t);
+enum dtype ckpt_dtype_parse(const char *name); // DT_NONE when unknown

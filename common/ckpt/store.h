@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directory of one job's checkpoints, DIR/NAME-<id8>/, and every durable act in it.
+//
+//   OWNER                  cluster id, job id, resolved job; appears whole, once
+//   epoch-E                the fence: the id of the attempt that made it
+//   .tmp-step-00000200.e3  a checkpoint being written
+//   step-00000200.e3       a committed one; never changes
+//   .dead-*  .trash-*      fenced, aborted or deleted; sweep removes them
+//
+// Whoever fences E makes epoch-E first and only then renames what older epochs have open: a zombie
+// either finds the fence when it looks or finds its directory gone when it renames. Everything that
+// must survive is fsynced here, and a failed fsync is final: ERR_IO, never tried again on that
+// file. Functions are stateless beside the open directory; several processes work in it at once.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/ckpt/manifest.h"
+
+struct store {
+    int fd; // the job's directory
+    char path[1000];
+};
+struct store_owner {
+    const char *cluster, *job, *name, *resolved; // the resolved job's text
+};
+struct store_entry {
+    int64_t epoch, step;
+};
+
+// Letters, digits, '.', '_' and '-' as in `[a-z0-9][a-z0-9._-]{0,62}`.
+bool store_name_ok(const char *name);
+// Makes (durably) DIR and the job's directory, or finds it; ERR_EXISTS: it belongs to another job.
+int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e);
+// An existing job's directory by its own path; no owner is checked, nothing is made.
+int store_open(struct store *s, const char *path, struct err *e);
+void store_close(struct store *s); // a zeroed or closed store is fine
+int store_read_owner(const struct store *s, struct arena *a, struct store_owner *out,
+                     struct err *e);
+
+void store_entry_name(int64_t epoch, int64_t step, char out[64]); // "step-00000200.e3"
+bool store_entry_parse(const char *name, struct store_entry *out);
+int store_entry_compare(struct store_entry a, struct store_entry b); // by (epoch, step)
+
+// ERR_FENCED, with *greatest, when a greater epoch is there or this one belongs to another attempt:
+// fence again with 1 + *greatest. Repeating a fence that succeeded succeeds. On success what
+// store_scan lists is durable.
+int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
+                struct err *e);
+// ERR_FENCED when an epoch greater than `epoch` is there; *greatest (may be null) is set: 0, none.
+int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, struct err *e);
+// The committed checkpoints, newest (greatest epoch, then step) first.
+int store_scan(const struct store *s, struct arena *a, struct store_entry **out, int *n,
+               struct err *e);
+
+// Opens (makes, if first) the directory of a checkpoint being written; *tmp is the caller's.
+int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e);
+// After a rank's shard is synced: makes its name durable (the checkpoint's directory, its parent).
+int store_sync_shard(struct store *s, int tmp, struct err *e);
+// The writer: seals and names the checkpoint. Already there: durable again, then success.
+// ERR_FENCED: a greater epoch exists. ERR_DATA: a shard is missing or has another length.
+int store_commit(struct store *s, const struct manifest *m, struct err *e);
+int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e); // absent is fine
+// Durably gone from the scan, then unlinked. Absent is fine.
+int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
+// Removes .dead-* and .trash-*, and what (epoch, steps below `step`) left open. Best effort.
+void store_sweep(struct store *s, int64_t epoch, int64_t step);
+
+// Reads a whole small file; ERR_NOTFOUND, ERR_LIMIT over `max` bytes.
+int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e);

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys, barriers, agreement; see board.h.
+#include "worker/rank/board.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "worker/rank/frame.h"
+
+struct entry { // of a key: put, waited for, or both
+    int writer;
+    char *value; // null: not put yet
+    bool *waits; // [ranks]
+};
+
+struct barrier {
+    struct list link;
+    int64_t seq, deadline_ns; // 0: none
+    bool *here;               // [ranks]
+    int n;
+    bool done;
+    char *failed; // "" when all came
+    char name[];
+};
+
+void board_init(struct board *b, int ranks, const struct board_ops *ops)
+{
+    memset(b, 0, sizeof *b);
+    b->ops = *ops;
+    b->ranks = ranks;
+    list_init(&b->barriers);
+    b->plans = calloc((size_t)ranks, sizeof *b->plans);
+    PRE(b->plans != NULL);
+}
+
+void board_clear(struct board *b)
+{
+    for (size_t i = 0; i < b->keys.cap; i++) {
+        struct entry *en = b->keys.slots[i].key ? b->keys.slots[i].value : NULL;
+        if (!en)
+            continue;
+        free(en->value);
+        free(en->waits);
+        free(en);
+    }
+    map_clear(&b->keys);
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        free(bar->here);
+        free(bar->failed);
+        free(bar);
+    }
+    list_init(&b->barriers);
+    for (int r = 0; r < b->ranks; r++)
+        free(b->plans[r]);
+    free(b->plans);
+}
+
+// ---- keys ----
+
+static void send_value(struct board *b, int rank, const char *key, const char *value,
+                       const char *failed, bool put)
+{
+    FRAME_BODY(body, KvValue, kv_value);
+    body.key = frame_text(key);
+    body.value = frame_text(value);
+    body.failed = frame_text(failed);
+    body.put = put;
+    FRAME(f, KV_VALUE, kv_value, &body);
+    b->ops.send(b->ops.ctx, rank, &f);
+}
+
+// The entry of a key, made if it is new; null with the reason when it may not be.
+static struct entry *entry_of(struct board *b, const char *key, const char **refused)
+{
+    struct entry *en = map_get(&b->keys, key);
+    if (en)
+        return en;
+    if (strlen(key) >= BOARD_KEY_MAX || b->keys.n >= BOARD_KEYS_MAX) {
+        *refused = "the key is too long, or there are too many";
+        return NULL;
+    }
+    en = calloc(1, sizeof *en);
+    PRE(en != NULL);
+    en->waits = calloc((size_t)b->ranks, sizeof *en->waits);
+    PRE(en->waits != NULL);
+    map_put(&b->keys, key, en);
+    return en;
+}
+
+void board_put(struct board *b, int rank, const char *key, const char *value)
+{
+    const char *refused = "";
+    char text[120];
+    struct entry *en = entry_of(b, key, &refused);
+    if (en && strlen(value) >= BOARD_VALUE_MAX) {
+        refused = "the value is too long";
+    } else if (en && !en->value) {
+        en->value = strdup(value);
+        PRE(en->value != NULL);
+        en->writer = rank;
+        for (int r = 0; r < b->ranks; r++)
+            if (en->waits[r])
+                send_value(b, r, key, value, "", false);
+    } else if (en && (en->writer != rank || strcmp(en->value, value))) {
+        snprintf(text, sizeof text, "the key has another value, of rank %d", en->writer);
+        refused = text;
+    }
+    send_value(b, rank, key, "", refused, true);
+}
+
+void board_get(struct board *b, int rank, const char *key)
+{
+    const char *refused = "";
+    struct entry *en = entry_of(b, key, &refused);
+    if (!en)
+        send_value(b, rank, key, "", refused, false);
+    else if (en->value)
+        send_value(b, rank, key, en->value, "", false);
+    else
+        en->waits[rank] = true;
+}
+
+// ---- barriers ----
+
+static void send_done(struct board *b, int rank, const struct barrier *bar)
+{
+    union {
+        const char *from;
+        char *to;
+    } name = {.from = bar->name};
+    FRAME_BODY(body, BarrierDone, barrier_done);
+    body.name = name.to;
+    body.seq = bar->seq;
+    body.failed = frame_text(bar->failed);
+    FRAME(f, BARRIER_DONE, barrier_done, &body);
+    b->ops.send(b->ops.ctx, rank, &f);
+}
+
+static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq)
+{
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (bar->seq == seq && !strcmp(bar->name, name))
+            return bar;
+    }
+    struct barrier *bar = calloc(1, sizeof *bar + strlen(name) + 1);
+    PRE(bar != NULL);
+    strcpy(bar->name, name);
+    bar->seq = seq;
+    bar->here = calloc((size_t)b->ranks, sizeof *bar->here);
+    PRE(bar->here != NULL);
+    list_append(&b->barriers, &bar->link);
+    return bar;
+}
+
+static void finish(struct board *b, struct barrier *bar, const char *failed)
+{
+    bar->done = true;
+    bar->failed = strdup(failed);
+    PRE(bar->failed != NULL);
+    for (int r = 0; r < b->ranks; r++)
+        if (bar->here[r])
+            send_done(b, r, bar);
+}
+
+void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns)
+{
+    struct barrier *bar = barrier_of(b, f->name, f->seq);
+    if (bar->done) {
+        send_done(b, rank, bar);
+        return;
+    }
+    bar->n += !bar->here[rank];
+    bar->here[rank] = true;
+    int64_t deadline_ns = f->timeout_ns > 0 ? now_ns + f->timeout_ns : 0;
+    if (deadline_ns && (!bar->deadline_ns || deadline_ns < bar->deadline_ns))
+        bar->deadline_ns = deadline_ns;
+    if (bar->n == b->ranks)
+        finish(b, bar, "");
+}
+
+static void expire(struct board *b, struct barrier *bar)
+{
+    struct buf text = {0};
+    buf_printf(&text, "barrier %s %lld: %d of %d ranks came; missing: ", bar->name,
+               (long long)bar->seq, bar->n, b->ranks);
+    int named = 0;
+    for (int r = 0; r < b->ranks; r++) {
+        if (bar->here[r])
+            continue;
+        char where[300];
+        b->ops.where(b->ops.ctx, r, where, sizeof where);
+        if (named++ < 4)
+            buf_printf(&text, "%s%s", named > 1 ? "; " : "", where);
+    }
+    if (named > 4)
+        buf_printf(&text, "; and %d more", named - 4);
+    finish(b, bar, buf_str(&text));
+    buf_clear(&text);
+}
+
+void board_tick(struct board *b, int64_t now_ns)
+{
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (!bar->done && bar->deadline_ns && now_ns >= bar->deadline_ns)
+            expire(b, bar);
+    }
+}
+
+// ---- agreement ----
+
+static void send_ready(struct board *b, int rank, const char *failed)
+{
+    FRAME_BODY(body, ReadyDone, ready_done);
+    body.failed = frame_text(failed);
+    FRAME(f, READY_DONE, ready_done, &body);
+    b->ops.send(b->ops.ctx, rank, &f);
+}
+
+void board_ready(struct board *b, int rank, const char *plan_hash)
+{
+    if (!b->plans[rank]) {
+        b->plans[rank] = strdup(plan_hash);
+        PRE(b->plans[rank] != NULL);
+        b->ready++;
+    }
+    if (b->ready < b->ranks)
+        return;
+    struct buf text = {0};
+    for (int r = 1; r < b->ranks; r++)
+        if (strcmp(b->plans[r], b->plans[0]))
+            buf_printf(&text, "%s %d",
+                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+    for (int r = 0; r < b->ranks; r++)
+        send_ready(b, r, buf_str(&text));
+    buf_clear(&text);
+}

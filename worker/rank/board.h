@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The board: what the ranks of one attempt tell each other through their leader before and between
+// steps: keys with one writer, barriers, and the agreement on the plan.
+//
+// Pure state: time comes in, frames go out through `send`. Everything is idempotent: asking again
+// gives the same answer. A barrier that times out lists who is missing and where each is.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "proto/rank.pb-c.h"
+
+enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096, BOARD_KEYS_MAX = 1 << 20 };
+
+struct board_ops {
+    void *ctx;
+    void (*send)(void *ctx, int rank, const Weft__Rank__Frame *f);
+    void (*where)(void *ctx, int rank, char *out, size_t size); // "rank 2 on host b: starting, …"
+};
+struct board {
+    struct board_ops ops;
+    int ranks;
+    struct map keys;
+    struct list barriers;
+    char **plans; // [ranks]; null: not ready
+    int ready;
+};
+
+void board_init(struct board *b, int ranks, const struct board_ops *ops);
+void board_clear(struct board *b);
+
+void board_put(struct board *b, int rank, const char *key, const char *value);
+void board_get(struct board *b, int rank, const char *key);
+void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns);
+void board_ready(struct board *b, int rank, const char *plan_hash);
+void board_tick(struct board *b, int64_t now_ns); // deadlines of barriers

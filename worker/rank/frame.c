@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames on a stream socket; see frame.h.
+//
+// A frame that waits is one heap block: the link, its kind (for the newest-wins rule) and the bytes
+// with their length in front, so that a write is one pointer and a length.
+#include "worker/rank/frame.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+
+struct frame_wait {
+    struct list link;
+    int kind;
+    bool replaceable;
+    size_t len, sent;
+    unsigned char bytes[];
+};
+
+void frame_conn_init(struct frame_conn *c, int fd)
+{
+    memset(c, 0, sizeof *c);
+    c->fd = fd;
+    c->max_in = FRAME_MAX;
+    list_init(&c->out);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0)
+        (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static void wait_free(struct frame_conn *c, struct frame_wait *w)
+{
+    list_remove(&w->link);
+    c->out_bytes -= w->len;
+    free(w);
+}
+
+void frame_conn_clear(struct frame_conn *c)
+{
+    if (!c->out.next) // zeroed: never opened
+        return;
+    list_for_each (it, &c->out)
+        wait_free(c, list_entry(it, struct frame_wait, link));
+    buf_clear(&c->in);
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+}
+
+bool frame_conn_pending(const struct frame_conn *c)
+{
+    return !list_empty(&c->out);
+}
+
+// Only the newest of these is worth sending. A report with an evaluation is not of that kind.
+static bool replaceable(const Weft__Rank__Frame *f)
+{
+    if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT)
+        return !f->step_report->evaluated;
+    return f->body_case == WEFT__RANK__FRAME__BODY_PROGRESS;
+}
+
+static bool droppable(const Weft__Rank__Frame *f)
+{
+    return f->body_case == WEFT__RANK__FRAME__BODY_LOG ||
+           f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT;
+}
+
+int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e)
+{
+    size_t len = weft__rank__frame__get_packed_size(f);
+    if (len > FRAME_MAX)
+        return err_set(e, ERR_LIMIT, "a frame of %zu bytes is over the limit of %d", len,
+                       FRAME_MAX);
+    if (droppable(f) && c->out_bytes > FRAME_QUEUE_MAX / 2)
+        return 0;
+    if (c->out_bytes + len + 4 > FRAME_QUEUE_MAX)
+        return err_set(e, ERR_LIMIT, "the peer does not read: %zu bytes wait for it", c->out_bytes);
+    bool newest = replaceable(f);
+    if (newest) {
+        list_for_each (it, &c->out) {
+            struct frame_wait *w = list_entry(it, struct frame_wait, link);
+            if (w->replaceable && w->kind == (int)f->body_case && w->sent == 0)
+                wait_free(c, w);
+        }
+    }
+    struct frame_wait *w = malloc(sizeof *w + 4 + len);
+    if (!w)
+        return err_set(e, ERR_NOMEM, "no memory for a frame of %zu bytes", len);
+    *w = (struct frame_wait){.kind = (int)f->body_case, .replaceable = newest, .len = len + 4};
+    for (int i = 0; i < 4; i++)
+        w->bytes[i] = (unsigned char)(len >> (8 * i));
+    weft__rank__frame__pack(f, w->bytes + 4);
+    list_append(&c->out, &w->link);
+    c->out_bytes += w->len;
+    return 0;
+}
+
+int frame_flush(struct frame_conn *c, struct err *e)
+{
+    while (!list_empty(&c->out)) {
+        struct frame_wait *w = list_entry(c->out.next, struct frame_wait, link);
+        ssize_t n = send(c->fd, w->bytes + w->sent, w->len - w->sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (n < 0)
+            return err_errno(e, ERR_PEER, "cannot send");
+        w->sent += (size_t)n;
+        if (w->sent == w->len)
+            wait_free(c, w);
+    }
+    return 0;
+}
+
+int frame_fill(struct frame_conn *c, struct err *e)
+{
+    // Read at most one frame's worth beyond what is whole: the rest waits in the socket.
+    while (c->in.len < c->max_in + 4) {
+        buf_reserve(&c->in, 65536);
+        ssize_t n = recv(c->fd, c->in.data + c->in.len, 65536, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (n < 0)
+            return err_errno(e, ERR_PEER, "cannot receive");
+        if (n == 0)
+            return err_set(e, ERR_PEER, "the connection was closed");
+        c->in.len += (size_t)n;
+    }
+    return 0;
+}
+
+static uint32_t get_u32(const char *p)
+{
+    const unsigned char *b = (const unsigned char *)p;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)
+{
+    *out = NULL;
+    if (c->in.len < 4)
+        return 0;
+    size_t len = get_u32(c->in.data);
+    if (len > c->max_in)
+        return err_set(e, ERR_DATA, "a frame claims %zu bytes, the limit is %zu", len, c->max_in);
+    if (c->in.len < 4 + len)
+        return 0;
+    Weft__Rank__Frame *f = weft__rank__frame__unpack(NULL, len, (const uint8_t *)c->in.data + 4);
+    if (!f)
+        return err_set(e, ERR_DATA, "a frame of %zu bytes does not decode", len);
+    if (f->body_case == WEFT__RANK__FRAME__BODY__NOT_SET) {
+        weft__rank__frame__free_unpacked(f, NULL);
+        return err_set(e, ERR_DATA, "a frame of an unknown kind");
+    }
+    memmove(c->in.data, c->in.data + 4 + len, c->in.len - 4 - len);
+    c->in.len -= 4 + len;
+    *out = f;
+    return 0;
+}
+
+// Waits for `events`; ERR_TIMEOUT at the deadline.
+static int wait_for(int fd, short events, int64_t deadline_ns, struct err *e)
+{
+    for (;;) {
+        int64_t left = deadline_ns - clock_mono_ns();
+        if (left <= 0)
+            return err_set(e, ERR_TIMEOUT, "no answer in time");
+        struct pollfd p = {.fd = fd, .events = events};
+        int64_t ms = left / CLOCK_MS + 1;
+        int n = poll(&p, 1, ms > 1000 ? 1000 : (int)ms);
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return err_errno(e, ERR_IO, "cannot poll");
+    }
+}
+
+int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t deadline_ns,
+                    struct err *e)
+{
+    int rc = frame_queue(c, f, e);
+    while (!rc && !(rc = frame_flush(c, e)) && frame_conn_pending(c))
+        rc = wait_for(c->fd, POLLOUT, deadline_ns, e);
+    return rc;
+}
+
+int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
+                    struct err *e)
+{
+    for (;;) {
+        int rc = frame_next(c, out, e);
+        if (rc || *out)
+            return rc;
+        if ((rc = wait_for(c->fd, POLLIN, deadline_ns, e)))
+            return rc;
+        if ((rc = frame_fill(c, e))) {
+            struct err ignored = {0}; // what came before the end still counts
+            if (!frame_next(c, out, &ignored) && *out)
+                return 0;
+            return rc;
+        }
+    }
+}

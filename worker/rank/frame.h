@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames on a stream socket: u32 little-endian length, then a packed weft.rank.Frame (rank.proto).
+//
+// One struct a connection: bytes that came in and were not taken yet, frames that wait to leave.
+// Nothing here blocks. What waits is bounded: a step report or progress not sent yet is replaced by
+// the newest, log lines are dropped when the queue is half full, and a control frame that finds it
+// full breaks the connection (ERR_LIMIT): its peer has not read for too long.
+//
+// Not thread-safe; the owner locks. What a peer sends is never trusted: lengths are bounded and
+// whatever does not decode is ERR_DATA, after which the connection is of no use.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/list.h"
+#include "proto/rank.pb-c.h"
+
+enum {
+    FRAME_MAX = 16 << 20,       // bytes of one frame
+    FRAME_MAX_JOIN = 4096,      // of one that comes before the sender has proved the key
+    FRAME_QUEUE_MAX = 24 << 20, // bytes waiting to leave
+};
+
+struct frame_conn {
+    int fd;        // owned
+    size_t max_in; // bytes of one frame, FRAME_MAX unless set
+    struct buf in;
+    struct list out;
+    size_t out_bytes; // waiting, the sent part of the first frame included
+};
+
+void frame_conn_init(struct frame_conn *c, int fd);  // takes fd, makes it non-blocking
+void frame_conn_clear(struct frame_conn *c);         // closes; safe twice
+bool frame_conn_pending(const struct frame_conn *c); // something waits to leave: poll for POLLOUT
+
+int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e);
+int frame_flush(struct frame_conn *c, struct err *e); // writes what the socket takes now
+int frame_fill(struct frame_conn *c, struct err *e);  // reads what is there; ERR_PEER at its end
+// The next whole frame in *out (free with weft__rank__frame__free_unpacked(f, NULL)), or null.
+int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
+
+// The same for one frame at a time, waiting until the deadline (joining, before there is a thread).
+int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t deadline_ns,
+                    struct err *e);
+int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
+                    struct err *e);
+
+// A text for a frame: protobuf-c wants it without const and only reads it. Null is "".
+static inline char *frame_text(const char *s)
+{
+    union {
+        const char *from;
+        char *to;
+    } u = {.from = s ? s : ""};
+    return u.to;
+}
+
+// An empty body: FRAME_BODY(put, KvPut, kv_put).
+#define FRAME_BODY(name, Type, type) \
+    Weft__Rank__##Type name;         \
+    weft__rank__##type##__init(&name)
+// A frame with one body: FRAME(f, KV_PUT, kv_put, &put).
+#define FRAME(name, CASE, member, ptr)                \
+    Weft__Rank__Frame name = WEFT__RANK__FRAME__INIT; \
+    name.body_case = WEFT__RANK__FRAME__BODY_##CASE;  \
+    name.member = (ptr)

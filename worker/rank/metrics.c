@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl; see metrics.h.
+#include "worker/rank/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/json.h"
+#include "common/base/log.h"
+
+struct metrics {
+    int fd;
+    char run_id[64];
+    struct buf line;
+    struct json_out json;
+};
+
+enum { ROW_MAX_BYTES = 65536 };
+
+static int write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+// Whether a line of the old file is a whole row of a step that the restored state has seen.
+static bool row_kept(const char *line, size_t len, int64_t restored_step)
+{
+    struct arena a;
+    arena_init(&a);
+    struct json *row;
+    int64_t step;
+    bool keep = len > 0 && line[len - 1] == '\n' && !json_parse(&a, line, len - 1, &row, NULL) &&
+                row->type == JSON_OBJECT && !json_get_int(row, "step", &step, NULL) &&
+                step <= restored_step;
+    arena_clear(&a);
+    return keep;
+}
+
+// Rows come in the order of their steps, so the first that does not belong ends the copy.
+static int copy_rows(const char *path, int64_t restored_step, int to, struct err *e)
+{
+    FILE *f = restored_step > 0 ? fopen(path, "re") : NULL;
+    if (!f)
+        return restored_step > 0 && errno != ENOENT ? err_errno(e, ERR_IO, "cannot read %s", path)
+                                                    : 0;
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+    while ((n = getline(&line, &cap, f)) > 0 && n < ROW_MAX_BYTES) {
+        if (!row_kept(line, (size_t)n, restored_step))
+            break;
+        if (write_all(to, line, (size_t)n)) {
+            rc = err_errno(e, ERR_IO, "cannot write beside %s", path);
+            break;
+        }
+    }
+    free(line);
+    fclose(f);
+    return rc;
+}
+
+int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
+                 struct err *e)
+{
+    char tmp[4096];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.new", path) >= sizeof tmp)
+        return err_set(e, ERR_LIMIT, "the path %s is too long", path);
+    (void)unlink(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s", tmp);
+    int rc = copy_rows(path, restored_step, fd, e);
+    if (!rc && rename(tmp, path))
+        rc = err_errno(e, ERR_IO, "cannot rename %s to %s", tmp, path);
+    if (rc) {
+        close(fd);
+        (void)unlink(tmp);
+        return rc;
+    }
+    struct metrics *m = calloc(1, sizeof *m);
+    if (!m) {
+        close(fd);
+        return err_set(e, ERR_NOMEM, "no memory for metrics");
+    }
+    m->fd = fd;
+    snprintf(m->run_id, sizeof m->run_id, "%s", run_id);
+    *out = m;
+    return 0;
+}
+
+int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
+{
+    buf_reset(&m->line);
+    json_out_init(&m->json, &m->line);
+    json_object(&m->json, NULL);
+    json_int(&m->json, "step", row->step);
+    json_double(&m->json, "loss", row->loss);
+    json_double(&m->json, "grad_norm", row->grad_norm);
+    json_double(&m->json, "lr", row->lr);
+    if (row->tokens_per_s < 0)
+        json_null(&m->json, "tokens_per_s");
+    else
+        json_double(&m->json, "tokens_per_s", row->tokens_per_s);
+    json_double(&m->json, "samples_per_s", row->samples_per_s);
+    json_double(&m->json, "step_ms", row->step_ms);
+    json_str(&m->json, "run", m->run_id);
+    if (row->evaluated) {
+        json_double(&m->json, "eval_loss", row->eval_loss);
+        json_double(&m->json, "eval_accuracy", row->eval_accuracy);
+    }
+    json_nonfinite(&m->json);
+    json_end(&m->json);
+    json_out_clear(&m->json);
+    buf_putc(&m->line, '\n');
+    if (write_all(m->fd, m->line.data, m->line.len))
+        return err_errno(e, ERR_IO, "cannot write metrics");
+    return 0;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m)
+        return;
+    close(m->fd);
+    buf_clear(&m->line);
+    free(m);
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metrics: one JSON object a line in metrics.jsonl, written by rank 0, and the step report that
+// carries the same numbers over the link.
+//
+// On resume the rows up to the restored step are copied to a temporary file that is renamed over
+// the old one: a zombie of an older attempt keeps writing to the old inode. Rows are written with
+// one write(2) each and never synced: after a power loss the file ends early, it does not lie.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct step_row {
+    int64_t step;  // updates done, this one included: the first is 1, as in "step-00000200"
+    int64_t steps; // of the whole job; not in the file
+    double loss, grad_norm, lr;
+    double tokens_per_s; // negative: the data has no tokens (null)
+    double samples_per_s, step_ms;
+    bool evaluated; // the two below are there
+    double eval_loss, eval_accuracy;
+};
+
+struct metrics;
+// Keeps the rows with step ≤ restored_step (0: none) and opens the file to append. Rows that do not
+// parse end the copy there with a warning in the log.
+int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
+                 struct err *e);
+// Non-finite numbers are written as null and listed under "nonfinite".
+int metrics_write(struct metrics *m, const struct step_row *row, struct err *e);
+void metrics_close(struct metrics *m); // null is fine

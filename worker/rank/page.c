@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress pages; see page.h.
+#include "worker/rank/page.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+
+int page_create(const char *path, int rank, struct progress_page **out, struct err *e)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make the progress page %s", path);
+    int rc = 0;
+    void *p = MAP_FAILED;
+    if (ftruncate(fd, sizeof(struct progress_page)))
+        rc = err_errno(e, ERR_IO, "cannot size the progress page %s", path);
+    else if ((p = mmap(NULL, sizeof(struct progress_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                       0)) == MAP_FAILED)
+        rc = err_errno(e, ERR_IO, "cannot map the progress page %s", path);
+    close(fd);
+    if (rc)
+        return rc;
+    struct progress_page *page = p;
+    page->version = 1;
+    page->rank = rank;
+    page->pid = (int32_t)getpid();
+    page_beat(page);
+    atomic_thread_fence(memory_order_release);
+    page->magic = PROGRESS_MAGIC;
+    *out = page;
+    return 0;
+}
+
+int page_open(const char *path, const struct progress_page **out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, ERR_NOTFOUND, "cannot open the progress page %s", path);
+    struct stat st;
+    void *p = MAP_FAILED;
+    if (!fstat(fd, &st) && st.st_size >= (off_t)sizeof(struct progress_page))
+        p = mmap(NULL, sizeof(struct progress_page), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (p == MAP_FAILED)
+        return err_set(e, ERR_DATA, "%s is not a progress page yet", path);
+    const struct progress_page *page = p;
+    if (page->magic != PROGRESS_MAGIC || page->version != 1) {
+        munmap(p, sizeof(struct progress_page));
+        return err_set(e, ERR_DATA, "%s is not a progress page", path);
+    }
+    *out = page;
+    return 0;
+}
+
+void page_close(const struct progress_page *p)
+{
+    union {
+        const struct progress_page *page;
+        void *mem;
+    } u = {.page = p};
+    if (p)
+        munmap(u.mem, sizeof *p);
+}
+
+void page_beat(struct progress_page *p)
+{
+    atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
+}
+
+void page_state(struct progress_page *p, enum rank_state state)
+{
+    atomic_store_explicit(&p->state, (int)state, memory_order_relaxed);
+    page_beat(p);
+}
+
+void page_step(struct progress_page *p, int64_t step)
+{
+    atomic_store_explicit(&p->step, step, memory_order_relaxed);
+    page_beat(p);
+}
+
+void page_phase(struct progress_page *p, int phase, int microbatch)
+{
+    atomic_store_explicit(&p->phase, phase, memory_order_relaxed);
+    atomic_store_explicit(&p->microbatch, microbatch, memory_order_relaxed);
+    page_beat(p);
+}
+
+void page_read(const struct progress_page *p, struct page_view *out)
+{
+    memset(out, 0, sizeof *out);
+    out->rank = p->rank;
+    out->pid = p->pid;
+#define LOAD(field) out->field = atomic_load_explicit(&p->field, memory_order_relaxed)
+    LOAD(step);
+    LOAD(phase);
+    LOAD(microbatch);
+    LOAD(state);
+    LOAD(ops);
+    LOAD(coll_entered);
+    LOAD(coll_left);
+    LOAD(heartbeat_ns);
+#undef LOAD
+    for (size_t i = 0; i + 1 < sizeof out->coll_text; i++) {
+        char c = ((const volatile char *)p->coll_text)[i];
+        if (!c)
+            break;
+        out->coll_text[i] = (unsigned char)c < ' ' || (unsigned char)c > '~' ? '?' : c;
+    }
+}
+
+int page_view_equal(const struct page_view *a, const struct page_view *b)
+{
+    return a->step == b->step && a->phase == b->phase && a->microbatch == b->microbatch &&
+           a->state == b->state && a->ops == b->ops && a->coll_entered == b->coll_entered &&
+           a->coll_left == b->coll_left && a->heartbeat_ns == b->heartbeat_ns;
+}
+
+void page_view_text(const struct page_view *v, char *out, size_t size)
+{
+    static const char *const phases[] = {"forward", "backward", "update"};
+    char phase[40] = "", coll[120] = "before the first collective";
+    if (v->state == RANK_RUNNING && v->phase >= 0 && v->phase < 3)
+        snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
+    if (v->coll_entered)
+        snprintf(coll, sizeof coll, "%s collective %llu (%s)",
+                 v->coll_entered > v->coll_left ? "in" : "after",
+                 (unsigned long long)v->coll_entered, v->coll_text);
+    snprintf(out, size, "%s, step %lld%s, %s", rank_state_text(v->state), (long long)v->step, phase,
+             coll);
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's side of checkpoints: staging, the writer thread, and on rank 0 the orders to commit.
+//
+//   idle ── begin ──► open (copied; the thread writes, syncs, reports) ── committed/aborted ──►
+//   idle
+// The training thread calls begin, answered and drain; the thread calls the ops. A fault of the
+// storage aborts that checkpoint with one log line and training goes on. The thread never touches
+// frames or the device: ops hand things over (they must be safe to call from it and never block for
+// long). `open` feeds the control word's no_save.
+#pragma once
+#include "common/base/err.h"
+#include "common/ckpt/deal.h"
+#include "common/ckpt/manifest.h"
+#include "common/ckpt/store.h"
+
+struct snapshot;
+
+struct snapshot_ops {
+    void *arg;
+    // Training thread, inside begin: copy `bytes` at `at` of part `part`'s local memory to `to`.
+    int (*copy)(void *arg, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);
+    // Writer thread: send ShardDone (borrowed for the call). code != 0: the shard failed. The link
+    // repeats it until answered.
+    void (*report)(void *arg, const struct shard_report *r);
+    // Writer thread, rank 0: send CommitDone. An order repeated is answered the same.
+    void (*commit_done)(void *arg, int64_t step, int code, const char *text);
+    // Writer thread, rank 0: a deletion was carried out (code 0) or failed.
+    void (*deleted)(void *arg, struct store_entry id, int code);
+};
+
+struct snapshot_config {
+    struct store *store; // borrowed
+    int rank, nranks;
+    int64_t epoch;
+    const struct deal_part *parts; // borrowed, as are names within
+    int nparts;
+    const char *const *specs;    // of the parts; rank 0
+    const struct deal *deal;     // borrowed
+    const struct manifest *base; // rank 0: the fields a job does not change; borrowed
+    struct snapshot_ops ops;
+    void *staging; // snapshot_staging_bytes() of host memory; null: allocated here
+};
+
+uint64_t snapshot_staging_bytes(const struct deal *d, int rank);
+// Without memory for staging it still succeeds, `snapshot_can_stage` is false, and a save that is
+// not skipped fails as a shard.
+int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct err *e);
+// Abandons what is open (its directory stays for the next fence), joins the thread.
+void snapshot_free(struct snapshot *s);
+
+bool snapshot_can_stage(const struct snapshot *s); // false: set no_save
+// True until the answer is there and staging is free again: set no_save.
+bool snapshot_open(const struct snapshot *s);
+// At the boundary after `step` steps, `samples` samples. Precondition: not open. A failed copy is
+// the device's failure and comes back; everything of the storage is reported as a failed shard
+// instead.
+int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e);
+
+// From the link's frames; any thread. `reports` (nranks, rank order) are copied.
+void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports);
+void snapshot_order_delete(struct snapshot *s, struct store_entry id);
+// Committed and Aborted. On rank 0 an aborted directory is removed by the thread.
+void snapshot_committed(struct snapshot *s, int64_t step);
+void snapshot_aborted(struct snapshot *s, int64_t step, const char *why);
+
+// Waits until nothing is open and the thread has nothing to do. ERR_TIMEOUT after `timeout_ns`
+// (0: none). `last_ok`, may be null: whether the newest answer was Committed.
+int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
+// How many bytes and nanoseconds the last shard took to write (metrics); false: none yet.
+bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who hangs; see watch.h.
+#include "worker/rank/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+
+void watch_init(struct watch *w, int ranks, int64_t hang_after_ns)
+{
+    memset(w, 0, sizeof *w);
+    w->n = ranks;
+    w->entries = calloc((size_t)ranks, sizeof *w->entries);
+    PRE(w->entries != NULL);
+    w->hang_after_ns = hang_after_ns;
+}
+
+void watch_clear(struct watch *w)
+{
+    free(w->entries);
+    memset(w, 0, sizeof *w);
+}
+
+void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now_ns)
+{
+    struct watch_entry *en = &w->entries[rank];
+    if (en->seen && page_view_equal(&en->view, v))
+        return;
+    bool running = v->state == RANK_RUNNING && en->seen && en->view.state == RANK_RUNNING;
+    if (running && v->step > en->view.step && en->stepped_ns) {
+        int64_t took = (now_ns - en->stepped_ns) / (v->step - en->view.step);
+        if (took > w->longest_step_ns)
+            w->longest_step_ns = took;
+    }
+    if (!running || v->step != en->view.step)
+        en->stepped_ns = now_ns;
+    en->view = *v;
+    en->seen = true;
+    en->changed_ns = now_ns;
+}
+
+void watch_gone(struct watch *w, int rank)
+{
+    w->entries[rank].gone = true;
+}
+
+static int64_t limit_of(const struct watch *w, int state)
+{
+    if (state == RANK_RUNNING)
+        return w->hang_after_ns ? w->hang_after_ns + w->longest_step_ns : 0;
+    return state >= 0 && state < RANK_STATE_COUNT ? w->limit_ns[state] : 0;
+}
+
+// Negative when a is the more likely culprit.
+static int64_t compare(const struct watch_entry *a, bool a_suspect, const struct watch_entry *b,
+                       bool b_suspect)
+{
+    if (a->view.coll_entered != b->view.coll_entered)
+        return a->view.coll_entered < b->view.coll_entered ? -1 : 1;
+    if (a_suspect != b_suspect)
+        return a_suspect ? -1 : 1;
+    if (a->view.coll_left != b->view.coll_left)
+        return a->view.coll_left < b->view.coll_left ? -1 : 1;
+    if (a->view.ops != b->view.ops)
+        return a->view.ops < b->view.ops ? -1 : 1;
+    return a->changed_ns - b->changed_ns;
+}
+
+bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
+                struct watch_verdict *out)
+{
+    bool gap = w->looked_ns && now_ns - w->looked_ns > 2 * CLOCK_S;
+    bool hung = false;
+    w->looked_ns = now_ns;
+    for (int r = 0; r < w->n; r++) {
+        struct watch_entry *en = &w->entries[r];
+        if (gap)
+            en->changed_ns = now_ns;
+        int64_t limit = limit_of(w, en->view.state);
+        if (en->seen && !en->gone && limit && now_ns - en->changed_ns > limit)
+            hung = true;
+    }
+    if (!hung)
+        return false;
+    int worst = -1;
+    bool worst_suspect = false;
+    for (int r = 0; r < w->n; r++) {
+        const struct watch_entry *en = &w->entries[r];
+        if (!en->seen || en->gone)
+            continue;
+        bool s = suspect && suspect(ctx, r);
+        if (worst < 0 || compare(en, s, &w->entries[worst], worst_suspect) < 0) {
+            worst = r;
+            worst_suspect = s;
+        }
+    }
+    out->rank = worst;
+    out->still_ns = now_ns - w->entries[worst].changed_ns;
+    return true;
+}

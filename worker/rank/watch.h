@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The watch: from the progress pages of all ranks over time, whether the attempt hangs and who is
+// the culprit. Pure: views and times come in.
+//
+// A running rank must change its page within hang_after of the longest step seen; in other states
+// it has that state's limit. The culprit is the rank whose entered collective number is lowest: the
+// others wait for it. Among equals it is one whose process is stopped or silent, then the one that
+// has left fewer collectives, started fewer instructions, changed longest ago.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/rank/page.h"
+
+struct watch_entry {
+    struct page_view view;
+    bool seen, gone;    // gone: it ended, nothing is expected of it
+    int64_t changed_ns; // when the view last changed
+    int64_t stepped_ns; // when its step last changed while running; 0: not yet
+};
+struct watch {
+    int n;
+    struct watch_entry *entries;
+    int64_t hang_after_ns;
+    int64_t limit_ns[RANK_STATE_COUNT]; // 0: none; RUNNING's is computed
+    int64_t longest_step_ns;
+    int64_t looked_ns;
+};
+
+void watch_init(struct watch *w, int ranks, int64_t hang_after_ns);
+void watch_clear(struct watch *w);
+void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now_ns);
+void watch_gone(struct watch *w, int rank);
+
+struct watch_verdict {
+    int rank;
+    int64_t still_ns; // for how long
+};
+// True when the attempt hangs. suspect(ctx, rank) says that a rank's process is stopped or silent.
+// A gap between two calls (this process itself was stopped) starts all waiting afresh.
+bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
+                struct watch_verdict *out);
