@@ -96,7 +96,7 @@ static const struct schema_row optimizer_rows[] = {
      .doc = "largest norm of the whole gradient; 0: not clipped"},
     {.path = "optimizer.groups",
      .type = SCHEMA_GROUPS,
-
+     .offset = 0,
      .def = "[]",
      .max_items = 100,
      .doc = "parameters by glob, the first match wins: {match, weight_decay, lr_scale}"},
