@@ -47,7 +47,7 @@ CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    :=
-UNIT_JOB     :=
+UNIT_JOB     := job_yaml job_parse job_check job_print
 UNIT_COMPILE :=
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    :=
