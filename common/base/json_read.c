@@ -386,7 +386,7 @@ static int get_typed(const struct json *o, const char *key, enum json_type type,
 
 int json_get_str(const struct json *o, const char *key, const char **out, struct err *e)
 {
-    const struct json *v;
+    const struct json *v = NULL;
     int rc = get_typed(o, key, JSON_STRING, "a string", &v, e);
     if (!rc)
         *out = v->string;
@@ -395,7 +395,7 @@ int json_get_str(const struct json *o, const char *key, const char **out, struct
 
 int json_get_int(const struct json *o, const char *key, int64_t *out, struct err *e)
 {
-    const struct json *v;
+    const struct json *v = NULL;
     int rc = get_typed(o, key, JSON_NUMBER, "an integer", &v, e);
     if (!rc && !v->is_int)
         rc = err_set(e, ERR_DATA, "'%s' is not an integer", key);
