@@ -18,19 +18,19 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      :=
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     :=
+JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC :=
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   :=
+MODEL_SRC   := model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    :=
+DATA_SRC    := data_schema
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    :=
+CKPT_SRC    := ckpt_schema
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 COLL_SRC    :=

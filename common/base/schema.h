@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row type of configuration schemas. A module's rows are a const table beside it; job/ collects
-// them and parses against them. A row is at once the parser's rule, the default, the documentation
-// (`weft schema`, README's table) and the printer of the resolved form.
+// The row type of configuration schemas. A module's rows are a const table beside it; one list
+// above job/ (model/schema_list.c) collects them and job/ parses against them. A row is at once the
+// parser's rule, the default, the documentation (`weft schema`, README's table) and the printer of
+// the resolved form.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,30 +14,45 @@ enum schema_type {
     SCHEMA_BOOL,     // bool
     SCHEMA_STRING,   // const char *, arena-owned
     SCHEMA_ENUM,     // int, an index into `names`
-    SCHEMA_DURATION, // int64_t nanoseconds; "5s", "100ms", "2m", "1h"; printed in the largest exact unit
-    SCHEMA_BYTES,    // int64_t; "4KiB", "1MiB", "2GiB" or a plain integer
-    SCHEMA_INT_LIST, SCHEMA_FLOAT_LIST, SCHEMA_STRING_LIST, // struct schema_list
-    SCHEMA_CUSTOM,   // `custom` parses and prints (mesh, rules, optimiser groups, …)
+    SCHEMA_DURATION, // int64_t nanoseconds; "5s", "100ms", "2m"; printed in the largest exact unit
+    SCHEMA_INT_LIST, // struct schema_list of int64_t
+    SCHEMA_PAIR,     // two doubles side by side, [0.9, 0.999]
+    SCHEMA_MESH,     // struct job_mesh: {axis: size, …}, ordered
+    SCHEMA_GROUPS,   // optimiser groups: [{match: glob, …}, …]
     SCHEMA_COUNT
 };
 
 struct schema_list {
     int n;
-    void *items; // int64_t, double or const char *
+    void *items; // int64_t
 };
 
-struct schema_custom; // job/ knows: how to parse, check and print a nested value
-
 struct schema_row {
-    const char *path;     // "optimizer.betas"
+    const char *path; // "optimizer.betas"
     enum schema_type type;
-    size_t offset;        // of the field in struct job
-    const char *def;      // the default as YAML text; null: required
-    const char *unit;     // "samples", "steps", … or null
-    const char *doc;      // one sentence for the table
-    double min, max;      // numbers, or items of a list; min == max == 0: unbounded
+    size_t offset;       // of the field in the table's section
+    const char *def;     // the default as YAML text; null: required, or `derived`
+    const char *derived; // in words, where the default follows from other keys; job/check.c sets it
+    const char *unit;    // "samples", "steps", … or null
+    const char *doc;     // one sentence for the table
+    double min, max;     // of numbers, durations in seconds, list items; min == max: unbounded
+    bool above_min;      // min itself is refused
+    bool below_max;      // max itself is refused
     int min_items, max_items;
-    const char *const *names; // SCHEMA_ENUM, null-terminated
-    const struct schema_custom *custom;
-    const char *when;     // "optimizer.kind=adam|adamw": the key acts only then, else it is an error
+    const char *const *names;        // SCHEMA_ENUM, null-terminated
+    bool (*valid)(const char *text); // SCHEMA_STRING: what `doc` allows; null: anything
+    const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
+                      // "data.eval.images": acts when that key is given
+    bool optional;    // no default and not required: absent is a value (null)
+};
+
+struct schema_table {
+    const struct schema_row *rows;
+    int n;
+    size_t section; // offset in struct job of what the rows' offsets are relative to
+};
+
+struct schema {
+    const struct schema_table *const *tables; // in the order of the printed form
+    int n;
 };

@@ -67,7 +67,7 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(ROW_ARGMAX, row_argmax, 1, 1)    /* [.., n] → i32 [..], the first of equals */              \
     X(EQUAL, equal, 2, 1)              /* i32, i32 → f32 1 or 0 */                                \
     /* the update; outputs alias inputs where said */                                             \
-    X(SQNORM, sqnorm, 1, 1)    /* scale · Σ x² → scalar, accumulated in double */                 \
+    X(SQNORM, sqnorm, 1, 1)    /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */    \
     X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */        \
     X(CLIP, clip, 1, 1)        /* metrics → enum clip_slot vector: gradient scale and skip flag */\
     X(SGD, sgd, 4, 1)          /* (p, g, clip, hyper) → p */                                      \
@@ -87,14 +87,14 @@ int op_outputs(enum op op);
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 3 };
 
 // The metrics vector, summed over all ranks once a step: norm, loss and the control word travel
-// together. The control word's bits are each summed as 0 or 1.
+// together. The control word's bits are each summed as 0 or 1. Parts of the loss (accuracy) follow
+// from METRIC_PARTS on.
 enum metric_slot {
-    METRIC_LOSS,    // Σ over the step's samples, already divided by their number
-    METRIC_CORRECT, // samples classified right
-    METRIC_SQNORM,  // Σ g² of the final gradients, each shard counted by its owner
+    METRIC_LOSS,   // Σ over the step's samples, already divided by their number
+    METRIC_SQNORM, // Σ g² of the final gradients, each shard counted by its owner
     METRIC_STOP,
     METRIC_NO_SAVE,
-    METRIC_SLOTS
+    METRIC_PARTS
 };
 enum control_slot { CONTROL_STOP, CONTROL_NO_SAVE, CONTROL_SLOTS }; // f32 vector set by the host
 
@@ -139,7 +139,7 @@ struct op_call {
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     void *workspace; // at least what the op table's workspace() asked for
     size_t workspace_bytes;
-    bool accumulate; // add to what out[0] holds (MATMUL, SUM only): gradients over microbatches
+    bool accumulate; // add to what out[0] holds (MATMUL, SUM, SQNORM): sums over microbatches
 };
 
 // A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each

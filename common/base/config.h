@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sections of a job whose schema rows lie in modules that stand beside job/ and must not see it:
+// data/ and ckpt/. Plain data; job/job.h embeds them in struct job.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY };
+enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
+
+struct job_data_files {          // paths as the job file gives them; job_path() resolves them
+    const char *images, *labels; // both null: this set is not given
+};
+
+struct job_data {
+    int format; // enum job_data_format
+    int dtype;  // enum job_data_dtype: of the images, so that a plan opens no file
+    struct job_data_files train, eval;
+    int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
+};
+
+struct job_checkpoint {
+    int64_t every;      // steps; 0: only after the last step
+    int64_t keep;       // newest ones kept, at least 2
+    int64_t keep_every; // steps that this divides stay for ever; 0: none
+    const char *dir;    // as given; job_path() resolves it
+    bool async;         // written from staging while training goes on
+};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema rows of `checkpoint:`.
+#include "common/ckpt/ckpt_schema.h"
+
+#include "common/base/config.h"
+
+#define AT(field) offsetof(struct job_checkpoint, field)
+
+const struct schema_row ckpt_rows[CKPT_ROWS] = {
+    {.path = "checkpoint.every",
+     .type = SCHEMA_INT,
+     .offset = AT(every),
+     .def = "0",
+     .max = 1e12,
+     .unit = "steps",
+     .doc = "between checkpoints; 0: only after the last step"},
+    {.path = "checkpoint.keep",
+     .type = SCHEMA_INT,
+     .offset = AT(keep),
+     .def = "3",
+     .min = 2,
+     .max = 1e6,
+     .unit = "checkpoints",
+     .doc = "the newest ones that stay"},
+    {.path = "checkpoint.keep_every",
+     .type = SCHEMA_INT,
+     .offset = AT(keep_every),
+     .def = "0",
+     .max = 1e12,
+     .unit = "steps",
+     .doc = "steps that it divides stay for ever; 0: none"},
+    {.path = "checkpoint.dir",
+     .type = SCHEMA_STRING,
+     .offset = AT(dir),
+     .def = "ckpt",
+     .doc = "folder of the job's checkpoints; relative to the job file"},
+    {.path = "checkpoint.async",
+     .type = SCHEMA_BOOL,
+     .offset = AT(async),
+     .def = "true",
+     .doc = "write while training goes on"},
+};

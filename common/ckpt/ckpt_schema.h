@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema rows of `checkpoint:`. Their offsets are in struct job_checkpoint (base/config.h).
+#pragma once
+#include "common/base/schema.h"
+
+extern const struct schema_row ckpt_rows[];
+enum { CKPT_ROWS = 5 };

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes in order. See compile.h.
+#include "common/compile/compile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/compile/dump.h"
+#include "common/compile/grad.h"
+#include "common/compile/lower.h"
+#include "common/compile/optim.h"
+#include "common/compile/partition.h"
+#include "common/compile/schedule.h"
+#include "common/compile/verify.h"
+
+struct pipeline {
+    const struct job *job;
+    build_fn build;
+    struct arena *arena;
+    struct compiled *out;
+    struct buf *dump;
+    struct err *err;
+};
+
+static void mesh_from_job(const struct job *job, struct mesh *m)
+{
+    m->n = job->mesh.n;
+    for (int i = 0; i < m->n; i++) {
+        snprintf(m->axis[i].name, sizeof m->axis[i].name, "%s", job->mesh.axis[i].name);
+        m->axis[i].size = (int)job->mesh.axis[i].size;
+    }
+}
+
+static int failed(struct pipeline *p, int rc, const char *pass, const struct graph *g,
+                  const struct mesh *m)
+{
+    if (rc && p->dump)
+        dump_graph(g, m, p->dump);
+    if (rc)
+        err_wrap(p->err, "%s", pass);
+    return rc;
+}
+
+static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
+{
+    const struct job *job = p->job;
+    graph_init(g, p->arena, p->err);
+    p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
+    if (kind == PROGRAM_TRAIN) {
+        grad_build(g);
+        optim_build(g, &job->optimizer);
+    } else {
+        optim_build_eval(g);
+    }
+    int rc = g->failed ? g->failed : verify_graph(g, p->err);
+    return failed(p, rc, "graph", g, NULL);
+}
+
+static int compile_program(struct pipeline *p, enum program_kind kind)
+{
+    struct graph *g = arena_new(p->arena, struct graph);
+    struct graph *cut = arena_new(p->arena, struct graph);
+    struct schedule s;
+    struct rules rules;
+    const struct mesh *m = &p->out->mesh;
+    int rc = build_global(p, kind, g);
+    if (rc)
+        return rc;
+    graph_init(cut, p->arena, p->err);
+    rules_default(m, &rules);
+    rc = partition(g, m, &rules, cut, p->err);
+    rc = rc ? rc : verify_partitioned(cut, m, p->err);
+    if (rc)
+        return failed(p, rc, "partitioned graph", cut, m);
+    schedule_build(&s, p->arena, kind, (int)p->job->train.microbatches);
+    rc = schedule_verify(&s, kind, p->err);
+    p->out->global[kind] = g;
+    return rc ? rc : lower(cut, m, &s, kind, p->arena, &p->out->program[kind], p->err);
+}
+
+static void hash_programs(struct compiled *c)
+{
+    struct buf text = {0};
+    for (int i = 0; i < c->nprograms; i++)
+        dump_program(&c->program[i], &text);
+    sha256_hex(text.data, text.len, c->hash);
+    buf_clear(&text);
+}
+
+int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
+                struct buf *dump, struct err *e)
+{
+    struct pipeline p = {job, build, a, out, dump, e};
+    *out = (struct compiled){0};
+    mesh_from_job(job, &out->mesh);
+    out->nprograms = job->data.eval.images ? 2 : 1;
+    int rc = 0;
+    for (int i = 0; i < out->nprograms && !rc; i++)
+        rc = compile_program(&p, (enum program_kind)i);
+    rc = rc ? rc : plan_memory(out->program, out->nprograms, a, &out->memory, e);
+    for (int i = 0; i < out->nprograms && !rc; i++) {
+        rc = verify_program(&out->program[i], &out->memory, e);
+        if (rc && dump)
+            dump_program(&out->program[i], dump);
+    }
+    if (!rc)
+        hash_programs(out);
+    return rc;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
+// rank, the client and later the coordinator run it alike.
+//
+//   model → grad → optim → verify → partition → verify → schedule → lower → plan → verify → hash
+//
+// The model's builder is handed in, so that this folder knows no model (model/model.h does).
+#pragma once
+#include "common/compile/plan.h"
+#include "common/compile/program.h"
+#include "common/job/job.h"
+
+// Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
+// Leaves g->loss and, for an evaluation, g->parts. Returns g->failed.
+typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
+                        int64_t batch, int64_t step_batch);
+
+struct compiled {
+    struct mesh mesh;
+    int nprograms; // train, and eval when the job evaluates
+    struct program program[PROGRAM_KINDS];
+    const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
+    struct memory memory;
+    char hash[65]; // SHA-256 of the programs as text: the plan hash all ranks agree on
+};
+
+// Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; the message says
+// what would do. ERR_INTERNAL: a check failed; `dump`, if given, then holds the graph.
+int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
+                struct buf *dump, struct err *e);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs and programs as text. See dump.h.
+#include "common/compile/dump.h"
+
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/compile/optable.h"
+
+static void put_value(const struct graph *g, const struct mesh *m, int id, struct buf *out)
+{
+    const struct value *v = &g->values[id];
+    buf_printf(out, " %%%d", id);
+    if (v->name)
+        buf_printf(out, ":%s", v->name);
+    buf_printf(out, " %s[", dtype_name(v->dtype));
+    for (int d = 0; d < v->shape.n; d++)
+        buf_printf(out, "%s%s=%lld", d ? " " : "", dim_name(v->dims[d]),
+                   (long long)v->shape.dim[d]);
+    buf_putc(out, ']');
+    if (m)
+        spec_print(&v->spec, m, v->shape.n, out);
+}
+
+void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
+{
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase),
+                   n->kind == NODE_COLL ? "all_reduce" : op_name(n->op));
+        for (int k = 0; k < n->nin; k++)
+            put_value(g, m, n->in[k], out);
+        buf_puts(out, " ->");
+        for (int k = 0; k < n->nout; k++)
+            put_value(g, m, n->out[k], out);
+        buf_printf(out, "  (%s)\n", g->scopes[n->scope]);
+    }
+}
+
+static void put_float(struct buf *out, const char *key, float v)
+{
+    char text[32];
+    json_format_float(v, text);
+    buf_printf(out, " %s=%s", key, text);
+}
+
+static void put_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
+{
+    buf_puts(out, " labels=");
+    for (int k = 0; k < i->nin + i->nout; k++)
+        for (int d = 0; d < MAX_DIMS; d++)
+            buf_printf(out, "%x", (unsigned)a->label[k][d] & 0xff);
+    put_float(out, "scale", a->scale);
+    put_float(out, "clip", a->clip_norm);
+    put_float(out, "b1", a->beta1);
+    put_float(out, "b2", a->beta2);
+    put_float(out, "eps", a->eps);
+    put_float(out, "decay", a->decay);
+    put_float(out, "lr", a->lr_scale);
+    buf_printf(out, " nesterov=%d", a->nesterov);
+}
+
+static void put_views(const struct view *v, int n, struct buf *out)
+{
+    for (int k = 0; k < n; k++)
+        buf_printf(out, " b%d+%llu", v[k].buffer, (unsigned long long)v[k].offset);
+}
+
+static void put_instr(const struct program *p, const struct instr *i, struct buf *out)
+{
+    static const char *const kinds[] = {"op", "start", "wait", "mark"};
+    buf_printf(out, "%s %s m%d", kinds[i->kind], phase_name(i->phase), i->microbatch);
+    if (i->kind == INSTR_OP) {
+        buf_printf(out, " %s%s owner=%x", op_name(i->op), i->accumulate ? "+" : "", i->owner);
+        put_attr(program_attr(p, i), i, out);
+    }
+    if (i->kind == INSTR_START || i->kind == INSTR_WAIT) {
+        buf_puts(out, " all_reduce over ");
+        axis_set_print(&p->mesh, i->axes, out);
+    }
+    put_views(i->in, i->nin, out);
+    buf_puts(out, " ->");
+    put_views(i->out, i->nout, out);
+    buf_putc(out, '\n');
+}
+
+void dump_program(const struct program *p, struct buf *out)
+{
+    buf_printf(out, "program %s mesh ", program_name(p->kind));
+    mesh_print(&p->mesh, out);
+    buf_putc(out, '\n');
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        buf_printf(out, "b%d %s %s r%d @%llu %llu bytes", b, buf->name ? buf->name : "-",
+                   dtype_name(buf->dtype), buf->region, (unsigned long long)buf->offset,
+                   (unsigned long long)buf->bytes);
+        for (int d = 0; d < buf->shape.n; d++)
+            buf_printf(out, " %lld", (long long)buf->shape.dim[d]);
+        buf_putc(out, '\n');
+    }
+    for (int i = 0; i < p->ninstrs; i++)
+        put_instr(p, &p->instrs[i], out);
+}

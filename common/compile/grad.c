@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reverse mode. See grad.h.
+#include "common/compile/grad.h"
+
+#include "common/compile/optable.h"
+
+bool tape_needs(const struct tape *t, int value)
+{
+    return value < t->n && t->needs[value];
+}
+
+// An elementwise op's other operand may be a vector along the last dimension: its contribution
+// arrives already reduced to its shape (tape_reduce_to).
+void tape_add(struct tape *t, int value, int contribution)
+{
+    if (!tape_needs(t, value))
+        return;
+    struct graph *g = t->g;
+    if (g->values[value].kind == VALUE_PARAM) {
+        graph_contribute(g, t->grad_sum[value], contribution);
+        return;
+    }
+    int before = t->cot[value];
+    t->cot[value] = before < 0
+                        ? contribution
+                        : graph_like(g, OP_ADD, 2, (int[]){before, contribution}, value);
+}
+
+int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
+{
+    struct graph *g = t->g;
+    struct value v = g->values[value];
+    if (v.shape.n == g->values[cotangent].shape.n) {
+        if (scale == 1)
+            return cotangent;
+        struct op_attr attr = {.scale = scale};
+        return graph_op(g, &(struct op_args){.op = OP_SCALE,
+                                             .nin = 1,
+                                             .in = &cotangent,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .attr = &attr});
+    }
+    // A norm vector lies along the last dimension, whatever that is called there.
+    enum dim dims[MAX_DIMS];
+    const struct value *c = &g->values[cotangent];
+    for (int d = 0; d < v.shape.n; d++)
+        dims[d] = v.dims[d] == DIM_NORM ? c->dims[c->shape.n - 1] : v.dims[d];
+    struct op_attr attr = {.scale = scale};
+    return graph_op(g, &(struct op_args){.op = OP_SUM,
+                                         .nin = 1,
+                                         .in = &cotangent,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = dims,
+                                         .attr = &attr});
+}
+
+// A value needs a cotangent when it is a parameter, or made from one by an op that has a vjp.
+static void mark_needs(struct tape *t)
+{
+    struct graph *g = t->g;
+    for (int i = 0; i < t->n; i++)
+        t->needs[i] = g->values[i].kind == VALUE_PARAM;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        bool any = false;
+        for (int k = 0; k < n->nin; k++)
+            any |= t->needs[n->in[k]];
+        for (int k = 0; k < n->nout; k++)
+            t->needs[n->out[k]] = any && op_row(n->op)->vjp;
+    }
+}
+
+static void sums_make(struct tape *t)
+{
+    struct graph *g = t->g;
+    for (int i = 0; i < t->n; i++) {
+        if (g->values[i].kind != VALUE_PARAM)
+            continue;
+        const char *name = arena_printf(g->arena, "grad/%s", g->values[i].name);
+        t->grad_sum[i] = graph_sum(g, name, i, i);
+    }
+}
+
+// The loss's own contributions: each counts with weight one, the host's constant.
+static void seed(struct tape *t)
+{
+    struct graph *g = t->g;
+    int one = graph_value(g, VALUE_SCALAR, "one", DT_F32, 0, NULL, NULL);
+    for (int i = 0; i < g->nsums; i++)
+        if (g->sums[i].value == g->loss)
+            for (int c = 0; c < g->sums[i].n; c++)
+                t->cot[g->sums[i].contrib[c]] = one;
+}
+
+int grad_build(struct graph *g)
+{
+    if (g->failed)
+        return g->failed;
+    int nodes = g->nnodes;
+    struct tape t = {.g = g, .n = g->nvalues};
+    t.cot = arena_array(g->arena, int, t.n);
+    t.needs = arena_array(g->arena, bool, t.n);
+    t.grad_sum = arena_array(g->arena, int, t.n);
+    for (int i = 0; i < t.n; i++)
+        t.cot[i] = -1;
+    g->phase = PHASE_BACKWARD;
+    mark_needs(&t);
+    sums_make(&t);
+    seed(&t);
+    for (int i = nodes - 1; i >= 0 && !g->failed; i--) {
+        struct node n = g->nodes[i]; // a copy: the array grows
+        int cot = t.cot[n.out[0]];
+        if (cot < 0 || !tape_needs(&t, n.out[0]))
+            continue;
+        PRE(n.nout == 1);
+        g->scope = n.scope;
+        g->stage = n.stage;
+        g->failed = op_row(n.op)->vjp(&t, &n, cot);
+    }
+    return g->failed;
+}

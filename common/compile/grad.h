@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reverse mode: adds the backward part to a graph that has a forward part and a loss.
+//
+// The nodes are walked from last to first; each output's cotangent is the sum of what its readers
+// contributed, and the op's vjp rule turns it into contributions to the inputs. Cotangents carry
+// their value's activation point, scope and stage. A parameter's contributions go into its gradient
+// sum, "grad/<name>", over all microbatches.
+#pragma once
+#include "common/compile/graph.h"
+
+struct tape {
+    struct graph *g;
+    int n;         // forward values
+    int *cot;      // value → its cotangent so far, −1 for none
+    bool *needs;   // value → a parameter can be reached from it
+    int *grad_sum; // parameter → its gradient's sum
+};
+
+int grad_build(struct graph *g); // 0 or the graph's failure
+
+// For vjp rules: `contribution` flows into `value`'s cotangent. Ignored when nobody needs it.
+void tape_add(struct tape *t, int value, int contribution);
+bool tape_needs(const struct tape *t, int value);
+// A cotangent summed over the dimensions that `value` lacks, times `scale`.
+int tape_reduce_to(struct tape *t, int cotangent, int value, float scale);

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building graphs: values, nodes, and the labels that tie an op's operands together. See graph.h.
+#include "common/compile/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/compile/optable.h"
+
+const char *phase_name(enum phase p)
+{
+    static const char *const names[PHASE_COUNT] = {"forward", "backward", "update"};
+    return names[p];
+}
+
+const char *point_name(enum point p)
+{
+    static const char *const names[POINT_COUNT] = {
+#define X(id, name) [POINT_##id] = #name,
+        POINT_TABLE(X)
+#undef X
+    };
+    return names[p];
+}
+
+void graph_init(struct graph *g, struct arena *a, struct err *e)
+{
+    *g = (struct graph){.arena = a, .err = e, .loss = -1, .metrics = -1};
+}
+
+void graph_scope(struct graph *g, const char *fmt, ...)
+{
+    char name[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    for (g->scope = 0; g->scope < g->nscopes; g->scope++)
+        if (strcmp(g->scopes[g->scope], name) == 0)
+            return;
+    g->scopes =
+        arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
+    g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
+}
+
+void graph_at(struct graph *g, enum point p)
+{
+    g->point = p;
+}
+
+static int value_new(struct graph *g)
+{
+    g->values = arena_grow(g->arena, g->values, sizeof *g->values, g->nvalues, &g->values_cap);
+    struct value *v = &g->values[g->nvalues];
+    *v = (struct value){.producer = -1, .alias = -1, .of = -1, .point = g->point};
+    return g->nvalues++;
+}
+
+int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
+                const enum dim *dims, const int64_t *sizes)
+{
+    PRE(n <= MAX_DIMS);
+    int id = value_new(g);
+    struct value *v = &g->values[id];
+    v->kind = kind;
+    v->name = name ? arena_strdup(g->arena, name) : NULL;
+    v->dtype = t;
+    v->shape.n = n;
+    for (int d = 0; d < n; d++) {
+        v->dims[d] = dims[d];
+        v->shape.dim[d] = sizes[d];
+    }
+    return id;
+}
+
+int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
+                const int64_t *sizes, enum init_kind init, float std)
+{
+    int id = graph_value(g, VALUE_PARAM, name, DT_F32, n, dims, sizes);
+    g->values[id].init = init;
+    g->values[id].init_std = std;
+    g->values[id].point = POINT_NONE;
+    return id;
+}
+
+int graph_sum(struct graph *g, const char *name, int of, int like)
+{
+    struct value src = g->values[like];
+    int id = graph_value(g, VALUE_SUM, name, src.dtype, src.shape.n, src.dims, src.shape.dim);
+    g->values[id].of = of;
+    g->values[id].point = POINT_NONE;
+    g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
+    g->sums[g->nsums++] = (struct sum){.value = id};
+    return id;
+}
+
+void graph_contribute(struct graph *g, int sum, int value)
+{
+    for (int i = 0; i < g->nsums; i++) {
+        struct sum *s = &g->sums[i];
+        if (s->value != sum)
+            continue;
+        s->contrib = arena_grow(g->arena, s->contrib, sizeof *s->contrib, s->n, &s->cap);
+        s->contrib[s->n++] = value;
+        return;
+    }
+    PRE(!"a contribution to a sum that is none");
+}
+
+struct node *graph_node(struct graph *g, const struct node *n)
+{
+    g->nodes = arena_grow(g->arena, g->nodes, sizeof *g->nodes, g->nnodes, &g->nodes_cap);
+    g->nodes[g->nnodes] = *n;
+    for (int i = 0; i < n->nout; i++)
+        g->values[n->out[i]].producer = g->nnodes;
+    return &g->nodes[g->nnodes++];
+}
+
+// ---- labels ------------------------------------------------------------------------------------
+
+struct labels {
+    struct op_attr *attr;
+    enum dim name[MAX_DIMS * 4];
+    int64_t size[MAX_DIMS * 4]; // −1: not known yet
+    int n;
+};
+
+static int label_new(struct labels *l, enum dim name, int64_t size)
+{
+    PRE(l->n < MAX_DIMS * 4);
+    l->name[l->n] = name;
+    l->size[l->n] = size;
+    return l->n++;
+}
+
+// The label of dimension d of an operand: the same name, or, for dimensions without a name, the
+// same place in an operand of equal rank. A `norm` vector lies along the last dimension.
+static int label_find(const struct labels *l, const struct value *v, int d, int out_dims)
+{
+    if (v->dims[d] == DIM_NONE)
+        return v->shape.n == out_dims ? d : -1;
+    for (int i = 0; i < l->n; i++)
+        if (l->name[i] == v->dims[d])
+            return i;
+    return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;
+}
+
+static int bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
+{
+    return err_set(g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
+                   op_name(op), dim_name(v->dims[d]), v->name ? v->name : "a value",
+                   (long long)v->shape.dim[d], (long long)want);
+}
+
+// Labels of the outputs come first and are numbered as their dimensions; then what only inputs have.
+static int labels_assign(struct graph *g, const struct op_args *a, struct labels *l)
+{
+    for (int d = 0; d < a->nout_dims; d++)
+        label_new(l, a->out_dims[d], -1);
+    for (int k = 0; k < a->nin; k++) {
+        const struct value *v = &g->values[a->in[k]];
+        for (int d = 0; d < v->shape.n; d++) {
+            int i = label_find(l, v, d, a->nout_dims);
+            if (i < 0)
+                i = label_new(l, v->dims[d], -1);
+            if (l->size[i] < 0)
+                l->size[i] = v->shape.dim[d];
+            if (l->size[i] != v->shape.dim[d])
+                return bad_size(g, a->op, v, d, l->size[i]);
+            l->attr->label[k][d] = (int8_t)i;
+        }
+    }
+    for (int d = 0; d < a->nout_dims; d++) {
+        if (l->size[d] < 0 && !a->sizes)
+            return err_set(g->err, ERR_INTERNAL, "%s: no operand tells the size of dimension %d",
+                           op_name(a->op), d);
+        if (l->size[d] < 0)
+            l->size[d] = a->sizes[d];
+    }
+    l->attr->labels = (int8_t)l->n;
+    return 0;
+}
+
+static int outputs_make(struct graph *g, const struct op_args *a, const struct labels *l,
+                        struct node *n)
+{
+    for (int k = 0; k < n->nout; k++) {
+        n->out[k] = graph_value(g, VALUE_TEMP, NULL, a->dtype ? a->dtype : DT_F32, a->nout_dims,
+                                a->out_dims, l->size);
+        for (int d = 0; d < a->nout_dims; d++)
+            n->attr.label[a->nin + k][d] = (int8_t)d;
+    }
+    return n->out[0];
+}
+
+int graph_op(struct graph *g, const struct op_args *a)
+{
+    if (g->failed)
+        return 0;
+    struct node n = {.op = a->op,
+                     .nin = a->nin,
+                     .nout = op_outputs(a->op),
+                     .scope = g->scope,
+                     .stage = g->stage,
+                     .phase = g->phase,
+                     .when = g->when};
+    if (a->attr)
+        n.attr = *a->attr;
+    struct labels l = {.attr = &n.attr};
+    for (int k = 0; k < a->nin; k++)
+        n.in[k] = a->in[k];
+    g->failed = labels_assign(g, a, &l);
+    if (g->failed)
+        return 0;
+    int out = outputs_make(g, a, &l, &n);
+    graph_node(g, &n);
+    g->failed = op_infer(g, &n, g->err);
+    return out;
+}
+
+int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
+{
+    struct value v = g->values[like];
+    return graph_op(g, &(struct op_args){.op = op,
+                                         .nin = nin,
+                                         .in = in,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims});
+}
+
+int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
+{
+    return graph_op(g, &(struct op_args){.op = OP_MATMUL,
+                                         .nin = 2,
+                                         .in = (int[]){a, b},
+                                         .nout_dims = n,
+                                         .out_dims = out_dims});
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph: one microbatch's computation on global shapes, in an order that can be run.
+//
+// A model builds the forward part with graph_op and friends; grad.c adds the backward part, the
+// optimiser (optim.c) the update; partition.c makes a second graph from it in which every value has
+// a spec and collectives are nodes of their own. Everything lives in the graph's arena.
+//
+// Values have at most one producer. Three kinds outlive a microbatch: parameters and optimiser
+// state, which the update changes in place (its outputs are new values with `alias`), and *sums*,
+// which collect contributions over the microbatches of a step: gradients, the loss and its parts.
+// A contribution is a value like any other until the program writes it into its sum's buffer.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/compile/spec.h"
+#include "common/op/op.h"
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
+const char *phase_name(enum phase p);
+
+// Places at which activations get a spec from the rules; what lies between two points takes the
+// next point's (the model calls graph_at before the ops that lead there).
+#define POINT_TABLE(X)                                                                            \
+    X(NONE, none) X(IDS, act_ids) X(SEQ, act_seq) X(ATT, act_att) X(HIDDEN, act_hidden)           \
+    X(LOGITS, act_logits)
+enum point {
+#define X(id, name) POINT_##id,
+    POINT_TABLE(X)
+#undef X
+    POINT_COUNT
+};
+const char *point_name(enum point p);
+
+enum value_kind {
+    VALUE_INPUT,  // read from the data set: in whatever cut an op wants, never a collective
+    VALUE_SCALAR, // set by the host each step: control bits, learning rate
+    VALUE_PARAM,
+    VALUE_STATE, // of the optimiser
+    VALUE_SUM,   // collects contributions over the microbatches
+    VALUE_TEMP,
+    VALUE_KINDS
+};
+
+enum init_kind { INIT_ZERO, INIT_NORMAL };
+
+struct value {
+    const char *name; // "layers/0/weight", "grad/layers/0/weight", or null for what has no name
+    enum value_kind kind;
+    enum dtype dtype;
+    struct shape shape;      // global, of one microbatch
+    enum dim dims[MAX_DIMS]; // logical names
+    enum point point;
+    int producer; // node, −1 for none
+    int alias;    // the value whose buffer this one is, changed in place; −1: its own
+    int of;       // STATE, gradient SUM: the parameter; −1
+    enum init_kind init; // PARAM
+    float init_std;
+    struct spec spec; // set by the partitioner
+};
+
+enum node_kind { NODE_OP, NODE_COLL };
+enum node_when { EVERY_MICROBATCH, LAST_MICROBATCH };
+
+// What a collective node does to its one input: an all-reduce of its partial axes.
+// (Gathers, scatters and exchanges come with the meshes that need them.)
+enum coll_kind { COLL_NODE_ALL_REDUCE };
+
+struct node {
+    enum node_kind kind;
+    enum op op;
+    struct op_attr attr;
+    enum coll_kind coll;
+    axis_set axes;  // of a collective
+    axis_set owner; // counts at coordinate 0 of these axes only: elsewhere its scale is 0
+    int nin, in[OP_MAX_IN];
+    int nout, out[OP_MAX_OUT];
+    int scope; // index into scopes
+    int stage;
+    enum phase phase;
+    enum node_when when;
+};
+
+// Contributions, in the order they are made, and the sum they go into.
+struct sum {
+    int value;
+    int n, cap, *contrib;
+};
+
+struct graph {
+    struct arena *arena;
+    struct value *values;
+    struct node *nodes;
+    struct sum *sums;
+    const char **scopes;
+    int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
+    // What the next node gets.
+    int scope, stage;
+    enum phase phase;
+    enum point point;
+    enum node_when when;
+    // Roles, value ids or −1.
+    int loss, metrics;      // the loss's sum; the metrics vector, summed over all ranks
+    int nparts, parts[4];   // the loss's companions (accuracy), sums
+    const char *part_name[4];
+    struct err *err; // the first failure of a builder call; borrowed
+    int failed;      // its code: later builder calls do nothing, the caller looks once at the end
+};
+
+void graph_init(struct graph *g, struct arena *a, struct err *e);
+
+// Context of what follows.
+void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void graph_at(struct graph *g, enum point p);
+
+// Leaves. Dimensions come as arrays of n names and sizes.
+int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
+                const enum dim *dims, const int64_t *sizes);
+int graph_param(struct graph *g, const char *name, int n, const enum dim *dims, const int64_t *sizes,
+                enum init_kind init, float std);
+int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value
+void graph_contribute(struct graph *g, int sum, int value);
+
+// One op; returns its first output (outputs are consecutive ids). The output's dimensions are
+// named; names shared with inputs are the same loop. attr may be null: only scalars of it are
+// read, labels are worked out here. `sizes` (or null) tells those of output dimensions that no
+// input has: what is broadcast.
+struct op_args {
+    enum op op;
+    int nin;
+    const int *in;
+    int nout_dims;
+    const enum dim *out_dims;
+    const struct op_attr *attr;
+    enum dtype dtype; // of the output; DT_NONE: f32
+    const int64_t *sizes;
+};
+int graph_op(struct graph *g, const struct op_args *a);
+int graph_like(struct graph *g, enum op op, int nin, const int *in, int like); // elementwise
+int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
+
+// The node is copied; its inputs and outputs are ids of this graph.
+struct node *graph_node(struct graph *g, const struct node *n);

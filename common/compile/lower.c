@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lowering. See lower.h.
+#include "common/compile/lower.h"
+
+#include <string.h>
+
+#include "common/compile/optable.h"
+
+struct lowering {
+    const struct graph *g;
+    const struct mesh *mesh;
+    struct program *p;
+    struct arena *arena;
+    int microbatches;
+    int *root;      // value → the value whose buffer it shares
+    int *last_read; // root → the last node of a microbatch that reads it
+    int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
+    int *buffer;    // root · microbatches + m → buffer, −1
+    int pending[64], npending; // collectives started and not waited for, in order
+    struct err *err;
+};
+
+const char *program_name(enum program_kind k)
+{
+    static const char *const names[PROGRAM_KINDS] = {"train", "eval"};
+    return names[k];
+}
+
+int program_find(const struct program *p, const char *name)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        if (p->buffers[i].name && strcmp(p->buffers[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+const struct op_attr *program_attr(const struct program *p, const struct instr *i)
+{
+    return &p->graph->nodes[i->node].attr;
+}
+
+// ---- which values share a buffer ---------------------------------------------------------------
+
+static void roots_find(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    for (int v = 0; v < g->nvalues; v++)
+        l->root[v] = v;
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0; c < g->sums[s].n; c++) {
+            l->root[g->sums[s].contrib[c]] = g->sums[s].value;
+            l->first_of[g->sums[s].contrib[c]] = c == 0 ? 1 : 2;
+        }
+    // Aliases point at what was there before them; follow each to its end.
+    for (int v = 0; v < g->nvalues; v++) {
+        int r = v;
+        while (g->values[r].alias >= 0 || l->root[r] != r)
+            r = g->values[r].alias >= 0 ? g->values[r].alias : l->root[r];
+        l->root[v] = r;
+    }
+}
+
+static void reads_find(struct lowering *l)
+{
+    for (int v = 0; v < l->g->nvalues; v++)
+        l->last_read[v] = -1;
+    for (int n = 0; n < l->g->nnodes; n++)
+        for (int k = 0; k < l->g->nodes[n].nin; k++)
+            l->last_read[l->root[l->g->nodes[n].in[k]]] = n;
+}
+
+static struct shape local_shape(const struct lowering *l, int value)
+{
+    const struct value *v = &l->g->values[value];
+    return spec_local(&v->spec, l->mesh, &v->shape);
+}
+
+static bool same_labels(const struct node *n)
+{
+    return memcmp(n->attr.label[0], n->attr.label[n->nin], sizeof n->attr.label[0]) == 0;
+}
+
+// An elementwise op writes over its first input when that is a temporary which it reads last.
+// The choice is made on the graph, so it holds for every microbatch.
+static void inplace_find(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 || !same_labels(n))
+            continue;
+        int in = l->root[n->in[0]], out = n->out[0];
+        struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);
+        if (l->root[out] != out || g->values[in].kind != VALUE_TEMP || l->last_read[in] != i ||
+            !shape_equal(&a, &b) || g->values[in].dtype != g->values[out].dtype)
+            continue;
+        bool read_again = false;
+        for (int k = 1; k < n->nin; k++)
+            read_again |= l->root[n->in[k]] == in;
+        if (read_again)
+            continue;
+        for (int v = 0; v < g->nvalues; v++)
+            if (l->root[v] == out)
+                l->root[v] = in;
+        l->last_read[in] = l->last_read[out];
+    }
+}
+
+// ---- buffers -----------------------------------------------------------------------------------
+
+static bool once(enum value_kind k)
+{
+    return k != VALUE_TEMP;
+}
+
+static enum buffer_kind kind_of(const struct value *v)
+{
+    if (v->kind == VALUE_PARAM)
+        return BUFFER_PARAM;
+    if (v->kind == VALUE_STATE)
+        return BUFFER_OPTIMIZER;
+    return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
+}
+
+static int buffer_make(struct lowering *l, int root, int m)
+{
+    struct program *p = l->p;
+    const struct value *v = &l->g->values[root];
+    p->buffers =
+        arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    struct buffer *b = &p->buffers[p->nbuffers];
+    *b = (struct buffer){.value = root,
+                         .name = v->name,
+                         .kind = kind_of(v),
+                         .source = v->kind,
+                         .persistent = once(v->kind),
+                         .dtype = v->dtype,
+                         .shape = local_shape(l, root),
+                         .copies = v->kind == VALUE_INPUT ? l->microbatches : 1,
+                         .first = p->ninstrs,
+                         .last = p->ninstrs};
+    b->bytes = (uint64_t)shape_count(&b->shape) * dtype_size(b->dtype) * (uint64_t)b->copies;
+    l->buffer[root * l->microbatches + m] = p->nbuffers;
+    return p->nbuffers++;
+}
+
+static struct view view_of(struct lowering *l, int value, int m)
+{
+    int root = l->root[value];
+    enum value_kind kind = l->g->values[root].kind;
+    int slot = once(kind) ? 0 : m;
+    int b = l->buffer[root * l->microbatches + slot];
+    if (b < 0)
+        b = buffer_make(l, root, slot);
+    struct buffer *buf = &l->p->buffers[b];
+    buf->last = l->p->ninstrs;
+    struct view v = {.buffer = b};
+    if (kind == VALUE_INPUT)
+        v.offset = buf->bytes / (uint64_t)buf->copies * (uint64_t)m;
+    return v;
+}
+
+// ---- instructions ------------------------------------------------------------------------------
+
+static struct instr *emit(struct lowering *l, const struct instr *i)
+{
+    struct program *p = l->p;
+    p->instrs = arena_grow(l->arena, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
+    p->instrs[p->ninstrs] = *i;
+    return &p->instrs[p->ninstrs++];
+}
+
+static void axes_add(struct program *p, axis_set axes)
+{
+    for (int i = 0; i < p->naxes; i++)
+        if (p->axes[i] == axes)
+            return;
+    PRE(p->naxes < (int)(sizeof p->axes / sizeof *p->axes));
+    p->axes[p->naxes++] = axes;
+}
+
+static void wait_first(struct lowering *l)
+{
+    struct instr w = l->p->instrs[l->pending[0]];
+    w.kind = INSTR_WAIT;
+    w.start = l->pending[0];
+    l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
+    emit(l, &w);
+    l->npending--;
+    memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
+}
+
+// Waits, in the order of the starts, up to the last one that works on `buffer`.
+static void wait_for(struct lowering *l, int buffer)
+{
+    int upto = 0;
+    for (int i = 0; i < l->npending; i++)
+        if (l->p->instrs[l->pending[i]].out[0].buffer == buffer)
+            upto = i + 1;
+    while (upto-- > 0)
+        wait_first(l);
+}
+
+static void emit_coll(struct lowering *l, const struct node *n, struct instr *i)
+{
+    i->kind = INSTR_START;
+    i->coll = n->coll;
+    i->axes = n->axes;
+    axes_add(l->p, n->axes);
+    if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
+        wait_first(l);
+    l->p->buffers[i->out[0].buffer].region = REGION_SHARED;
+    l->pending[l->npending++] = l->p->ninstrs;
+    emit(l, i);
+}
+
+static void emit_node(struct lowering *l, int node, int m)
+{
+    const struct node *n = &l->g->nodes[node];
+    if (n->when == LAST_MICROBATCH && m != l->microbatches - 1)
+        return;
+    struct instr i = {.node = node,
+                      .phase = n->phase,
+                      .microbatch = m,
+                      .stage = n->stage,
+                      .op = n->op,
+                      .nin = n->nin,
+                      .nout = n->nout,
+                      .owner = n->owner};
+    // Waits come before the views: they move the place of this instruction.
+    for (int k = 0; k < n->nin; k++)
+        wait_for(l, view_of(l, n->in[k], m).buffer);
+    for (int k = 0; k < n->nout; k++)
+        wait_for(l, view_of(l, n->out[k], m).buffer);
+    for (int k = 0; k < n->nin; k++)
+        i.in[k] = view_of(l, n->in[k], m);
+    for (int k = 0; k < n->nout; k++)
+        i.out[k] = view_of(l, n->out[k], m);
+    int contribution = l->first_of[n->out[0]];
+    i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
+    if (n->kind == NODE_COLL)
+        emit_coll(l, n, &i);
+    else
+        emit(l, &i);
+}
+
+static void stash_find(struct program *p)
+{
+    for (int b = 0; b < p->nbuffers; b++) {
+        struct buffer *buf = &p->buffers[b];
+        if (buf->persistent || p->instrs[buf->first].phase != PHASE_FORWARD)
+            continue;
+        if (p->instrs[buf->last].phase == PHASE_BACKWARD)
+            buf->kind = BUFFER_STASH;
+    }
+}
+
+static void lowering_init(struct lowering *l)
+{
+    size_t n = (size_t)l->g->nvalues;
+    l->root = arena_array(l->arena, int, n);
+    l->last_read = arena_array(l->arena, int, n);
+    l->first_of = arena_array(l->arena, int, n);
+    l->buffer = arena_array(l->arena, int, n * (size_t)l->microbatches);
+    for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
+        l->buffer[i] = -1;
+    roots_find(l);
+    reads_find(l);
+    inplace_find(l);
+}
+
+int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
+          enum program_kind kind, struct arena *a, struct program *out, struct err *e)
+{
+    *out = (struct program){.kind = kind,
+                            .mesh = *m,
+                            .graph = g,
+                            .microbatches = s->microbatches,
+                            .nparts = g->nparts};
+    struct lowering l = {.g = g,
+                         .mesh = m,
+                         .p = out,
+                         .arena = a,
+                         .microbatches = s->microbatches,
+                         .err = e};
+    lowering_init(&l);
+    for (int i = 0; i < g->nparts; i++)
+        out->part_name[i] = g->part_name[i];
+    for (int i = 0; i < s->n; i++) {
+        struct slot slot = s->slots[i];
+        emit(&l, &(struct instr){.kind = INSTR_MARK,
+                                 .node = -1,
+                                 .phase = slot.phase,
+                                 .microbatch = slot.microbatch});
+        for (int n = 0; n < g->nnodes; n++)
+            if (g->nodes[n].phase == slot.phase)
+                emit_node(&l, n, slot.microbatch);
+    }
+    while (l.npending)
+        wait_first(&l);
+    stash_find(out);
+    out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    return 0;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mesh: devices in a named grid, row-major: rank = ((c0·n1 + c1)·n2 + c2)… . A set of axes is a bit
+// mask in mesh order. Axes of size 1 count as absent everywhere else in the compiler.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+
+enum { MESH_MAX_AXES = 8, MESH_MAX_NAME = 32 };
+typedef uint16_t axis_set; // bit i: axis i
+
+struct mesh_axis {
+    char name[MESH_MAX_NAME];
+    int size;
+};
+struct mesh {
+    int n;
+    struct mesh_axis axis[MESH_MAX_AXES];
+};
+
+int mesh_ranks(const struct mesh *m);
+int mesh_find(const struct mesh *m, const char *name); // −1 when absent
+int mesh_coord(const struct mesh *m, int rank, int axis);
+axis_set mesh_all(const struct mesh *m); // every axis of size > 1
+int mesh_product(const struct mesh *m, axis_set axes);
+// The ranks that differ from `rank` on `axes` only, in row-major order of those axes; `out` holds
+// mesh_product() of them. Returns their number.
+int mesh_group(const struct mesh *m, int rank, axis_set axes, int *out);
+void mesh_print(const struct mesh *m, struct buf *out);                 // {dp: 2}
+void axis_set_print(const struct mesh *m, axis_set axes, struct buf *out); // dp,tp

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op table and its checks of operands. See optable.h.
+#include "common/compile/optable.h"
+
+static const char *value_text(const struct value *v)
+{
+    return v->name ? v->name : "a value";
+}
+
+static const struct value *in_value(const struct graph *g, const struct node *n, int k)
+{
+    return &g->values[n->in[k]];
+}
+
+static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,
+                      struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    if (v->dtype == t)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), value_text(v),
+                   dtype_name(v->dtype), dtype_name(t));
+}
+
+static int infer_f32(const struct graph *g, const struct node *n, struct err *e)
+{
+    for (int k = 0; k < n->nin; k++) {
+        int rc = want_dtype(g, n, k, DT_F32, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int infer_matmul(const struct graph *g, const struct node *n, struct err *e)
+{
+    struct gemm gemm;
+    const struct value *out = &g->values[n->out[0]];
+    if (!gemm_from_labels(&n->attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+                          &out->shape, &gemm))
+        return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
+                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+    return infer_f32(g, n, e);
+}
+
+static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = in_value(g, n, 0)->dtype;
+    if (t == DT_U8 || t == DT_F32)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
+}
+
+// The rows of operand k are the leading dimensions of what is n's row operand.
+static int want_rows(const struct graph *g, const struct node *n, int k, const struct value *rows,
+                     struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    bool same = v->shape.n == rows->shape.n - 1;
+    for (int d = 0; same && d < v->shape.n; d++)
+        same = v->shape.dim[d] == rows->shape.dim[d];
+    return same ? 0
+                : err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
+                          value_text(v), value_text(rows));
+}
+
+static int infer_rows(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = 0;
+    for (int k = 1; k < n->nin && !rc; k++)
+        rc = want_rows(g, n, k, in_value(g, n, 0), e);
+    return rc ? rc : infer_f32(g, n, e);
+}
+
+static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_rows(g, n, 1, in_value(g, n, 0), e);
+    rc = rc ? rc : want_dtype(g, n, 0, DT_F32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
+}
+
+static int infer_pick_grad(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_rows(g, n, 0, &g->values[n->out[0]], e);
+    rc = rc ? rc : want_rows(g, n, 1, &g->values[n->out[0]], e);
+    rc = rc ? rc : want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_F32, e);
+}
+
+static int infer_equal(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
+}
+
+// Parameter, gradient and moments are of one shape; clip and hyper are the step's vectors.
+static int infer_update(const struct graph *g, const struct node *n, struct err *e)
+{
+    for (int k = 1; k < n->nin - 2; k++)
+        if (!shape_equal(&in_value(g, n, k)->shape, &in_value(g, n, 0)->shape))
+            return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),
+                           value_text(in_value(g, n, k)), value_text(in_value(g, n, 0)));
+    return infer_f32(g, n, e);
+}
+
+static double flops_matmul(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct gemm g;
+    if (!gemm_from_labels(&n->attr, &in[0], &in[1], &out[0], &g))
+        return 0;
+    return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
+}
+
+#define ELEMENTWISE(rule) {.infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true}
+#define GRADIENT_OF       {.infer = infer_f32, .shard = shard_pointwise, .inplace = true}
+
+static const struct op_row table[OP_COUNT] = {
+    [OP_MATMUL] = {.infer = infer_matmul,
+                   .vjp = vjp_matmul,
+                   .shard = shard_contract,
+                   .flops = flops_matmul,
+                   .accumulates = true},
+    [OP_SUM] = {.infer = infer_f32, .vjp = vjp_sum, .shard = shard_contract, .accumulates = true},
+    [OP_CAST] = {.infer = infer_cast, .shard = shard_pointwise},
+    [OP_ADD] = ELEMENTWISE(vjp_add),
+    [OP_SUB] = ELEMENTWISE(vjp_sub),
+    [OP_MUL] = ELEMENTWISE(vjp_mul),
+    [OP_SCALE] = ELEMENTWISE(vjp_scale),
+    [OP_LOG] = ELEMENTWISE(vjp_log),
+    [OP_DIV] = GRADIENT_OF,
+    [OP_RELU] = ELEMENTWISE(vjp_relu),
+    [OP_RELU_GRAD] = GRADIENT_OF,
+    [OP_GELU] = ELEMENTWISE(vjp_gelu),
+    [OP_GELU_GRAD] = GRADIENT_OF,
+    [OP_TANH] = ELEMENTWISE(vjp_tanh),
+    [OP_TANH_GRAD] = GRADIENT_OF,
+    [OP_ROW_MAX] = {.infer = infer_rows, .shard = shard_contract},
+    [OP_ROW_SUM_EXP] = {.infer = infer_rows, .vjp = vjp_row_sum_exp, .shard = shard_contract},
+    [OP_ROW_EXP_MUL] = {.infer = infer_rows, .shard = shard_pointwise},
+    [OP_PICK] = {.infer = infer_pick, .vjp = vjp_pick, .shard = shard_contract},
+    [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise},
+    [OP_ROW_ARGMAX] = {.infer = infer_rows, .shard = shard_pointwise},
+    [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
+    [OP_SQNORM] = {.infer = infer_f32, .shard = shard_partial_scalar, .accumulates = true},
+    [OP_METRICS] = {.infer = infer_f32, .shard = shard_partial_scalar},
+    [OP_CLIP] = {.infer = infer_f32, .shard = shard_pointwise},
+    [OP_SGD] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+    [OP_MOMENTUM] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+    [OP_ADAM] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+};
+
+const struct op_row *op_row(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT && table[op].infer && table[op].shard);
+    return &table[op];
+}
+
+int op_infer(const struct graph *g, const struct node *n, struct err *e)
+{
+    int want = op_inputs(n->op);
+    if (want >= 0 && n->nin != want)
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, not %d", op_name(n->op), n->nin, want);
+    for (int k = 0; k < n->nout; k++) {
+        const struct value *v = &g->values[n->out[k]];
+        for (int d = 0; d < v->shape.n; d++)
+            if (v->shape.dim[d] < 1)
+                return err_set(e, ERR_INVALID, "%s: dimension %s would have size %lld",
+                               op_name(n->op), dim_name(v->dims[d]), (long long)v->shape.dim[d]);
+    }
+    return op_row(n->op)->infer(g, n, e);
+}
+
+double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,
+                const struct shape *out)
+{
+    double bytes = 0;
+    for (int k = 0; k < n->nin; k++)
+        bytes += (double)shape_count(&in[k]) * (double)dtype_size(g->values[n->in[k]].dtype);
+    for (int k = 0; k < n->nout; k++)
+        bytes += (double)shape_count(&out[k]) * (double)dtype_size(g->values[n->out[k]].dtype);
+    return bytes;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op table: what each op means to the compiler. One row an op; a kernel library has its own
+// column of functions (kernels/backend.h).
+//
+//   infer      checks operands of a node whose shapes were worked out from its labels
+//   vjp        adds the ops that carry an output's cotangent to the inputs (null: not differentiated)
+//   shard      from the inputs' specs and the wanted output spec: the specs it needs and makes
+//   flops      of the node as it stands (global or local shapes); null: not counted
+//   workspace  cap on scratch bytes, inside the arena; null: none
+//   accumulates  can add to what its output buffer holds, so it may write straight into a sum
+//   inplace    may write its output over its first input
+#pragma once
+#include "common/compile/graph.h"
+
+struct tape; // grad.h
+
+// A question to a sharding rule. Specs are over global dimensions.
+struct shard_query {
+    const struct mesh *mesh;
+    const struct graph *graph;
+    const struct node *node;
+    const struct spec *in[OP_MAX_IN]; // what the inputs have; null: an input from data, any cut
+    const struct spec *want;          // what the output's point or parameter asks for; never null
+    bool has_want;                    // false: the rule may choose (scalars, sums of scalars)
+    struct spec need[OP_MAX_IN];      // answer: what the inputs must be brought to
+    struct spec out[OP_MAX_OUT];      // answer: what comes out, before a reshard to `want`
+};
+
+struct op_row {
+    int (*infer)(const struct graph *g, const struct node *n, struct err *e);
+    int (*vjp)(struct tape *t, const struct node *n, int cotangent);
+    int (*shard)(struct shard_query *q, struct err *e);
+    double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
+    size_t (*workspace)(const struct node *n, const struct shape *in, const struct shape *out);
+    bool accumulates, inplace;
+};
+
+const struct op_row *op_row(enum op op); // never null; every slot but those labelled is set
+int op_infer(const struct graph *g, const struct node *n, struct err *e);
+// Bytes read and written, from the shapes alone.
+double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,
+                const struct shape *out);
+
+// The rules, shard.c and vjp.c.
+int shard_contract(struct shard_query *q, struct err *e);
+int shard_pointwise(struct shard_query *q, struct err *e);
+int shard_update(struct shard_query *q, struct err *e);
+int shard_partial_scalar(struct shard_query *q, struct err *e);
+
+int vjp_matmul(struct tape *t, const struct node *n, int cotangent);
+int vjp_sum(struct tape *t, const struct node *n, int cotangent);
+int vjp_add(struct tape *t, const struct node *n, int cotangent);
+int vjp_sub(struct tape *t, const struct node *n, int cotangent);
+int vjp_mul(struct tape *t, const struct node *n, int cotangent);
+int vjp_scale(struct tape *t, const struct node *n, int cotangent);
+int vjp_log(struct tape *t, const struct node *n, int cotangent);
+int vjp_relu(struct tape *t, const struct node *n, int cotangent);
+int vjp_gelu(struct tape *t, const struct node *n, int cotangent);
+int vjp_tanh(struct tape *t, const struct node *n, int cotangent);
+int vjp_row_sum_exp(struct tape *t, const struct node *n, int cotangent);
+int vjp_pick(struct tape *t, const struct node *n, int cotangent);

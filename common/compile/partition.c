@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// The partitioner. See partition.h.
+//
+// The old graph is walked in order. For each node the op's rule is asked with the specs its inputs
+// have by now; inputs that differ are brought there (a reshard), the node is emitted, and an output
+// that came out partial is reduced, unless it goes into a sum: a sum stays partial while microbatches
+// add to it and is reduced once, right after its last contribution.
+#include "common/compile/partition.h"
+
+#include <string.h>
+
+#include "common/compile/optable.h"
+
+// Logical dimension → axes, major first; each axis with the names a mesh may give it.
+static const struct {
+    enum dim dim;
+    const char *axis[2];
+} default_rules[] = {
+    {DIM_BATCH, {"dp", "data"}},
+};
+
+void rules_default(const struct mesh *m, struct rules *out)
+{
+    *out = (struct rules){0};
+    for (size_t i = 0; i < sizeof default_rules / sizeof *default_rules; i++) {
+        struct rule *r = &out->rule[out->n++];
+        r->dim = default_rules[i].dim;
+        for (int k = 0; k < 2; k++) {
+            int axis = mesh_find(m, default_rules[i].axis[k]);
+            if (axis >= 0)
+                dim_append(&r->axes, axis);
+        }
+    }
+}
+
+struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
+{
+    struct spec s = {0};
+    axis_set used = 0;
+    for (int d = 0; d < v->shape.n; d++)
+        for (int i = 0; i < r->n; i++) {
+            if (r->rule[i].dim != v->dims[d])
+                continue;
+            for (int k = 0; k < r->rule[i].axes.n; k++) {
+                int axis = r->rule[i].axes.axis[k];
+                if (used >> axis & 1 || m->axis[axis].size < 2)
+                    continue;
+                dim_append(&s.dim[d], axis);
+                used |= (axis_set)(1u << axis);
+            }
+        }
+    return s;
+}
+
+struct pass {
+    const struct graph *from;
+    struct graph *to;
+    const struct mesh *mesh;
+    const struct rules *rules;
+    int *map;    // value of `from` → its present version in `to`, −1 before it is made
+    int *sum_of; // value of `from` → the sum it contributes to, −1
+    int *left;   // sum (value of `from`) → contributions still to come
+    struct err *err;
+};
+
+static const char *name_of(const struct value *v)
+{
+    return v->name ? v->name : "a value";
+}
+
+static int not_divisible(struct pass *p, const struct value *v, const struct spec *s, int d)
+{
+    struct buf text = {0};
+    spec_print(s, p->mesh, v->shape.n, &text);
+    int rc = err_set(p->err, ERR_INVALID, "%s: dimension %s of size %lld does not divide by %d, as %s asks",
+                     name_of(v), dim_name(v->dims[d]), (long long)v->shape.dim[d],
+                     dim_parts(p->mesh, &s->dim[d]), buf_str(&text));
+    buf_clear(&text);
+    return rc;
+}
+
+static int value_copy(struct pass *p, int old, const struct spec *s, int *out)
+{
+    const struct value *v = &p->from->values[old];
+    int bad;
+    if (!spec_divides(s, p->mesh, &v->shape, &bad))
+        return not_divisible(p, v, s, bad);
+    int id = graph_value(p->to, v->kind, v->name, v->dtype, v->shape.n, v->dims, v->shape.dim);
+    struct value *copy = &p->to->values[id];
+    copy->point = v->point;
+    copy->of = v->of < 0 ? -1 : p->map[v->of];
+    copy->alias = v->alias < 0 ? -1 : p->map[v->alias];
+    copy->init = v->init;
+    copy->init_std = v->init_std;
+    copy->spec = *s;
+    *out = id;
+    return 0;
+}
+
+// The spec that is asked of a value before any op has a say.
+static struct spec wanted(const struct pass *p, int old, bool *has)
+{
+    const struct value *v = &p->from->values[old];
+    *has = true;
+    if (p->sum_of[old] >= 0) {
+        int of = p->from->values[p->sum_of[old]].of;
+        *has = of >= 0;
+        return of >= 0 ? p->to->values[p->map[of]].spec : (struct spec){0};
+    }
+    *has = v->point != POINT_NONE;
+    return *has ? rules_spec(p->rules, p->mesh, v) : (struct spec){0};
+}
+
+// An all-reduce of what is partial: the same buffer, whole. `when` is LAST for sums.
+static int reduce_partial(struct pass *p, int id, enum node_when when, int *out)
+{
+    struct graph *g = p->to;
+    struct value v = g->values[id];
+    struct node n = {.kind = NODE_COLL,
+                     .coll = COLL_NODE_ALL_REDUCE,
+                     .axes = v.spec.partial_sum,
+                     .nin = 1,
+                     .in = {id},
+                     .nout = 1,
+                     .scope = g->scope,
+                     .stage = g->stage,
+                     .phase = g->phase,
+                     .when = when};
+    if (v.spec.partial_max)
+        return err_set(p->err, ERR_UNSUPPORTED, "%s: a maximum over a cut dimension", name_of(&v));
+    int whole = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
+    struct value *w = &g->values[whole];
+    w->point = v.point;
+    w->of = v.of;
+    w->alias = id;
+    w->spec = v.spec;
+    w->spec.partial_sum = 0;
+    n.out[0] = whole;
+    graph_node(g, &n);
+    *out = whole;
+    return 0;
+}
+
+// Brings an input to the spec an op needs.
+static int reshard(struct pass *p, int id, const struct spec *need, int *out)
+{
+    struct value *v = &p->to->values[id];
+    *out = id;
+    if (spec_equal(&v->spec, need))
+        return 0;
+    struct spec whole = v->spec;
+    whole.partial_sum = whole.partial_max = 0;
+    if (spec_equal(&whole, need))
+        return reduce_partial(p, id, EVERY_MICROBATCH, out);
+    struct buf text = {0};
+    spec_print(&v->spec, p->mesh, v->shape.n, &text);
+    buf_puts(&text, " to ");
+    spec_print(need, p->mesh, v->shape.n, &text);
+    int rc = err_set(p->err, ERR_UNSUPPORTED, "%s: no way to bring it from %s", name_of(v),
+                     buf_str(&text));
+    buf_clear(&text);
+    return rc;
+}
+
+// Leaves get their spec when they are first met; what is read from data waits for its first reader.
+static int leaf(struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    if (p->map[old] >= 0 || v->kind == VALUE_INPUT)
+        return 0;
+    struct spec s = {0};
+    if (v->kind == VALUE_PARAM)
+        s = rules_spec(p->rules, p->mesh, v);
+    if (v->of >= 0)
+        s = p->to->values[p->map[v->of]].spec;
+    // Control bits: every rank sets its own, the metrics sum adds them up.
+    return value_copy(p, old, &s, &p->map[old]);
+}
+
+static int input_read(struct pass *p, int old, const struct spec *need)
+{
+    if (p->map[old] < 0)
+        return value_copy(p, old, need, &p->map[old]);
+    if (spec_equal(&p->to->values[p->map[old]].spec, need))
+        return 0;
+    return err_set(p->err, ERR_UNSUPPORTED, "%s: read in two cuts",
+                   name_of(&p->from->values[old]));
+}
+
+// A sum takes the spec of its first contribution; the others must agree. After the last one the
+// gradient is whole on the parameter's own cut, and the rest of the graph reads that version.
+static int contribute(struct pass *p, int old_sum, int contrib)
+{
+    struct graph *g = p->to;
+    const struct spec *s = &g->values[contrib].spec;
+    if (p->map[old_sum] < 0) {
+        int like;
+        int rc = value_copy(p, old_sum, s, &like);
+        if (rc)
+            return rc;
+        p->map[old_sum] = like;
+        g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
+        g->sums[g->nsums++] = (struct sum){.value = like};
+    }
+    if (!spec_equal(&g->values[p->map[old_sum]].spec, s))
+        return err_set(p->err, ERR_UNSUPPORTED, "%s: its contributions are cut differently",
+                       name_of(&g->values[p->map[old_sum]]));
+    graph_contribute(g, p->map[old_sum], contrib);
+    bool gradient = p->from->values[old_sum].of >= 0;
+    if (--p->left[old_sum] > 0 || !gradient || !spec_partial(s))
+        return 0;
+    return reduce_partial(p, p->map[old_sum], LAST_MICROBATCH, &p->map[old_sum]);
+}
+
+static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
+                      struct spec *want)
+{
+    q->mesh = p->mesh;
+    q->graph = p->from;
+    q->node = n;
+    *want = wanted(p, n->out[0], &q->has_want);
+    q->want = want;
+    for (int k = 0; k < n->nin; k++) {
+        int rc = leaf(p, n->in[k]);
+        if (rc)
+            return rc;
+        bool data = p->from->values[n->in[k]].kind == VALUE_INPUT;
+        q->in[k] = data ? NULL : &p->to->values[p->map[n->in[k]]].spec;
+    }
+    return op_row(n->op)->shard(q, p->err);
+}
+
+static int emit_outputs(struct pass *p, const struct node *n, const struct shard_query *q,
+                        struct node *copy)
+{
+    for (int k = 0; k < n->nout; k++) {
+        int old = n->out[k];
+        struct spec s = q->out[k];
+        // A scalar of the loss is whole on the axes it is not partial over: it counts once there.
+        bool part_of_loss = p->sum_of[old] >= 0 && p->from->values[p->sum_of[old]].of < 0;
+        if (part_of_loss || n->op == OP_SQNORM)
+            copy->owner = (axis_set)(mesh_all(p->mesh) &
+                                     ~(n->op == OP_SQNORM ? spec_axes(q->in[0]) : s.partial_sum));
+        if (part_of_loss)
+            s.partial_sum = mesh_all(p->mesh);
+        int rc = value_copy(p, old, &s, &copy->out[k]);
+        if (rc)
+            return rc;
+        p->map[old] = copy->out[k];
+    }
+    graph_node(p->to, copy);
+    return 0;
+}
+
+static int node_emit(struct pass *p, const struct node *n)
+{
+    struct graph *g = p->to;
+    struct shard_query q = {0};
+    struct spec want;
+    g->scope = n->scope;
+    g->stage = n->stage;
+    g->phase = n->phase;
+    int rc = query_node(p, n, &q, &want);
+    if (rc)
+        return rc;
+    struct node copy = *n;
+    for (int k = 0; k < n->nin; k++) {
+        if (!q.in[k])
+            rc = input_read(p, n->in[k], &q.need[k]);
+        if (rc)
+            return rc;
+        rc = reshard(p, p->map[n->in[k]], &q.need[k], &copy.in[k]);
+        if (rc)
+            return rc;
+    }
+    rc = emit_outputs(p, n, &q, &copy);
+    if (rc)
+        return rc;
+    int out = n->out[0];
+    if (p->sum_of[out] >= 0)
+        return contribute(p, p->sum_of[out], p->map[out]);
+    if (spec_partial(&p->to->values[p->map[out]].spec))
+        return reduce_partial(p, p->map[out], EVERY_MICROBATCH, &p->map[out]);
+    return 0;
+}
+
+static int pass_begin(struct pass *p)
+{
+    const struct graph *from = p->from;
+    p->map = arena_array(p->to->arena, int, from->nvalues);
+    p->sum_of = arena_array(p->to->arena, int, from->nvalues);
+    p->left = arena_array(p->to->arena, int, from->nvalues);
+    for (int i = 0; i < from->nvalues; i++)
+        p->map[i] = p->sum_of[i] = -1;
+    for (int i = 0; i < from->nsums; i++) {
+        p->left[from->sums[i].value] = from->sums[i].n;
+        for (int c = 0; c < from->sums[i].n; c++) {
+            int v = from->sums[i].contrib[c];
+            if (p->sum_of[v] >= 0 || !op_row(from->nodes[from->values[v].producer].op)->accumulates)
+                return err_set(p->err, ERR_INTERNAL, "%s: a contribution that cannot accumulate",
+                               from->values[from->sums[i].value].name);
+            p->sum_of[v] = from->sums[i].value;
+        }
+    }
+    p->to->nscopes = from->nscopes;
+    p->to->scopes = arena_dup(p->to->arena, from->scopes,
+                              sizeof *from->scopes * (size_t)from->nscopes);
+    return 0;
+}
+
+int partition(const struct graph *g, const struct mesh *m, const struct rules *r,
+              struct graph *out, struct err *e)
+{
+    struct pass p = {.from = g, .to = out, .mesh = m, .rules = r, .err = e};
+    int rc = pass_begin(&p);
+    for (int i = 0; i < g->nnodes && !rc; i++) {
+        rc = node_emit(&p, &g->nodes[i]);
+        if (rc)
+            err_wrap(e, "partition: %s", op_name(g->nodes[i].op));
+    }
+    if (rc)
+        return rc;
+    out->loss = p.map[g->loss];
+    out->metrics = p.map[g->metrics];
+    out->nparts = g->nparts;
+    for (int i = 0; i < g->nparts; i++) {
+        out->parts[i] = p.map[g->parts[i]];
+        out->part_name[i] = g->part_name[i];
+    }
+    return 0;
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program: what one device runs for one step (or one evaluation batch), as a flat list of
+// instructions over planned buffers. It is the same on every rank; what depends on the coordinate
+// (whose part counts) is bound when a rank loads it.
+//
+// lower.c makes it from a partitioned graph and a schedule; plan.c gives every buffer its offset.
+#pragma once
+#include "common/compile/graph.h"
+
+// The arena has two regions: buffers that collectives touch lie apart, since they are shared
+// memory on a CPU host.
+enum region { REGION_PRIVATE, REGION_SHARED, REGION_COUNT };
+
+enum buffer_kind {
+    BUFFER_PARAM,
+    BUFFER_GRAD,
+    BUFFER_OPTIMIZER,
+    BUFFER_STASH,     // made in a forward, read in a backward
+    BUFFER_TRANSIENT, // everything else of the step
+    BUFFER_KINDS
+};
+
+struct buffer {
+    int value;          // the value it was made for (of the partitioned graph)
+    const char *name;   // may be null
+    enum buffer_kind kind;
+    enum value_kind source;
+    bool persistent;    // keeps its place for the life of the job (or of the step: inputs, scalars)
+    enum dtype dtype;
+    struct shape shape; // local, of one microbatch
+    int copies;         // inputs: one a microbatch, adjacent
+    enum region region;
+    uint64_t bytes, offset; // offset within its region
+    int first, last;        // instructions between which it holds a value
+};
+
+enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK };
+
+struct view { // a buffer, or one microbatch's part of it
+    int buffer;
+    uint64_t offset;
+};
+
+struct instr {
+    enum instr_kind kind;
+    int node;           // of the partitioned graph; −1 for marks
+    enum phase phase;
+    int microbatch, stage;
+    enum op op;
+    int nin, nout;
+    struct view in[OP_MAX_IN], out[OP_MAX_OUT];
+    bool accumulate;
+    axis_set owner;     // counts at coordinate 0 of these axes only
+    enum coll_kind coll;
+    axis_set axes;      // START, WAIT: the group
+    int start;          // WAIT: the instruction that started it
+};
+
+enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_KINDS };
+const char *program_name(enum program_kind k);
+
+struct program {
+    enum program_kind kind;
+    struct mesh mesh;
+    const struct graph *graph; // partitioned
+    int microbatches;
+    int ninstrs, instrs_cap, nbuffers, buffers_cap;
+    struct instr *instrs;
+    struct buffer *buffers;
+    int naxes;              // communicators: one an axis set
+    axis_set axes[8];
+    int metrics;            // buffer of the metrics vector
+    int nparts;             // of the loss
+    const char *part_name[4];
+};
+
+int program_find(const struct program *p, const char *name); // buffer by name, −1
+const struct op_attr *program_attr(const struct program *p, const struct instr *i);

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sharding rules: given the specs of the inputs and the wanted spec of the output, which specs
+// an op needs and which it makes. A rule never inserts a collective; partition.c does, where what
+// is there differs from what is needed.
+//
+// This version covers what meshes of data axes lead to. A cut that only other strategies make (a
+// free dimension cut on an axis the output does not want) is refused, not guessed.
+#include "common/compile/optable.h"
+
+// Where the rule puts each axis: the loop (label) it cuts.
+enum { NO_LABEL = -1, MAX_LABELS = MAX_DIMS * 4 };
+struct placement {
+    int8_t label[MESH_MAX_AXES];
+};
+
+static const struct value *input(const struct shard_query *q, int k)
+{
+    return &q->graph->values[q->node->in[k]];
+}
+
+static const struct value *output(const struct shard_query *q)
+{
+    return &q->graph->values[q->node->out[0]];
+}
+
+static const int8_t *labels_of_out(const struct shard_query *q)
+{
+    return q->node->attr.label[q->node->nin];
+}
+
+static bool in_output(const struct shard_query *q, int label)
+{
+    for (int d = 0; d < output(q)->shape.n; d++)
+        if (labels_of_out(q)[d] == label)
+            return true;
+    return false;
+}
+
+// The dimension of operand k that runs over `label`, −1 for none.
+static int dim_of(const struct shard_query *q, int k, int label)
+{
+    for (int d = 0; d < input(q, k)->shape.n; d++)
+        if (q->node->attr.label[k][d] == label)
+            return d;
+    return -1;
+}
+
+// The label that `axis` cuts in operand k, NO_LABEL for none or for data.
+static int label_cut(const struct shard_query *q, int k, int axis)
+{
+    for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+        if (dim_axes(&q->in[k]->dim[d]) >> axis & 1)
+            return q->node->attr.label[k][d];
+    return NO_LABEL;
+}
+
+// Rule 0: every operand that has the contracted dimension is cut on the axis there.
+static int rule_kept(const struct shard_query *q, int axis)
+{
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || in_output(q, label))
+            continue;
+        bool all = true;
+        for (int j = 0; j < q->node->nin && all; j++)
+            all = !q->in[j] || dim_of(q, j, label) < 0 || label_cut(q, j, axis) == label;
+        if (all)
+            return label;
+    }
+    return NO_LABEL;
+}
+
+// Rule 1: the wanted output cuts one of its dimensions on the axis.
+static int rule_wanted(const struct shard_query *q, int axis)
+{
+    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+        if (dim_axes(&q->want->dim[d]) >> axis & 1)
+            return labels_of_out(q)[d];
+    return NO_LABEL;
+}
+
+static int64_t operand_bytes(const struct shard_query *q, int k)
+{
+    return shape_count(&input(q, k)->shape) * (int64_t)dtype_size(input(q, k)->dtype);
+}
+
+// Rule 2: the axis cuts a contracted dimension of an operand, the largest if several.
+static int rule_contracted(const struct shard_query *q, int axis)
+{
+    int best = NO_LABEL;
+    int64_t bytes = -1;
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || in_output(q, label) || operand_bytes(q, k) <= bytes)
+            continue;
+        best = label;
+        bytes = operand_bytes(q, k);
+    }
+    return best;
+}
+
+static int place_axis(const struct shard_query *q, int axis, struct placement *p, struct err *e)
+{
+    int label = rule_kept(q, axis);
+    if (label == NO_LABEL)
+        label = rule_wanted(q, axis);
+    if (label == NO_LABEL)
+        label = rule_contracted(q, axis);
+    p->label[axis] = (int8_t)label;
+    for (int k = 0; k < q->node->nin && label == NO_LABEL; k++)
+        if (label_cut(q, k, axis) != NO_LABEL)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: axis %s cuts a dimension that the output does not want cut",
+                           op_name(q->node->op), q->mesh->axis[axis].name);
+    return 0;
+}
+
+// On one dimension all operands order their axes alike: the wanted output's order first, then that
+// of the operands as they come.
+static void order_axes(const struct shard_query *q, const struct placement *p,
+                       struct dim_cut cut[MAX_LABELS])
+{
+    axis_set done = 0;
+    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+        for (int i = 0; i < q->want->dim[d].n; i++) {
+            int axis = q->want->dim[d].axis[i], label = labels_of_out(q)[d];
+            if (p->label[axis] != label)
+                continue;
+            dim_append(&cut[label], axis);
+            done |= (axis_set)(1u << axis);
+        }
+    for (int k = 0; k < q->node->nin; k++)
+        for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+            for (int i = 0; i < q->in[k]->dim[d].n; i++) {
+                int axis = q->in[k]->dim[d].axis[i];
+                if (done >> axis & 1 || p->label[axis] == NO_LABEL)
+                    continue;
+                dim_append(&cut[p->label[axis]], axis);
+                done |= (axis_set)(1u << axis);
+            }
+}
+
+int shard_contract(struct shard_query *q, struct err *e)
+{
+    struct placement p;
+    struct dim_cut cut[MAX_LABELS] = {0};
+    axis_set all = mesh_all(q->mesh), partial = 0;
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        p.label[axis] = NO_LABEL;
+        if (!(all >> axis & 1))
+            continue;
+        int rc = place_axis(q, axis, &p, e);
+        if (rc)
+            return rc;
+        if (p.label[axis] != NO_LABEL && !in_output(q, p.label[axis]))
+            partial |= (axis_set)(1u << axis);
+    }
+    order_axes(q, &p, cut);
+    for (int k = 0; k < q->node->nin; k++)
+        for (int d = 0; d < input(q, k)->shape.n; d++)
+            q->need[k].dim[d] = cut[q->node->attr.label[k][d]];
+    for (int d = 0; d < output(q)->shape.n; d++)
+        q->out[0].dim[d] = cut[labels_of_out(q)[d]];
+    if (q->node->op == OP_ROW_MAX)
+        q->out[0].partial_max = partial;
+    else
+        q->out[0].partial_sum = partial;
+    return 0;
+}
+
+// Every other op computes at its output's wanted cuts; each operand is brought there, whole, on the
+// dimensions it has.
+int shard_pointwise(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        for (int d = 0; d < input(q, k)->shape.n; d++)
+            for (int o = 0; o < output(q)->shape.n; o++)
+                if (labels_of_out(q)[o] == q->node->attr.label[k][d])
+                    q->need[k].dim[d] = q->want->dim[o];
+    q->out[0] = *q->want;
+    return 0;
+}
+
+// The optimiser works where the parameter's state lies; clip and hyper are whole everywhere.
+int shard_update(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin - 2; k++)
+        q->need[k] = *q->in[0];
+    for (int k = 0; k < q->node->nout; k++)
+        q->out[k] = *q->in[0];
+    return 0;
+}
+
+// Takes its operands as they are; every rank makes its part of a sum over all axes.
+int shard_partial_scalar(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k] = *q->in[k];
+    q->out[0].partial_sum = mesh_all(q->mesh);
+    return 0;
+}

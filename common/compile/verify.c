@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks after every pass. See verify.h.
+#include "common/compile/verify.h"
+
+#include "common/compile/optable.h"
+
+#define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
+
+static const char *name_of(const struct graph *g, int value)
+{
+    return g->values[value].name ? g->values[value].name : "unnamed";
+}
+
+// Each label has one size over all operands that carry it.
+static int check_labels(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    int64_t size[MAX_DIMS * 4] = {0};
+    for (int k = 0; k < n->nin + n->nout; k++) {
+        int id = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        const struct value *v = &g->values[id];
+        for (int d = 0; d < v->shape.n; d++) {
+            int l = n->attr.label[k][d];
+            if (l < 0 || l >= n->attr.labels)
+                return BAD("node %d %s: operand %d has label %d", at, op_name(n->op), k, l);
+            if (size[l] && size[l] != v->shape.dim[d])
+                return BAD("node %d %s: label %d is %lld and %lld", at, op_name(n->op), l,
+                           (long long)size[l], (long long)v->shape.dim[d]);
+            size[l] = v->shape.dim[d];
+        }
+    }
+    return 0;
+}
+
+static bool leaf_kind(enum value_kind k)
+{
+    return k != VALUE_TEMP;
+}
+
+static int check_node(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    if (n->scope < 0 || n->scope >= g->nscopes)
+        return BAD("node %d has no scope", at);
+    for (int k = 0; k < n->nin; k++) {
+        int v = n->in[k];
+        if (v < 0 || v >= g->nvalues)
+            return BAD("node %d reads value %d of %d", at, v, g->nvalues);
+        if (g->values[v].producer >= at ||
+            (g->values[v].producer < 0 && !leaf_kind(g->values[v].kind)))
+            return BAD("node %d reads %s (value %d) before it is made", at, name_of(g, v), v);
+    }
+    for (int k = 0; k < n->nout; k++)
+        if (g->values[n->out[k]].producer != at)
+            return BAD("node %d: output %d has another producer", at, n->out[k]);
+    if (n->kind == NODE_COLL)
+        return 0;
+    int rc = check_labels(g, at, e);
+    return rc ? rc : op_infer(g, n, e);
+}
+
+int verify_graph(const struct graph *g, struct err *e)
+{
+    enum phase phase = PHASE_FORWARD;
+    for (int i = 0; i < g->nnodes; i++) {
+        if (g->nodes[i].phase < phase)
+            return BAD("node %d goes back to %s", i, phase_name(g->nodes[i].phase));
+        phase = g->nodes[i].phase;
+        int rc = check_node(g, i, e);
+        if (rc)
+            return rc;
+    }
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0; c < g->sums[s].n; c++) {
+            int v = g->sums[s].contrib[c];
+            if (!shape_equal(&g->values[v].shape, &g->values[g->sums[s].value].shape))
+                return BAD("%s: a contribution of another shape", name_of(g, g->sums[s].value));
+        }
+    return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
+}
+
+// Ops that may read a part of a sum: they are linear in it, or make parts themselves.
+static bool reads_partial(enum op op)
+{
+    return op == OP_METRICS;
+}
+
+int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
+{
+    int rc = verify_graph(g, e), bad;
+    for (int v = 0; v < g->nvalues && !rc; v++)
+        if (!spec_divides(&g->values[v].spec, m, &g->values[v].shape, &bad))
+            rc = BAD("%s: dimension %d does not divide", name_of(g, v), bad);
+    for (int i = 0; i < g->nnodes && !rc; i++) {
+        const struct node *n = &g->nodes[i];
+        for (int k = 0; k < n->nin && !rc; k++) {
+            axis_set partial = spec_partial(&g->values[n->in[k]].spec);
+            if (n->kind == NODE_COLL && partial != n->axes)
+                rc = BAD("node %d reduces over the wrong axes", i);
+            if (n->kind == NODE_OP && partial && !reads_partial(n->op))
+                rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
+                         name_of(g, n->in[k]));
+        }
+    }
+    return rc;
+}
+
+// ---- programs ----------------------------------------------------------------------------------
+
+static int check_overlap(const struct program *p, struct err *e)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        for (int j = i + 1; j < p->nbuffers; j++) {
+            const struct buffer *a = &p->buffers[i], *b = &p->buffers[j];
+            bool together = a->persistent || b->persistent ||
+                            (a->first <= b->last && b->first <= a->last);
+            if (a->region != b->region || !together || a->offset >= b->offset + b->bytes ||
+                b->offset >= a->offset + a->bytes)
+                continue;
+            return BAD("%s: buffers %d and %d live together and overlap", program_name(p->kind), i,
+                       j);
+        }
+    return 0;
+}
+
+// An instruction must not touch what a collective still works on.
+static int check_open(const struct program *p, int at, const int *open, int nopen, struct err *e)
+{
+    const struct instr *i = &p->instrs[at];
+    for (int o = 0; o < nopen; o++) {
+        int busy = p->instrs[open[o]].out[0].buffer;
+        for (int k = 0; k < i->nin + i->nout; k++)
+            if ((k < i->nin ? i->in[k] : i->out[k - i->nin]).buffer == busy)
+                return BAD("%s: instruction %d touches a buffer of the collective at %d",
+                           program_name(p->kind), at, open[o]);
+    }
+    return 0;
+}
+
+static int check_order(const struct program *p, struct err *e)
+{
+    int open[64], nopen = 0, rc = 0;
+    bool *written = arena_array(p->graph->arena, bool, p->nbuffers);
+    for (int i = 0; i < p->ninstrs && !rc; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->kind == INSTR_WAIT) {
+            if (!nopen || open[0] != in->start)
+                return BAD("%s: wait at %d is out of order", program_name(p->kind), i);
+            for (int o = 1; o < nopen; o++)
+                open[o - 1] = open[o];
+            nopen--;
+            continue;
+        }
+        rc = check_open(p, i, open, nopen, e);
+        for (int k = 0; k < in->nin && !rc; k++) {
+            const struct buffer *b = &p->buffers[in->in[k].buffer];
+            if (!written[in->in[k].buffer] && (!b->persistent || b->source == VALUE_SUM))
+                rc = BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
+        }
+        if (in->accumulate && !written[in->out[0].buffer])
+            rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind), i);
+        for (int k = 0; k < in->nout; k++)
+            written[in->out[k].buffer] = true;
+        if (in->kind == INSTR_START)
+            open[nopen++] = i;
+    }
+    if (!rc && nopen)
+        rc = BAD("%s: %d collectives are never waited for", program_name(p->kind), nopen);
+    return rc;
+}
+
+int verify_program(const struct program *p, const struct memory *m, struct err *e)
+{
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->offset % PLAN_ALIGN || buf->offset + buf->bytes > m->region[buf->region])
+            return BAD("%s: buffer %d lies outside its region", program_name(p->kind), b);
+    }
+    int rc = check_overlap(p, e);
+    return rc ? rc : check_order(p, e);
+}

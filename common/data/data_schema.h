@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema rows of `data:`. Their offsets are in struct job_data (base/config.h).
+#pragma once
+#include "common/base/schema.h"
+
+extern const struct schema_row data_rows[];
+enum { DATA_ROWS = 6 };

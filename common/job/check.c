@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What spans keys: defaults that follow from other keys, and values that do not fit together.
+// Each check is skipped when one of the keys it needs is itself wrong: that is reported already.
+#include <string.h>
+
+#include "common/job/reading.h"
+
+static bool all_ok(struct reading *r, const char *const *paths)
+{
+    for (; *paths; paths++)
+        if (!reading_row(r, *paths)->ok)
+            return false;
+    return true;
+}
+#define ALL_OK(r, ...) all_ok(r, (const char *const[]){__VA_ARGS__, NULL})
+
+static bool given(struct reading *r, const char *path)
+{
+    return reading_row(r, path)->node != NULL;
+}
+
+static void check_version(struct reading *r)
+{
+    if (ALL_OK(r, "schema") && r->job->schema_version != JOB_SCHEMA_VERSION)
+        reading_error(r, reading_row(r, "schema"), "is %lld: this version of weft reads schema %d",
+                      (long long)r->job->schema_version, JOB_SCHEMA_VERSION);
+}
+
+// One axis, as long as dp is all that is built: -1 is then all devices.
+static void resolve_mesh(struct reading *r)
+{
+    struct reading_row *mesh = reading_row(r, "mesh"),
+                       *devices = reading_row(r, "resources.devices");
+    struct job *job = r->job;
+    if (!mesh->ok || !devices->ok)
+        return;
+    struct job_axis *axis = &job->mesh.axis[0];
+    if (!mesh->node) {
+        job->mesh.n = 1;
+        *axis = (struct job_axis){"dp", -1};
+    }
+    if (axis->size == -1 && mesh->node && !devices->node) {
+        reading_error(r, mesh, "-1 is what is left of resources.devices: say how many");
+        mesh->ok = false;
+        return;
+    }
+    if (!devices->node)
+        job->resources.devices = axis->size == -1 ? 1 : axis->size;
+    if (axis->size == -1)
+        axis->size = job->resources.devices;
+    if (axis->size != job->resources.devices) {
+        reading_error(r, mesh, "{%s: %lld} is a mesh of %lld devices: resources.devices is %lld",
+                      axis->name, (long long)axis->size, (long long)axis->size,
+                      (long long)job->resources.devices);
+        mesh->ok = false;
+    }
+}
+
+static void check_batch(struct reading *r)
+{
+    if (!ALL_OK(r, "mesh", "resources.devices", "data.batch", "train.microbatches"))
+        return;
+    const struct job *job = r->job;
+    int64_t batch = job->data.batch, ways = job->mesh.axis[0].size, micro = job->train.microbatches;
+    int64_t unit = ways * micro, below = batch / unit * unit; // both at most 65536
+    if (below == batch)
+        return;
+    struct buf sizes = {0};
+    if (below > 0)
+        buf_printf(&sizes, "%lld or ", (long long)below);
+    buf_printf(&sizes, "%lld", (long long)(below + unit));
+    reading_error(r, reading_row(r, "data.batch"),
+                  "%lld does not divide by %lld (%lld data-parallel devices x %lld microbatches): "
+                  "%s would do",
+                  (long long)batch, (long long)unit, (long long)ways, (long long)micro,
+                  buf_str(&sizes));
+    buf_clear(&sizes);
+}
+
+static void check_eval_files(struct reading *r)
+{
+    static const char images[] = "data.eval.images", labels[] = "data.eval.labels";
+    if (given(r, images) && !given(r, labels))
+        reading_error(r, reading_row(r, labels), "is missing: %s is given", images);
+    if (given(r, labels) && !given(r, images))
+        reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
+}
+
+static void check_schedule(struct reading *r)
+{
+    struct reading_row *decay = reading_row(r, "schedule.decay");
+    struct job_schedule *s = &r->job->schedule;
+    if (!decay->active || !ALL_OK(r, "schedule.decay", "schedule.warmup", "train.steps"))
+        return;
+    if (!decay->node)
+        s->decay = r->job->train.steps;
+    if (s->warmup < s->decay)
+        return;
+    bool by_warmup = given(r, "schedule.warmup");
+    reading_error(r, by_warmup ? reading_row(r, "schedule.warmup") : decay,
+                  "warmup (%lld steps) must be less than decay (%lld%s), which counts it in",
+                  (long long)s->warmup, (long long)s->decay,
+                  decay->node ? "" : ", by default train.steps");
+}
+
+static void check_keep_every(struct reading *r)
+{
+    if (!ALL_OK(r, "checkpoint.every", "checkpoint.keep_every"))
+        return;
+    int64_t every = r->job->checkpoint.every, kept = r->job->checkpoint.keep_every;
+    struct reading_row *row = reading_row(r, "checkpoint.keep_every");
+    if (kept > 0 && every == 0)
+        reading_error(r, row, "acts only when checkpoint.every is more than 0");
+    else if (kept > 0 && kept % every != 0)
+        reading_error(r, row,
+                      "%lld is not a multiple of checkpoint.every (%lld): no checkpoint is "
+                      "made at most of these steps",
+                      (long long)kept, (long long)every);
+}
+
+static void resolve_groups(struct reading *r)
+{
+    struct reading_row *row = reading_row(r, "optimizer.groups");
+    const struct job_optimizer *o = &r->job->optimizer;
+    if (!ALL_OK(r, "optimizer.groups", "optimizer.kind", "optimizer.weight_decay"))
+        return;
+    for (int i = 0; i < o->groups.n; i++) {
+        struct job_group *g = &o->groups.items[i];
+        if (!g->own_decay)
+            g->weight_decay = o->weight_decay;
+        else if (o->kind != JOB_ADAMW)
+            reading_error(r, row, "group %d: weight_decay acts only when optimizer.kind is adamw",
+                          i);
+    }
+}
+
+void check_job(struct reading *r)
+{
+    static void (*const checks[])(struct reading *) = {
+        check_version,  resolve_mesh,     check_batch,    check_eval_files,
+        check_schedule, check_keep_every, resolve_groups,
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](r);
+}

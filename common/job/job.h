@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job file: what to train, on what, and how. See README's table of keys, or `weft schema`.
+//
+// A job is read with job_load() (a file) or job_parse() (text); both give every violation at once,
+// fill every default and leave a struct job whose pointers live in the arena. Which keys exist is
+// told by schema rows (base/schema.h) that the modules own; the binaries hand them in
+// (model/schema_list.h: weft_schema). job_print() writes the resolved job, all defaults filled in,
+// which parses to the same struct and prints to the same bytes; job_hash() is its SHA-256.
+// Nothing here opens a data set. Any thread; a struct job is read only once it is made.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/config.h"
+#include "common/base/err.h"
+#include "common/base/schema.h"
+
+enum {
+    JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form
+    JOB_MAX_BYTES = 1 << 20, // of a job file, and of an override
+    JOB_MAX_DEPTH = 16,      // of nesting
+    JOB_MAX_NODES = 10000,   // keys and values
+    JOB_MAX_ERRORS = 100,    // reported; the rest are counted
+    JOB_MAX_AXES = 8,
+};
+
+enum job_model_kind { JOB_MODEL_MLP };
+enum job_activation { JOB_RELU, JOB_GELU, JOB_TANH };
+
+struct job_model {
+    int kind;                  // enum job_model_kind
+    int64_t inputs;            // features a sample
+    struct schema_list hidden; // int64_t widths, first layer first
+    int64_t classes;
+    int activation; // enum job_activation
+};
+
+struct job_axis {
+    const char *name; // "dp" or "data"
+    int64_t size;     // at least 1: -1 of the file is resolved
+};
+struct job_mesh { // row-major: the last axis varies fastest over ranks
+    int n;
+    struct job_axis axis[JOB_MAX_AXES];
+};
+
+enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
+
+struct job_group {       // of parameters; the first whose pattern matches the name wins
+    const char *match;   // a glob over the parameter's path, as fnmatch(3) has it without flags
+    double weight_decay; // the group's own or else the optimiser's
+    bool own_decay;
+    double lr_scale; // times the schedule
+};
+struct job_groups {
+    int n;
+    struct job_group *items;
+};
+struct job_optimizer {    // fields of another kind hold their defaults and do not act
+    int kind;             // enum job_optimizer_kind
+    double betas[2], eps; // adam, adamw
+    double momentum;      // momentum
+    bool nesterov;        // momentum
+    double weight_decay;  // adamw: decoupled; 0 for the others
+    double clip_norm;     // of the global gradient; 0: none
+    struct job_groups groups;
+};
+
+enum job_schedule_kind { JOB_CONSTANT, JOB_WARMUP_COSINE };
+
+struct job_schedule {       // the first update uses schedule(0), as in optax
+    int kind;               // enum job_schedule_kind
+    double value;           // constant
+    double init, peak, end; // warmup_cosine, learning rates
+    int64_t warmup, decay;  // warmup_cosine, steps; decay counts the warm-up in
+};
+
+struct job_train {
+    int64_t steps, microbatches, seed;
+};
+struct job_eval {
+    int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
+    int64_t batches; // 0: the whole set
+};
+struct job_metrics {
+    bool jsonl;
+};
+
+enum job_device_kind { JOB_CPU };
+
+struct job_resources {
+    int64_t devices; // = product of the mesh
+    int kind;        // enum job_device_kind
+    int64_t threads; // a device
+};
+struct job_restart {
+    int64_t hang_after; // nanoseconds without progress beyond the longest step seen
+};
+
+struct job {
+    int64_t schema_version; // JOB_SCHEMA_VERSION
+    const char *name;
+    struct job_model model;
+    struct job_mesh mesh;
+    struct job_data data;
+    struct job_optimizer optimizer;
+    struct job_schedule schedule;
+    struct job_train train;
+    struct job_eval eval;
+    struct job_checkpoint checkpoint;
+    struct job_metrics metrics;
+    struct job_resources resources;
+    struct job_restart restart;
+
+    const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
+    const struct schema *schema; // borrowed: the rows it was read with
+};
+
+struct job_error {
+    const char *file; // or "-s key=value"
+    int line, column; // from 1; line 0: the file as a whole
+    const char *path; // "optimizer.betas"; "" at the top
+    const char *message;
+};
+struct job_errors {          // zeroed: none
+    struct job_error *items; // sorted by position: the file's first, then the overrides'
+    int n, cap;
+    int more; // found beyond JOB_MAX_ERRORS
+};
+
+// Reads, fills defaults, checks. `overrides` are the texts of -s, "train.steps=200" each, applied
+// in order. Returns 0, ERR_IO (cannot read; one entry says why) or ERR_INVALID (see errs).
+int job_load(struct arena *a, const struct schema *schema, const char *path,
+             const char *const *overrides, int n_overrides, struct job *out,
+             struct job_errors *errs);
+// The same from memory; `file` is what errors call it, `base_dir` may be null (".").
+int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
+              const char *text, size_t len, const char *const *overrides, int n_overrides,
+              struct job *out, struct job_errors *errs);
+// One line each, "file:line:column: path: message"; ends with "… and N more" when there are more.
+void job_errors_print(const struct job_errors *errs, struct buf *to);
+// The first error, and how many more, as one struct err (for logs); returns ERR_INVALID.
+int job_errors_err(const struct job_errors *errs, struct err *e);
+
+void job_print(const struct job *job, struct buf *to);
+void job_hash(const struct job *job, char hex[65]);
+
+// The first group whose pattern matches a parameter's path, or null.
+const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
+
+// `rel` against the job file's folder; an absolute path stays as it is.
+const char *job_path(const struct job *job, struct arena *a, const char *rel);
+
+// The table of keys: all that `weft schema` and README show.
+enum job_schema_form { JOB_SCHEMA_TEXT, JOB_SCHEMA_MARKDOWN, JOB_SCHEMA_JSON };
+void job_schema_print(const struct schema *schema, enum job_schema_form form, struct buf *to);

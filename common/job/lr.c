@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learning-rate schedules. See lr.h.
+#include "common/job/lr.h"
+
+#include <math.h>
+
+// Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at
+// step `decay` (warm-up counted in) and stays.
+static double warmup_cosine(const struct job_schedule *s, int64_t step)
+{
+    if (step < s->warmup)
+        return s->init + (s->peak - s->init) * ((double)step / (double)s->warmup);
+    double span = (double)(s->decay - s->warmup);
+    double t = fmin((double)(step - s->warmup), span);
+    return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * t / span));
+}
+
+double lr_at(const struct job_schedule *s, int64_t step)
+{
+    switch ((enum job_schedule_kind)s->kind) {
+    case JOB_WARMUP_COSINE:
+        return warmup_cosine(s, step);
+    case JOB_CONSTANT:
+        break;
+    }
+    return s->value;
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learning-rate schedules, optax's formulas: lr_at(schedule, 0) is used by the first update.
+#pragma once
+#include "common/job/job.h"
+
+double lr_at(const struct job_schedule *s, int64_t step);

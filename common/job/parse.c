@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// From text to struct job: read the tree, put the overrides in, match its keys against the schema's
+// rows, read each row's value or its default, then check what spans keys (check.c).
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/job/reading.h"
+
+// ---- rows --------------------------------------------------------------------------------------
+struct reading_row *reading_row(struct reading *r, const char *path)
+{
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->rows[i].row->path, path) == 0)
+            return &r->rows[i];
+    err_bug(__FILE__, __LINE__, path);
+}
+
+// The deepest node on the way to `path` that the file has.
+static const struct tree_node *nearest_node(const struct reading *r, const char *path)
+{
+    const struct tree_node *at = r->root;
+    char part[128];
+    for (size_t n = strcspn(path, "."); at->kind == TREE_MAP && n < sizeof part;
+         n = strcspn(path, ".")) {
+        memcpy(part, path, n);
+        part[n] = 0;
+        const struct tree_node *next = tree_get(at, part);
+        if (!next)
+            break;
+        at = next;
+        if (!path[n])
+            break;
+        path += n + 1;
+    }
+    return at;
+}
+
+void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    tree_error(&r->errors, row->node ? row->node : nearest_node(r, row->row->path), row->row->path,
+               "%s", buf_str(&text));
+    buf_clear(&text);
+}
+
+static void rows_init(struct reading *r)
+{
+    r->n = schema_rows(r->schema);
+    r->rows = arena_array(r->arena, struct reading_row, r->n);
+    for (int i = 0; i < r->n; i++) {
+        size_t offset = 0;
+        r->rows[i].row = schema_row(r->schema, i, &offset);
+        r->rows[i].field = (char *)r->job + offset;
+    }
+}
+
+// ---- keys --------------------------------------------------------------------------------------
+static bool is_section(const struct reading *r, const char *path)
+{
+    size_t n = strlen(path);
+    for (int i = 0; i < r->n; i++)
+        if (strncmp(r->rows[i].row->path, path, n) == 0 && r->rows[i].row->path[n] == '.')
+            return true;
+    return false;
+}
+
+// The keys that may stand in section `path` ("" is the top), each once.
+static int keys_of(const struct reading *r, const char *path, const char **keys)
+{
+    size_t skip = *path ? strlen(path) + 1 : 0;
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const char *p = r->rows[i].row->path;
+        if (skip && (strncmp(p, path, skip - 1) != 0 || p[skip - 1] != '.'))
+            continue;
+        const char *key = arena_printf(r->arena, "%.*s", (int)strcspn(p + skip, "."), p + skip);
+        if (n == 0 || strcmp(keys[n - 1], key) != 0) // rows of a section stand together
+            keys[n++] = key;
+    }
+    return n;
+}
+
+// A key of another section that has this very name.
+static const char *same_name_elsewhere(const struct reading *r, const char *key)
+{
+    for (int i = 0; i < r->n; i++) {
+        const char *dot = strrchr(r->rows[i].row->path, '.');
+        if (dot && strcmp(dot + 1, key) == 0)
+            return r->rows[i].row->path;
+    }
+    return NULL;
+}
+
+static void unknown_key(struct reading *r, const struct tree_node *n, const char *section,
+                        const char *path)
+{
+    const char **keys = arena_array(r->arena, const char *, r->n);
+    int count = keys_of(r, section, keys);
+    const char *near = suggest(n->key, keys, count), *dot = *section ? "." : "";
+    if (near) {
+        tree_error_key(&r->errors, n, path, "unknown key: did you mean %s%s%s?", section, dot,
+                       near);
+        return;
+    }
+    near = same_name_elsewhere(r, n->key);
+    if (near) {
+        tree_error_key(&r->errors, n, path, "unknown key: did you mean %s?", near);
+        return;
+    }
+    struct buf all = {0};
+    for (int i = 0; i < count; i++)
+        buf_printf(&all, "%s%s", i ? ", " : "", keys[i]);
+    tree_error_key(&r->errors, n, path, "unknown key: %s%s%s", *section ? section : "a job",
+                   " has ", buf_str(&all));
+    buf_clear(&all);
+}
+
+static void match_keys(struct reading *r, const struct tree_node *map, const char *section)
+{
+    for (struct tree_node *n = map->first; n; n = n->next) {
+        const char *path =
+            arena_printf(r->arena, "%s%s%.100s", section, *section ? "." : "", n->key);
+        if (is_section(r, path)) {
+            if (n->kind == TREE_MAP)
+                match_keys(r, n, path);
+            else if (n->kind != TREE_BROKEN && !tree_is_null(n))
+                tree_error(&r->errors, n, path, "must be a map of keys, not %s", tree_kind_text(n));
+            continue;
+        }
+        int i = 0;
+        while (i < r->n && strcmp(r->rows[i].row->path, path) != 0)
+            i++;
+        if (i < r->n)
+            r->rows[i].node = n;
+        else
+            unknown_key(r, n, section, path);
+    }
+}
+
+// ---- overrides ---------------------------------------------------------------------------------
+// Puts `value` at the dotted path, making sections on the way.
+static void override_put(struct reading *r, char *path, struct tree_node *value)
+{
+    struct tree_node *at = r->root;
+    char *part = path;
+    for (char *dot = strchr(part, '.'); dot; part = dot + 1, dot = strchr(part, '.')) {
+        *dot = 0;
+        struct tree_node *next = tree_get(at, part);
+        if (!next || tree_is_null(next)) {
+            next = arena_new(r->arena, struct tree_node);
+            *next = (struct tree_node){.kind = TREE_MAP, .source = value->source, .text = ""};
+            tree_put(at, arena_strdup(r->arena, part), next);
+        }
+        *dot = '.';
+        if (next->kind != TREE_MAP) {
+            tree_error(&r->errors, value, path, "%.*s is not a map", (int)(dot - path), path);
+            return;
+        }
+        at = next;
+    }
+    tree_put(at, part, value);
+}
+
+static bool is_path(const char *s, size_t len)
+{
+    int parts = 1;
+    bool empty = true;
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)s[i] <= ' ' || (s[i] == '.' && empty))
+            return false;
+        empty = s[i] == '.';
+        parts += empty;
+    }
+    return !empty && parts <= JOB_MAX_DEPTH;
+}
+
+static void override_apply(struct reading *r, const char *text, int index)
+{
+    struct tree_source *source = arena_new(r->arena, struct tree_source);
+    *source = (struct tree_source){arena_printf(r->arena, "-s %.200s", text), index, true};
+    const char *equals = strchr(text, '=');
+    if (!equals || !is_path(text, (size_t)(equals - text))) {
+        tree_error_at(&r->errors, source, 0, 0, "", "must be key=value, as in train.steps=200");
+        return;
+    }
+    struct tree_node *value = tree_read_value(source, equals + 1, strlen(equals + 1), &r->errors);
+    if (value && r->root->kind == TREE_MAP)
+        override_put(r, arena_printf(r->arena, "%.*s", (int)(equals - text), text), value);
+}
+
+// ---- values ------------------------------------------------------------------------------------
+static bool read_value(struct reading *r, const struct reading_row *row,
+                       const struct tree_node *node)
+{
+    struct value v = {r->arena, &r->errors, row->row, node, row->row->path};
+    return value_types[row->row->type].read(&v, row->field);
+}
+
+static void read_default(struct reading *r, struct reading_row *row)
+{
+    static const struct tree_source source = {"default", INT_MAX, true};
+    const char *def = row->row->def;
+    row->ok = read_value(r, row, tree_read_value(&source, def, strlen(def), &r->errors));
+    POST(row->ok);
+}
+
+static void read_row(struct reading *r, struct reading_row *row)
+{
+    const struct schema_row *schema = row->row;
+    row->active = when_holds(r->schema, r->job, schema);
+    if (row->node && !row->active)
+        tree_error_key(&r->errors, row->node, schema->path, "acts only when %s",
+                       when_text(schema, r->arena));
+    else if (row->node)
+        row->ok = read_value(r, row, row->node);
+    else if (row->active && schema->def)
+        read_default(r, row);
+    else if (row->active && !schema->optional && !schema->derived)
+        reading_error(r, row, "is missing: %s", schema->doc);
+    else
+        row->ok = true;
+}
+
+// A key whose `when` asks about a value that is itself wrong says nothing: one error is enough.
+static void read_rows(struct reading *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        struct reading_row *row = &r->rows[i];
+        if (row->row->when) {
+            const char *asked = row->row->when;
+            const char *path = arena_printf(r->arena, "%.*s", (int)strcspn(asked, "="), asked);
+            if (!reading_row(r, path)->ok)
+                continue;
+        }
+        read_row(r, row);
+    }
+}
+
+// ---- the whole ---------------------------------------------------------------------------------
+static int fail_whole(struct arena *a, const char *file, int code, const char *message,
+                      struct job_errors *errs)
+{
+    *errs = (struct job_errors){0};
+    errs->items = arena_grow(a, NULL, sizeof *errs->items, 0, &errs->cap);
+    errs->items[errs->n++] = (struct job_error){file, 0, 0, "", message};
+    return code;
+}
+
+int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
+              const char *text, size_t len, const char *const *overrides, int n_overrides,
+              struct job *out, struct job_errors *errs)
+{
+    *errs = (struct job_errors){0};
+    *out = (struct job){.base_dir = base_dir ? arena_strdup(a, base_dir) : ".", .schema = schema};
+    struct reading r = {.arena = a, .schema = schema, .job = out, .errors = {.arena = a}};
+    struct tree_source source = {arena_strdup(a, file), 0, false};
+    rows_init(&r);
+    r.root = tree_read(&source, text, len, &r.errors);
+    if (r.root) {
+        for (int i = 0; i < n_overrides; i++)
+            override_apply(&r, overrides[i], i + 1);
+        if (r.root->kind == TREE_MAP) {
+            match_keys(&r, r.root, "");
+            read_rows(&r);
+            check_job(&r);
+        } else if (r.root->kind != TREE_BROKEN) {
+            tree_error(&r.errors, r.root, "", "a job is a map of keys, not %s",
+                       tree_kind_text(r.root));
+        }
+    }
+    tree_errors_give(&r.errors, errs);
+    return errs->n ? ERR_INVALID : 0;
+}
+
+// Reads at most JOB_MAX_BYTES + 1, so that a huge file costs no more than a large one.
+static int read_file(const char *path, struct buf *to)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0)
+        return errno;
+    int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
+    ssize_t n = 1;
+    buf_reserve(to, JOB_MAX_BYTES + 1);
+    while (!failed && n > 0 && to->len <= JOB_MAX_BYTES) {
+        n = read(fd, to->data + to->len, JOB_MAX_BYTES + 1 - to->len);
+        if (n > 0)
+            to->len += (size_t)n;
+        else if (n < 0 && errno != EINTR)
+            failed = errno;
+        else if (n < 0)
+            n = 1;
+    }
+    close(fd);
+    return failed;
+}
+
+int job_load(struct arena *a, const struct schema *schema, const char *path,
+             const char *const *overrides, int n_overrides, struct job *out,
+             struct job_errors *errs)
+{
+    struct buf text = {0};
+    int failed = read_file(path, &text), code = 0;
+    const char *slash = strrchr(path, '/');
+    const char *dir = !slash          ? "."
+                      : slash == path ? "/"
+                                      : arena_printf(a, "%.*s", (int)(slash - path), path);
+    if (failed)
+        code = fail_whole(a, arena_strdup(a, path), ERR_IO, strerror(failed), errs);
+    else if (text.len > JOB_MAX_BYTES)
+        code = fail_whole(a, arena_strdup(a, path), ERR_INVALID,
+                          "larger than the 1 MiB a job may be", errs);
+    else
+        code = job_parse(a, schema, path, dir, buf_str(&text), text.len, overrides, n_overrides,
+                         out, errs);
+    buf_clear(&text);
+    return code;
+}

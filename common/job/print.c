@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The resolved job as text, its digest, errors as lines, and paths.
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/job/reading.h"
+
+// Opens the sections of `path` that `before` was not in; returns the key's name.
+static const char *open_sections(const char *path, const char *before, struct buf *to)
+{
+    int depth = 0;
+    size_t same = 0; // length of the sections both share, with their dots
+    for (size_t i = 0; path[i] && path[i] == before[i]; i++)
+        if (path[i] == '.') {
+            same = i + 1;
+            depth++;
+        }
+    const char *part = path + same;
+    for (const char *dot = strchr(part, '.'); dot; part = dot + 1, dot = strchr(part, '.'))
+        buf_printf(to, "%*s%.*s:\n", 2 * depth++, "", (int)(dot - part), part);
+    buf_printf(to, "%*s", 2 * depth, "");
+    return part;
+}
+
+static bool is_absent(const struct schema_row *row, const void *field)
+{
+    return row->optional && row->type == SCHEMA_STRING && !*(const char *const *)field;
+}
+
+void job_print(const struct job *job, struct buf *to)
+{
+    const char *before = "";
+    for (int i = 0; i < schema_rows(job->schema); i++) {
+        size_t offset = 0;
+        const struct schema_row *row = schema_row(job->schema, i, &offset);
+        const void *field = (const char *)job + offset;
+        if (!when_holds(job->schema, job, row) || is_absent(row, field))
+            continue;
+        buf_printf(to, "%s: ", open_sections(row->path, before, to));
+        value_types[row->type].print(row, field, to);
+        buf_putc(to, '\n');
+        before = row->path;
+    }
+}
+
+void job_hash(const struct job *job, char hex[65])
+{
+    struct buf text = {0};
+    job_print(job, &text);
+    sha256_hex(buf_str(&text), text.len, hex);
+    buf_clear(&text);
+}
+
+const char *job_path(const struct job *job, struct arena *a, const char *rel)
+{
+    if (rel[0] == '/' || strcmp(job->base_dir, ".") == 0)
+        return arena_strdup(a, rel);
+    size_t n = strlen(job->base_dir);
+    return arena_printf(a, "%s%s%s", job->base_dir, job->base_dir[n - 1] == '/' ? "" : "/", rel);
+}
+
+static void error_print(const struct job_error *e, struct buf *to)
+{
+    buf_puts(to, e->file);
+    if (e->line)
+        buf_printf(to, ":%d:%d", e->line, e->column);
+    buf_printf(to, ": %s%s%s", e->path, *e->path ? ": " : "", e->message);
+}
+
+void job_errors_print(const struct job_errors *errs, struct buf *to)
+{
+    for (int i = 0; i < errs->n; i++) {
+        error_print(&errs->items[i], to);
+        buf_putc(to, '\n');
+    }
+    if (errs->more)
+        buf_printf(to, "… and %d more\n", errs->more);
+}
+
+int job_errors_err(const struct job_errors *errs, struct err *e)
+{
+    PRE(errs->n > 0);
+    struct buf text = {0};
+    error_print(&errs->items[0], &text);
+    int more = errs->n - 1 + errs->more;
+    if (more)
+        buf_printf(&text, " (and %d more)", more);
+    err_set(e, ERR_INVALID, "%s", buf_str(&text));
+    buf_clear(&text);
+    return ERR_INVALID;
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema rows of the sections that job/ itself owns. See base/schema.h for what a row means.
+#include "common/job/rows.h"
+
+#include <string.h>
+
+#include "common/job/job.h"
+
+#define AT(type, field) offsetof(struct type, field)
+#define TABLE(rows, at)                      \
+    {                                        \
+        rows, sizeof rows / sizeof *rows, at \
+    }
+#define STEPS_MAX 1e12
+
+static bool name_valid(const char *s)
+{
+    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    static const char rest[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    return strchr(first, s[0]) && strlen(s) <= 63 && s[strspn(s, rest)] == 0;
+}
+
+static const struct schema_row name_rows[] = {
+    {.path = "schema",
+     .type = SCHEMA_INT,
+     .offset = AT(job, schema_version),
+     .def = "1",
+     .doc = "version of this schema; the resolved form says it"},
+    {.path = "name",
+     .type = SCHEMA_STRING,
+     .offset = AT(job, name),
+     .valid = name_valid,
+     .doc = "a name has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit"},
+};
+
+static const struct schema_row mesh_rows[] = {
+    {.path = "mesh",
+     .type = SCHEMA_MESH,
+     .derived = "{dp: devices}",
+     .unit = "devices",
+     .doc = "ordered axes and their sizes; the axis is dp (or data); -1: what is left"},
+};
+
+#define OPT(field) AT(job_optimizer, field)
+#define ADAM       "optimizer.kind=adam|adamw"
+static const char *const optimizer_kinds[] = {"sgd", "momentum", "adam", "adamw", NULL};
+static const struct schema_row optimizer_rows[] = {
+    {.path = "optimizer.kind",
+     .type = SCHEMA_ENUM,
+     .offset = OPT(kind),
+     .def = "adamw",
+     .names = optimizer_kinds,
+     .doc = "the update rule, by optax's formulas"},
+    {.path = "optimizer.betas",
+     .type = SCHEMA_PAIR,
+     .offset = OPT(betas),
+     .def = "[0.9, 0.999]",
+     .max = 1,
+     .below_max = true,
+     .when = ADAM,
+     .doc = "decay of the first and second moment"},
+    {.path = "optimizer.eps",
+     .type = SCHEMA_FLOAT,
+     .offset = OPT(eps),
+     .def = "1e-8",
+     .max = 1,
+     .above_min = true,
+     .when = ADAM,
+     .doc = "added to the root of the second moment"},
+    {.path = "optimizer.momentum",
+     .type = SCHEMA_FLOAT,
+     .offset = OPT(momentum),
+     .def = "0.9",
+     .max = 1,
+     .below_max = true,
+     .when = "optimizer.kind=momentum",
+     .doc = "decay of the velocity"},
+    {.path = "optimizer.nesterov",
+     .type = SCHEMA_BOOL,
+     .offset = OPT(nesterov),
+     .def = "false",
+     .when = "optimizer.kind=momentum",
+     .doc = "look ahead by one velocity"},
+    {.path = "optimizer.weight_decay",
+     .type = SCHEMA_FLOAT,
+     .offset = OPT(weight_decay),
+     .def = "0.01",
+     .max = 1e6,
+     .when = "optimizer.kind=adamw",
+     .doc = "decoupled from the gradient, times the learning rate"},
+    {.path = "optimizer.clip_norm",
+     .type = SCHEMA_FLOAT,
+     .offset = OPT(clip_norm),
+     .def = "0",
+     .max = 1e30,
+     .doc = "largest norm of the whole gradient; 0: not clipped"},
+    {.path = "optimizer.groups",
+     .type = SCHEMA_GROUPS,
+     .offset = OPT(groups),
+     .def = "[]",
+     .max_items = 100,
+     .doc = "parameters by glob, the first match wins: {match, weight_decay, lr_scale}"},
+};
+
+#define SCHED(field) AT(job_schedule, field)
+#define COSINE       "schedule.kind=warmup_cosine"
+static const char *const schedule_kinds[] = {"constant", "warmup_cosine", NULL};
+static const struct schema_row schedule_rows[] = {
+    {.path = "schedule.kind",
+     .type = SCHEMA_ENUM,
+     .offset = SCHED(kind),
+     .def = "constant",
+     .names = schedule_kinds,
+     .doc = "the learning rate over the steps, as optax defines it"},
+    {.path = "schedule.value",
+     .type = SCHEMA_FLOAT,
+     .offset = SCHED(value),
+     .def = "1e-3",
+     .max = 1e6,
+     .when = "schedule.kind=constant",
+     .doc = "learning rate"},
+    {.path = "schedule.init",
+     .type = SCHEMA_FLOAT,
+     .offset = SCHED(init),
+     .def = "0",
+     .max = 1e6,
+     .when = COSINE,
+     .doc = "learning rate of the first step"},
+    {.path = "schedule.peak",
+     .type = SCHEMA_FLOAT,
+     .offset = SCHED(peak),
+     .def = "1e-3",
+     .max = 1e6,
+     .above_min = true,
+     .when = COSINE,
+     .doc = "learning rate after the warm-up"},
+    {.path = "schedule.end",
+     .type = SCHEMA_FLOAT,
+     .offset = SCHED(end),
+     .def = "0",
+     .max = 1e6,
+     .when = COSINE,
+     .doc = "learning rate from step `decay` on"},
+    {.path = "schedule.warmup",
+     .type = SCHEMA_INT,
+     .offset = SCHED(warmup),
+     .def = "0",
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .when = COSINE,
+     .doc = "linear from init to peak"},
+    {.path = "schedule.decay",
+     .type = SCHEMA_INT,
+     .offset = SCHED(decay),
+     .derived = "train.steps",
+     .min = 1,
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .when = COSINE,
+     .doc = "where the cosine ends, the warm-up counted in"},
+};
+
+static const struct schema_row train_rows[] = {
+    {.path = "train.steps",
+     .type = SCHEMA_INT,
+     .offset = AT(job_train, steps),
+     .min = 1,
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .doc = "optimiser updates"},
+    {.path = "train.microbatches",
+     .type = SCHEMA_INT,
+     .offset = AT(job_train, microbatches),
+     .def = "1",
+     .min = 1,
+     .max = 65536,
+     .doc = "passes a step; their gradients are summed"},
+    {.path = "train.seed",
+     .type = SCHEMA_INT,
+     .offset = AT(job_train, seed),
+     .def = "0",
+     .max = 9e18,
+     .doc = "of initialisation and of the order of samples"},
+};
+
+static const struct schema_row eval_rows[] = {
+    {.path = "eval.every",
+     .type = SCHEMA_INT,
+     .offset = AT(job_eval, every),
+     .def = "0",
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .when = "data.eval.images",
+     .doc = "between evaluations; 0: only after the last step"},
+    {.path = "eval.batches",
+     .type = SCHEMA_INT,
+     .offset = AT(job_eval, batches),
+     .def = "0",
+     .max = STEPS_MAX,
+     .unit = "batches",
+     .when = "data.eval.images",
+     .doc = "of an evaluation; 0: the whole set"},
+};
+
+static const struct schema_row metrics_rows[] = {
+    {.path = "metrics.jsonl",
+     .type = SCHEMA_BOOL,
+     .offset = AT(job_metrics, jsonl),
+     .def = "true",
+     .doc = "one line of JSON a step"},
+};
+
+static const char *const device_kinds[] = {"cpu", NULL};
+static const struct schema_row resources_rows[] = {
+    {.path = "resources.devices",
+     .type = SCHEMA_INT,
+     .offset = AT(job_resources, devices),
+     .derived = "product of the mesh, else 1",
+     .min = 1,
+     .max = 65536,
+     .unit = "devices",
+     .doc = "ranks, one a device"},
+    {.path = "resources.kind",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_resources, kind),
+     .def = "cpu",
+     .names = device_kinds,
+     .doc = "kind of device"},
+    {.path = "resources.threads",
+     .type = SCHEMA_INT,
+     .offset = AT(job_resources, threads),
+     .def = "1",
+     .min = 1,
+     .max = 1024,
+     .unit = "threads",
+     .doc = "of one CPU device"},
+};
+
+static const struct schema_row restart_rows[] = {
+    {.path = "restart.hang_after",
+     .type = SCHEMA_DURATION,
+     .offset = AT(job_restart, hang_after),
+     .def = "5s",
+     .min = 0.1,
+     .max = 86400,
+     .doc = "without progress, beyond the longest step seen, is a hang"},
+};
+
+const struct schema_table job_name_schema = TABLE(name_rows, 0);
+const struct schema_table job_mesh_schema = TABLE(mesh_rows, AT(job, mesh));
+const struct schema_table job_optimizer_schema = TABLE(optimizer_rows, AT(job, optimizer));
+const struct schema_table job_schedule_schema = TABLE(schedule_rows, AT(job, schedule));
+const struct schema_table job_train_schema = TABLE(train_rows, AT(job, train));
+const struct schema_table job_eval_schema = TABLE(eval_rows, AT(job, eval));
+const struct schema_table job_metrics_schema = TABLE(metrics_rows, AT(job, metrics));
+const struct schema_table job_resources_schema = TABLE(resources_rows, AT(job, resources));
+const struct schema_table job_restart_schema = TABLE(restart_rows, AT(job, restart));

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walking the schema, and its table as text, Markdown and JSON: what `weft schema` and README show.
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/job/reading.h"
+
+int schema_rows(const struct schema *schema)
+{
+    int n = 0;
+    for (int i = 0; i < schema->n; i++)
+        n += schema->tables[i]->n;
+    return n;
+}
+
+const struct schema_row *schema_row(const struct schema *schema, int i, size_t *offset)
+{
+    const struct schema_table *const *t = schema->tables;
+    for (; i >= (*t)->n; t++)
+        i -= (*t)->n;
+    *offset = (*t)->section + (*t)->rows[i].offset;
+    return &(*t)->rows[i];
+}
+
+const struct schema_row *schema_find(const struct schema *schema, const char *path, size_t *offset)
+{
+    for (int i = 0; i < schema_rows(schema); i++) {
+        const struct schema_row *row = schema_row(schema, i, offset);
+        if (strcmp(row->path, path) == 0)
+            return row;
+    }
+    err_bug(__FILE__, __LINE__, path);
+}
+
+// Whether `word` is one of the words of "adam|adamw".
+static bool is_listed(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
+        if (strncmp(p, word, n) == 0 && (p[n] == 0 || p[n] == '|'))
+            return true;
+    return false;
+}
+
+bool when_holds(const struct schema *schema, const struct job *job, const struct schema_row *row)
+{
+    if (!row->when)
+        return true;
+    char path[128];
+    size_t n = strcspn(row->when, "="), offset = 0;
+    PRE(n < sizeof path);
+    memcpy(path, row->when, n);
+    path[n] = 0;
+    const struct schema_row *asked = schema_find(schema, path, &offset);
+    const char *field = (const char *)job + offset;
+    if (!row->when[n]) {
+        PRE(asked->type == SCHEMA_STRING);
+        return *(const char *const *)(const void *)field != NULL;
+    }
+    PRE(asked->type == SCHEMA_ENUM);
+    return is_listed(row->when + n + 1, asked->names[*(const int *)(const void *)field]);
+}
+
+const char *when_text(const struct schema_row *row, struct arena *a)
+{
+    if (!row->when)
+        return "";
+    size_t n = strcspn(row->when, "=");
+    struct buf text = {0};
+    buf_append(&text, row->when, n);
+    buf_puts(&text, row->when[n] ? " is " : " is given");
+    for (const char *p = row->when[n] ? row->when + n + 1 : ""; *p; p++)
+        if (*p == '|')
+            buf_puts(&text, " or ");
+        else
+            buf_putc(&text, *p);
+    const char *s = arena_strdup(a, buf_str(&text));
+    buf_clear(&text);
+    return s;
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+static void bound_print(double x, const char *unit, struct buf *to)
+{
+    if (x == (double)(int64_t)x && x < 1e6)
+        buf_printf(to, "%lld%s", (long long)x, unit);
+    else
+        buf_printf(to, "%g%s", x, unit);
+}
+
+// "1 to 65536", "more than 0, at most 1", "relu, gelu, tanh".
+static void allowed_print(const struct schema_row *row, struct buf *to)
+{
+    const char *unit = row->type == SCHEMA_DURATION ? "s" : "";
+    for (int i = 0; row->names && row->names[i]; i++)
+        buf_printf(to, "%s%s", i ? ", " : "", row->names[i]);
+    if (row->min == row->max)
+        return;
+    if (row->above_min) {
+        buf_puts(to, "above ");
+        bound_print(row->min, unit, to);
+        buf_puts(to, ", ");
+    } else {
+        bound_print(row->min, unit, to);
+        buf_puts(to, " ");
+    }
+    buf_puts(to, row->below_max ? "to below " : "to ");
+    bound_print(row->max, unit, to);
+}
+
+static const char *default_text(const struct schema_row *row)
+{
+    return row->def ? row->def : row->derived ? row->derived : row->optional ? "none" : "required";
+}
+
+static void print_text(const struct schema_row *row, struct arena *a, struct buf *to)
+{
+    struct buf allowed = {0};
+    allowed_print(row, &allowed);
+    buf_printf(to, "%-23s %-18s default: %s%s%s", row->path, value_types[row->type].name,
+               default_text(row), row->unit ? " " : "", row->unit ? row->unit : "");
+    if (allowed.len)
+        buf_printf(to, "; allowed: %s", buf_str(&allowed));
+    buf_printf(to, "\n%-23s %s", "", row->doc);
+    if (row->when)
+        buf_printf(to, " (only when %s)", when_text(row, a));
+    buf_putc(to, '\n');
+    buf_clear(&allowed);
+}
+
+static void cell(struct buf *to, const char *s)
+{
+    buf_puts(to, " ");
+    for (; *s; s++)
+        buf_printf(to, *s == '|' ? "\\%c" : "%c", *s);
+    buf_puts(to, " |");
+}
+
+static void print_markdown(const struct schema_row *row, struct arena *a, struct buf *to)
+{
+    struct buf allowed = {0};
+    allowed_print(row, &allowed);
+    buf_putc(to, '|');
+    cell(to, arena_printf(a, "`%s`", row->path));
+    cell(to, value_types[row->type].name);
+    cell(to, row->def ? arena_printf(a, "`%s`", row->def) : default_text(row));
+    cell(to, row->unit ? row->unit : "");
+    cell(to, buf_str(&allowed));
+    cell(to,
+         row->when ? arena_printf(a, "%s; only when %s", row->doc, when_text(row, a)) : row->doc);
+    buf_putc(to, '\n');
+    buf_clear(&allowed);
+}
+
+static void print_json(const struct schema_row *row, struct json_out *w)
+{
+    json_object(w, NULL);
+    json_str(w, "key", row->path);
+    json_str(w, "type", value_types[row->type].name);
+    json_str(w, "default", row->def ? row->def : row->derived);
+    json_bool(w, "required", !row->def && !row->derived && !row->optional);
+    json_str(w, "unit", row->unit);
+    json_str(w, "when", row->when);
+    if (row->min != row->max) {
+        json_double(w, "min", row->min);
+        json_double(w, "max", row->max);
+    } else {
+        json_null(w, "min");
+        json_null(w, "max");
+    }
+    json_array(w, "values");
+    for (int i = 0; row->names && row->names[i]; i++)
+        json_str(w, NULL, row->names[i]);
+    json_end(w);
+    json_str(w, "doc", row->doc);
+    json_end(w);
+}
+
+static void print_json_all(const struct schema *schema, struct buf *to)
+{
+    struct json_out w;
+    json_out_init(&w, to);
+    json_object(&w, NULL);
+    json_int(&w, "schema", JOB_SCHEMA_VERSION);
+    json_array(&w, "keys");
+    size_t offset = 0;
+    for (int i = 0; i < schema_rows(schema); i++)
+        print_json(schema_row(schema, i, &offset), &w);
+    json_end(&w);
+    json_end(&w);
+    json_out_clear(&w);
+    buf_putc(to, '\n');
+}
+
+void job_schema_print(const struct schema *schema, enum job_schema_form form, struct buf *to)
+{
+    if (form == JOB_SCHEMA_JSON) {
+        print_json_all(schema, to);
+        return;
+    }
+    struct arena a = {0};
+    size_t offset = 0;
+    if (form == JOB_SCHEMA_MARKDOWN)
+        buf_puts(to, "| key | type | default | unit | allowed | what it does |\n"
+                     "|---|---|---|---|---|---|\n");
+    for (int i = 0; i < schema_rows(schema); i++)
+        if (form == JOB_SCHEMA_MARKDOWN)
+            print_markdown(schema_row(schema, i, &offset), &a, to);
+        else
+            print_text(schema_row(schema, i, &offset), &a, to);
+    arena_clear(&a);
+}

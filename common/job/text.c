@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is looked at before the YAML parser sees a text: size, encoding, control characters, tabs.
+// The parser would stop at each of these too, but with a message that names neither the byte nor
+// what to do. See text.h.
+#include "common/job/text.h"
+
+#include <string.h>
+
+int text_decode(const unsigned char *s, size_t len, uint32_t *code)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80   ? 1
+            : s[0] < 0xc2 ? 0
+            : s[0] < 0xe0 ? 2
+            : s[0] < 0xf0 ? 3
+            : s[0] < 0xf5 ? 4
+                          : 0;
+    if (n == 0 || (size_t)n > len)
+        return 0;
+    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fU >> n);
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return 0;
+    *code = c;
+    return n;
+}
+
+bool text_is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x2028 || c == 0x2029 || c == 0xfeff ||
+           c == 0xfffe || c == 0xffff;
+}
+
+// A run of blanks at the start of a line that has a tab in it and something behind it.
+static bool tab_indents(const char *line, const char *end)
+{
+    bool tab = false;
+    for (const char *p = line; p < end; p++) {
+        if (*p == '\t')
+            tab = true;
+        else if (*p != ' ')
+            return tab && *p != '\n' && *p != '\r' && *p != '#';
+    }
+    return false;
+}
+
+static bool report_bytes(const struct tree_source *source, const unsigned char *s, int line,
+                         int column, struct tree_errors *errors)
+{
+    if (s[0] == 0)
+        tree_error_at(errors, source, line, column, "", "a zero byte: this is not a text file");
+    else
+        tree_error_at(errors, source, line, column, "",
+                      "byte 0x%02x is not UTF-8: save the file as UTF-8", s[0]);
+    return false;
+}
+
+bool text_check(const struct tree_source *source, const char *text, size_t len,
+                struct tree_errors *errors)
+{
+    const unsigned char *s = (const unsigned char *)text, *end = s + len;
+    if (len > JOB_MAX_BYTES) {
+        tree_error_at(errors, source, 0, 0, "", "%zu bytes, more than the %d a job file may have",
+                      len, JOB_MAX_BYTES);
+        return false;
+    }
+    if (len >= 2 && ((s[0] == 0xff && s[1] == 0xfe) || (s[0] == 0xfe && s[1] == 0xff))) {
+        tree_error_at(errors, source, 1, 1, "", "the file is UTF-16: save it as UTF-8");
+        return false;
+    }
+    int line = 1, column = 1;
+    for (uint32_t c = 0; s < end; column++) {
+        int n = text_decode(s, (size_t)(end - s), &c);
+        if (n == 0 || c == 0)
+            return report_bytes(source, s, line, column, errors);
+        if (column == 1 && tab_indents((const char *)s, (const char *)end)) {
+            tree_error_at(errors, source, line, column, "",
+                          "a tab in the indentation: YAML wants spaces");
+            return false;
+        }
+        if (text_is_control(c) && c != '\n' && c != '\r' && c != '\t') {
+            tree_error_at(errors, source, line, column, "", "control character U+%04X", c);
+            return false;
+        }
+        s += n;
+        if (c == '\n') {
+            line++;
+            column = 0;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// libyaml's events made a tree (tree.h). This is the only file that sees yaml.h.
+//
+// Bounds hold while reading, not after: depth and node count are checked event by event, and
+// anchors, aliases and tags never enter the tree. What is wrong with one node (a repeated key, an
+// alias) is reported and reading goes on; what is wrong with the text ends it.
+#include <limits.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "common/base/map.h"
+#include "common/job/text.h"
+#include "common/job/tree.h"
+
+struct reader {
+    yaml_parser_t parser;
+    const struct tree_source *source;
+    struct tree_errors *errors;
+    struct tree_node *root;
+    struct level {
+        struct tree_node *node;
+        struct tree_node *key; // of a map: the key whose value comes next; null: a key comes next
+        struct map seen;       // of a map: its keys
+    } stack[JOB_MAX_DEPTH];
+    int depth, nodes;
+    bool done, failed;
+};
+
+static int line_of(yaml_mark_t m)
+{
+    return m.line < INT_MAX ? (int)m.line + 1 : INT_MAX;
+}
+
+static int column_of(yaml_mark_t m)
+{
+    return m.column < INT_MAX ? (int)m.column + 1 : INT_MAX;
+}
+
+// The keys that lead to the node being read.
+static const char *here(const struct reader *r)
+{
+    struct buf path = {0};
+    for (int i = 0; i < r->depth; i++)
+        if (r->stack[i].key)
+            buf_printf(&path, "%s%s", path.len ? "." : "", r->stack[i].key->text);
+    const char *text = arena_strdup(r->errors->arena, buf_str(&path));
+    buf_clear(&path);
+    return text;
+}
+
+__attribute__((format(printf, 3, 4))) static void stop(struct reader *r, yaml_mark_t at,
+                                                       const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    tree_error_at(r->errors, r->source, line_of(at), column_of(at), "", "%s", buf_str(&text));
+    buf_clear(&text);
+    r->failed = true;
+}
+
+static void stop_syntax(struct reader *r)
+{
+    const yaml_parser_t *p = &r->parser;
+    yaml_mark_t at = p->problem_mark;
+    const char *context = p->context ? p->context : "";
+    stop(r, at, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable", *context ? " " : "",
+         context);
+}
+
+static struct tree_node *node_new(struct reader *r, enum tree_kind kind, const yaml_event_t *ev)
+{
+    if (++r->nodes > JOB_MAX_NODES) {
+        stop(r, ev->start_mark, "more than %d keys and values", JOB_MAX_NODES);
+        return NULL;
+    }
+    struct tree_node *n = arena_new(r->errors->arena, struct tree_node);
+    n->kind = kind;
+    n->source = r->source;
+    n->line = line_of(ev->start_mark);
+    n->column = column_of(ev->start_mark);
+    n->text = "";
+    return n;
+}
+
+// Anchors and tags would make a short text mean a long or a different one.
+static void refuse(struct reader *r, struct tree_node *n, const void *anchor, const void *tag)
+{
+    if (anchor)
+        tree_error(r->errors, n, here(r),
+                   "anchors (&) are not part of job files: write the value out");
+    if (tag)
+        tree_error(r->errors, n, here(r), "tags (!) are not part of job files");
+}
+
+static struct tree_node *node_scalar(struct reader *r, const yaml_event_t *ev)
+{
+    struct tree_node *n = node_new(r, TREE_SCALAR, ev);
+    if (!n)
+        return NULL;
+    const unsigned char *s = ev->data.scalar.value;
+    size_t len = ev->data.scalar.length;
+    uint32_t c = 0;
+    for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
+        POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
+        if (text_is_control(c)) {
+            tree_error(r->errors, n, here(r),
+                       "a line break or control character (U+%04X) in a value", c);
+            n->kind = TREE_BROKEN;
+            return n;
+        }
+    }
+    n->text = arena_strdup(r->errors->arena, (const char *)s);
+    n->plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    refuse(r, n, ev->data.scalar.anchor, ev->data.scalar.tag);
+    return n;
+}
+
+static void take_key(struct reader *r, struct level *l, struct tree_node *key)
+{
+    if (key->kind != TREE_SCALAR) {
+        if (key->kind != TREE_BROKEN)
+            tree_error(r->errors, key, "", "a key must be a word, not %s", tree_kind_text(key));
+        key->kind = TREE_BROKEN;
+        l->key = key;
+        return;
+    }
+    l->key = key;
+    const struct tree_node *before = map_put(&l->seen, key->text, key);
+    if (before) {
+        tree_error(r->errors, key, here(r), "the key is given twice, before in line %d",
+                   before->line);
+        key->kind = TREE_BROKEN;
+    }
+}
+
+static void append(struct tree_node *parent, struct tree_node *n)
+{
+    if (parent->last)
+        parent->last->next = n;
+    else
+        parent->first = n;
+    parent->last = n;
+    parent->count++;
+}
+
+// Puts a finished node where it belongs: root, list item, key or value.
+static void place(struct reader *r, struct tree_node *n)
+{
+    if (r->depth == 0) {
+        r->root = n;
+        return;
+    }
+    struct level *l = &r->stack[r->depth - 1];
+    if (l->node->kind == TREE_LIST) {
+        append(l->node, n);
+    } else if (!l->key) {
+        take_key(r, l, n);
+    } else {
+        n->key = l->key->text;
+        n->key_line = l->key->line;
+        n->key_column = l->key->column;
+        if (l->key->kind == TREE_SCALAR)
+            append(l->node, n);
+        l->key = NULL;
+    }
+}
+
+static void on_scalar(struct reader *r, const yaml_event_t *ev)
+{
+    struct tree_node *n = node_scalar(r, ev);
+    if (n)
+        place(r, n);
+}
+
+static void on_alias(struct reader *r, const yaml_event_t *ev)
+{
+    struct tree_node *n = node_new(r, TREE_BROKEN, ev);
+    if (!n)
+        return;
+    tree_error(r->errors, n, here(r),
+               "aliases (*%.40s) are not part of job files: write the value out",
+               (const char *)ev->data.alias.anchor);
+    place(r, n);
+}
+
+static void open_level(struct reader *r, enum tree_kind kind, const yaml_event_t *ev,
+                       const void *anchor, const void *tag)
+{
+    if (r->depth == JOB_MAX_DEPTH) {
+        stop(r, ev->start_mark, "nested deeper than %d", JOB_MAX_DEPTH);
+        return;
+    }
+    struct tree_node *n = node_new(r, kind, ev);
+    if (!n)
+        return;
+    refuse(r, n, anchor, tag);
+    r->stack[r->depth++] = (struct level){.node = n};
+}
+
+static void on_map(struct reader *r, const yaml_event_t *ev)
+{
+    open_level(r, TREE_MAP, ev, ev->data.mapping_start.anchor, ev->data.mapping_start.tag);
+}
+
+static void on_list(struct reader *r, const yaml_event_t *ev)
+{
+    open_level(r, TREE_LIST, ev, ev->data.sequence_start.anchor, ev->data.sequence_start.tag);
+}
+
+static void on_close(struct reader *r, const yaml_event_t *ev)
+{
+    (void)ev;
+    struct level *l = &r->stack[--r->depth];
+    map_clear(&l->seen);
+    place(r, l->node);
+}
+
+static void on_document(struct reader *r, const yaml_event_t *ev)
+{
+    if (r->root)
+        stop(r, ev->start_mark, "a second document (---): a job file has one");
+}
+
+static void on_end(struct reader *r, const yaml_event_t *ev)
+{
+    (void)ev;
+    r->done = true;
+}
+
+static void (*const handlers[])(struct reader *, const yaml_event_t *) = {
+    [YAML_STREAM_END_EVENT] = on_end,      [YAML_DOCUMENT_START_EVENT] = on_document,
+    [YAML_ALIAS_EVENT] = on_alias,         [YAML_SCALAR_EVENT] = on_scalar,
+    [YAML_SEQUENCE_START_EVENT] = on_list, [YAML_SEQUENCE_END_EVENT] = on_close,
+    [YAML_MAPPING_START_EVENT] = on_map,   [YAML_MAPPING_END_EVENT] = on_close,
+};
+
+static void read_events(struct reader *r)
+{
+    while (!r->done && !r->failed) {
+        yaml_event_t ev;
+        if (!yaml_parser_parse(&r->parser, &ev)) {
+            stop_syntax(r);
+            return;
+        }
+        size_t type = (size_t)ev.type;
+        if (type < sizeof handlers / sizeof *handlers && handlers[type])
+            handlers[type](r, &ev);
+        yaml_event_delete(&ev);
+    }
+}
+
+// A document without content: a plain null, or a map without keys.
+static struct tree_node *empty(struct reader *r, enum tree_kind kind)
+{
+    struct tree_node *n = arena_new(r->errors->arena, struct tree_node);
+    *n = (struct tree_node){
+        .kind = kind, .source = r->source, .line = 1, .column = 1, .text = "", .plain = true};
+    return n;
+}
+
+struct tree_node *tree_read_value(const struct tree_source *source, const char *text, size_t len,
+                                  struct tree_errors *errors)
+{
+    struct reader r = {.source = source, .errors = errors};
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { // a byte order mark means nothing
+        text += 3;
+        len -= 3;
+    }
+    if (!text_check(source, text, len, errors))
+        return NULL;
+    if (!yaml_parser_initialize(&r.parser))
+        err_bug(__FILE__, __LINE__, "out of memory for the YAML parser");
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
+    read_events(&r);
+    while (r.depth > 0)
+        map_clear(&r.stack[--r.depth].seen);
+    yaml_parser_delete(&r.parser);
+    if (r.failed)
+        return NULL;
+    return r.root ? r.root : empty(&r, TREE_SCALAR);
+}
+
+struct tree_node *tree_read(const struct tree_source *source, const char *text, size_t len,
+                            struct tree_errors *errors)
+{
+    struct tree_node *root = tree_read_value(source, text, len, errors);
+    struct reader r = {.source = source, .errors = errors};
+    return root && tree_is_null(root) ? empty(&r, TREE_MAP) : root;
+}

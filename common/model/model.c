@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of models. See model.h.
+#include "common/model/model.h"
+
+static const build_fn models[] = {
+    [JOB_MODEL_MLP] = mlp_build,
+};
+
+int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
+                  struct err *e)
+{
+    PRE((size_t)job->model.kind < sizeof models / sizeof *models);
+    return compile_job(job, models[job->model.kind], a, out, dump, e);
+}
