@@ -41,7 +41,7 @@ struct commit_record {
     enum commit_state state;
     bool bad;      // found damaged: counts for nothing in retention
     bool pinned;   // another job starts from it
-    bool ordered;  // it had been ordered (an ABORTED one)
+    bool retry;    // DELETING: the order failed, it goes out again
     char why[200]; // ABORTED
 };
 
@@ -77,7 +77,7 @@ struct commit_event {
 };
 
 enum commit_action_kind {
-    COMMIT_DO_ORDER,     // send Commit with commit_reports() to the writer
+    COMMIT_DO_ORDER,     // send Commit with commit_reports() to the writer; may come again
     COMMIT_DO_COMMITTED, // tell `rank` (−1: all)
     COMMIT_DO_ABORTED,   // tell `rank` (−1: all); `text` is why. To all: the writer removes it
     COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
@@ -95,9 +95,8 @@ struct commit_actions {
 
 void commit_init(struct commit *c, const struct commit_config *config);
 void commit_clear(struct commit *c);
-// A new epoch begins: `scan` is what the fence listed. Decides what the old epoch left ORDERED
-// (listed: COMMITTED, else ABORTED), aborts what it left PREPARING, forgets records that are gone
-// from the directory.
+// A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it
+// lists is COMMITTED (or DELETING, if that was decided), all else is forgotten.
 void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
 // Actions are appended to `out`, their memory is the arena's.
 void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,

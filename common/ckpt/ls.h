@@ -2,6 +2,9 @@
 // What `weft ckpt ls DIR` and `weft ckpt verify DIR` say, as structs and as text or JSON. DIR is a
 // job's checkpoint directory, a directory of such, or (verify) one checkpoint. Offline, read only.
 #pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"

@@ -42,13 +42,15 @@ struct snapshot_config {
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank);
-// ERR_NOMEM: no staging; the thread then exists all the same and `snapshot_can_stage` is false.
+// Without memory for staging it still succeeds, `snapshot_can_stage` is false, and a save that is
+// not skipped fails as a shard.
 int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct err *e);
 // Abandons what is open (its directory stays for the next fence), joins the thread.
 void snapshot_free(struct snapshot *s);
 
 bool snapshot_can_stage(const struct snapshot *s); // false: set no_save
-bool snapshot_open(const struct snapshot *s);      // true: set no_save
+// True until the answer is there and staging is free again: set no_save.
+bool snapshot_open(const struct snapshot *s);
 // At the boundary after `step` steps, `samples` samples. Precondition: not open. A failed copy is
 // the device's failure and comes back; everything of the storage is reported as a failed shard
 // instead.

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decisions of a checkpoint's life. See commit.h.
+#include "common/ckpt/commit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEEP_LEAST = 2 };
+
+const char *commit_state_name(enum commit_state s)
+{
+    static const char *const names[COMMIT_STATES] = {"PREPARING", "ORDERED",  "COMMITTED",
+                                                     "ABORTED",   "DELETING", "GONE"};
+    return s < COMMIT_STATES ? names[s] : "?";
+}
+
+// ---- records ----
+static int find(const struct commit *c, struct store_entry id, bool *there)
+{
+    int lo = 0, hi = c->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (store_entry_compare(c->records[mid].id, id) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *there = lo < c->n && store_entry_compare(c->records[lo].id, id) == 0;
+    return lo;
+}
+
+static struct commit_record *get(const struct commit *c, struct store_entry id)
+{
+    bool there;
+    int i = find(c, id, &there);
+    return there ? &c->records[i] : NULL;
+}
+
+static int insert(struct commit *c, struct store_entry id, enum commit_state state)
+{
+    bool there;
+    int i = find(c, id, &there);
+    PRE(!there);
+    if (c->n == c->cap) {
+        c->cap = c->cap ? 2 * c->cap : 16;
+        c->records = realloc(c->records, sizeof *c->records * (size_t)c->cap);
+        PRE(c->records);
+    }
+    memmove(&c->records[i + 1], &c->records[i], sizeof *c->records * (size_t)(c->n - i));
+    c->records[i] = (struct commit_record){.id = id, .state = state};
+    c->n++;
+    if (c->open >= i)
+        c->open++;
+    return i;
+}
+
+// ---- reports ----
+static void forget_reports(struct commit *c)
+{
+    for (int r = 0; r < c->config.nranks; r++) {
+        free(c->reports[r].digests);
+        c->reports[r] = (struct shard_report){0};
+        c->reported[r] = false;
+    }
+}
+
+static void keep_report(struct commit *c, const struct shard_report *r)
+{
+    struct shard_report *to = &c->reports[r->rank];
+    *to = *r;
+    to->digests = calloc((size_t)r->n + 1, sizeof *to->digests);
+    PRE(to->digests);
+    if (r->n)
+        memcpy(to->digests, r->digests, sizeof *to->digests * (size_t)r->n);
+    c->reported[r->rank] = true;
+}
+
+static int missing_rank(const struct commit *c) // −1: all are in
+{
+    for (int r = 0; r < c->config.nranks; r++)
+        if (!c->reported[r])
+            return r;
+    return -1;
+}
+
+// ---- actions ----
+struct out {
+    struct arena *arena;
+    struct commit_actions *actions;
+};
+
+static void act(struct out *o, enum commit_action_kind kind, struct store_entry id, int rank,
+                const char *text)
+{
+    struct commit_actions *s = o->actions;
+    s->v = arena_grow(o->arena, s->v, sizeof *s->v, s->n, &s->cap);
+    struct commit_action *a = &s->v[s->n++];
+    *a = (struct commit_action){.kind = kind, .id = id, .rank = rank};
+    snprintf(a->text, sizeof a->text, "%s", text ? text : "");
+}
+
+static void answer(struct out *o, const struct commit_record *r, int rank)
+{
+    bool aborted = r->state == COMMIT_ABORTED;
+    act(o, aborted ? COMMIT_DO_ABORTED : COMMIT_DO_COMMITTED, r->id, rank, r->why);
+}
+
+// ---- moves ----
+static void move(struct commit_record *r, enum commit_state to)
+{
+    static const bool allowed[COMMIT_STATES][COMMIT_STATES] = {
+        [COMMIT_PREPARING] = {[COMMIT_ORDERED] = true, [COMMIT_ABORTED] = true},
+        [COMMIT_ORDERED] = {[COMMIT_COMMITTED] = true, [COMMIT_ABORTED] = true},
+        [COMMIT_COMMITTED] = {[COMMIT_DELETING] = true},
+        [COMMIT_DELETING] = {[COMMIT_GONE] = true},
+    };
+    PRE(allowed[r->state][to]);
+    r->state = to;
+}
+
+static void abort_open(struct commit *c, struct out *o, const char *why)
+{
+    struct commit_record *r = &c->records[c->open];
+    move(r, COMMIT_ABORTED);
+    snprintf(r->why, sizeof r->why, "%s", why);
+    c->open = -1;
+    answer(o, r, -1);
+}
+
+static void open_at(struct commit *c, struct store_entry id, int64_t now_ns, struct out *o)
+{
+    bool busy = c->open >= 0;
+    int i = insert(c, id, busy ? COMMIT_ABORTED : COMMIT_PREPARING);
+    if (busy) {
+        const struct commit_record *other = &c->records[c->open];
+        snprintf(c->records[i].why, sizeof c->records[i].why,
+                 "the checkpoint of step %" PRId64 " is still open", other->id.step);
+        answer(o, &c->records[i], -1);
+        return;
+    }
+    c->open = i;
+    c->opened_ns = now_ns;
+    forget_reports(c);
+}
+
+// ---- retention ----
+// From the newest down: the newest `keep` good ones stay, and what is older than they goes unless
+// something holds it. Damaged ones count for nothing and go once they are older than that.
+static void retain(struct commit *c, struct out *o)
+{
+    int keep = c->config.keep > KEEP_LEAST ? c->config.keep : KEEP_LEAST, good = 0;
+    for (int i = c->n - 1; i >= 0; i--) {
+        struct commit_record *r = &c->records[i];
+        if (r->state == COMMIT_DELETING && r->retry) {
+            r->retry = false;
+            act(o, COMMIT_DO_DELETE, r->id, 0, NULL);
+        }
+        if (r->state != COMMIT_COMMITTED || c->config.keep == 0)
+            continue;
+        bool inside = good < keep;
+        bool every = c->config.keep_every && r->id.step % c->config.keep_every == 0 && !r->bad;
+        good += !r->bad;
+        if (inside || every || r->pinned)
+            continue;
+        move(r, COMMIT_DELETING);
+        act(o, COMMIT_DO_DELETE, r->id, 0, NULL);
+    }
+}
+
+// ---- events ----
+static void on_opened(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    if (ev->id.epoch == c->epoch && !get(c, ev->id))
+        open_at(c, ev->id, ev->now_ns, o);
+}
+
+static void on_report(struct commit *c, const struct shard_report *rep, struct out *o)
+{
+    if (c->reported[rep->rank])
+        return;
+    if (rep->code) {
+        char why[200];
+        snprintf(why, sizeof why, "rank %d: %.150s", rep->rank, rep->text);
+        abort_open(c, o, why);
+        return;
+    }
+    keep_report(c, rep);
+    if (missing_rank(c) >= 0)
+        return;
+    struct commit_record *r = &c->records[c->open];
+    move(r, COMMIT_ORDERED);
+    act(o, COMMIT_DO_ORDER, r->id, 0, NULL);
+}
+
+static void on_shard(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    const struct shard_report *rep = ev->report;
+    PRE(rep && rep->step == ev->id.step);
+    if (ev->id.epoch != c->epoch || rep->rank < 0 || rep->rank >= c->config.nranks)
+        return;
+    struct commit_record *r = get(c, ev->id);
+    if (!r) {
+        open_at(c, ev->id, ev->now_ns, o);
+        r = get(c, ev->id);
+        if (r->state == COMMIT_ABORTED)
+            return; // all have just been told
+    }
+    if (r->state == COMMIT_PREPARING)
+        on_report(c, rep, o);
+    else if (r->state != COMMIT_ORDERED)
+        answer(o, r, rep->rank);
+    else if (rep->rank == 0) // the writer repeats itself: the order may not have reached it
+        act(o, COMMIT_DO_ORDER, r->id, 0, NULL);
+}
+
+static void on_done(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    struct commit_record *r = get(c, ev->id);
+    if (!r || r->state != COMMIT_ORDERED)
+        return;
+    if (!ev->ok) {
+        abort_open(c, o, ev->text ? ev->text : "the writer failed");
+        return;
+    }
+    move(r, COMMIT_COMMITTED);
+    c->open = -1;
+    answer(o, r, -1);
+    retain(c, o);
+}
+
+static bool preparing(const struct commit *c)
+{
+    return c->open >= 0 && c->records[c->open].state == COMMIT_PREPARING;
+}
+
+static void on_tick(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    int64_t due = commit_deadline(c);
+    if (!due || ev->now_ns < due)
+        return;
+    char why[200];
+    snprintf(why, sizeof why, "rank %d's shard did not come in time", missing_rank(c));
+    abort_open(c, o, why);
+}
+
+static void on_epoch_end(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    (void)ev;
+    if (preparing(c))
+        abort_open(c, o, "the epoch ended");
+}
+
+static void on_bad(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    struct commit_record *r = get(c, ev->id);
+    (void)o;
+    if (r)
+        r->bad = true;
+}
+
+static void on_pin(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    struct commit_record *r = get(c, ev->id);
+    (void)o;
+    if (r)
+        r->pinned = ev->ok;
+}
+
+static void on_deleted(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    struct commit_record *r = get(c, ev->id);
+    (void)o;
+    if (!r || r->state != COMMIT_DELETING)
+        return;
+    if (ev->ok)
+        move(r, COMMIT_GONE);
+    else
+        r->retry = true;
+}
+
+void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,
+                 struct commit_actions *out)
+{
+    static void (*const on[COMMIT_EVENTS])(struct commit *, const struct commit_event *,
+                                           struct out *) = {
+        [COMMIT_EV_OPENED] = on_opened,
+        [COMMIT_EV_SHARD] = on_shard,
+        [COMMIT_EV_DONE] = on_done,
+        [COMMIT_EV_TICK] = on_tick,
+        [COMMIT_EV_EPOCH_END] = on_epoch_end,
+        [COMMIT_EV_BAD] = on_bad,
+        [COMMIT_EV_PIN] = on_pin,
+        [COMMIT_EV_DELETED] = on_deleted,
+    };
+    PRE(ev->kind < COMMIT_EVENTS);
+    struct out o = {a, out};
+    on[ev->kind](c, ev, &o);
+}
+
+// ---- life ----
+void commit_init(struct commit *c, const struct commit_config *config)
+{
+    PRE(config->nranks > 0);
+    *c = (struct commit){.config = *config, .open = -1};
+    c->reported = calloc((size_t)config->nranks, sizeof *c->reported);
+    c->reports = calloc((size_t)config->nranks, sizeof *c->reports);
+    PRE(c->reported && c->reports);
+}
+
+void commit_clear(struct commit *c)
+{
+    if (c->reports)
+        forget_reports(c);
+    free(c->reports);
+    free(c->reported);
+    free(c->records);
+    *c = (struct commit){.open = -1};
+}
+
+void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n)
+{
+    PRE(epoch > c->epoch);
+    struct commit old = *c;
+    c->records = NULL;
+    c->n = c->cap = 0;
+    c->open = -1;
+    c->epoch = epoch;
+    forget_reports(c);
+    for (int i = 0; i < n; i++) {
+        const struct commit_record *was = get(&old, scan[i]);
+        bool deleting = was && (was->state == COMMIT_DELETING || was->state == COMMIT_GONE);
+        struct commit_record *r =
+            &c->records[insert(c, scan[i], deleting ? COMMIT_DELETING : COMMIT_COMMITTED)];
+        r->retry = deleting;
+        r->bad = was && was->bad;
+        r->pinned = was && was->pinned;
+    }
+    free(old.records);
+}
+
+// ---- views ----
+const struct shard_report *commit_reports(const struct commit *c)
+{
+    return c->open >= 0 && c->records[c->open].state == COMMIT_ORDERED ? c->reports : NULL;
+}
+
+const struct commit_record *commit_find(const struct commit *c, struct store_entry id)
+{
+    return get(c, id);
+}
+
+const struct commit_record *commit_newest(const struct commit *c)
+{
+    for (int i = c->n - 1; i >= 0; i--)
+        if (c->records[i].state == COMMIT_COMMITTED && !c->records[i].bad)
+            return &c->records[i];
+    return NULL;
+}
+
+int64_t commit_deadline(const struct commit *c)
+{
+    return preparing(c) && c->config.deadline_ns ? c->opened_ns + c->config.deadline_ns : 0;
+}

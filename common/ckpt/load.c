@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a committed checkpoint. See load.h.
+#include "common/ckpt/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/stream.h"
+
+enum { CHUNK_BYTES = 1 << 20 };
+
+// ---- opening ----
+static int read_sealed(struct load *l, struct err *e)
+{
+    struct buf text = {0}, commit = {0};
+    int rc = store_read_file(l->dirfd, "COMMIT", 4096, &commit, e);
+    rc = rc ? rc : store_read_file(l->dirfd, "MANIFEST.json", MANIFEST_MAX_BYTES, &text, e);
+    if (rc == ERR_NOTFOUND || rc == ERR_LIMIT) // a committed checkpoint without it is damaged
+        rc = e ? (e->code = ERR_DATA) : ERR_DATA;
+    rc = rc ? rc : manifest_check_seal(buf_str(&text), text.len, buf_str(&commit), commit.len, e);
+    if (!rc) {
+        rc = manifest_parse(&l->arena, buf_str(&text), text.len, &l->manifest, e);
+        if (rc)
+            err_wrap(e, "MANIFEST.json");
+    }
+    buf_clear(&text);
+    buf_clear(&commit);
+    return rc;
+}
+
+static int check_files(const struct load *l, struct err *e)
+{
+    for (int i = 0; i < l->manifest.nfiles; i++) {
+        const struct manifest_file *f = &l->manifest.files[i];
+        struct stat st;
+        if (fstatat(l->dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW))
+            return errno == ENOENT ? err_set(e, ERR_DATA, "%s is missing", f->name)
+                                   : err_errno(e, ERR_IO, "%s", f->name);
+        if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
+            return err_set(e, ERR_DATA, "%s has %jd bytes, not the %" PRIu64 " that were written",
+                           f->name, (intmax_t)st.st_size, f->bytes);
+    }
+    return 0;
+}
+
+static int check_id(const struct manifest *m, int64_t epoch, int64_t step, struct err *e)
+{
+    if (m->epoch == epoch && m->step == step)
+        return 0;
+    return err_set(e, ERR_DATA,
+                   "MANIFEST.json is of step %" PRId64 ", epoch %" PRId64
+                   ": the directory was renamed",
+                   m->step, m->epoch);
+}
+
+int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e)
+{
+    *l = (struct load){.dirfd = -1};
+    arena_init(&l->arena);
+    store_entry_name(epoch, step, l->name);
+    int rc = 0;
+    l->dirfd = openat(s->fd, l->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (l->dirfd < 0)
+        rc = err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
+    rc = rc ? rc : read_sealed(l, e);
+    rc = rc ? rc : check_id(&l->manifest, epoch, step, e);
+    rc = rc ? rc : check_files(l, e);
+    if (!rc && !(l->chunk = malloc(CHUNK_BYTES)))
+        rc = err_set(e, ERR_NOMEM, "no memory to read with");
+    if (rc) {
+        err_wrap(e, "%s", l->name);
+        load_close(l);
+    }
+    return rc;
+}
+
+void load_close(struct load *l)
+{
+    if (!l->chunk && !*l->name)
+        return;
+    if (l->dirfd >= 0)
+        close(l->dirfd);
+    free(l->chunk);
+    arena_clear(&l->arena);
+    *l = (struct load){.dirfd = -1};
+}
+
+// ---- reading ----
+static int open_at(const struct load *l, int file, uint64_t at, int *fd, struct err *e)
+{
+    const char *name = l->manifest.files[file].name;
+    *fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (*fd < 0 || lseek(*fd, (off_t)at, SEEK_SET) < 0)
+        return err_errno(e, ERR_IO, "cannot open %s", name);
+    return 0;
+}
+
+static int read_chunk(int fd, unsigned char *to, uint64_t len, struct err *e)
+{
+    while (len) {
+        ssize_t n = read(fd, to, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(e, ERR_IO, "cannot read");
+        if (n == 0)
+            return err_set(e, ERR_DATA, "the file ends too early");
+        to += n;
+        len -= (uint64_t)n;
+    }
+    return 0;
+}
+
+// Hashes `bytes` from the descriptor's place; what of them lies in `want` is copied from the very
+// memory that was hashed.
+static int read_hashed(struct load *l, int fd, uint64_t bytes, struct hash128 digest,
+                       const struct box *from, const struct box *want, void *to, size_t elem,
+                       struct err *e)
+{
+    struct xxh3 *hash = xxh3_new();
+    int rc = 0;
+    for (uint64_t at = 0; at < bytes && !rc;) {
+        uint64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+        rc = read_chunk(fd, l->chunk, n, e);
+        if (!rc) {
+            xxh3_update(hash, l->chunk, n);
+            if (to)
+                box_copy(want, to, from, l->chunk, at, n, elem);
+        }
+        at += n;
+    }
+    struct hash128 is = xxh3_digest(hash);
+    xxh3_free(hash);
+    if (!rc && (is.hi != digest.hi || is.lo != digest.lo))
+        rc = err_set(e, ERR_CORRUPT, "digest differs: these are not the bytes that were written");
+    return rc;
+}
+
+static int read_slice(struct load *l, const struct manifest_tensor *t,
+                      const struct manifest_slice *s, const struct box *want, void *to,
+                      struct err *e)
+{
+    int fd = -1;
+    int rc = open_at(l, s->file, s->at, &fd, e);
+    rc = rc ? rc
+            : read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
+    if (fd >= 0)
+        close(fd);
+    if (rc)
+        err_wrap(e, "%s/%s: tensor '%s'", l->name, l->manifest.files[s->file].name, t->name);
+    return rc;
+}
+
+static int check_request(const struct load *l, const struct manifest_tensor *t, const char *tensor,
+                         enum dtype dtype, const struct box *b, struct err *e)
+{
+    if (!t)
+        return err_set(e, ERR_DATA, "%s: tensor '%s' is not in it", l->name, tensor);
+    if (t->dtype != dtype)
+        return err_set(e, ERR_DATA, "%s: tensor '%s' is %s, not %s", l->name, tensor,
+                       ckpt_dtype_name(t->dtype), ckpt_dtype_name(dtype));
+    if (!box_inside(b, &t->shape))
+        return err_set(e, ERR_DATA, "%s: tensor '%s' has another shape than the model's", l->name,
+                       tensor);
+    return 0;
+}
+
+int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct box *b, void *to,
+              struct err *e)
+{
+    const struct manifest_tensor *t = manifest_find(&l->manifest, tensor);
+    int rc = check_request(l, t, tensor, dtype, b, e);
+    // The manifest's slices cover the tensor, so those that meet the box fill it.
+    for (int i = 0; !rc && i < t->nslices; i++)
+        if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
+            rc = read_slice(l, t, &t->slices[i], b, to, e);
+    return rc;
+}
+
+// ---- verifying ----
+struct faults {
+    void (*bad)(void *arg, const struct err *e);
+    void *arg;
+    struct err first;
+};
+
+static void add_fault(struct faults *f, const struct err *one)
+{
+    if (f->bad)
+        f->bad(f->arg, one);
+    if (!f->first.code)
+        f->first = *one;
+}
+
+// The head is checked as bytes and as a safetensors head: other readers go by it.
+static int verify_head(struct load *l, int file, struct err *e)
+{
+    const struct manifest_file *f = &l->manifest.files[file];
+    struct arena a;
+    struct stream s = {0};
+    struct shard_plan plan;
+    struct hash128 digest;
+    arena_init(&a);
+    int rc = stream_open(&s, l->dirfd, f->name, e);
+    if (!rc) {
+        rc = shard_read_head(&a, &s, f->bytes, &plan, &digest, e);
+        if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
+            rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
+        stream_close(&s, NULL);
+    }
+    arena_clear(&a);
+    if (rc)
+        err_wrap(e, "%s/%s", l->name, f->name);
+    return rc;
+}
+
+int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
+                struct err *e)
+{
+    struct faults f = {bad, arg, {0}};
+    struct err one = {0};
+    for (int i = 0; i < l->manifest.nfiles; i++)
+        if (verify_head(l, i, &one))
+            add_fault(&f, &one);
+    for (int i = 0; i < l->manifest.ntensors; i++) {
+        const struct manifest_tensor *t = &l->manifest.tensors[i];
+        for (int k = 0; k < t->nslices; k++)
+            if (read_slice(l, t, &t->slices[k], NULL, NULL, &one))
+                add_fault(&f, &one);
+    }
+    if (f.first.code && e)
+        *e = f.first;
+    return f.first.code;
+}
+
+int load_open_newest_good(struct load *l, const struct store *s, bool deep,
+                          void (*refused)(void *arg, struct store_entry which, const struct err *e),
+                          void *arg, struct err *e)
+{
+    struct arena a;
+    struct store_entry *list;
+    struct err one = {0}, first = {0};
+    int n, rc;
+    *l = (struct load){.dirfd = -1};
+    arena_init(&a);
+    rc = store_scan(s, &a, &list, &n, e);
+    bool found = false;
+    for (int i = 0; i < n && !rc && !found; i++) {
+        found = !load_open(l, s, list[i].epoch, list[i].step, &one);
+        if (found && deep && load_verify(l, NULL, NULL, &one)) {
+            load_close(l);
+            found = false;
+        }
+        if (!found && refused)
+            refused(arg, list[i], &one);
+        if (!found && !first.code)
+            first = one;
+    }
+    arena_clear(&a);
+    if (rc || found)
+        return rc;
+    if (!first.code)
+        return err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", s->path);
+    if (e)
+        *e = first;
+    return first.code;
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listing and verifying checkpoint directories. See ls.h.
+#include "common/ckpt/ls.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/json.h"
+#include "common/ckpt/load.h"
+#include "common/ckpt/store_names.h"
+
+// ---- collecting ----
+struct errors {
+    struct ls *ls;
+    struct ls_item *item;
+    int cap;
+};
+
+static void add_error(void *arg, const struct err *e)
+{
+    struct errors *x = arg;
+    x->item->errors = arena_grow(&x->ls->arena, x->item->errors, sizeof *x->item->errors,
+                                 x->item->nerrors, &x->cap);
+    x->item->errors[x->item->nerrors++] = arena_strdup(&x->ls->arena, e->text);
+    x->item->ok = false;
+}
+
+static struct ls_item *add_item(struct ls *l, const char *dir, struct store_entry id,
+                                bool committed)
+{
+    l->items = arena_grow(&l->arena, l->items, sizeof *l->items, l->n, &l->cap);
+    struct ls_item *i = &l->items[l->n++];
+    *i = (struct ls_item){.step = id.step,
+                          .epoch = id.epoch,
+                          .dir = arena_strdup(&l->arena, dir),
+                          .committed = committed,
+                          .ok = committed};
+    return i;
+}
+
+static void look_at(struct ls *l, const struct store *s, struct store_entry id)
+{
+    struct load load;
+    struct err e = {0};
+    char name[64];
+    store_entry_name(id.epoch, id.step, name);
+    struct ls_item *item = add_item(l, arena_printf(&l->arena, "%s/%s", s->path, name), id, true);
+    struct errors x = {l, item, 0};
+    if (load_open(&load, s, id.epoch, id.step, &e)) {
+        add_error(&x, &e);
+        return;
+    }
+    item->bytes = manifest_bytes(&load.manifest);
+    item->shards = load.manifest.nfiles;
+    if (l->deep)
+        load_verify(&load, add_error, &x, NULL);
+    load_close(&load);
+}
+
+struct open_ones {
+    struct ls *ls;
+    const struct store *store;
+};
+
+static int one_shard(void *arg, const char *name, struct err *e)
+{
+    struct ls_item *item = arg;
+    (void)e;
+    item->shards += !strncmp(name, "shard-", 6);
+    return 0;
+}
+
+// What is being written, or was when somebody died.
+static int one_open(void *arg, const char *name, struct err *e)
+{
+    struct open_ones *o = arg;
+    struct store_entry id;
+    struct store tmp;
+    (void)e;
+    if (strncmp(name, STORE_TMP, strlen(STORE_TMP)) ||
+        !store_entry_parse(name + strlen(STORE_TMP), &id))
+        return 0;
+    const char *path = arena_printf(&o->ls->arena, "%s/%s", o->store->path, name);
+    if (store_open(&tmp, path, NULL))
+        return 0;
+    struct ls_item *item = add_item(o->ls, path, id, false);
+    store_list(tmp.fd, one_shard, item, NULL);
+    store_close(&tmp);
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct ls_item *x = a, *y = b;
+    return store_entry_compare((struct store_entry){y->epoch, y->step},
+                               (struct store_entry){x->epoch, x->step});
+}
+
+// A job's directory.
+static int collect_store(struct ls *l, const struct store *s, struct err *e)
+{
+    struct store_entry *list;
+    struct open_ones open = {l, s};
+    int n, first = l->n;
+    int rc = store_scan(s, &l->arena, &list, &n, e);
+    if (rc)
+        return rc;
+    for (int i = 0; i < n; i++)
+        look_at(l, s, list[i]);
+    if (!l->deep)
+        rc = store_list(s->fd, one_open, &open, e);
+    if (l->n > first)
+        qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, newest_first);
+    return rc;
+}
+
+struct names {
+    struct arena *arena;
+    const char **v;
+    int n, cap;
+};
+
+static int one_name(void *arg, const char *name, struct err *e)
+{
+    struct names *x = arg;
+    (void)e;
+    x->v = arena_grow(x->arena, x->v, sizeof *x->v, x->n, &x->cap);
+    x->v[x->n++] = arena_strdup(x->arena, name);
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// A directory of jobs' directories: those that have an OWNER.
+static int collect_below(struct ls *l, const struct store *s, struct err *e)
+{
+    struct names names = {.arena = &l->arena};
+    int rc = store_list(s->fd, one_name, &names, e);
+    if (names.n)
+        qsort(names.v, (size_t)names.n, sizeof *names.v, by_name);
+    for (int i = 0; i < names.n && !rc; i++) {
+        struct store job;
+        struct stat st;
+        if (store_open(&job, arena_printf(&l->arena, "%s/%s", s->path, names.v[i]), NULL))
+            continue;
+        if (!fstatat(job.fd, "OWNER", &st, 0))
+            rc = collect_store(l, &job, e);
+        store_close(&job);
+    }
+    return rc;
+}
+
+// "X/step-00000200.e3": one checkpoint of the store X.
+static int collect_one(struct ls *l, const char *path, struct store_entry id, struct err *e)
+{
+    struct store s;
+    char *parent = arena_strdup(&l->arena, path);
+    char *slash = strrchr(parent, '/');
+    if (slash == parent)
+        slash++;
+    if (slash)
+        *slash = 0;
+    int rc = store_open(&s, slash ? parent : ".", e);
+    if (rc)
+        return rc;
+    look_at(l, &s, id);
+    store_close(&s);
+    return 0;
+}
+
+int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e)
+{
+    struct store s;
+    struct store_entry id;
+    *l = (struct ls){.deep = deep};
+    arena_init(&l->arena);
+    char *path = arena_strdup(&l->arena, dir);
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    int rc = store_open(&s, path, e);
+    if (rc)
+        return rc;
+    const char *slash = strrchr(path, '/');
+    if (store_entry_parse(slash ? slash + 1 : path, &id)) {
+        rc = collect_one(l, path, id, e);
+    } else {
+        rc = collect_store(l, &s, e);
+        if (!rc && l->n == 0)
+            rc = collect_below(l, &s, e);
+    }
+    store_close(&s);
+    return rc;
+}
+
+void ls_clear(struct ls *l)
+{
+    arena_clear(&l->arena);
+    *l = (struct ls){0};
+}
+
+bool ls_ok(const struct ls *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->items[i].committed && !l->items[i].ok)
+            return false;
+    return !l->deep || l->n > 0;
+}
+
+// ---- printing ----
+void ls_print_text(const struct ls *l, struct buf *out)
+{
+    if (!l->n)
+        buf_puts(out, "no checkpoints\n");
+    else
+        buf_printf(out, "%10s %6s %7s %14s  %-9s %s\n", "step", "epoch", "shards", "bytes", "state",
+                   "directory");
+    for (int i = 0; i < l->n; i++) {
+        const struct ls_item *x = &l->items[i];
+        const char *state = !x->committed ? "open"
+                            : !x->ok      ? "damaged"
+                            : l->deep     ? "verified"
+                                          : "ok";
+        buf_printf(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s\n", x->step,
+                   x->epoch, x->shards, x->bytes, state, x->dir);
+        for (int k = 0; k < x->nerrors; k++)
+            buf_printf(out, "           %s\n", x->errors[k]);
+    }
+}
+
+void ls_print_json(const struct ls *l, struct buf *out)
+{
+    struct json_out w;
+    json_out_init(&w, out);
+    json_object(&w, NULL);
+    json_array(&w, "checkpoints");
+    for (int i = 0; i < l->n; i++) {
+        const struct ls_item *x = &l->items[i];
+        json_object(&w, NULL);
+        json_int(&w, "step", x->step);
+        json_int(&w, "epoch", x->epoch);
+        json_str(&w, "dir", x->dir);
+        json_uint(&w, "bytes", x->bytes);
+        json_int(&w, "shards", x->shards);
+        json_bool(&w, "committed", x->committed);
+        json_bool(&w, "ok", x->ok);
+        json_array(&w, "errors");
+        for (int k = 0; k < x->nerrors; k++)
+            json_str(&w, NULL, x->errors[k]);
+        json_end(&w);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+    json_out_clear(&w);
+    buf_putc(out, '\n');
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boxes of row-major tensors. See slice.h.
+#include "common/ckpt/slice.h"
+
+#include <string.h>
+
+#include "common/base/err.h"
+
+uint64_t box_bytes(const struct box *b, enum dtype t)
+{
+    uint64_t n = dtype_size(t);
+    for (int d = 0; d < b->shape.n; d++)
+        n *= (uint64_t)b->shape.dim[d];
+    return n;
+}
+
+bool box_inside(const struct box *b, const struct shape *global)
+{
+    if (b->shape.n != global->n)
+        return false;
+    for (int d = 0; d < global->n; d++)
+        if (b->start[d] < 0 || b->shape.dim[d] < 0 || b->start[d] > global->dim[d] ||
+            b->shape.dim[d] > global->dim[d] - b->start[d])
+            return false;
+    return true;
+}
+
+bool box_intersect(const struct box *a, const struct box *b, struct box *out)
+{
+    PRE(a->shape.n == b->shape.n);
+    *out = (struct box){.shape.n = a->shape.n};
+    for (int d = 0; d < a->shape.n; d++) {
+        int64_t from = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
+        int64_t a_end = a->start[d] + a->shape.dim[d], b_end = b->start[d] + b->shape.dim[d];
+        int64_t end = a_end < b_end ? a_end : b_end;
+        if (end <= from)
+            return false;
+        out->start[d] = from;
+        out->shape.dim[d] = end - from;
+    }
+    return true;
+}
+
+bool box_overlap(const struct box *a, const struct box *b)
+{
+    struct box both;
+    return box_intersect(a, b, &both);
+}
+
+// Dimensions behind `*dims` on which both boxes agree are one run of `*inner` elements.
+static void merge_tail(const struct box *a, const struct box *b, int *dims, int64_t *inner)
+{
+    *dims = a->shape.n;
+    *inner = 1;
+    while (*dims > 1 && a->start[*dims - 1] == b->start[*dims - 1] &&
+           a->shape.dim[*dims - 1] == b->shape.dim[*dims - 1])
+        *inner *= a->shape.dim[--*dims];
+}
+
+// One line of `from` (its dimension dims−1, `lo` to `hi` in elements of `from`): what of it lies in
+// `to` is copied.
+static uint64_t copy_line(const struct box *to, char *to_bytes, const struct box *from,
+                          const char *src, int dims, int64_t inner, int64_t line, int64_t lo,
+                          int64_t hi, size_t elem)
+{
+    int64_t offset = 0, rest = line, index[MAX_DIMS];
+    for (int d = dims - 2; d >= 0; d--) {
+        index[d] = from->start[d] + rest % from->shape.dim[d] - to->start[d];
+        rest /= from->shape.dim[d];
+        if (index[d] < 0 || index[d] >= to->shape.dim[d])
+            return 0;
+    }
+    for (int d = 0; d < dims - 1; d++)
+        offset = offset * to->shape.dim[d] + index[d];
+    int last = dims - 1;
+    int64_t width = to->shape.dim[last] * inner;
+    int64_t shift = (from->start[last] - to->start[last]) * inner; // of the line's first element
+    int64_t a = lo + shift > 0 ? lo : -shift;
+    int64_t b = hi + shift < width ? hi : width - shift;
+    if (b <= a)
+        return 0;
+    uint64_t n = (uint64_t)(b - a) * elem;
+    memcpy(to_bytes + (uint64_t)(offset * width + a + shift) * elem,
+           src + (uint64_t)(a - lo) * elem, n);
+    return n;
+}
+
+uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
+                  const void *from_bytes, uint64_t at, uint64_t len, size_t elem)
+{
+    PRE(to->shape.n == from->shape.n && at % elem == 0 && len % elem == 0);
+    if (to->shape.n == 0) {
+        memcpy(to_bytes, from_bytes, len);
+        return len;
+    }
+    int dims;
+    int64_t inner;
+    merge_tail(to, from, &dims, &inner);
+    int64_t width = from->shape.dim[dims - 1] * inner; // of a line of `from`
+    if (width == 0)
+        return 0;
+    int64_t e = (int64_t)(at / elem), end = e + (int64_t)(len / elem);
+    const char *src = from_bytes;
+    uint64_t copied = 0;
+    while (e < end) {
+        int64_t lo = e % width, hi = lo + (end - e) < width ? lo + (end - e) : width;
+        copied += copy_line(to, to_bytes, from, src, dims, inner, e / width, lo, hi, elem);
+        src += (uint64_t)(hi - lo) * elem;
+        e += hi - lo;
+    }
+    return copied;
+}
+
+static const char *const dtype_names[DT_COUNT] = {
+    [DT_F32] = "F32", [DT_BF16] = "BF16", [DT_I32] = "I32", [DT_U8] = "U8"};
+
+const char *ckpt_dtype_name(enum dtype t)
+{
+    PRE(t > DT_NONE && t < DT_COUNT);
+    return dtype_names[t];
+}
+
+enum dtype ckpt_dtype_parse(const char *name)
+{
+    for (int t = DT_NONE + 1; t < DT_COUNT; t++)
+        if (!strcmp(dtype_names[t], name))
+            return (enum dtype)t;
+    return DT_NONE;
+}

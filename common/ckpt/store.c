@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job's checkpoint directory: owner, names, scan, fence. The life of one checkpoint in it is
+// store_write.c. See store.h.
+#include "common/ckpt/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/json.h"
+#include "common/ckpt/store_names.h"
+
+enum { OWNER_MAX = 16 << 20, DIR_MODE = 0755 };
+
+// ---- names ----
+bool store_name_ok(const char *name)
+{
+    static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strlen(name);
+    return n >= 1 && n <= 63 && strspn(name, set) == n && strspn(name, set) && *name != '.' &&
+           *name != '_' && *name != '-';
+}
+
+void store_entry_name(int64_t epoch, int64_t step, char out[64])
+{
+    snprintf(out, 64, "step-%08" PRId64 ".e%" PRId64, step, epoch);
+}
+
+// A number as store_entry_name prints it: digits alone.
+static const char *parse_number(const char *s, int64_t *out)
+{
+    size_t n = strspn(s, "0123456789");
+    if (n == 0 || n > 18)
+        return NULL;
+    *out = strtoll(s, NULL, 10);
+    return s + n;
+}
+
+bool store_entry_parse(const char *name, struct store_entry *out)
+{
+    char back[64];
+    const char *s = name;
+    if (strncmp(s, "step-", 5) || !(s = parse_number(s + 5, &out->step)) || strncmp(s, ".e", 2) ||
+        !(s = parse_number(s + 2, &out->epoch)) || *s)
+        return false;
+    store_entry_name(out->epoch, out->step, back);
+    return !strcmp(back, name);
+}
+
+int store_entry_compare(struct store_entry a, struct store_entry b)
+{
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return (a.step > b.step) - (a.step < b.step);
+}
+
+void store_fresh_name(const char *prefix, const char *name, char out[STORE_NAME_MAX])
+{
+    uint64_t r = 0;
+    if (getrandom(&r, sizeof r, 0) != (ssize_t)sizeof r)
+        r = (uint64_t)getpid();
+    snprintf(out, STORE_NAME_MAX, "%s%.100s.%08" PRIx32, prefix, name, (uint32_t)r);
+}
+
+// ---- small durable acts ----
+int store_fsync(int fd, const char *what, struct err *e)
+{
+    return fsync(fd) ? err_errno(e, ERR_IO, "fsync of %s", what) : 0;
+}
+
+int store_list(int dirfd, int (*each)(void *arg, const char *name, struct err *e), void *arg,
+               struct err *e)
+{
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        rc = err_errno(e, ERR_IO, "cannot list the checkpoint directory");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    while (!rc) {
+        errno = 0;
+        struct dirent *item = readdir(d);
+        if (!item) {
+            rc = errno ? err_errno(e, ERR_IO, "cannot list the checkpoint directory") : 0;
+            break;
+        }
+        if (strcmp(item->d_name, ".") && strcmp(item->d_name, ".."))
+            rc = each(arg, item->d_name, e);
+    }
+    closedir(d);
+    return rc;
+}
+
+int store_write_file(int dirfd, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct stream s = {0};
+    int rc = stream_create(&s, dirfd, name, e);
+    if (rc)
+        return rc;
+    rc = stream_write(&s, data, len, e);
+    rc = rc ? rc : stream_sync(&s, e);
+    if (rc) {
+        stream_close(&s, NULL);
+        return rc;
+    }
+    return stream_close(&s, e);
+}
+
+int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+    if (fd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", name);
+    struct stat st;
+    if (fstat(fd, &st))
+        rc = err_errno(e, ERR_IO, "cannot look at %s", name);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_DATA, "%s is no regular file", name);
+    else if (st.st_size > (off_t)max)
+        rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", name, (intmax_t)st.st_size, max);
+    while (!rc) {
+        buf_reserve(out, 65536);
+        ssize_t n = read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            rc = err_errno(e, ERR_IO, "cannot read %s", name);
+        if (n <= 0)
+            break;
+        out->len += (size_t)n;
+        out->data[out->len] = 0;
+        if (out->len > max)
+            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", name, max);
+    }
+    close(fd);
+    return rc;
+}
+
+// ---- opening ----
+int store_open(struct store *s, const char *path, struct err *e)
+{
+    *s = (struct store){.fd = -1};
+    snprintf(s->path, sizeof s->path, "%s", path);
+    s->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->fd < 0)
+        return err_errno(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOTFOUND : ERR_IO,
+                         "cannot open %s", path);
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (s->fd >= 0 && *s->path)
+        close(s->fd);
+    *s = (struct store){.fd = -1};
+}
+
+// With `may_refuse` a directory that we may not open is left to whoever may.
+static int sync_path(const char *path, bool may_refuse, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return may_refuse && errno == EACCES ? 0 : err_errno(e, ERR_IO, "cannot open %s", path);
+    int rc = store_fsync(fd, path, e);
+    close(fd);
+    return rc;
+}
+
+// Makes one directory durably. One that is there was perhaps made by a start that died before its
+// fsync, so it and its parent are synced either way.
+static int make_dir(const char *path, struct err *e)
+{
+    bool there = mkdir(path, DIR_MODE) != 0;
+    if (there && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    char parent[STORE_PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        snprintf(parent, sizeof parent, ".");
+    else if (slash == parent)
+        slash[1] = 0;
+    else
+        *slash = 0;
+    int rc = sync_path(path, there, e);
+    return rc ? rc : sync_path(parent, there, e);
+}
+
+// Makes what is missing above the job's directory.
+static int make_above(const char *dir, struct err *e)
+{
+    char part[STORE_PATH_MAX];
+    struct stat st;
+    for (const char *at = dir; *at; at++) {
+        int len = (int)(at - dir) + (*at != '/');
+        if ((*at != '/' && at[1]) || len == 0)
+            continue;
+        snprintf(part, sizeof part, "%.*s", len, dir);
+        bool missing = stat(part, &st) && errno == ENOENT;
+        int rc = missing || !at[1] ? make_dir(part, e) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+// ---- owner ----
+static void owner_text(const struct store_owner *o, struct buf *out)
+{
+    struct json_out w;
+    json_out_init(&w, out);
+    w.pretty = true;
+    json_object(&w, NULL);
+    json_str(&w, "cluster", o->cluster);
+    json_str(&w, "job", o->job);
+    json_str(&w, "name", o->name);
+    json_str(&w, "resolved", o->resolved);
+    json_end(&w);
+    json_out_clear(&w);
+    buf_putc(out, '\n');
+}
+
+int store_read_owner(const struct store *s, struct arena *a, struct store_owner *out, struct err *e)
+{
+    struct buf text = {0};
+    struct json *top;
+    int rc = store_read_file(s->fd, "OWNER", OWNER_MAX, &text, e);
+    if (!rc) {
+        rc = json_parse(a, text.data, text.len, &top, e);
+        rc = rc ? rc : json_get_str(top, "cluster", &out->cluster, e);
+        rc = rc ? rc : json_get_str(top, "job", &out->job, e);
+        rc = rc ? rc : json_get_str(top, "name", &out->name, e);
+        rc = rc ? rc : json_get_str(top, "resolved", &out->resolved, e);
+        if (rc) {
+            err_wrap(e, "OWNER");
+            rc = ERR_DATA;
+        }
+    }
+    buf_clear(&text);
+    return rc;
+}
+
+// OWNER appears whole or not at all: a start that dies in between leaves a loose file, not a
+// directory that nobody may use.
+static int put_owner(struct store *s, const struct store_owner *owner, struct err *e)
+{
+    char loose[STORE_NAME_MAX];
+    struct buf text = {0};
+    owner_text(owner, &text);
+    store_fresh_name(STORE_LOOSE, "owner", loose);
+    int rc = store_write_file(s->fd, loose, text.data, text.len, e);
+    if (!rc)
+        rc = store_rename_new(s->fd, loose, "OWNER", e);
+    if (rc)
+        unlinkat(s->fd, loose, 0);
+    buf_clear(&text);
+    return rc == ERR_EXISTS ? 0 : rc; // whose it is shows when it is read
+}
+
+static int check_owner(struct store *s, const struct store_owner *want, struct err *e)
+{
+    struct arena a;
+    struct store_owner is = {0};
+    arena_init(&a);
+    int rc = store_read_owner(s, &a, &is, e);
+    if (!rc && (strcmp(is.cluster, want->cluster) || strcmp(is.job, want->job)))
+        rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
+                     is.cluster);
+    arena_clear(&a);
+    return rc ? rc : store_fsync(s->fd, s->path, e);
+}
+
+int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
+{
+    char path[STORE_PATH_MAX];
+    *s = (struct store){.fd = -1};
+    if (!store_name_ok(owner->name))
+        return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
+    int n = snprintf(path, sizeof path, "%s/%s-%.8s", dir, owner->name, owner->job);
+    if (n >= (int)sizeof path || !*dir)
+        return err_set(e, ERR_INVALID, "the path of the checkpoint directory is too long or empty");
+    int rc = make_above(dir, e);
+    rc = rc ? rc : make_dir(path, e);
+    rc = rc ? rc : store_open(s, path, e);
+    if (!rc && faccessat(s->fd, "OWNER", F_OK, 0))
+        rc = errno == ENOENT ? put_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
+    rc = rc ? rc : check_owner(s, owner, e);
+    if (rc)
+        store_close(s);
+    return rc;
+}
+
+// ---- scan ----
+struct scan {
+    struct arena *arena;
+    struct store_entry *v;
+    int n, cap;
+};
+
+static int scan_one(void *arg, const char *name, struct err *e)
+{
+    struct scan *s = arg;
+    struct store_entry entry;
+    (void)e;
+    if (!store_entry_parse(name, &entry))
+        return 0;
+    s->v = arena_grow(s->arena, s->v, sizeof *s->v, s->n, &s->cap);
+    s->v[s->n++] = entry;
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    return store_entry_compare(*(const struct store_entry *)b, *(const struct store_entry *)a);
+}
+
+int store_scan(const struct store *s, struct arena *a, struct store_entry **out, int *n,
+               struct err *e)
+{
+    struct scan scan = {.arena = a};
+    int rc = store_list(s->fd, scan_one, &scan, e);
+    if (scan.n)
+        qsort(scan.v, (size_t)scan.n, sizeof *scan.v, newest_first);
+    *out = scan.v;
+    *n = scan.n;
+    return rc;
+}
+
+// ---- fence ----
+static int greatest_one(void *arg, const char *name, struct err *e)
+{
+    int64_t *greatest = arg, epoch;
+    const char *end;
+    (void)e;
+    if (!strncmp(name, "epoch-", 6) && (end = parse_number(name + 6, &epoch)) && !*end &&
+        epoch > *greatest)
+        *greatest = epoch;
+    return 0;
+}
+
+int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, struct err *e)
+{
+    int64_t found = 0;
+    int rc = store_list(s->fd, greatest_one, &found, e);
+    if (greatest)
+        *greatest = found;
+    if (!rc && found > epoch)
+        rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " is over: epoch %" PRId64 " has begun", epoch,
+                     found);
+    return rc;
+}
+
+struct fence {
+    struct store *s;
+    int64_t epoch;
+};
+
+// What an older epoch has open can no longer be given its final name.
+static int bury_one(void *arg, const char *name, struct err *e)
+{
+    struct fence *f = arg;
+    struct store_entry entry;
+    char dead[STORE_NAME_MAX];
+    if (strncmp(name, STORE_TMP, strlen(STORE_TMP)) ||
+        !store_entry_parse(name + strlen(STORE_TMP), &entry) || entry.epoch >= f->epoch)
+        return 0;
+    store_fresh_name(STORE_DEAD, name + strlen(STORE_TMP), dead);
+    if (renameat(f->s->fd, name, f->s->fd, dead) && errno != ENOENT) // ENOENT: it just committed
+        return err_errno(e, ERR_IO, "cannot rename %s to %s", name, dead);
+    return 0;
+}
+
+// Ours if it is there and says so.
+static int own_epoch(struct store *s, const char *name, int64_t epoch, const char *attempt,
+                     int64_t *greatest, struct err *e)
+{
+    struct buf who = {0};
+    int rc = store_read_file(s->fd, name, 4096, &who, e);
+    if (!rc && strcmp(buf_str(&who), attempt)) {
+        *greatest = epoch > *greatest ? epoch : *greatest;
+        rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
+    }
+    buf_clear(&who);
+    return rc;
+}
+
+static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
+                      struct err *e)
+{
+    char name[64];
+    snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
+    if (!faccessat(s->fd, name, F_OK, 0))
+        return own_epoch(s, name, epoch, attempt, greatest, e);
+    int rc = store_write_file(s->fd, name, attempt, strlen(attempt), e);
+    return rc == ERR_EXISTS ? own_epoch(s, name, epoch, attempt, greatest, e) : rc;
+}
+
+int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
+                struct err *e)
+{
+    PRE(epoch > 0 && *attempt);
+    *greatest = 0;
+    int rc = store_check_epoch(s, epoch, greatest, e);
+    rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
+    rc = rc ? rc : store_fsync(s->fd, s->path, e);
+    // Another fencer may have been as fast: with the own mark in place, look again.
+    if (!rc) {
+        rc = store_check_epoch(s, epoch, greatest, e);
+        struct fence f = {s, epoch};
+        rc = rc ? rc : store_list(s->fd, bury_one, &f, e);
+        rc = rc ? rc : store_fsync(s->fd, s->path, e);
+    }
+    return rc;
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of one checkpoint in the job's directory: begin, commit, abort, delete, sweep. See
+// store.h.
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/ckpt/store_names.h"
+
+static void tmp_name(int64_t epoch, int64_t step, char out[STORE_NAME_MAX])
+{
+    char final[64];
+    store_entry_name(epoch, step, final);
+    snprintf(out, STORE_NAME_MAX, STORE_TMP "%s", final);
+}
+
+// RENAME_NOREPLACE where the file system has it. Elsewhere link() refuses an existing name for a
+// file, and rename() refuses a directory that is not empty, which a committed one never is.
+int store_rename_new(int dirfd, const char *from, const char *to, struct err *e)
+{
+    int rc = renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE);
+    if (rc && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
+        struct stat st;
+        rc = fstatat(dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
+        if (!rc && S_ISDIR(st.st_mode))
+            rc = renameat(dirfd, from, dirfd, to);
+        else if (!rc && !(rc = linkat(dirfd, from, dirfd, to, 0)))
+            unlinkat(dirfd, from, 0);
+    }
+    if (!rc)
+        return 0;
+    return err_errno(e, errno == EEXIST || errno == ENOTEMPTY ? ERR_EXISTS : ERR_IO,
+                     "cannot rename %s to %s", from, to);
+}
+
+int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e)
+{
+    char name[STORE_NAME_MAX];
+    tmp_name(epoch, step, name);
+    *tmp = -1;
+    if (mkdirat(s->fd, name, 0755) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s/%s", s->path, name);
+    *tmp = openat(s->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*tmp < 0)
+        return err_errno(e, ERR_IO, "cannot open %s/%s", s->path, name);
+    return 0;
+}
+
+int store_sync_shard(struct store *s, int tmp, struct err *e)
+{
+    int rc = store_fsync(tmp, "the checkpoint's directory", e);
+    return rc ? rc : store_fsync(s->fd, s->path, e);
+}
+
+// ---- commit ----
+static int check_shards(int dir, const struct manifest *m, struct err *e)
+{
+    for (int i = 0; i < m->nfiles; i++) {
+        const struct manifest_file *f = &m->files[i];
+        struct stat st;
+        if (fstatat(dir, f->name, &st, AT_SYMLINK_NOFOLLOW))
+            return err_errno(e, errno == ENOENT ? ERR_DATA : ERR_IO, "%s", f->name);
+        if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
+            return err_set(e, ERR_DATA, "%s has %jd bytes, not %" PRIu64, f->name,
+                           (intmax_t)st.st_size, f->bytes);
+    }
+    return 0;
+}
+
+static int seal(int dir, const struct manifest *m, struct err *e)
+{
+    struct buf text = {0};
+    char commit[COMMIT_BYTES + 1];
+    manifest_write(m, &text);
+    manifest_seal(text.data, text.len, commit);
+    int rc = store_write_file(dir, "MANIFEST.json", text.data, text.len, e);
+    rc = rc ? rc : store_write_file(dir, "COMMIT", commit, COMMIT_BYTES, e);
+    rc = rc ? rc : store_fsync(dir, "the checkpoint's directory", e);
+    buf_clear(&text);
+    return rc;
+}
+
+static int commit_dir(struct store *s, int dir, const struct manifest *m, const char *tmp,
+                      const char *final, struct err *e)
+{
+    int rc = check_shards(dir, m, e);
+    rc = rc ? rc : store_check_epoch(s, m->epoch, NULL, e);
+    rc = rc ? rc : seal(dir, m, e);
+    rc = rc ? rc : store_rename_new(s->fd, tmp, final, e);
+    return rc ? rc : store_fsync(s->fd, s->path, e);
+}
+
+int store_commit(struct store *s, const struct manifest *m, struct err *e)
+{
+    char tmp[STORE_NAME_MAX], final[64];
+    tmp_name(m->epoch, m->step, tmp);
+    store_entry_name(m->epoch, m->step, final);
+    if (!faccessat(s->fd, final, F_OK, AT_SYMLINK_NOFOLLOW))
+        return store_fsync(s->fd, s->path, e);
+    if (errno != ENOENT)
+        return err_errno(e, ERR_IO, "cannot look for %s", final);
+    int dir = openat(s->fd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        int saved = errno; // a fence that took it away is the better answer
+        int rc = store_check_epoch(s, m->epoch, NULL, e);
+        errno = saved;
+        return rc ? rc : err_errno(e, errno == ENOENT ? ERR_DATA : ERR_IO, "cannot open %s", tmp);
+    }
+    int rc = commit_dir(s, dir, m, tmp, final, e);
+    close(dir);
+    return rc;
+}
+
+// ---- removal ----
+struct removal {
+    int dir;
+};
+
+static int unlink_one(void *arg, const char *name, struct err *e)
+{
+    struct removal *r = arg;
+    if (unlinkat(r->dir, name, 0) && errno != ENOENT)
+        return err_errno(e, ERR_IO, "cannot remove %s", name);
+    return 0;
+}
+
+// A checkpoint's directory is flat.
+static int remove_dir(int dirfd, const char *name, struct err *e)
+{
+    struct removal r = {openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+    if (r.dir < 0)
+        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot open %s", name);
+    int rc = store_list(r.dir, unlink_one, &r, e);
+    close(r.dir);
+    if (!rc && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
+        rc = err_errno(e, ERR_IO, "cannot remove %s", name);
+    return rc;
+}
+
+int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
+{
+    char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX];
+    tmp_name(epoch, step, tmp);
+    store_fresh_name(STORE_DEAD, tmp + strlen(STORE_TMP), dead);
+    // Renamed first: a rank that still writes into it cannot mistake what is left for its own.
+    if (renameat(s->fd, tmp, s->fd, dead))
+        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot rename %s", tmp);
+    return remove_dir(s->fd, dead, e);
+}
+
+int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
+{
+    char final[64], trash[STORE_NAME_MAX];
+    store_entry_name(epoch, step, final);
+    store_fresh_name(STORE_TRASH, final, trash);
+    if (renameat(s->fd, final, s->fd, trash))
+        // Gone already, perhaps by an act whose fsync is still owed.
+        return errno == ENOENT ? store_fsync(s->fd, s->path, e)
+                               : err_errno(e, ERR_IO, "cannot rename %s", final);
+    int rc = store_fsync(s->fd, s->path, e);
+    return rc ? rc : remove_dir(s->fd, trash, e);
+}
+
+struct sweep {
+    struct store *s;
+    int64_t epoch, step;
+};
+
+static int sweep_one(void *arg, const char *name, struct err *e)
+{
+    struct sweep *w = arg;
+    struct store_entry entry;
+    char dead[STORE_NAME_MAX];
+    (void)e;
+    if (!strncmp(name, STORE_DEAD, strlen(STORE_DEAD)) ||
+        !strncmp(name, STORE_TRASH, strlen(STORE_TRASH))) {
+        remove_dir(w->s->fd, name, NULL);
+    } else if (!strncmp(name, STORE_LOOSE, strlen(STORE_LOOSE))) {
+        unlinkat(w->s->fd, name, 0);
+    } else if (!strncmp(name, STORE_TMP, strlen(STORE_TMP)) &&
+               store_entry_parse(name + strlen(STORE_TMP), &entry) && entry.epoch == w->epoch &&
+               entry.step < w->step) {
+        store_fresh_name(STORE_DEAD, name + strlen(STORE_TMP), dead);
+        if (!renameat(w->s->fd, name, w->s->fd, dead))
+            remove_dir(w->s->fd, dead, NULL);
+    }
+    return 0;
+}
+
+void store_sweep(struct store *s, int64_t epoch, int64_t step)
+{
+    struct sweep w = {s, epoch, step};
+    store_list(s->fd, sweep_one, &w, NULL);
+}
