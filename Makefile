@@ -12,7 +12,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 # ---- what is built -----------------------------------------------------------------------------
 PROTO_SRC   := proto/rank.proto
 
-BASE_SRC    := err arena buf map log clock hash rand
+BASE_SRC    := err arena buf map log clock hash rand json json_read stream
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      :=
