@@ -27,7 +27,7 @@ COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 MODEL_SRC   := model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    := data_schema
+DATA_SRC    := data_schema array idx npy dataset sampler inspect
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema
@@ -49,13 +49,13 @@ CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 UNIT_BASE    :=
 UNIT_JOB     :=
 UNIT_COMPILE :=
-UNIT_DATA    :=
+UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    :=
 UNIT_COLL    :=
 UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
-FUZZERS     :=
+FUZZERS     := array
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays in files: recognition by magic, mapping, sizes, element access. See array.h; the headers
+// themselves are read in idx.c and npy.c.
+#include "common/data/array.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/data/array_format.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "elements are taken from little-endian files without a swap"
+#endif
+
+static const struct {
+    const char *name;
+    size_t size;
+    bool is_int;
+} types[ARRAY_TYPE_COUNT] = {
+#define X(name, text, bytes, integer) [ARRAY_##name] = {text, bytes, integer},
+    ARRAY_TYPES(X)
+#undef X
+};
+
+const char *array_type_name(enum array_type t)
+{
+    return types[t].name;
+}
+
+size_t array_type_size(enum array_type t)
+{
+    return types[t].size;
+}
+
+bool array_type_is_int(enum array_type t)
+{
+    return types[t].is_int;
+}
+
+// What a file can begin with. Rows without a reader are formats people try, refused by name.
+static const struct {
+    const char *magic;
+    size_t len;
+    const char *name;
+    int (*parse)(struct array *a, struct err *e);
+    const char *refusal;
+} formats[] = {
+    {"\0\0", 2, "idx", idx_parse, NULL},
+    {"\x93NUMPY", 6, "npy", npy_parse, NULL},
+    {"\x1f\x8b", 2, "gzip", NULL, "compressed with gzip: gunzip it first"},
+    {"PK\3\4", 4, "zip", NULL, "a zip archive (npz): save each array as a .npy file"},
+};
+
+// Multiplies the shape out and compares with what the file holds.
+static int check_length(struct array *a, struct err *e)
+{
+    uint64_t count = 1, bytes, end;
+    for (int i = 0; i < a->shape.n; i++)
+        if (__builtin_mul_overflow(count, (uint64_t)a->shape.dim[i], &count) || count > INT64_MAX)
+            return err_set(e, ERR_DATA, "%s: byte %zu: %d dimensions multiply to more than 2^63",
+                           a->path, a->offset, a->shape.n);
+    if (__builtin_mul_overflow(count, array_type_size(a->type), &bytes) ||
+        __builtin_add_overflow(bytes, a->offset, &end))
+        return err_set(e, ERR_DATA, "%s: byte %zu: %llu elements are more bytes than 2^64", a->path,
+                       a->offset, (unsigned long long)count);
+    if (end != a->file_len)
+        return err_set(e, ERR_DATA,
+                       "%s: byte %zu: the file ends here, but its header asks for %llu elements of "
+                       "%s from byte %zu, %llu bytes in all",
+                       a->path, a->file_len, (unsigned long long)count, array_type_name(a->type),
+                       a->offset, (unsigned long long)end);
+    a->count = count;
+    a->data = a->file + a->offset;
+    return 0;
+}
+
+static int parse_file(struct array *a, struct err *e)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (a->file_len < formats[i].len || memcmp(a->file, formats[i].magic, formats[i].len) != 0)
+            continue;
+        if (!formats[i].parse)
+            return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, formats[i].refusal);
+        a->format = formats[i].name;
+        int rc = formats[i].parse(a, e);
+        return rc ? rc : check_length(a, e);
+    }
+    return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
+                   a->file_len ? "neither idx (00 00) nor npy (93 'NUMPY')" : "the file is empty");
+}
+
+static int map_file(struct array *a, struct err *e)
+{
+    struct stat st;
+    // A pipe of that name must not hang the open; regular files ignore the flag.
+    a->fd = open(a->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (a->fd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", a->path);
+    int rc = 0;
+    if (fstat(a->fd, &st) != 0)
+        rc = err_errno(e, ERR_IO, "cannot stat %s", a->path);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_DATA, "%s: not a regular file", a->path);
+    if (rc == 0 && st.st_size > 0) {
+        void *m = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, a->fd, 0);
+        if (m == MAP_FAILED)
+            rc = err_errno(e, ERR_IO, "cannot map %s", a->path);
+        else
+            a->file = m;
+    }
+    if (rc) {
+        close(a->fd);
+        return rc;
+    }
+    a->file_len = (size_t)st.st_size;
+    a->mapped = true;
+    return 0;
+}
+
+static char *copy_name(const char *name)
+{
+    char *copy = strdup(name);
+    PRE(copy);
+    return copy;
+}
+
+int array_open(struct array *a, const char *path, struct err *e)
+{
+    *a = (struct array){.path = copy_name(path)};
+    int rc = map_file(a, e);
+    if (rc == 0)
+        rc = parse_file(a, e);
+    if (rc)
+        array_close(a);
+    return rc;
+}
+
+int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e)
+{
+    *a = (struct array){.path = copy_name(name), .file = bytes, .file_len = len};
+    int rc = parse_file(a, e);
+    if (rc)
+        array_close(a);
+    return rc;
+}
+
+void array_close(struct array *a)
+{
+    if (a->mapped) {
+        if (a->file_len)
+            munmap((void *)(uintptr_t)a->file, a->file_len);
+        close(a->fd);
+    }
+    free(a->path);
+    *a = (struct array){0};
+}
+
+int array_check(const struct array *a, struct err *e)
+{
+    struct stat st;
+    if (!a->mapped)
+        return 0;
+    if (fstat(a->fd, &st) != 0)
+        return err_errno(e, ERR_IO, "cannot stat %s", a->path);
+    if ((uint64_t)st.st_size < a->file_len)
+        return err_set(e, ERR_DATA, "%s: byte %lld: the file was cut here while in use, it had %zu",
+                       a->path, (long long)st.st_size, a->file_len);
+    return 0;
+}
+
+static uint32_t load32(const struct array *a, uint64_t i)
+{
+    uint32_t w;
+    memcpy(&w, a->data + i * sizeof w, sizeof w);
+    return a->big_endian ? __builtin_bswap32(w) : w;
+}
+
+static uint64_t load64(const struct array *a, uint64_t i)
+{
+    uint64_t w;
+    memcpy(&w, a->data + i * sizeof w, sizeof w);
+    return a->big_endian ? __builtin_bswap64(w) : w;
+}
+
+int64_t array_int(const struct array *a, uint64_t i)
+{
+    PRE(i < a->count && array_type_is_int(a->type));
+    if (a->type == ARRAY_U8)
+        return a->data[i];
+    return a->type == ARRAY_I32 ? (int32_t)load32(a, i) : (int64_t)load64(a, i);
+}
+
+double array_real(const struct array *a, uint64_t i)
+{
+    if (array_type_is_int(a->type))
+        return (double)array_int(a, i);
+    PRE(i < a->count);
+    uint32_t w = load32(a, i);
+    float f;
+    memcpy(&f, &w, sizeof f);
+    return (double)f;
+}
+
+void array_copy(const struct array *a, uint64_t first, uint64_t count, void *out)
+{
+    PRE(first <= a->count && count <= a->count - first);
+    size_t size = array_type_size(a->type);
+    if (!a->big_endian) {
+        memcpy(out, a->data + first * size, count * size);
+        return;
+    }
+    PRE(size == 4); // idx has no integer of eight bytes
+    unsigned char *to = out;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t w = load32(a, first + i);
+        memcpy(to + i * sizeof w, &w, sizeof w);
+    }
+}

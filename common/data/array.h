@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// One array of numbers in a file: its element type, its shape, and a pointer to its elements.
+//
+// array_open() maps the file (read-only, private) and recognises the format by its first bytes:
+//   idx  00 00 TYPE NDIM, NDIM big-endian u32 sizes, elements big-endian, row-major
+//   npy  93 'NUMPY' MAJOR MINOR, header length, a Python dict as text, elements row-major
+// Nothing is copied: `data` points into the mapping, possibly unaligned and, for idx files of more
+// than one byte an element, in big-endian order; array_int(), array_real() and array_copy() hide
+// both. A file is accepted only if header and elements are exactly its length.
+//
+// Not here: compressed files (.gz, .npz are refused by name), writing, Fortran order, strings and
+// structured elements.
+//
+// A mapped file that shrinks raises SIGBUS when its lost pages are touched. So whoever reads
+// elements calls array_check() first, once a batch: it asks the system for the length again and
+// fails with ERR_DATA. A file cut between that call and the read of the same batch still kills the
+// process, as does a medium that fails; both are the supervisor's business.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/op/op.h"
+
+// X(name, text, bytes, is integer)
+#define ARRAY_TYPES(X) \
+    X(U8, "u8", 1, true) X(I32, "i32", 4, true) X(I64, "i64", 8, true) X(F32, "f32", 4, false)
+enum array_type {
+#define X(name, text, bytes, integer) ARRAY_##name,
+    ARRAY_TYPES(X)
+#undef X
+        ARRAY_TYPE_COUNT
+};
+const char *array_type_name(enum array_type t); // "u8"
+size_t array_type_size(enum array_type t);
+bool array_type_is_int(enum array_type t);
+
+struct array {
+    char *path;                // owned; for messages
+    const char *format;        // "idx" or "npy"
+    enum array_type type;      // of an element
+    bool big_endian;           // elements of more than one byte
+    struct shape shape;        // n = 0 is a single number (npy)
+    uint64_t count;            // elements: the product of the shape
+    size_t offset;             // of the first element in the file
+    const unsigned char *data; // file + offset
+    const unsigned char *file; // the whole file
+    size_t file_len;           // at open
+    int fd;                    // meaningful while `mapped`
+    bool mapped;
+};
+
+// Opens and maps. ERR_NOTFOUND, ERR_IO from the system; ERR_DATA with path and byte offset for a
+// file that is not what it claims; ERR_UNSUPPORTED for a valid one that weft does not read.
+// After a failure there is nothing to close.
+int array_open(struct array *a, const char *path, struct err *e);
+// The same from memory that is borrowed until the close; `name` stands for the path.
+int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e);
+void array_close(struct array *a); // a zeroed or closed one is fine
+
+// ERR_DATA if the file has become shorter than it was at open.
+int array_check(const struct array *a, struct err *e);
+
+// Element `i` < count. array_int() is for integer types only; array_real() for all.
+int64_t array_int(const struct array *a, uint64_t i);
+double array_real(const struct array *a, uint64_t i);
+// Elements [first, first + count) to `out`, in the element type and this machine's byte order.
+void array_copy(const struct array *a, uint64_t first, uint64_t count, void *out);

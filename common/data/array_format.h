@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between array.c and the readers of single formats; nobody else includes it.
+//
+// A reader gets an array whose path, file and file_len are set and whose first bytes are its magic.
+// It fills type, big_endian, shape and offset (≤ file_len); array.c multiplies the shape out,
+// compares with the file's length and sets the rest.
+#pragma once
+#include "common/data/array.h"
+
+int idx_parse(struct array *a, struct err *e);
+int npy_parse(struct array *a, struct err *e);

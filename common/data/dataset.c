@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A labelled data set: see dataset.h.
+#include "common/data/dataset.h"
+
+// Label of sample i, or −1 with the error set.
+static int32_t label_at(const struct dataset *ds, uint64_t i, struct err *e)
+{
+    const struct array *a = &ds->labels;
+    int64_t label = array_int(a, i);
+    if (label >= 0 && label < ds->classes)
+        return (int32_t)label;
+    err_set(e, ERR_DATA,
+            "%s: byte %llu: label %lld of sample %llu is not in 0 … %lld (classes: %lld)", a->path,
+            (unsigned long long)(a->offset + i * array_type_size(a->type)), (long long)label,
+            (unsigned long long)i, (long long)ds->classes - 1, (long long)ds->classes);
+    return -1;
+}
+
+static int check_images(struct dataset *ds, struct err *e)
+{
+    const struct array *a = &ds->images;
+    if (a->type != ARRAY_U8 && a->type != ARRAY_F32)
+        return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: images of %s are not read; u8 and f32 are",
+                       a->path, array_type_name(a->type));
+    if (a->count == 0 || a->shape.n == 0)
+        return err_set(e, ERR_DATA, "%s: byte %zu: it holds no samples", a->path, a->offset);
+    ds->dtype = a->type == ARRAY_U8 ? DT_U8 : DT_F32;
+    ds->scale = a->type == ARRAY_U8 ? 1.0f / 255.0f : 1.0f;
+    ds->n = (uint64_t)a->shape.dim[0];
+    ds->features = a->count / ds->n;
+    return 0;
+}
+
+static int check_labels(const struct dataset *ds, struct err *e)
+{
+    const struct array *a = &ds->labels;
+    if (!array_type_is_int(a->type))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: byte 0: labels of %s are not read; u8, i32, i64 are", a->path,
+                       array_type_name(a->type));
+    if (a->shape.n != 1)
+        return err_set(e, ERR_DATA, "%s: byte 0: labels have %d dimensions, 1 is expected", a->path,
+                       a->shape.n);
+    if (a->count != ds->n)
+        return err_set(e, ERR_DATA, "%s holds %llu images, %s %llu labels", ds->images.path,
+                       (unsigned long long)ds->n, a->path, (unsigned long long)a->count);
+    for (uint64_t i = 0; i < ds->n; i++)
+        if (label_at(ds, i, e) < 0)
+            return ERR_DATA;
+    return 0;
+}
+
+int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
+                 struct err *e)
+{
+    PRE(classes >= 1 && classes <= INT32_MAX);
+    *ds = (struct dataset){.classes = classes};
+    int rc = array_open(&ds->images, images, e);
+    if (rc == 0)
+        rc = check_images(ds, e);
+    if (rc == 0)
+        rc = array_open(&ds->labels, labels, e);
+    if (rc == 0)
+        rc = check_labels(ds, e);
+    if (rc)
+        dataset_close(ds);
+    return rc;
+}
+
+void dataset_close(struct dataset *ds)
+{
+    array_close(&ds->images);
+    array_close(&ds->labels);
+    *ds = (struct dataset){0};
+}
+
+size_t dataset_sample_bytes(const struct dataset *ds)
+{
+    return ds->features * array_type_size(ds->images.type);
+}
+
+int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *images_out,
+                 int32_t *labels_out, struct err *e)
+{
+    int rc = array_check(&ds->images, e);
+    if (rc == 0)
+        rc = array_check(&ds->labels, e);
+    if (rc)
+        return rc;
+    unsigned char *to = images_out;
+    size_t bytes = dataset_sample_bytes(ds);
+    for (size_t k = 0; k < n; k++) {
+        PRE(ids[k] < ds->n);
+        array_copy(&ds->images, ids[k] * ds->features, ds->features, to + k * bytes);
+        labels_out[k] = label_at(ds, ids[k], e);
+        if (labels_out[k] < 0)
+            return ERR_DATA;
+    }
+    return 0;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A labelled data set: a file of images and a file of labels, sample i in row i of both.
+//
+// dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
+// and every label against the number of classes (the label file is read once, whole). What a sample
+// is made of beyond its element count (rows, columns, channels) does not matter here.
+// Images stay in the file's type, so that a u8 pixel travels to the device as one byte; the device
+// casts with `scale`. Which samples a step takes is sampler.h's business.
+#pragma once
+#include "common/data/array.h"
+
+struct dataset {
+    struct array images, labels;
+    uint64_t n;        // samples
+    uint64_t features; // elements of one image
+    int64_t classes;   // labels are 0 … classes − 1
+    enum dtype dtype;  // of the images: DT_U8 or DT_F32
+    float scale;       // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
+};
+
+// ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
+// `classes` ≥ 1. After a failure there is nothing to close.
+int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
+                 struct err *e);
+void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
+
+size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
+
+// Gathers: row k of images_out (n × features elements of `dtype`) and labels_out[k] are sample
+// ids[k] < ds->n. Any thread, several at once. ERR_DATA if a file was cut since it was opened or a
+// label overwritten by one out of range; the outputs are then undefined.
+int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *images_out,
+                 int32_t *labels_out, struct err *e);

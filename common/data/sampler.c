@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which samples a step takes: see sampler.h.
+#include "common/data/sampler.h"
+
+#include "common/base/rand.h"
+
+void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t count,
+                 uint64_t *out)
+{
+    PRE(s->n >= 1 && s->batch >= 1 && first <= s->batch && count <= s->batch - first);
+    PRE(step <= (uint64_t)INT64_MAX / s->batch);
+    uint64_t draw = step * s->batch + first;
+    uint64_t epoch = draw / s->n, index = draw % s->n;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = rand_permute(index, s->n, s->seed, epoch);
+        if (++index == s->n) {
+            index = 0;
+            epoch++;
+        }
+    }
+}
+
+int sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted,
+                      struct err *e)
+{
+    PRE(batch >= 1);
+    uint64_t batches = n / batch;
+    if (batches == 0)
+        return err_set(e, ERR_INVALID,
+                       "the evaluation set holds %llu samples, not one batch of %llu",
+                       (unsigned long long)n, (unsigned long long)batch);
+    if (wanted && wanted < batches)
+        batches = wanted;
+    *s = (struct sampler_eval){n, batch, batches, n - batches * batch};
+    return 0;
+}
+
+void sampler_eval_ids(const struct sampler_eval *s, uint64_t k, uint64_t first, size_t count,
+                      uint64_t *out)
+{
+    PRE(k < s->batches && first <= s->batch && count <= s->batch - first);
+    for (size_t i = 0; i < count; i++)
+        out[i] = k * s->batch + first + i;
+}

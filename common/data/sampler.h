@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which samples a step takes: a pure function of (n, batch, seed, step, batch position), so no
+// mesh, rank count or resumption changes it, and the step number is the whole state.
+//
+// Training: position p of step s is draw g = s·batch + p; epoch = g / n; the sample is
+// rand_permute(g mod n, n, seed, epoch). Every sample comes once an epoch, and an epoch ends
+// wherever it ends inside a batch; n may be smaller than the batch.
+// Evaluation: batches of consecutive samples, the same ones each time. Only whole batches are run:
+// ⌊n / batch⌋, or fewer where the job says so; the rest is left out, and said (`left_out`).
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct sampler {
+    uint64_t n, batch; // samples; samples of a step over all ranks and microbatches
+    uint64_t seed;
+};
+
+// The global numbers of the samples at batch positions [first, first + count) of `step`; a rank
+// asks for the positions it holds. first + count ≤ batch; step·batch below 2^63.
+void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t count,
+                 uint64_t *out);
+
+struct sampler_eval {
+    uint64_t n, batch;
+    uint64_t batches;  // that one evaluation runs, ≥ 1
+    uint64_t left_out; // samples that none of them holds
+};
+
+// `wanted` batches, or fewer where there are not as many; 0: all. ERR_INVALID naming the sizes if
+// not one batch can be filled.
+int sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted,
+                      struct err *e);
+// As sampler_ids(), of batch k < batches.
+void sampler_eval_ids(const struct sampler_eval *s, uint64_t k, uint64_t first, size_t count,
+                      uint64_t *out);
