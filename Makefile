@@ -18,7 +18,7 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      :=
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print
+JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC :=

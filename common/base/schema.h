@@ -18,7 +18,7 @@ enum schema_type {
     SCHEMA_INT_LIST, // struct schema_list of int64_t
     SCHEMA_PAIR,     // two doubles side by side, [0.9, 0.999]
     SCHEMA_MESH,     // struct job_mesh: {axis: size, …}, ordered
-    SCHEMA_GROUPS,   // optimiser groups: [{match: glob, …}, …]
+    SCHEMA_GROUPS,   // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
     SCHEMA_COUNT
 };
 

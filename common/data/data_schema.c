@@ -6,6 +6,7 @@
 
 #define AT(field) offsetof(struct job_data, field)
 static const char *const formats[] = {"idx", "npy", NULL};
+static const char *const dtypes[] = {"u8", "f32", NULL};
 
 const struct schema_row data_rows[DATA_ROWS] = {
     {.path = "data.format",
@@ -14,6 +15,12 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .def = "idx",
      .names = formats,
      .doc = "of the files: idx (MNIST's) or npy (NumPy's)"},
+    {.path = "data.dtype",
+     .type = SCHEMA_ENUM,
+     .offset = AT(dtype),
+     .def = "u8",
+     .names = dtypes,
+     .doc = "of the images: u8 (0 to 255, scaled to 0 to 1) or f32 (taken as they are)"},
     {.path = "data.train.images",
      .type = SCHEMA_STRING,
      .offset = AT(train.images),

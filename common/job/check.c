@@ -124,8 +124,8 @@ static void resolve_groups(struct reading *r)
     const struct job_optimizer *o = &r->job->optimizer;
     if (!ALL_OK(r, "optimizer.groups", "optimizer.kind", "optimizer.weight_decay"))
         return;
-    for (int i = 0; i < o->groups.n; i++) {
-        struct job_group *g = &o->groups.items[i];
+    for (int i = 0; i < o->n_groups; i++) {
+        struct job_group *g = &o->groups[i];
         if (!g->own_decay)
             g->weight_decay = o->weight_decay;
         else if (o->kind != JOB_ADAMW)

@@ -61,30 +61,30 @@ static bool read_group(const struct value *v, struct job_group *group)
 
 bool value_read_groups(const struct value *v, void *field)
 {
-    struct job_groups *groups = field;
+    struct job_optimizer *o = field;
     if (v->node->kind == TREE_BROKEN)
         return false;
     if (v->node->kind != TREE_LIST || v->node->count > v->row->max_items)
         return value_error(v, "must be a list of at most %d groups", v->row->max_items);
     bool ok = true;
     int i = 0;
-    groups->n = v->node->count;
-    groups->items = arena_array(v->arena, struct job_group, groups->n);
+    o->n_groups = v->node->count;
+    o->groups = arena_array(v->arena, struct job_group, o->n_groups);
     for (const struct tree_node *n = v->node->first; n; n = n->next, i++) {
         struct value item = *v;
         item.node = n;
         item.path = arena_printf(v->arena, "%s[%d]", v->path, i);
-        ok = read_group(&item, &groups->items[i]) && ok;
+        ok = read_group(&item, &o->groups[i]) && ok;
     }
     return ok;
 }
 
 void value_print_groups(const struct schema_row *row, const void *field, struct buf *to)
 {
-    const struct job_groups *groups = field;
+    const struct job_optimizer *o = field;
     buf_putc(to, '[');
-    for (int i = 0; i < groups->n; i++) {
-        const struct job_group *g = &groups->items[i];
+    for (int i = 0; i < o->n_groups; i++) {
+        const struct job_group *g = &o->groups[i];
         buf_puts(to, i ? ", {match: " : "{match: ");
         value_print_string(row, &g->match, to);
         if (g->own_decay) {
@@ -100,8 +100,8 @@ void value_print_groups(const struct schema_row *row, const void *field, struct 
 
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param)
 {
-    for (int i = 0; i < optimizer->groups.n; i++)
-        if (fnmatch(optimizer->groups.items[i].match, param, 0) == 0)
-            return &optimizer->groups.items[i];
+    for (int i = 0; i < optimizer->n_groups; i++)
+        if (fnmatch(optimizer->groups[i].match, param, 0) == 0)
+            return &optimizer->groups[i];
     return NULL;
 }

@@ -51,18 +51,15 @@ struct job_group {       // of parameters; the first whose pattern matches the n
     bool own_decay;
     double lr_scale; // times the schedule
 };
-struct job_groups {
-    int n;
-    struct job_group *items;
-};
-struct job_optimizer {    // fields of another kind hold their defaults and do not act
-    int kind;             // enum job_optimizer_kind
-    double betas[2], eps; // adam, adamw
-    double momentum;      // momentum
-    bool nesterov;        // momentum
-    double weight_decay;  // adamw: decoupled; 0 for the others
-    double clip_norm;     // of the global gradient; 0: none
-    struct job_groups groups;
+struct job_optimizer {        // fields of another kind hold their defaults and do not act
+    int kind;                 // enum job_optimizer_kind
+    double beta1, beta2, eps; // adam, adamw
+    double momentum;          // momentum
+    bool nesterov;            // momentum
+    double weight_decay;      // adamw: decoupled; 0 for the others
+    double clip_norm;         // of the global gradient; 0: none
+    int n_groups;
+    struct job_group *groups;
 };
 
 enum job_schedule_kind { JOB_CONSTANT, JOB_WARMUP_COSINE };

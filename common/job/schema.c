@@ -82,7 +82,7 @@ const char *when_text(const struct schema_row *row, struct arena *a)
 // ---- the table ---------------------------------------------------------------------------------
 static void bound_print(double x, const char *unit, struct buf *to)
 {
-    if (x == (double)(int64_t)x && x < 1e6)
+    if (x == (double)(int64_t)x && x < 2e9)
         buf_printf(to, "%lld%s", (long long)x, unit);
     else
         buf_printf(to, "%g%s", x, unit);

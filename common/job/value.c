@@ -231,7 +231,8 @@ static bool prints_plain(const char *s)
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (strcasecmp(s, other[i]) == 0)
             return false;
-    if (!isalpha((unsigned char)*s) && *s != '/' && *s != '_')
+    bool path = *s == '/' || strncmp(s, "./", 2) == 0 || strncmp(s, "../", 3) == 0;
+    if (!path && !isalpha((unsigned char)*s))
         return false;
     return s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/_.-")] == 0;
 }
