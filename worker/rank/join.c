@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -46,19 +47,31 @@ int join_random(void *out, size_t n, struct err *e)
 
 // ---- listening ----
 
-static int unix_address(const char *path, struct sockaddr_un *a, struct err *e)
+// A path too long for a socket address is reached through its open folder; *dir is the caller's to
+// close (−1: none).
+static int unix_address(const char *path, struct sockaddr_un *a, int *dir, struct err *e)
 {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof a->sun_path)
+    *dir = -1;
+    if (strlen(path) < sizeof a->sun_path) {
+        strcpy(a->sun_path, path);
+        return 0;
+    }
+    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash) > 60)
         return err_set(e, ERR_INVALID, "the socket's path is too long: %s", path);
-    strcpy(a->sun_path, path);
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    if ((*dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_errno(e, ERR_PEER, "cannot open %s", folder);
+    snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d%s", *dir, slash);
     return 0;
 }
 
 int join_listen_unix(const char *path, int *fd, struct err *e)
 {
     struct sockaddr_un a;
-    int rc = unix_address(path, &a, e);
+    int dir, rc = unix_address(path, &a, &dir, e);
     if (rc)
         return rc;
     (void)unlink(path);
@@ -67,10 +80,12 @@ int join_listen_unix(const char *path, int *fd, struct err *e)
         rc = err_errno(e, ERR_IO, "cannot listen on %s", path);
         if (s >= 0)
             close(s);
-        return rc;
+    } else {
+        *fd = s;
     }
-    *fd = s;
-    return 0;
+    if (dir >= 0)
+        close(dir);
+    return rc;
 }
 
 // Splits "HOST:PORT" and resolves it.
@@ -150,13 +165,15 @@ static int connect_wait(int fd, const struct sockaddr *a, socklen_t len, int64_t
 static int connect_unix(const char *path, int64_t deadline_ns, int *fd, struct err *e)
 {
     struct sockaddr_un a;
-    int rc = unix_address(path, &a, e);
+    int dir, rc = unix_address(path, &a, &dir, e);
     if (rc)
         return rc;
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0 || connect_wait(*fd, (struct sockaddr *)&a, sizeof a, deadline_ns))
-        return err_errno(e, ERR_PEER, "cannot connect to %s", path);
-    return 0;
+        rc = err_errno(e, ERR_PEER, "cannot connect to %s", path);
+    if (dir >= 0)
+        close(dir);
+    return rc;
 }
 
 static int connect_tcp(const char *addr, int64_t deadline_ns, int *fd, struct err *e)

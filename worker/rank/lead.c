@@ -299,6 +299,10 @@ static void on_exit_frame(struct lead *l, int rank, const Weft__Rank__Exit *x)
 {
     char at[300], text[1000];
     end_member(l, rank, x->code, x->why, clock_mono_ns());
+    if (x->code == RANK_EXIT_DRAINED && l->members[rank].view.state < RANK_RUNNING) {
+        snprintf(text, sizeof text, "rank %d was asked to stop before the first step", rank);
+        fail(l, rank, text);
+    }
     if (x->code == RANK_EXIT_DONE || x->code == RANK_EXIT_DRAINED || x->code == RANK_EXIT_LOST)
         return;
     where(l, rank, at, sizeof at);
