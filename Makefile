@@ -12,19 +12,19 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 # ---- what is built -----------------------------------------------------------------------------
 PROTO_SRC   := proto/rank.proto
 
-BASE_SRC    := err arena buf map log clock hash rand
+BASE_SRC    := err arena buf map log clock hash rand json json_read stream
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      :=
+OP_SRC      := op gemm
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC :=
+COMPILE_SRC := mesh spec graph optable vjp shard grad optim partition schedule lower plan verify dump compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model_schema schema_list
+MODEL_SRC   := model mlp model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
 DATA_SRC    := data_schema array idx npy dataset sampler inspect
@@ -48,14 +48,14 @@ CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    :=
 UNIT_JOB     := job_yaml job_parse job_check job_print
-UNIT_COMPILE :=
+UNIT_COMPILE := compile
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    :=
 UNIT_COLL    :=
 UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
-FUZZERS     := array
+FUZZERS     := array job
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON: a writer that appends to a buf, and a bounded reader that builds a tree in an arena.
 //
-// Writer: commas and nesting are kept for you. Doubles print as the shortest text that reads back
+// Writer: commas and nesting are kept for you. Doubles print with the fewest digits that read back
 // to the same value; NaN and infinities print null and their paths are collected, so that
-// json_nonfinite() can list them: `"nonfinite": ["loss"]`.
+// json_nonfinite() can list them: `"nonfinite": ["loss", "groups[1].lr"]`. Bytes that are not UTF-8
+// print as U+FFFD. Misnesting and a missing or superfluous key are bugs of the caller.
 // Reader: strict RFC 8259 (no trailing text, no duplicate keys, valid UTF-8 and escapes), depth and
-// size limited; errors say the byte offset.
+// size limited; errors say the byte offset. ERR_DATA: not such JSON; ERR_LIMIT: past a bound.
+// Both expect the process to stay in the C locale (a decimal point is a point).
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,15 +17,22 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { JSON_MAX_DEPTH = 32 };
+enum {
+    JSON_MAX_DEPTH = 32,        // open arrays and objects, of the writer and the reader
+    JSON_MAX_BYTES = 128 << 20, // of the reader's text
+    JSON_MAX_VALUES = 1 << 22,  // of the reader's tree: a value takes 40 times the memory of "1,"
+    JSON_MAX_NUMBER = 400,      // characters of a number
+};
 
 struct json_out {
     struct buf *buf; // borrowed
+    bool pretty;     // two-space indent and newlines; set it before the first value
     int depth;
-    bool pretty; // two-space indent and newlines; set it before the first value
-    uint32_t is_array, has_items; // a bit a depth
-    char path[JSON_MAX_DEPTH][64];
-    struct buf nonfinite; // paths, each followed by '\n'
+    struct json_level {
+        bool is_array;
+        size_t items, path_len; // values so far; of `path` outside this level
+    } level[JSON_MAX_DEPTH + 1]; // 0: the top
+    struct buf path, nonfinite; // "groups[1]" of the innermost level; paths, each with its zero byte
 };
 
 void json_out_init(struct json_out *w, struct buf *buf);
@@ -44,9 +53,13 @@ void json_raw(struct json_out *w, const char *key, const char *text); // text is
 // Adds the array "nonfinite" of the paths seen so far; call it last inside the top object.
 void json_nonfinite(struct json_out *w);
 
-// Shortest text that reads back to the same value (strtod, strtof); out holds 32 bytes.
+// The fewest digits that read back to the same value (strtod, strtof): "0.1", "100000", "1e+22";
+// "null" when not finite.
 void json_format_double(double value, char out[32]);
 void json_format_float(float value, char out[32]);
+
+// The length of the UTF-8 sequence that starts at `s`, or 0 (overlong, surrogate, cut short, none).
+size_t json_utf8_len(const char *s, size_t left);
 
 enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 struct json {

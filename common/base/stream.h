@@ -3,6 +3,8 @@
 //
 // Kinds: a file descriptor (write or read at a position of its own), a buf in memory. The hash
 // (xxh3-128) covers every byte that passed since the last stream_digest_reset().
+// A stream goes one way: it is written or it is read; `at` counts the bytes so far. To read a buf
+// back, make another stream on it.
 // Writing a file durably is stream_write… → stream_sync → stream_close; a failed sync is final:
 // the same file is never synced again (see facts about fsync after EIO), make a new one.
 #pragma once
@@ -54,4 +56,6 @@ uint64_t stream_tell(struct stream *s);
 void stream_digest_reset(struct stream *s);
 struct hash128 stream_digest(const struct stream *s);
 int stream_sync(struct stream *s, struct err *e);
-int stream_close(struct stream *s, struct err *e); // a zeroed or closed stream is fine
+// Frees the digest: take it before. A zeroed, closed or never opened stream is fine. A broken one is
+// closed and answers ERR_IO; on a cleanup path pass a null `e`, to keep the first message.
+int stream_close(struct stream *s, struct err *e);

@@ -134,13 +134,11 @@ static int label_new(struct labels *l, enum dim name, int64_t size)
     return l->n++;
 }
 
-// The label of dimension d of an operand: the same name, or, for dimensions without a name, the
-// same place in an operand of equal rank. A `norm` vector lies along the last dimension.
+// The label of dimension d of an operand: that of the same name. A dimension without a name is a loop
+// of its own; a `norm` vector lies along the last dimension.
 static int label_find(const struct labels *l, const struct value *v, int d, int out_dims)
 {
-    if (v->dims[d] == DIM_NONE)
-        return v->shape.n == out_dims ? d : -1;
-    for (int i = 0; i < l->n; i++)
+    for (int i = 0; i < l->n && v->dims[d] != DIM_NONE; i++)
         if (l->name[i] == v->dims[d])
             return i;
     return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;

@@ -169,8 +169,10 @@ static void heard_progress(struct link *l, const Weft__Rank__Progress *p)
 
 static void heard_stop(struct link *l, const char *reason)
 {
-    if (!atomic_exchange(&l->stop, true))
-        log_info("link", "asked to stop: %s", reason);
+    if (atomic_exchange(&l->stop, true))
+        return;
+    log_info("link", "asked to stop: %s", reason);
+    pthread_cond_broadcast(&l->cond); // who waits for the others gives up
 }
 
 // Frames that are answers or news, with the mutex held. False: one for emit().
@@ -477,7 +479,8 @@ static int wait_answer(struct link *l, const char *key, int code, char *value, s
     bool in_time = true;
     struct answer *a;
     pthread_mutex_lock(&l->mutex);
-    while (!(a = find_answer(l, key)) && !atomic_load(&l->lost) && in_time)
+    while (!(a = find_answer(l, key)) && !atomic_load(&l->lost) && !atomic_load(&l->stop) &&
+           in_time)
         in_time = cond_until(l, deadline_ns);
     if (a && a->failed[0])
         rc = err_set(e, code, "%s", a->failed);
@@ -487,6 +490,8 @@ static int wait_answer(struct link *l, const char *key, int code, char *value, s
         strcpy(value, a->value);
     else if (!a && atomic_load(&l->lost))
         rc = err_set(e, ERR_PEER, "%s", l->lost_text);
+    else if (!a && atomic_load(&l->stop))
+        rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", key);
     else if (!a)
         rc = err_set(e, ERR_TIMEOUT, "rank 0 did not answer in time about %s", key);
     pthread_mutex_unlock(&l->mutex);
@@ -509,12 +514,14 @@ int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct e
     int rc = 0;
     bool in_time = true;
     pthread_mutex_lock(&l->mutex);
-    while (!l->assign && !atomic_load(&l->lost) && in_time)
+    while (!l->assign && !atomic_load(&l->lost) && !atomic_load(&l->stop) && in_time)
         in_time = cond_until(l, deadline_ns);
     if (l->assign)
         rc = report_to_attempt(l->assign->assign, a, e);
     else if (atomic_load(&l->lost))
         rc = err_set(e, ERR_PEER, "%s", l->lost_text);
+    else if (atomic_load(&l->stop))
+        rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
     else
         rc = err_set(e, ERR_TIMEOUT, "rank 0 did not assign in time");
     pthread_mutex_unlock(&l->mutex);

@@ -51,7 +51,8 @@ void link_on_lost(struct link *l, void (*fn)(void *ctx, const char *why), void *
 // True from the first SIGTERM, SIGINT or Stop frame on; raise CONTROL_STOP then. Costs one load.
 bool link_stop_requested(const struct link *l);
 
-// ---- bootstrap; deadlines are clock_mono_ns() times ----
+// ---- bootstrap; deadlines are clock_mono_ns() times, 0: none ----
+// Once a stop is requested these do not wait any more: ERR_ABORTED, and the rank just ends.
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e);
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e);

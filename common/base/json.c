@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON writer. See json.h; the reader is json_read.c.
+//
+// Text goes to the buf as it comes; what is kept is only, for each open level, how many values it
+// has (for the commas) and the path to it (for the names of numbers that are not finite).
+#include "common/base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- numbers -----------------------------------------------------------------------------------
+static bool reads_back(const char *text, double value, bool is_float)
+{
+    return is_float ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value;
+}
+
+// Adds one to the last digit of "d.ddde±xx"; false when the first digit overflows.
+static bool bump_last_digit(char *text)
+{
+    for (char *c = strchr(text, 'e') - 1; c >= text; c--) {
+        if (*c == '.')
+            continue;
+        if (*c != '9') {
+            ++*c;
+            return true;
+        }
+        *c = '0';
+    }
+    return false;
+}
+
+// Fills "d.ddde±xx" with the fewest digits that read back to `value` > 0. Below a power of two
+// numbers lie twice as dense as above it, so there the nearest text of n digits can be too far
+// below while the next one above still reads back.
+static void shortest_digits(double value, bool is_float, char *text, size_t size)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, size, "%.*e", digits - 1, value);
+        if (reads_back(text, value, is_float))
+            return;
+        if (bump_last_digit(text) && reads_back(text, value, is_float))
+            return;
+    }
+    POST(!"17 digits tell every double");
+}
+
+// Lays out `digits` d…d with the point behind the first, times 10^exponent.
+static void lay_out(const char *digits, int n, int exponent, char *out)
+{
+    if (exponent < -5 || exponent > 16)
+        sprintf(out, "%c%s%se%+d", digits[0], n > 1 ? "." : "", digits + 1, exponent);
+    else if (exponent < 0)
+        sprintf(out, "0.%.*s%s", -exponent - 1, "0000", digits);
+    else if (n <= exponent + 1)
+        sprintf(out, "%s%.*s", digits, exponent + 1 - n, "0000000000000000");
+    else
+        sprintf(out, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
+}
+
+static void format_number(double value, bool is_float, char out[32])
+{
+    if (!isfinite(value)) {
+        strcpy(out, "null");
+        return;
+    }
+    if (signbit(value))
+        *out++ = '-';
+    if (value == 0) {
+        strcpy(out, "0");
+        return;
+    }
+    char text[32], digits[20];
+    int n = 0;
+    shortest_digits(fabs(value), is_float, text, sizeof text);
+    const char *c = text;
+    for (; *c != 'e'; c++)
+        if (*c != '.')
+            digits[n++] = *c;
+    digits[n] = 0;
+    lay_out(digits, n, atoi(c + 1), out);
+}
+
+void json_format_double(double value, char out[32])
+{
+    format_number(value, false, out);
+}
+
+void json_format_float(float value, char out[32])
+{
+    format_number((double)value, true, out);
+}
+
+// ---- strings -----------------------------------------------------------------------------------
+// Unicode's table of well-formed sequences: the second byte's range depends on the first.
+size_t json_utf8_len(const char *text, size_t left)
+{
+    static const struct {
+        unsigned char first, last, second_min, second_max;
+        size_t len;
+    } rows[] = {
+        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    const unsigned char *s = (const unsigned char *)text;
+    for (size_t r = 0; left && r < sizeof rows / sizeof *rows; r++) {
+        if (s[0] < rows[r].first || s[0] > rows[r].last)
+            continue;
+        if (rows[r].len > left)
+            return 0;
+        if (rows[r].len > 1 && (s[1] < rows[r].second_min || s[1] > rows[r].second_max))
+            return 0;
+        for (size_t i = 2; i < rows[r].len; i++)
+            if ((s[i] & 0xc0) != 0x80)
+                return 0;
+        return rows[r].len;
+    }
+    return 0;
+}
+
+static const char short_escape[128] = {
+    ['"'] = '"',  ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f',
+    ['\n'] = 'n', ['\r'] = 'r',  ['\t'] = 't',
+};
+
+static void put_string(struct buf *b, const char *s, size_t len)
+{
+    buf_putc(b, '"');
+    for (size_t i = 0; i < len;) {
+        unsigned char c = (unsigned char)s[i];
+        size_t n = json_utf8_len(s + i, len - i);
+        if (n == 0)
+            buf_puts(b, "\xef\xbf\xbd"); // U+FFFD
+        else if (n == 1 && short_escape[c])
+            buf_append(b, (const char[]){'\\', short_escape[c]}, 2);
+        else if (c < 0x20)
+            buf_printf(b, "\\u%04x", c);
+        else
+            buf_append(b, s + i, n);
+        i += n ? n : 1;
+    }
+    buf_putc(b, '"');
+}
+
+// ---- structure ---------------------------------------------------------------------------------
+void json_out_init(struct json_out *w, struct buf *buf)
+{
+    *w = (struct json_out){.buf = buf};
+}
+
+void json_out_clear(struct json_out *w)
+{
+    buf_clear(&w->path);
+    buf_clear(&w->nonfinite);
+}
+
+static void new_line(struct json_out *w)
+{
+    if (!w->pretty)
+        return;
+    buf_putc(w->buf, '\n');
+    for (int i = 0; i < w->depth; i++)
+        buf_puts(w->buf, "  ");
+}
+
+// What stands before every value: comma, line, key.
+static void begin(struct json_out *w, const char *key)
+{
+    struct json_level *level = &w->level[w->depth];
+    bool in_object = w->depth > 0 && !level->is_array;
+    PRE(in_object == (key != NULL));
+    if (level->items++ && w->depth)
+        buf_putc(w->buf, ',');
+    if (w->depth)
+        new_line(w);
+    if (key) {
+        put_string(w->buf, key, strlen(key));
+        buf_puts(w->buf, w->pretty ? ": " : ":");
+    }
+}
+
+// Adds the step from the innermost level to the value that begin() has just begun.
+static void path_step(struct json_out *w, const char *key)
+{
+    if (key)
+        buf_printf(&w->path, "%s%s", w->path.len ? "." : "", key);
+    else if (w->depth)
+        buf_printf(&w->path, "[%zu]", w->level[w->depth].items - 1);
+}
+
+static void path_cut(struct json_out *w, size_t len)
+{
+    if (w->path.data)
+        w->path.data[len] = 0;
+    w->path.len = len;
+}
+
+static void open_level(struct json_out *w, const char *key, bool is_array)
+{
+    PRE(w->depth < JSON_MAX_DEPTH);
+    begin(w, key);
+    size_t outside = w->path.len;
+    path_step(w, key);
+    w->level[++w->depth] = (struct json_level){.is_array = is_array, .path_len = outside};
+    buf_putc(w->buf, is_array ? '[' : '{');
+}
+
+void json_object(struct json_out *w, const char *key)
+{
+    open_level(w, key, false);
+}
+
+void json_array(struct json_out *w, const char *key)
+{
+    open_level(w, key, true);
+}
+
+void json_end(struct json_out *w)
+{
+    PRE(w->depth > 0);
+    const struct json_level *level = &w->level[w->depth--];
+    if (level->items)
+        new_line(w);
+    path_cut(w, level->path_len);
+    buf_putc(w->buf, level->is_array ? ']' : '}');
+}
+
+// ---- values ------------------------------------------------------------------------------------
+void json_raw(struct json_out *w, const char *key, const char *text)
+{
+    begin(w, key);
+    buf_puts(w->buf, text);
+}
+
+void json_str(struct json_out *w, const char *key, const char *value)
+{
+    if (value)
+        json_strn(w, key, value, strlen(value));
+    else
+        json_null(w, key);
+}
+
+void json_strn(struct json_out *w, const char *key, const char *value, size_t len)
+{
+    begin(w, key);
+    put_string(w->buf, value, len);
+}
+
+void json_int(struct json_out *w, const char *key, int64_t value)
+{
+    begin(w, key);
+    buf_printf(w->buf, "%lld", (long long)value);
+}
+
+void json_uint(struct json_out *w, const char *key, uint64_t value)
+{
+    begin(w, key);
+    buf_printf(w->buf, "%llu", (unsigned long long)value);
+}
+
+static void put_number(struct json_out *w, const char *key, double value, bool is_float)
+{
+    char text[32];
+    format_number(value, is_float, text);
+    json_raw(w, key, text);
+    if (isfinite(value))
+        return;
+    size_t outside = w->path.len;
+    path_step(w, key);
+    buf_append(&w->nonfinite, buf_str(&w->path), w->path.len + 1);
+    path_cut(w, outside);
+}
+
+void json_double(struct json_out *w, const char *key, double value)
+{
+    put_number(w, key, value, false);
+}
+
+void json_float(struct json_out *w, const char *key, float value)
+{
+    put_number(w, key, (double)value, true);
+}
+
+void json_bool(struct json_out *w, const char *key, bool value)
+{
+    json_raw(w, key, value ? "true" : "false");
+}
+
+void json_null(struct json_out *w, const char *key)
+{
+    json_raw(w, key, "null");
+}
+
+void json_nonfinite(struct json_out *w)
+{
+    json_array(w, "nonfinite");
+    for (size_t at = 0; at < w->nonfinite.len; at += strlen(w->nonfinite.data + at) + 1)
+        json_str(w, NULL, w->nonfinite.data + at);
+    json_end(w);
+    buf_reset(&w->nonfinite);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matmul's labels as a batched GEMM. See op.h.
+//
+// Each label is in two or three of the operands; which ones says whether it is batch, m, n or k.
+// A run of labels of one kind must be adjacent, and in the same order, in every operand that has
+// it; then the run is one dimension of the product of its sizes.
+#include "common/op/op.h"
+
+enum { IN_A = 1, IN_B = 2, IN_OUT = 4 };
+enum group { M, N, K, BATCH, GROUPS };
+
+static int group_of(unsigned where)
+{
+    switch (where) {
+    case IN_A | IN_OUT:
+        return M;
+    case IN_B | IN_OUT:
+        return N;
+    case IN_A | IN_B:
+        return K;
+    case IN_A | IN_B | IN_OUT:
+        return BATCH;
+    default:
+        return -1; // summed away or broadcast within one operand: not a matmul
+    }
+}
+
+struct operand {
+    const int8_t *label;
+    const struct shape *shape;
+};
+
+static unsigned places(const struct operand op[3], int label)
+{
+    unsigned where = 0;
+    for (int k = 0; k < 3; k++)
+        for (int d = 0; d < op[k].shape->n; d++)
+            if (op[k].label[d] == label)
+                where |= 1u << k;
+    return where;
+}
+
+// The order of groups in an operand (each at most once), and each group's labels in order.
+struct runs {
+    int n, group[MAX_DIMS];
+    int len[GROUPS];
+    int8_t label[GROUPS][MAX_DIMS];
+    int64_t size[GROUPS];
+};
+
+static bool runs_find(const struct operand op[3], int k, struct runs *r)
+{
+    *r = (struct runs){.size = {1, 1, 1, 1}};
+    for (int d = 0; d < op[k].shape->n; d++) {
+        int g = group_of(places(op, op[k].label[d]));
+        if (g < 0)
+            return false;
+        bool new_run = r->n == 0 || r->group[r->n - 1] != g;
+        if (new_run && r->len[g])
+            return false;
+        if (new_run)
+            r->group[r->n++] = g;
+        r->label[g][r->len[g]++] = op[k].label[d];
+        r->size[g] *= op[k].shape->dim[d];
+    }
+    // Batch comes first, where there is one.
+    for (int i = 1; i < r->n; i++)
+        if (r->group[i] == BATCH)
+            return false;
+    return true;
+}
+
+static bool same_run(const struct runs *a, const struct runs *b, enum group g)
+{
+    if (a->len[g] != b->len[g])
+        return false;
+    for (int i = 0; i < a->len[g]; i++)
+        if (a->label[g][i] != b->label[g][i])
+            return false;
+    return true;
+}
+
+// Whether `first` is stored before `second`; a group that is not there may be either.
+static bool before(const struct runs *r, enum group first, enum group second)
+{
+    for (int i = 0; i < r->n; i++) {
+        if (r->group[i] == (int)first)
+            return true;
+        if (r->group[i] == (int)second)
+            return r->len[first] == 0;
+    }
+    return true;
+}
+
+bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
+                      const struct shape *out, struct gemm *g)
+{
+    const struct operand op[3] = {
+        {attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
+    struct runs ra, rb, ro;
+    if (!runs_find(op, 0, &ra) || !runs_find(op, 1, &rb) || !runs_find(op, 2, &ro))
+        return false;
+    if (!same_run(&ra, &rb, K) || !same_run(&ra, &ro, M) || !same_run(&rb, &ro, N) ||
+        !same_run(&ra, &rb, BATCH) || !same_run(&ra, &ro, BATCH) || !before(&ro, M, N))
+        return false;
+    *g = (struct gemm){.batch = ro.size[BATCH],
+                       .m = ro.size[M],
+                       .n = ro.size[N],
+                       .k = ra.size[K],
+                       .trans_a = !before(&ra, M, K),
+                       .trans_b = !before(&rb, K, N)};
+    g->lda = g->trans_a ? g->m : g->k;
+    g->ldb = g->trans_b ? g->k : g->n;
+    g->ldc = g->n;
+    g->stride_a = g->m * g->k;
+    g->stride_b = g->k * g->n;
+    g->stride_c = g->m * g->n;
+    return true;
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and sizes of dtypes, dimensions and ops. See op.h.
+#include "common/op/op.h"
+
+#include "common/base/err.h"
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[DT_COUNT] = {
+    [DT_NONE] = {"none", 0}, [DT_F32] = {"f32", 4}, [DT_BF16] = {"bf16", 2},
+    [DT_I32] = {"i32", 4},   [DT_U8] = {"u8", 1},
+};
+
+static const struct {
+    const char *name;
+    int nin, nout;
+} ops[OP_COUNT] = {
+#define X(id, text, in, out) [OP_##id] = {#text, in, out},
+    OP_TABLE(X)
+#undef X
+};
+
+size_t dtype_size(enum dtype t)
+{
+    PRE(t >= 0 && t < DT_COUNT);
+    return dtypes[t].size;
+}
+
+const char *dtype_name(enum dtype t)
+{
+    PRE(t >= 0 && t < DT_COUNT);
+    return dtypes[t].name;
+}
+
+int64_t shape_count(const struct shape *s)
+{
+    int64_t n = 1;
+    for (int d = 0; d < s->n; d++)
+        n *= s->dim[d];
+    return n;
+}
+
+bool shape_equal(const struct shape *a, const struct shape *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (int d = 0; d < a->n; d++)
+        if (a->dim[d] != b->dim[d])
+            return false;
+    return true;
+}
+
+const char *dim_name(enum dim d)
+{
+    static const char *const names[DIM_COUNT] = {
+        [DIM_NONE] = "-",
+#define X(id, text) [DIM_##id] = #text,
+        DIM_TABLE(X)
+#undef X
+    };
+    return names[d];
+}
+
+const char *op_name(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].name;
+}
+
+int op_inputs(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].nin;
+}
+
+int op_outputs(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].nout;
+}

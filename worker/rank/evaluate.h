@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluations: the eval program over the evaluation set's batches, the same ones each time.
+#pragma once
+#include "common/data/sampler.h"
+#include "common/job/job.h"
+#include "worker/rank/inputs.h"
+
+struct evaluation {
+    struct exec *exec; // borrowed
+    struct progress_page *page;
+    struct dataset set;
+    struct sampler_eval sampler;
+    struct inputs inputs;
+    void *metrics;        // on the device
+    int nparts, accuracy; // slots of the metrics vector; accuracy −1: the model has none
+};
+
+// Opens the job's evaluation set. A zeroed struct may be closed.
+int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
+                    const struct job *job, struct err *e);
+void evaluation_close(struct evaluation *v);
+// Means over all batches; every rank takes part and gets the same numbers. `accuracy` is NaN when
+// the model has none.
+int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e);

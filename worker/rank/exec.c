@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Execution. See exec.h.
+#include "worker/rank/exec.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bound {
+    const struct instr *instr;
+    struct op_call call; // OP
+    struct op_attr attr; // OP, when the coordinate changes it
+    struct comm *comm;   // START, WAIT
+    struct coll_args coll;
+    struct coll_ticket ticket; // START: what its WAIT waits for
+};
+
+struct loaded {
+    const struct program *program;
+    struct bound *bound;
+};
+
+struct exec {
+    struct exec_options o;
+    struct arena arena;
+    struct stream_q *stream;
+    void *region[REGION_COUNT];
+    struct loaded loaded[PROGRAM_KINDS];
+    axis_set comm_axes[16];
+    struct comm *comm[16];
+    int ncomms;
+};
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static int regions_open(struct exec *x, struct err *e)
+{
+    const struct memory *m = &x->o.compiled->memory;
+    uint64_t allocated = 0;
+    if (m->region[REGION_PRIVATE]) {
+        int rc = x->o.backend->alloc(x->o.device, m->region[REGION_PRIVATE],
+                                     &x->region[REGION_PRIVATE], e);
+        if (rc)
+            return rc;
+        allocated += m->region[REGION_PRIVATE];
+    }
+    if (m->region[REGION_SHARED]) {
+        PRE(x->o.world);
+        int rc = world_window(x->o.world, m->region[REGION_SHARED], &x->region[REGION_SHARED], e);
+        if (!rc && x->o.backend->adopt)
+            rc = x->o.backend->adopt(x->o.device, x->region[REGION_SHARED],
+                                     m->region[REGION_SHARED], e);
+        if (rc)
+            return rc;
+        allocated += m->region[REGION_SHARED];
+    }
+    if (allocated != m->arena)
+        return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes, %llu were allocated",
+                       (unsigned long long)m->arena, (unsigned long long)allocated);
+    for (int r = 0; r < REGION_COUNT; r++) {
+        int rc = m->region[r] ? x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void *address(const struct exec *x, const struct program *p, struct view v)
+{
+    const struct buffer *b = &p->buffers[v.buffer];
+    return (char *)x->region[b->region] + b->offset + v.offset;
+}
+
+// ---- communicators -----------------------------------------------------------------------------
+
+// One an axis set, in the order the programs name them: the same on every rank.
+static int comm_get(struct exec *x, axis_set axes, struct comm **out, struct err *e)
+{
+    for (int i = 0; i < x->ncomms; i++)
+        if (x->comm_axes[i] == axes) {
+            *out = x->comm[i];
+            return 0;
+        }
+    PRE(x->ncomms < (int)(sizeof x->comm / sizeof *x->comm) && x->o.world);
+    const struct mesh *m = &x->o.compiled->mesh;
+    int *ranks = arena_array(&x->arena, int, mesh_product(m, axes));
+    int n = mesh_group(m, x->o.rank, axes, ranks);
+    struct buf name = {0};
+    axis_set_print(m, axes, &name);
+    int rc = comm_new(x->o.world, buf_str(&name), ranks, n, out, e);
+    buf_clear(&name);
+    if (rc)
+        return rc;
+    x->comm_axes[x->ncomms] = axes;
+    x->comm[x->ncomms++] = *out;
+    return 0;
+}
+
+// ---- binding -----------------------------------------------------------------------------------
+
+static bool counts_here(const struct exec *x, axis_set owner)
+{
+    const struct mesh *m = &x->o.compiled->mesh;
+    for (int a = 0; a < m->n; a++)
+        if (owner >> a & 1 && mesh_coord(m, x->o.rank, a) != 0)
+            return false;
+    return true;
+}
+
+static struct tensor tensor_at(const struct exec *x, const struct program *p, struct view v)
+{
+    const struct buffer *b = &p->buffers[v.buffer];
+    return (struct tensor){.data = address(x, p, v), .dtype = b->dtype, .shape = b->shape};
+}
+
+// The shape an op sees is its value's own: a buffer shared in place keeps the first value's.
+static struct tensor operand(const struct exec *x, const struct program *p, struct view v, int value)
+{
+    struct tensor t = tensor_at(x, p, v);
+    const struct value *val = &p->graph->values[value];
+    t.shape = spec_local(&val->spec, &p->mesh, &val->shape);
+    t.dtype = val->dtype;
+    return t;
+}
+
+static void bind_op(const struct exec *x, const struct program *p, struct bound *b)
+{
+    const struct instr *i = b->instr;
+    const struct node *n = &p->graph->nodes[i->node];
+    b->attr = n->attr;
+    if (!counts_here(x, i->owner))
+        b->attr.scale = 0;
+    b->call = (struct op_call){.op = i->op,
+                               .attr = &b->attr,
+                               .nin = i->nin,
+                               .nout = i->nout,
+                               .accumulate = i->accumulate};
+    for (int k = 0; k < i->nin; k++)
+        b->call.in[k] = operand(x, p, i->in[k], n->in[k]);
+    for (int k = 0; k < i->nout; k++)
+        b->call.out[k] = operand(x, p, i->out[k], n->out[k]);
+}
+
+static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+{
+    struct tensor t = tensor_at(x, p, b->instr->out[0]);
+    const char *name = p->buffers[b->instr->out[0].buffer].name;
+    b->coll = (struct coll_args){.op = COLL_ALL_REDUCE,
+                                 .dtype = t.dtype,
+                                 .buf = t.data,
+                                 .count = shape_count(&t.shape),
+                                 .name = name ? name : "activation"};
+    return comm_get(x, b->instr->axes, &b->comm, e);
+}
+
+static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
+{
+    l->program = p;
+    l->bound = arena_array(&x->arena, struct bound, p->ninstrs);
+    for (int i = 0; i < p->ninstrs; i++) {
+        struct bound *b = &l->bound[i];
+        b->instr = &p->instrs[i];
+        int rc = 0;
+        if (b->instr->kind == INSTR_OP)
+            bind_op(x, p, b);
+        else if (b->instr->kind == INSTR_START)
+            rc = bind_start(x, p, b, e);
+        else if (b->instr->kind == INSTR_WAIT)
+            rc = comm_get(x, b->instr->axes, &b->comm, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int ops_check(const struct exec *x, struct err *e)
+{
+    bool needed[OP_COUNT] = {false};
+    for (int k = 0; k < x->o.compiled->nprograms; k++) {
+        const struct program *p = &x->o.compiled->program[k];
+        for (int i = 0; i < p->ninstrs; i++)
+            if (p->instrs[i].kind == INSTR_OP)
+                needed[p->instrs[i].op] = true;
+    }
+    return backend_check(x->o.backend, needed, e);
+}
+
+// The loss's cotangent is one, for ever.
+static int constants_set(struct exec *x, struct err *e)
+{
+    void *one;
+    const float value = 1;
+    if (!exec_buffer(x, PROGRAM_TRAIN, "one", &one))
+        return 0;
+    return exec_put(x, one, &value, sizeof value, e);
+}
+
+int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
+{
+    struct exec *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, ERR_NOMEM, "no memory to load programs");
+    x->o = *o;
+    int rc = ops_check(x, e);
+    rc = rc ? rc : o->backend->stream_new(o->device, &x->stream, e);
+    rc = rc ? rc : regions_open(x, e);
+    for (int k = 0; k < o->compiled->nprograms && !rc; k++)
+        rc = program_bind(x, &o->compiled->program[k], &x->loaded[k], e);
+    rc = rc ? rc : constants_set(x, e);
+    if (rc) {
+        exec_close(x);
+        return rc;
+    }
+    *out = x;
+    return 0;
+}
+
+void exec_close(struct exec *x)
+{
+    if (!x)
+        return;
+    for (int i = 0; i < x->ncomms; i++)
+        comm_free(x->comm[i]);
+    if (x->region[REGION_PRIVATE])
+        x->o.backend->free(x->o.device, x->region[REGION_PRIVATE]);
+    if (x->stream)
+        x->o.backend->stream_free(x->stream);
+    arena_clear(&x->arena);
+    free(x);
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static void mark(struct exec *x, const struct instr *i)
+{
+    struct progress_page *page = x->o.page;
+    if (!page)
+        return;
+    atomic_store_explicit(&page->phase, (int)i->phase, memory_order_relaxed);
+    atomic_store_explicit(&page->microbatch, i->microbatch, memory_order_relaxed);
+}
+
+static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
+{
+    switch (b->instr->kind) {
+    case INSTR_MARK:
+        mark(x, b->instr);
+        return 0;
+    case INSTR_OP:
+        return x->o.backend->ops[b->instr->op](x->stream, &b->call, e);
+    case INSTR_START: {
+        // The operand must be there before peers may read it.
+        int rc = x->o.backend->stream_sync(x->stream, e);
+        return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
+    }
+    case INSTR_WAIT:
+        return coll_wait(b->comm, &l->bound[b->instr->start].ticket, e);
+    }
+    return 0;
+}
+
+static int fail(const struct bound *b, int rc, struct err *e)
+{
+    if (b->instr->kind == INSTR_OP)
+        err_wrap(e, "%s of microbatch %d: %s", phase_name(b->instr->phase), b->instr->microbatch,
+                 op_name(b->instr->op));
+    return rc;
+}
+
+int exec_run(struct exec *x, enum program_kind kind, struct err *e)
+{
+    struct loaded *l = &x->loaded[kind];
+    struct progress_page *page = x->o.page;
+    PRE(l->program);
+    for (int i = 0; i < l->program->ninstrs; i++) {
+        struct bound *b = &l->bound[i];
+        if (page)
+            atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
+        int rc = run_one(x, l, b, e);
+        if (rc)
+            return fail(b, rc, e);
+    }
+    return 0;
+}
+
+// ---- access ------------------------------------------------------------------------------------
+
+const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,
+                                 void **device_pointer)
+{
+    const struct program *p = x->loaded[kind].program;
+    int b = p ? program_find(p, name) : -1;
+    if (b < 0)
+        return NULL;
+    *device_pointer = address(x, p, (struct view){.buffer = b});
+    return &p->buffers[b];
+}
+
+struct stream_q *exec_stream(struct exec *x)
+{
+    return x->stream;
+}
+
+int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e)
+{
+    int rc = x->o.backend->copy(x->stream, device_to, from, bytes, e);
+    return rc ? rc : x->o.backend->stream_sync(x->stream, e);
+}
+
+int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
+{
+    int rc = x->o.backend->copy(x->stream, to, device_from, bytes, e);
+    return rc ? rc : x->o.backend->stream_sync(x->stream, e);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feed: reads this rank's samples one step ahead, on a thread of its own.
+//
+// A batch lies as the program's input buffers want it: microbatch after microbatch, each this
+// rank's part of it. Two batches exist: the one the step loop has taken and the one being read.
+#pragma once
+#include "common/data/dataset.h"
+
+struct feed;
+
+// Which samples: the global numbers at batch positions [first, first + count) of `step`.
+typedef void (*feed_ids)(const void *ctx, uint64_t step, uint64_t first, size_t count,
+                         uint64_t *out);
+
+struct feed_options {
+    const struct dataset *set; // borrowed
+    feed_ids ids;
+    const void *ctx;
+    int microbatches;
+    int64_t microbatch;   // samples of a microbatch over all ranks
+    int64_t start, local; // of each microbatch: where this rank's part begins, and its samples
+    uint64_t first, end;  // steps [first, end)
+    void *host[2];        // borrowed staging, feed_bytes() each
+};
+
+struct batch {
+    uint64_t step;
+    const void *images;
+    const int32_t *labels;
+    size_t image_bytes, label_bytes;
+};
+
+size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local);
+int feed_open(const struct feed_options *o, struct feed **out, struct err *e);
+void feed_close(struct feed *f); // null is fine; joins the thread
+// Waits for the next step's batch; it stays valid until the next call.
+int feed_next(struct feed *f, struct batch *out, struct err *e);

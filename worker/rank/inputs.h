@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program's inputs on this rank: which of a step's samples are its own, the feed that reads them
+// and the way into the input buffers.
+#pragma once
+#include "worker/rank/exec.h"
+#include "worker/rank/feed.h"
+
+struct inputs {
+    struct exec *exec; // borrowed
+    const struct backend *backend;
+    struct device *device;
+    int microbatches;
+    int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many
+    void *images, *labels;            // on the device
+    void *host[2];                    // staging of two batches
+};
+
+// ERR_DATA when the set does not fit the program (features, element type).
+int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
+                enum program_kind kind, const struct dataset *set, struct err *e);
+void inputs_close(struct inputs *in); // a zeroed one is fine
+// A feed of steps [first, end); `ids` tells their samples.
+int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
+                uint64_t first, uint64_t end, struct feed **out, struct err *e);
+int inputs_put(struct inputs *in, const struct batch *b, struct err *e);

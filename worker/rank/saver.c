@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step loop's way to checkpoints. See saver.h.
+#include "worker/rank/saver.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/job/job.h"
+
+// The writer's answer has no deadline of its own (design §9): this one ends a rank whose leader
+// lives but has forgotten it.
+#define ANSWER_NS (600 * CLOCK_S)
+
+struct saver {
+    struct saver_options o;
+    struct arena arena;
+    struct store store;
+    struct deal deal;
+    struct manifest base;
+    struct device_info device;
+    struct snapshot *snapshot;
+    _Atomic int64_t opened_at; // step of the newest save begun here, −1
+};
+
+// ---- snapshot → link ---------------------------------------------------------------------------
+
+static int copy(void *arg, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
+{
+    struct saver *s = arg;
+    return state_copy(s->o.state, part, at, to, bytes, e);
+}
+
+static void report(void *arg, const struct shard_report *r)
+{
+    struct saver *s = arg;
+    link_shard_done(s->o.link, r);
+}
+
+static void commit_done(void *arg, int64_t step, int code, const char *text)
+{
+    struct saver *s = arg;
+    link_commit_done(s->o.link, step, code, text);
+}
+
+static void deleted(void *arg, struct store_entry id, int code)
+{
+    struct saver *s = arg;
+    link_deleted(s->o.link, id, code);
+}
+
+// ---- link → snapshot ---------------------------------------------------------------------------
+
+static void on_event(void *ctx, const struct link_event *ev)
+{
+    struct saver *s = ctx;
+    switch (ev->kind) {
+    case LINK_COMMIT:
+        snapshot_order_commit(s->snapshot, ev->step, ev->reports);
+        break;
+    case LINK_COMMITTED:
+        snapshot_committed(s->snapshot, ev->step);
+        break;
+    case LINK_ABORTED:
+        snapshot_aborted(s->snapshot, ev->step, ev->text);
+        break;
+    case LINK_DELETE:
+        snapshot_order_delete(s->snapshot, ev->id);
+        break;
+    }
+}
+
+// ---- opening -----------------------------------------------------------------------------------
+
+static void mesh_of(struct saver *s)
+{
+    const struct mesh *m = s->o.mesh;
+    s->base.naxes = m->n;
+    s->base.mesh = arena_array(&s->arena, struct manifest_axis, m->n);
+    for (int i = 0; i < m->n; i++)
+        s->base.mesh[i] = (struct manifest_axis){m->axis[i].name, m->axis[i].size};
+}
+
+static void base_of(struct saver *s)
+{
+    static const char *const optimizers[] = {
+        [JOB_SGD] = "sgd", [JOB_MOMENTUM] = "momentum", [JOB_ADAM] = "adam", [JOB_ADAMW] = "adamw"};
+    const struct attempt *a = s->o.attempt;
+    struct store_entry parent = {-1, -1};
+    if (a->restore)
+        store_entry_parse(a->restore, &parent);
+    s->base = (struct manifest){.cluster = a->cluster_id,
+                                .job = a->job_id,
+                                .name = a->job->name,
+                                .job_hash = a->job_hash,
+                                .run = a->run_id,
+                                .epoch = (int64_t)a->epoch,
+                                .seed = (uint64_t)a->job->train.seed,
+                                .optimizer = optimizers[a->job->optimizer.kind],
+                                .parent_epoch = parent.epoch,
+                                .parent_step = parent.step,
+                                .numerics = {.backend = s->o.backend,
+                                             .device = s->device.model,
+                                             .isa = s->device.isa,
+                                             .libraries = s->device.libraries,
+                                             .algorithms = "",
+                                             .threads = s->device.threads}};
+    mesh_of(s);
+}
+
+int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
+{
+    struct saver *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_NOMEM, "no memory for checkpoints");
+    s->o = *o;
+    s->device = *o->device;
+    s->opened_at = -1;
+    const struct state *state = o->state;
+    base_of(s);
+    int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
+    rc = rc ? rc : store_open(&s->store, o->attempt->store, e);
+    rc = rc ? rc
+            : snapshot_new(&s->snapshot,
+                           &(struct snapshot_config){.store = &s->store,
+                                                     .rank = o->attempt->rank,
+                                                     .nranks = o->attempt->ranks,
+                                                     .epoch = (int64_t)o->attempt->epoch,
+                                                     .parts = state->parts,
+                                                     .nparts = state->nparts,
+                                                     .specs = state->specs,
+                                                     .deal = &s->deal,
+                                                     .base = &s->base,
+                                                     .ops = {.arg = s,
+                                                             .copy = copy,
+                                                             .report = report,
+                                                             .commit_done = commit_done,
+                                                             .deleted = deleted}},
+                           e);
+    if (rc) {
+        saver_close(s);
+        return rc;
+    }
+    link_on_event(o->link, on_event, s);
+    *out = s;
+    return 0;
+}
+
+void saver_close(struct saver *s)
+{
+    if (!s)
+        return;
+    link_on_event(s->o.link, NULL, NULL);
+    snapshot_free(s->snapshot);
+    store_close(&s->store);
+    arena_clear(&s->arena);
+    free(s);
+}
+
+// ---- saving ------------------------------------------------------------------------------------
+
+bool saver_busy(const struct saver *s)
+{
+    return snapshot_open(s->snapshot) || !snapshot_can_stage(s->snapshot);
+}
+
+int64_t saver_opened_at(const struct saver *s)
+{
+    return s->opened_at;
+}
+
+void saver_lost(struct saver *s, const char *why)
+{
+    snapshot_aborted(s->snapshot, atomic_load(&s->opened_at), why);
+}
+
+static int wait_answer(struct saver *s, bool *ok, struct err *e)
+{
+    int rc = snapshot_drain(s->snapshot, ANSWER_NS, ok, e);
+    const char *lost = link_lost(s->o.link);
+    return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
+}
+
+int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    s->opened_at = step;
+    int rc = snapshot_begin(s->snapshot, step, samples, e);
+    bool ok;
+    if (!rc && !s->o.attempt->job->checkpoint.async)
+        rc = wait_answer(s, &ok, e);
+    return rc;
+}
+
+int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    bool ok = true;
+    int rc = wait_answer(s, &ok, e);
+    s->opened_at = step;
+    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
+    rc = rc ? rc : wait_answer(s, &ok, e);
+    if (rc || ok)
+        return rc;
+    return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted", (long long)step);
+}

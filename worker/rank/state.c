@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that outlive a step. See state.h.
+#include "worker/rank/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+
+enum { CHUNK = 1 << 18 }; // elements drawn and copied at a time
+
+static bool survives(const struct buffer *b)
+{
+    return b->kind == BUFFER_PARAM || b->kind == BUFFER_OPTIMIZER;
+}
+
+static struct box box_of(const struct value *v, const struct mesh *m, int rank)
+{
+    struct box b = {.shape = spec_local(&v->spec, m, &v->shape)};
+    spec_start(&v->spec, m, &v->shape, rank, b.start);
+    return b;
+}
+
+// "[dp, null]": as the plan's JSON has it, JSON text.
+static const char *spec_text(struct arena *a, const struct value *v, const struct mesh *m)
+{
+    struct buf text = {0}, json = {0};
+    spec_print(&v->spec, m, v->shape.n, &text);
+    for (const char *c = buf_str(&text); *c; c++)
+        *c == '~' ? buf_puts(&json, "null") : buf_putc(&json, *c);
+    const char *out = arena_strdup(a, buf_str(&json));
+    buf_clear(&text);
+    buf_clear(&json);
+    return out;
+}
+
+// One part a distinct box: made at the rank that is first among those holding it.
+static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
+                     const struct buffer *b, void *device, int rank)
+{
+    const struct mesh *m = &c->mesh;
+    const struct value *v = &c->program[PROGRAM_TRAIN].graph->values[b->value];
+    axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
+    for (int r = 0; r < mesh_ranks(m); r++) {
+        int *ranks = arena_array(a, int, mesh_product(m, free_axes));
+        int n = mesh_group(m, r, free_axes, ranks);
+        if (ranks[0] != r)
+            continue;
+        struct deal_part *p = &s->parts[s->nparts];
+        *p = (struct deal_part){.name = v->name,
+                                .dtype = v->dtype,
+                                .global = v->shape,
+                                .box = box_of(v, m, r),
+                                .nranks = n,
+                                .ranks = ranks};
+        for (int i = 0; i < n; i++)
+            if (ranks[i] == rank)
+                s->local[s->nparts] = device;
+        s->specs[s->nparts++] = spec_text(a, v, m);
+    }
+}
+
+int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
+               int rank, struct err *e)
+{
+    const struct program *p = &c->program[PROGRAM_TRAIN];
+    size_t most = (size_t)p->nbuffers * (size_t)mesh_ranks(&c->mesh);
+    *s = (struct state){.exec = exec};
+    s->parts = arena_array(a, struct deal_part, most);
+    s->specs = arena_array(a, const char *, most);
+    s->local = arena_array(a, void *, most);
+    for (int b = 0; b < p->nbuffers; b++) {
+        void *device;
+        if (!survives(&p->buffers[b]))
+            continue;
+        if (!exec_buffer(exec, PROGRAM_TRAIN, p->buffers[b].name, &device))
+            return err_set(e, ERR_INTERNAL, "%s is not loaded", p->buffers[b].name);
+        parts_of(s, a, c, &p->buffers[b], device, rank);
+    }
+    return 0;
+}
+
+// The global row-major index of element `i` of a box.
+static uint64_t global_index(const struct box *b, const struct shape *global, int64_t i)
+{
+    uint64_t index = 0, stride = 1;
+    for (int d = b->shape.n - 1; d >= 0; d--) {
+        int64_t at = b->start[d] + i % b->shape.dim[d];
+        i /= b->shape.dim[d];
+        index += (uint64_t)at * stride;
+        stride *= (uint64_t)global->dim[d];
+    }
+    return index;
+}
+
+static int draw(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
+                struct err *e)
+{
+    const struct deal_part *p = &s->parts[part];
+    struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
+    int64_t n = shape_count(&p->box.shape);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t len = n - at < CHUNK ? n - at : CHUNK;
+        for (int64_t i = 0; i < len; i++)
+            chunk[i] = v->init_std * rand_normal(&site, global_index(&p->box, &p->global, at + i));
+        int rc = exec_put(s->exec, (float *)s->local[part] + at, chunk,
+                          (size_t)len * sizeof *chunk, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static const struct value *value_named(const struct compiled *c, const char *name)
+{
+    const struct graph *g = c->program[PROGRAM_TRAIN].graph;
+    int b = program_find(&c->program[PROGRAM_TRAIN], name);
+    return &g->values[c->program[PROGRAM_TRAIN].buffers[b].value];
+}
+
+// The arena was zeroed when it was made: only what is drawn is written.
+int state_init(struct state *s, const struct compiled *c, uint64_t seed, struct err *e)
+{
+    float *chunk = malloc(CHUNK * sizeof *chunk);
+    if (!chunk)
+        return err_set(e, ERR_NOMEM, "no memory to draw parameters");
+    int rc = 0;
+    for (int i = 0; i < s->nparts && !rc; i++) {
+        const struct value *v = value_named(c, s->parts[i].name);
+        if (s->local[i] && v->kind == VALUE_PARAM && v->init == INIT_NORMAL)
+            rc = draw(s, i, v, seed, chunk, e);
+    }
+    free(chunk);
+    return rc;
+}
+
+int state_restore(struct state *s, struct load *from, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < s->nparts && !rc; i++) {
+        const struct deal_part *p = &s->parts[i];
+        if (!s->local[i])
+            continue;
+        uint64_t bytes = box_bytes(&p->box, p->dtype);
+        void *host = malloc(bytes);
+        if (!host)
+            return err_set(e, ERR_NOMEM, "no memory to read %s", p->name);
+        rc = load_read(from, p->name, p->dtype, &p->box, host, e);
+        rc = rc ? rc : exec_put(s->exec, s->local[i], host, bytes, e);
+        free(host);
+    }
+    return rc;
+}
+
+int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
+{
+    struct state *s = state;
+    PRE(s->local[part]);
+    return exec_get(s->exec, to, (char *)s->local[part] + at, bytes, e);
+}

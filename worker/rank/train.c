@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training: opening everything, the step loop, and the way out. See train.h.
+//
+// The host runs ahead: the feed reads step n+1 while step n computes, and the metrics of step n−1
+// are looked at once step n is queued. So a bit raised in the control word of step n takes effect
+// at the end of step n+1, on all ranks alike; nobody waits for it.
+//
+//   step n:  feed → inputs, hyper, control → run → metrics to the host
+//            then step n−1's metrics: row, stop?, no_save?
+//            then the boundary: evaluate, save
+#include "worker/rank/train.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/ckpt/load.h"
+#include "common/job/lr.h"
+#include "common/model/model.h"
+#include "worker/rank/evaluate.h"
+#include "worker/rank/link.h"
+#include "worker/rank/page.h"
+#include "worker/rank/saver.h"
+#include "worker/rank/state.h"
+
+enum {
+    NONFINITE_MAX = 10,
+    // The leader names a hang after hang_after. A collective gives up by itself after this many
+    // times as long: when it is the leader that hangs.
+    STALLS = 10,
+};
+#define START_NS (120 * CLOCK_S)
+
+// What the host keeps of a step until its metrics are looked at.
+struct in_flight {
+    struct step_row row;
+    float *metrics; // host memory the device writes to
+};
+
+struct trainer {
+    const struct attempt *attempt;
+    const struct job *job;
+    struct link *link;
+    struct arena arena;
+    struct compiled compiled;
+    struct device *device;
+    struct exec_options exec_options; // backend, device, world: one place
+    struct exec *exec;
+    struct state state;
+    struct dataset set;
+    struct sampler sampler;
+    struct inputs inputs;
+    struct feed *feed;
+    struct evaluation evaluation;
+    bool evaluates;
+    struct saver *_Atomic saver; // on_lost looks at it
+    struct metrics *metrics; // rank 0
+    void *hyper, *control, *metrics_device;
+    struct in_flight flight[2];
+    int nonfinite;           // in a row
+    bool stop, no_save;      // of the newest control word looked at
+    int64_t saves_skipped;
+};
+
+// ---- opening -----------------------------------------------------------------------------------
+
+static int open_compiled(struct trainer *t, struct err *e)
+{
+    struct buf dump = {0};
+    int rc = model_compile(t->job, &t->arena, &t->compiled, &dump, e);
+    if (rc && dump.len)
+        log_error("compile", "%s", buf_str(&dump));
+    buf_clear(&dump);
+    t->exec_options.compiled = &t->compiled;
+    if (!rc && mesh_ranks(&t->compiled.mesh) != t->attempt->ranks)
+        return err_set(e, ERR_INVALID, "the mesh has %d devices, %d ranks were started",
+                       mesh_ranks(&t->compiled.mesh), t->attempt->ranks);
+    return rc;
+}
+
+static int open_device(struct trainer *t, struct err *e)
+{
+    int rc = backend_load("cpu", &t->exec_options.backend, e);
+    if (rc)
+        return rc;
+    struct device_options o = {.threads = (int)t->job->resources.threads, .deterministic = true};
+    rc = t->exec_options.backend->device_open(&o, &t->device, e);
+    t->exec_options.device = t->device;
+    return rc;
+}
+
+// Any thread: the attempt is over, so nothing may wait on it any more.
+static void on_lost(void *ctx, const char *why)
+{
+    struct trainer *t = ctx;
+    if (t->exec_options.world)
+        world_abort(t->exec_options.world, why);
+    struct saver *saver = atomic_load(&t->saver);
+    if (saver)
+        saver_lost(saver, why);
+}
+
+static int open_world(struct trainer *t, struct err *e)
+{
+    const struct attempt *a = t->attempt;
+    if (a->ranks == 1)
+        return 0;
+    struct world_options o = {.rank = a->rank,
+                              .ranks = a->ranks,
+                              .host = a->host,
+                              .listen = a->listen,
+                              .epoch = a->epoch,
+                              .connect_ns = START_NS,
+                              .deadline_ns = STALLS * a->hang_after_ns,
+                              .progress = a->page,
+                              .socket_dir = a->socket_dir,
+                              .put = link_world_put,
+                              .get = link_world_get,
+                              .ctx = t->link};
+    memcpy(o.key, a->key, sizeof o.key);
+    return world_open(&o, &t->exec_options.world, e);
+}
+
+static int open_data(struct trainer *t, struct err *e)
+{
+    const struct job *job = t->job;
+    int rc = dataset_open(&t->set, job_path(job, &t->arena, job->data.train.images),
+                          job_path(job, &t->arena, job->data.train.labels), job->model.classes, e);
+    if (rc)
+        return rc;
+    t->sampler = (struct sampler){.n = t->set.n,
+                                  .batch = (uint64_t)job->data.batch,
+                                  .seed = (uint64_t)job->train.seed};
+    rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
+    t->evaluates = t->compiled.nprograms > 1;
+    if (!rc && t->evaluates)
+        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, e);
+    return rc;
+}
+
+static int open_exec(struct trainer *t, struct err *e)
+{
+    t->exec_options.rank = t->attempt->rank;
+    t->exec_options.page = t->attempt->page;
+    int rc = exec_open(&t->exec_options, &t->exec, e);
+    if (rc)
+        return rc;
+    exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
+    for (int i = 0; i < 2 && !rc; i++) {
+        void *host;
+        size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
+        rc = t->exec_options.backend->host_alloc(t->device, bytes, &host, e);
+        t->flight[i].metrics = rc ? NULL : host;
+    }
+    return rc;
+}
+
+static int restore(struct trainer *t, struct err *e)
+{
+    struct store store = {0};
+    struct load load = {0};
+    struct store_entry which;
+    if (!store_entry_parse(t->attempt->restore, &which))
+        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->attempt->restore);
+    int rc = store_open(&store, t->attempt->store, e);
+    rc = rc ? rc : load_open(&load, &store, which.epoch, which.step, e);
+    rc = rc ? rc : state_restore(&t->state, &load, e);
+    load_close(&load);
+    store_close(&store);
+    if (rc)
+        err_wrap(e, "cannot restore %s", t->attempt->restore);
+    return rc;
+}
+
+static int open_state(struct trainer *t, struct err *e)
+{
+    int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->attempt->rank, e);
+    if (rc)
+        return rc;
+    return t->attempt->restore ? restore(t, e)
+                               : state_init(&t->state, &t->compiled, (uint64_t)t->job->train.seed, e);
+}
+
+static int open_saver(struct trainer *t, struct err *e)
+{
+    struct device_info info;
+    struct saver *saver;
+    t->exec_options.backend->device_info(t->device, &info);
+    int rc = saver_open(&(struct saver_options){.attempt = t->attempt,
+                                                .link = t->link,
+                                                .state = &t->state,
+                                                .mesh = &t->compiled.mesh,
+                                                .backend = t->exec_options.backend->name,
+                                                .device = &info},
+                        &saver, e);
+    if (rc)
+        return rc;
+    t->saver = saver;
+    // From here on a lost leader ends what waits; if it is lost already, at once.
+    link_on_lost(t->link, on_lost, t);
+    return 0;
+}
+
+static void log_plan(const struct trainer *t)
+{
+    const struct memory *m = &t->compiled.memory;
+    if (t->attempt->rank == 0)
+        log_info("plan", "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f stash %.1f "
+                         "transient %.1f; %d instructions a step; hash %.12s",
+                 (double)m->arena / 1048576, (double)m->params / 1048576,
+                 (double)m->grads / 1048576, (double)m->optimizer / 1048576,
+                 (double)m->stash / 1048576, (double)m->transient / 1048576,
+                 t->compiled.program[PROGRAM_TRAIN].ninstrs, t->compiled.hash);
+}
+
+static int open_all(struct trainer *t, struct err *e)
+{
+    int rc = open_compiled(t, e);
+    rc = rc ? rc : open_device(t, e);
+    rc = rc ? rc : open_world(t, e);
+    rc = rc ? rc : open_exec(t, e);
+    rc = rc ? rc : open_data(t, e);
+    rc = rc ? rc : open_state(t, e);
+    rc = rc ? rc : open_saver(t, e);
+    if (!rc && t->attempt->metrics)
+        rc = metrics_open(t->attempt->metrics, t->attempt->run_id, t->attempt->restore_step,
+                          &t->metrics, e);
+    if (rc)
+        return rc;
+    log_plan(t);
+    page_state(t->attempt->page, RANK_READY);
+    return link_ready(t->link, t->compiled.hash, clock_mono_ns() + START_NS, e);
+}
+
+static void close_all(struct trainer *t)
+{
+    const struct backend *b = t->exec_options.backend;
+    link_on_lost(t->link, NULL, NULL);
+    feed_close(t->feed);
+    saver_close(t->saver);
+    metrics_close(t->metrics);
+    evaluation_close(&t->evaluation);
+    inputs_close(&t->inputs);
+    dataset_close(&t->set);
+    for (int i = 0; i < 2; i++)
+        if (t->flight[i].metrics)
+            b->host_free(t->device, t->flight[i].metrics);
+    exec_close(t->exec);
+    world_close(t->exec_options.world);
+    if (t->device)
+        b->device_close(t->device);
+    arena_clear(&t->arena);
+}
+
+// ---- one step ----------------------------------------------------------------------------------
+
+static int put_scalars(struct trainer *t, int64_t step, double lr, struct err *e)
+{
+    const struct job_optimizer *o = &t->job->optimizer;
+    double count = (double)(step + 1);
+    float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr,
+                                [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, count))),
+                                [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, count)))};
+    float control[CONTROL_SLOTS] = {[CONTROL_STOP] = link_stop_requested(t->link),
+                                    [CONTROL_NO_SAVE] = saver_busy(t->saver)};
+    int rc = exec_put(t->exec, t->hyper, hyper, sizeof hyper, e);
+    return rc ? rc : exec_put(t->exec, t->control, control, sizeof control, e);
+}
+
+static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+{
+    int64_t begin = clock_mono_ns();
+    struct batch b;
+    double lr = lr_at(&t->job->schedule, step);
+    page_step(t->attempt->page, step + 1);
+    int rc = feed_next(t->feed, &b, e);
+    rc = rc ? rc : inputs_put(&t->inputs, &b, e);
+    rc = rc ? rc : put_scalars(t, step, lr, e);
+    rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
+    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
+    rc = rc ? rc : exec_get(t->exec, f->metrics, t->metrics_device, bytes, e);
+    double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
+    f->row = (struct step_row){.step = step + 1,
+                               .steps = t->job->train.steps,
+                               .lr = lr,
+                               .tokens_per_s = -1,
+                               .samples_per_s = (double)t->job->data.batch * 1000 / ms,
+                               .step_ms = ms};
+    return rc;
+}
+
+// Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
+static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    const float *m = f->metrics;
+    f->row.loss = m[METRIC_LOSS];
+    f->row.grad_norm = sqrt((double)m[METRIC_SQNORM]);
+    t->stop |= m[METRIC_STOP] > 0;
+    t->no_save = m[METRIC_NO_SAVE] > 0;
+    link_step_report(t->link, &f->row);
+    int rc = t->metrics ? metrics_write(t->metrics, &f->row, e) : 0;
+    if (isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM])) {
+        t->nonfinite = 0;
+        return rc;
+    }
+    if (t->attempt->rank == 0)
+        log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
+                 (long long)f->row.step);
+    if (++t->nonfinite >= NONFINITE_MAX)
+        return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
+                       NONFINITE_MAX, (long long)f->row.step);
+    return rc;
+}
+
+static bool due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
+static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    f->row.evaluated = true;
+    return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+}
+
+// Opens a checkpoint where one is due. Every rank comes to the same answer: no_save is the sum of
+// step n−1, and what opened at the end of step n−1 is known to all.
+static int save_if_due(struct trainer *t, int64_t done, struct err *e)
+{
+    if (!due(t->job->checkpoint.every, done))
+        return 0;
+    if (t->no_save || saver_opened_at(t->saver) == done - 1) {
+        if (t->attempt->rank == 0)
+            log_warn("ckpt", "skipped the checkpoint of step %lld: the one before is still open "
+                             "(%lld skipped)",
+                     (long long)done, (long long)++t->saves_skipped);
+        return 0;
+    }
+    return saver_begin(t->saver, done, done * t->job->data.batch, e);
+}
+
+static int finish(struct trainer *t, int64_t done, struct err *e)
+{
+    page_state(t->attempt->page, RANK_SAVING);
+    int rc = look_at(t, &t->flight[(done - 1) & 1], e);
+    return rc ? rc : saver_finish(t->saver, done, done * t->job->data.batch, e);
+}
+
+static int loop(struct trainer *t, enum train_end *end, struct err *e)
+{
+    int64_t steps = t->job->train.steps, first = t->attempt->restore_step;
+    page_state(t->attempt->page, RANK_RUNNING);
+    for (int64_t n = first; n < steps; n++) {
+        struct in_flight *f = &t->flight[n & 1];
+        log_step(n + 1);
+        int rc = run_step(t, n, f, e);
+        if (!rc && n > first)
+            rc = look_at(t, &t->flight[(n - 1) & 1], e);
+        bool last = n + 1 == steps;
+        if (!rc && t->evaluates && (last || due(t->job->eval.every, n + 1)))
+            rc = evaluate(t, f, e);
+        if (rc)
+            return rc;
+        if (last || t->stop) {
+            *end = last ? TRAIN_FINISHED : TRAIN_DRAINED;
+            return finish(t, n + 1, e);
+        }
+        rc = save_if_due(t, n + 1, e);
+        if (rc)
+            return rc;
+    }
+    *end = TRAIN_FINISHED; // there was nothing left to do
+    return 0;
+}
+
+static void train_ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
+{
+    sampler_ids(ctx, step, first, count, out);
+}
+
+int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e)
+{
+    struct trainer t = {.attempt = a, .job = a->job, .link = l};
+    page_state(a->page, RANK_STARTING);
+    int rc = open_all(&t, e);
+    if (!rc && a->restore_step < a->job->train.steps)
+        rc = inputs_feed(&t.inputs, &t.set, train_ids, &t.sampler, (uint64_t)a->restore_step,
+                         (uint64_t)a->job->train.steps, &t.feed, e);
+    rc = rc ? rc : loop(&t, end, e);
+    if (rc && t.exec_options.world)
+        world_abort(t.exec_options.world, "this rank failed");
+    close_all(&t);
+    return rc;
+}
