@@ -21,7 +21,7 @@ OP_SRC      := $(OP_SRC:%=common/op/%.c)
 JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec graph optable vjp shard grad optim partition schedule lower plan verify dump compile
+COMPILE_SRC := mesh spec graph optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp model_schema schema_list
@@ -39,7 +39,7 @@ COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 RANK_SRC    :=
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     :=
+CLI_SRC     := main plan files
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     :=
