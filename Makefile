@@ -46,7 +46,7 @@ CPU_SRC     :=
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := hash rand stream
+UNIT_BASE    := err arena buf list map log rand hash json stream
 UNIT_JOB     :=
 UNIT_COMPILE :=
 UNIT_DATA    :=
