@@ -182,6 +182,7 @@ static void invalid_texts_are_refused_with_an_offset(void **state)
         "[\"\\ud800\\ud800\"]",
         "[\"\\udc00\"]",
         "[\"\\udc00\\ud800\"]",
+        "[\"\\udc00\\udc00\"]",
         "[\"\\ud800abc\"]",
         "[\"\\u00A\"]",
         "[\"\\u00g0\"]",
