@@ -46,24 +46,17 @@ CPU_SRC     :=
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-<<<<<<< HEAD
-UNIT_BASE    :=
+UNIT_BASE    := err arena buf list map log rand hash json stream
 UNIT_JOB     := job_yaml job_parse job_check job_print
 UNIT_COMPILE := compile
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
-=======
-UNIT_BASE    := err arena buf list map log rand hash json stream
-UNIT_JOB     :=
-UNIT_COMPILE :=
-UNIT_DATA    :=
->>>>>>> w/base
 UNIT_CKPT    :=
 UNIT_COLL    :=
 UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
 PARITY_TESTS :=
-FUZZERS     := array job
+FUZZERS     := json array job
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
