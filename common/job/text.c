@@ -35,17 +35,13 @@ bool text_is_control(uint32_t c)
            c == 0xfffe || c == 0xffff;
 }
 
-// A run of blanks at the start of a line that has a tab in it and something behind it.
+// A tab among the blanks at the start of a line: the YAML parser takes it for a syntax error, even
+// on a blank line or before a comment.
 static bool tab_indents(const char *line, const char *end)
 {
-    bool tab = false;
-    for (const char *p = line; p < end; p++) {
-        if (*p == '\t')
-            tab = true;
-        else if (*p != ' ')
-            return tab && *p != '\n' && *p != '\r' && *p != '#';
-    }
-    return false;
+    while (line < end && *line == ' ')
+        line++;
+    return line < end && *line == '\t';
 }
 
 static bool report_bytes(const struct tree_source *source, const unsigned char *s, int line,
