@@ -30,13 +30,13 @@ MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 DATA_SRC    := data_schema array idx npy dataset sampler inspect
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema
+CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 COLL_SRC    :=
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main train exec feed inputs evaluate state saver
+RANK_SRC    := main snapshot train exec feed inputs evaluate state saver
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main plan files
@@ -50,13 +50,13 @@ UNIT_BASE    := err arena buf list map log rand hash json stream
 UNIT_JOB     := job_yaml job_parse job_check job_print
 UNIT_COMPILE := compile
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
-UNIT_CKPT    :=
+UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_snapshot
 UNIT_COLL    :=
 UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
 PARITY_TESTS :=
-FUZZERS     := json array job
+FUZZERS     := json array job shard manifest
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
