@@ -36,7 +36,7 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 COLL_SRC    :=
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    :=
+RANK_SRC    := rank page metrics frame report link board watch join lead status solo spawn main
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     :=
@@ -52,10 +52,10 @@ UNIT_COMPILE :=
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    :=
 UNIT_COLL    :=
-UNIT_RANK    :=
+UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_solo
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
-FUZZERS     := array
+FUZZERS     := array frame
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
@@ -89,6 +89,24 @@ $(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# What weft-rank is made of but main(): the tests link it too.
+RANK_LIBS := -lprotobuf-c
+RANK_OBJ  := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) $(COLL_SRC))
+$(call obj,$(RANK_SRC) tests/fuzz/fuzz_frame.c): | $(BUILD)/gen/proto/rank.pb-c.h
+$(BUILD)/obj/tests/unit/test_rank_%.o: | $(BUILD)/gen/proto/rank.pb-c.h
+
+$(BUILD)/gen/proto/%.pb-c.o: $(BUILD)/gen/proto/%.pb-c.c
+	$(call say,CC,$@)
+	$(Q)$(CC) -I$(BUILD)/gen $(OPT) -fPIC -c $< -o $@
+
+$(BUILD)/librank.a: $(RANK_OBJ) $(BUILD)/gen/proto/rank.pb-c.o
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/weft-rank: $(call obj,worker/rank/main.c kernels/backend.c) $(BUILD)/librank.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS) $(COMMON_LIBS) -ldl
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ---- tests -------------------------------------------------------------------------------------
@@ -98,3 +116,15 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COMMON_LIBS)
+
+# The rank's tests have its library too, and a weft-rank whose training is a double.
+$(BUILD)/tests/unit/test_rank_%: $(BUILD)/obj/tests/unit/test_rank_%.o $(BUILD)/librank.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS) $(COMMON_LIBS)
+
+$(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) $(BUILD)/librank.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS) $(COMMON_LIBS)
+$(BUILD)/tests/unit/test_rank_solo: | $(BUILD)/tests/weft-rank-double
