@@ -36,7 +36,8 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 COLL_SRC    :=
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main snapshot train exec feed inputs evaluate state saver
+RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
+               train exec feed inputs evaluate state saver
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main plan files
@@ -52,11 +53,11 @@ UNIT_COMPILE := compile
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_snapshot
 UNIT_COLL    :=
-UNIT_RANK    :=
+UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_solo
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   :=
 PARITY_TESTS :=
-FUZZERS     := json array job shard manifest
+FUZZERS     := json array job shard manifest frame
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
