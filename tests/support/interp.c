@@ -200,8 +200,7 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
 {
     for (int i = 0; i < x->g->nnodes; i++) {
         const struct node *n = &x->g->nodes[i];
-        if (n->phase != phase ||
-            (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
+        if (n->phase != phase || (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
             continue;
         if (n->kind == NODE_COLL) {
             all_reduce(x, n);

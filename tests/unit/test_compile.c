@@ -79,7 +79,8 @@ static void make_batch(struct fixture *f)
         f->images[i] = floor(256 * (double)rand_uniform(&site, (uint64_t)i));
     site.stream = 2;
     for (int64_t i = 0; i < f->batch; i++)
-        f->labels[i] = floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
+        f->labels[i] =
+            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
 }
 
 static void set_params(struct interp *x)
@@ -90,7 +91,8 @@ static void set_params(struct interp *x)
             continue;
         int64_t n = shape_count(&val->shape);
         double *w = malloc(sizeof *w * (size_t)n);
-        struct rand_site site = {.seed = 3, .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
+        struct rand_site site = {.seed = 3,
+                                 .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
         for (int64_t i = 0; i < n; i++)
             w[i] = 0.4 * (double)rand_normal(&site, (uint64_t)i);
         interp_set(x, val->name, w);
@@ -283,8 +285,12 @@ static void each_gradient_is_reduced_once_a_step(void **state)
         const char *tensor;
         uint64_t elements;
     } want[] = {
-        {"grad/layers/0/weight", 42}, {"grad/layers/0/bias", 6},  {"grad/layers/1/weight", 30},
-        {"grad/layers/1/bias", 5},    {"grad/layers/2/weight", 20}, {"grad/layers/2/bias", 4},
+        {"grad/layers/0/weight", 42},
+        {"grad/layers/0/bias", 6},
+        {"grad/layers/1/weight", 30},
+        {"grad/layers/1/bias", 5},
+        {"grad/layers/2/weight", 20},
+        {"grad/layers/2/bias", 4},
         {"metrics", 4},
     };
     assert_int_equal(cost.ncolls, 7);
