@@ -42,8 +42,10 @@ RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 CLI_SRC     := main plan files
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     :=
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
+# kernels/cpu/vec.c is compiled once for each.
+CPU_ISAS    := baseline avx2 avx512
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    :=
@@ -54,7 +56,7 @@ UNIT_CKPT    :=
 UNIT_COLL    :=
 UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
-OPS_TESTS   :=
+OPS_TESTS   := backend ops numerics
 FUZZERS     := array
 BENCHES     :=
 
@@ -89,6 +91,21 @@ $(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# The inner loops of the CPU backend. Contraction is off so that slices never change a result.
+VEC_FLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
+VEC_baseline :=
+VEC_avx2     := -mavx2 -mfma
+VEC_avx512   := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
+CPU_VEC_OBJ  := $(CPU_ISAS:%=$(BUILD)/obj/kernels/cpu/vec-%.o)
+$(CPU_VEC_OBJ): $(BUILD)/obj/kernels/cpu/vec-%.o: kernels/cpu/vec.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
+
+$(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC) common/base/err.c common/op/op.c common/op/gemm.c) $(CPU_VEC_OBJ) kernels/cpu/export.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ $(filter %.o,$^) -ldnnl -lgomp -lm
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ---- tests -------------------------------------------------------------------------------------
@@ -98,3 +115,9 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COMMON_LIBS)
+
+# Op tests look for the backend two folders above themselves, or in WEFT_BACKEND_DIR.
+$(BUILD)/tests/ops/%: $(BUILD)/obj/tests/ops/%.o $(call obj,tests/ops/reference.c tests/ops/rig.c kernels/backend.c) $(BUILD)/libcommon.a | $(BUILD)/libweft_cpu.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -ldl -lm
