@@ -107,21 +107,22 @@ static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int6
     struct manifest_axis *mesh = arena_array(&f->arena, struct manifest_axis, 2);
     mesh[0] = (struct manifest_axis){"dp", 2};
     mesh[1] = (struct manifest_axis){"tp", 2};
-    return (struct manifest){.cluster = fx_owner.cluster,
-                             .job = fx_owner.job,
-                             .name = fx_owner.name,
-                             .job_hash = "hash",
-                             .run = "run-1",
-                             .epoch = epoch,
-                             .step = step,
-                             .seed = 18446744073709551615ull,
-                             .samples = step * 64,
-                             .optimizer = "adamw",
-                             .parent_epoch = -1,
-                             .parent_step = -1,
-                             .naxes = 2,
-                             .mesh = mesh,
-                             .numerics = {"cpu", "model \"x\"", "avx512", "onednn 2.6.3", "tree", 2}};
+    return (struct manifest){
+        .cluster = fx_owner.cluster,
+        .job = fx_owner.job,
+        .name = fx_owner.name,
+        .job_hash = "hash",
+        .run = "run-1",
+        .epoch = epoch,
+        .step = step,
+        .seed = 18446744073709551615ull,
+        .samples = step * 64,
+        .optimizer = "adamw",
+        .parent_epoch = -1,
+        .parent_step = -1,
+        .naxes = 2,
+        .mesh = mesh,
+        .numerics = {"cpu", "model \"x\"", "avx512", "onednn 2.6.3", "tree", 2}};
 }
 
 // One rank's shard in the open checkpoint's directory, as a rank writes it.

@@ -42,11 +42,10 @@ static struct store_entry id(int64_t epoch, int64_t step)
 static void shard(struct story *s, int64_t step, int rank, int code)
 {
     struct hash128 digest = {(uint64_t)rank, (uint64_t)step};
-    struct shard_report r = {
-        .rank = rank, .step = step, .code = code, .n = 1, .digests = &digest};
+    struct shard_report r = {.rank = rank, .step = step, .code = code, .n = 1, .digests = &digest};
     snprintf(r.text, sizeof r.text, "no space");
-    feed(s, (struct commit_event){
-                .kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+    feed(s,
+         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
 }
 
 static void done(struct story *s, int64_t step, bool ok)
@@ -62,7 +61,8 @@ static void save(struct story *s, int64_t step)
     done(s, step, true);
 }
 
-static void expect(const struct story *s, int i, enum commit_action_kind kind, int64_t step, int rank)
+static void expect(const struct story *s, int i, enum commit_action_kind kind, int64_t step,
+                   int rank)
 {
     assert_true(i < s->acts.n);
     assert_int_equal(s->acts.v[i].kind, kind);
@@ -284,7 +284,7 @@ struct message {
 };
 struct known {
     struct store_entry id;
-    int reported;        // bits of ranks whose good report the decider has seen
+    int reported;          // bits of ranks whose good report the decider has seen
     bool ordered, refused; // an order went out; the writer's first answer, delivered, was no
     bool answered_ok, answered_abort, in_dir, deleted, bad;
     int written; // the writer's first answer: 0 none, 1 done, −1 failed
@@ -333,9 +333,9 @@ static int newer_good(struct world *w, struct store_entry e)
 static void check_action(struct world *w, const struct commit_action *a)
 {
     struct known *k = know(w, a->id);
-    if (a->kind == COMMIT_DO_DELETE) { // I5
-        assert_true(k->in_dir);
-        assert_true(newer_good(w, a->id) >= (w->keep > 2 ? w->keep : 2));
+    if (a->kind == COMMIT_DO_DELETE) { // I5, when it is decided; the same order may come again
+        assert_true(k->deleted || k->in_dir);
+        assert_true(k->deleted || newer_good(w, a->id) >= (w->keep > 2 ? w->keep : 2));
         k->deleted = true;
         post(w, (struct message){MSG_DELETE, a->id, 0, true});
         return;

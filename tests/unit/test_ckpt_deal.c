@@ -48,9 +48,8 @@ static void check_cover(const struct model *m, const struct deal *d)
             assert_true(holds);
             assert_true(i == 0 || s->part > d->rank[r].slices[i - 1].part);
             assert_int_equal(s->bytes, box_bytes(&s->box, p->dtype));
-            uint64_t row = p->box.shape.n ? box_bytes(&p->box, p->dtype) /
-                                                (uint64_t)p->box.shape.dim[0]
-                                          : 0;
+            uint64_t row =
+                p->box.shape.n ? box_bytes(&p->box, p->dtype) / (uint64_t)p->box.shape.dim[0] : 0;
             uint64_t rows = p->box.shape.n ? (uint64_t)(s->box.start[0] - p->box.start[0]) : 0;
             assert_int_equal(s->at, row * rows);
             struct box both;
@@ -83,8 +82,8 @@ static void random_models_are_covered_exactly(void **state)
             add_replicated(&m, 1 + rand() % 300, 1 + rand() % 300);
         if (m.nranks % 2 == 0)
             for (int half = 0; half < 2; half++) // cut over an axis of two, replicated on the rest
-                add(&m, (struct shape){2, {64, 128}},
-                    (struct box){{0, half * 64}, {2, {64, 64}}}, half, 2, m.nranks / 2);
+                add(&m, (struct shape){2, {64, 128}}, (struct box){{0, half * 64}, {2, {64, 64}}},
+                    half, 2, m.nranks / 2);
         struct deal d = must_deal(&a, &m);
         check_cover(&m, &d);
         arena_clear(&a);
@@ -157,7 +156,8 @@ static void parts_that_contradict_are_refused(void **state)
         {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"w", DT_F32, g, {{5}, {1, {5}}}, 1, one}},
         {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"w", DT_F32, g, {{5}, {1, {6}}}, 1, other}},
         {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"v", DT_F32, g, {{0}, {1, {5}}}, 1, none}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"v", DT_F32, g, {{0}, {1, {5}}}, 2, backwards}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one},
+         {"v", DT_F32, g, {{0}, {1, {5}}}, 2, backwards}},
         {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"v", DT_F32, g, {{0}, {1, {5}}}, 0, one}},
     };
     struct arena a;

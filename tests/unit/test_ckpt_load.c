@@ -214,8 +214,7 @@ static void a_renamed_checkpoint_is_refused(void **state)
     struct err e = {0};
     fx_init(&f);
     fx_save(&f, 1, 5);
-    assert_int_equal(
-        renameat(f.store.fd, "step-00000005.e1", f.store.fd, "step-00000009.e1"), 0);
+    assert_int_equal(renameat(f.store.fd, "step-00000005.e1", f.store.fd, "step-00000009.e1"), 0);
     assert_int_equal(load_open(&l, &f.store, 1, 9, &e), ERR_DATA);
     fx_clear(&f);
 }

@@ -96,13 +96,16 @@ static void a_head_that_lies_is_refused_with_the_reason(void **state)
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4], \"x\": 1}}", 4,
          "'w'"},
         {"{\"w\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4, "F31"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4, "dimension"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4,
+         "dimension"},
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1.5], \"data_offsets\": [0, 4]}}", 4,
          "dimension"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}", 4,
-         "8 dimensions"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4, "do not make"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [4611686018427387905], \"data_offsets\": [0, 4]}}",
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}",
+         4, "8 dimensions"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4,
+         "do not make"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [4611686018427387905], \"data_offsets\": [0, "
+         "4]}}",
          4, "do not make"},
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}", 4, "outside"},
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4, "outside"},
@@ -110,10 +113,12 @@ static void a_head_that_lies_is_refused_with_the_reason(void **state)
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}", 8, "hole"},
         {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 8,
          "behind the last"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"v\": {\"dtype\": "
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"v\": "
+         "{\"dtype\": "
          "\"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
          8, "inside"},
-        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}, \"w\": {\"dtype\": "
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}, \"w\": "
+         "{\"dtype\": "
          "\"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
          8, "head"},
         {"{\"__metadata__\": {\"a\": 1}}", 0, "metadata 'a'"},

@@ -24,15 +24,18 @@ static void names_are_those_of_the_design(void **state)
     assert_string_equal(name, "step-00000200.e3");
     assert_true(store_entry_parse(name, &id) && id.epoch == 3 && id.step == 200);
     assert_true(store_entry_parse("step-1234567890.e1", &id) && id.step == 1234567890);
-    static const char *const bad[] = {"step-200.e3",       "step-00000200.e03", "step-00000200.e",
-                                      "step-00000200.e3x", "tep-00000200.e3",   "step-0000-200.e3",
-                                      "step-00000200",     ".tmp-step-00000200.e3"};
+    static const char *const bad[] = {
+        "step-200.e3",     "step-00000200.e03", "step-00000200.e", "step-00000200.e3x",
+        "tep-00000200.e3", "step-0000-200.e3",  "step-00000200",   ".tmp-step-00000200.e3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(store_entry_parse(bad[i], &id));
     assert_true(store_name_ok("mlp-0.a_b") && store_name_ok("0"));
-    static const char *const bad_names[] = {"", "-a", ".a", "A", "a/b", "a b",
-                                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                                            "aaaaaa"};
+    char longest[65];
+    memset(longest, 'a', 64);
+    longest[64] = 0;
+    assert_false(store_name_ok(longest));
+    assert_true(store_name_ok(longest + 1));
+    static const char *const bad_names[] = {"", "-a", ".a", "A", "a/b", "a b"};
     for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++)
         assert_false(store_name_ok(bad_names[i]));
 }
