@@ -91,7 +91,14 @@ static int commit_dir(struct store *s, int dir, const struct manifest *m, const 
     rc = rc ? rc : store_check_epoch(s, m->epoch, NULL, e);
     rc = rc ? rc : seal(dir, m, e);
     rc = rc ? rc : store_rename_new(s->fd, tmp, final, e);
-    return rc ? rc : store_fsync(s->fd, s->path, e);
+    if (rc)
+        return rc;
+    rc = store_fsync(s->fd, s->path, e);
+    // What will be answered as failed goes back to where an abort finds it. Should the final name
+    // outlive a power loss all the same, it is whole, and nobody was told that it is not.
+    if (rc)
+        renameat(s->fd, final, s->fd, tmp);
+    return rc;
 }
 
 int store_commit(struct store *s, const struct manifest *m, struct err *e)
