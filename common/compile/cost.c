@@ -32,12 +32,13 @@ static void count_collectives(const struct program *p, struct arena *a, struct c
         if (in->kind != INSTR_START)
             continue;
         const struct buffer *b = &p->buffers[in->out[0].buffer];
-        struct coll_row *r = row_for(cost, &(struct coll_row){.op = in->coll,
-                                                              .axes = in->axes,
-                                                              .group = mesh_product(&p->mesh, in->axes),
-                                                              .phase = in->phase,
-                                                              .tensor = b->name ? b->name : "",
-                                                              .dtype = b->dtype});
+        struct coll_row *r =
+            row_for(cost, &(struct coll_row){.op = in->coll,
+                                             .axes = in->axes,
+                                             .group = mesh_product(&p->mesh, in->axes),
+                                             .phase = in->phase,
+                                             .tensor = b->name ? b->name : "",
+                                             .dtype = b->dtype});
         r->count++;
         r->tensor_bytes += b->bytes;
     }

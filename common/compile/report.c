@@ -37,8 +37,7 @@ static uint64_t checkpoint_share(const struct compiled *c)
         if (b->kind != BUFFER_PARAM && b->kind != BUFFER_OPTIMIZER)
             continue;
         axis_set cut = spec_axes(&value_of(c, b)->spec);
-        uint64_t replicas =
-            (uint64_t)mesh_product(&c->mesh, (axis_set)(mesh_all(&c->mesh) & ~cut));
+        uint64_t replicas = (uint64_t)mesh_product(&c->mesh, (axis_set)(mesh_all(&c->mesh) & ~cut));
         bytes += (b->bytes + replicas - 1) / replicas;
     }
     return bytes;

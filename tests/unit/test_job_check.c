@@ -45,12 +45,13 @@ static void test_mesh_and_devices_must_agree(void **state)
 static void test_the_batch_is_cut_evenly_or_told_what_would_do(void **state)
 {
     (void)state;
-    expect_errors(VALID "mesh: {dp: 5}\n",
-                  "job.yaml:3:46: data.batch: 12 does not divide by 5 (5 data-parallel devices x 1 "
-                  "microbatches): 10 or 15 would do\n");
+    expect_errors(
+        VALID "mesh: {dp: 5}\n",
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 5 (5 data-parallel devices x 1 "
+        "microbatches): 10 or 15 would do\n");
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 4}\nmesh: {dp: 4}\n",
-        "job.yaml:3:46: data.batch: 12 does not divide by 16 (4 data-parallel devices x 4 "
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 16 (4 data-parallel devices x 4 "
         "microbatches): 16 would do\n");
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 3}\nmesh: {dp: 4}\n", "");
@@ -62,7 +63,7 @@ static void test_the_largest_mesh_times_the_most_microbatches_does_not_overflow(
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE
         "train: {steps: 1, microbatches: 65536}\nmesh: {dp: 65536}\n",
-        "job.yaml:3:46: data.batch: 12 does not divide by 4294967296 (65536 data-parallel "
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 4294967296 (65536 data-parallel "
         "devices x 65536 microbatches): 4294967296 would do\n");
 }
 
@@ -176,20 +177,21 @@ static void test_another_schema_version_is_refused(void **state)
 static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
 {
     (void)state;
-    expect_errors("model: {inputs: 0, hidden: [8], classes: 1}\n"
-                  "name: Tiny\n"
-                  "trian: {steps: 1}\n"
-                  "train: {steps: -1}\n"
-                  "data: {train: {images: x, labels: y}, batch: 7}\n"
-                  "mesh: {dp: 2}\n",
-                  "job.yaml:1:17: model.inputs: 0 is too small: it must be at least 1\n"
-                  "job.yaml:1:42: model.classes: 1 is too small: it must be at least 2\n"
-                  "job.yaml:2:7: name: 'Tiny' will not do: a name has 1 to 63 of a-z 0-9 . _ - and "
-                  "starts with a letter or digit\n"
-                  "job.yaml:3:1: trian: unknown key: did you mean train?\n"
-                  "job.yaml:4:16: train.steps: -1 is too small: it must be at least 1\n"
-                  "job.yaml:5:46: data.batch: 7 does not divide by 2 (2 data-parallel devices x 1 "
-                  "microbatches): 6 or 8 would do\n");
+    expect_errors(
+        "model: {inputs: 0, hidden: [8], classes: 1}\n"
+        "name: Tiny\n"
+        "trian: {steps: 1}\n"
+        "train: {steps: -1}\n"
+        "data: {train: {images: x, labels: y}, batch: 7}\n"
+        "mesh: {dp: 2}\n",
+        "job.yaml:1:17: model.inputs: 0 is too small: it must be at least 1\n"
+        "job.yaml:1:42: model.classes: 1 is too small: it must be at least 2\n"
+        "job.yaml:2:7: name: 'Tiny' will not do: a name has 1 to 63 of a-z 0-9 . _ - and "
+        "starts with a letter or digit\n"
+        "job.yaml:3:1: trian: unknown key: did you mean train?\n"
+        "job.yaml:4:16: train.steps: -1 is too small: it must be at least 1\n"
+        "job.yaml:5:46: data.batch: 7 is not a multiple of 2 (2 data-parallel devices x 1 "
+        "microbatches): 6 or 8 would do\n");
 }
 
 int main(void)

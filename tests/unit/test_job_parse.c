@@ -323,7 +323,7 @@ static void test_lists_say_how_many_and_which_item(void **state)
         expect_errors(text, error);
     }
     expect_errors(VALID "optimizer: {betas: [0.9]}\n",
-                  "job.yaml:5:20: optimizer.betas: has 1 items: it must have 2\n");
+                  "job.yaml:5:20: optimizer.betas: has 1 item: it must have 2\n");
 }
 
 static void test_only_data_parallel_axes_are_built(void **state)

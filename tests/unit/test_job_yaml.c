@@ -229,6 +229,17 @@ static void test_a_second_document_is_refused(void **state)
                   "job.yaml:5:1: a second document (---): a job file has one\n");
 }
 
+static void test_directives_are_refused(void **state)
+{
+    (void)state;
+    expect_errors("# one\n%TAG !a! b\n---\n" VALID,
+                  "job.yaml:2:1: directives (%) are not part of job files\n");
+    expect_errors("# old Macintosh\r# lines\r%TAG !a! b\r---\r",
+                  "job.yaml:3:1: directives (%) are not part of job files\n");
+    expect_errors("# DOS\r\n%TAG !a! b\r\n",
+                  "job.yaml:2:1: directives (%) are not part of job files\n");
+}
+
 static void test_a_job_is_a_map(void **state)
 {
     (void)state;
@@ -261,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_the_number_of_values_is_bounded),
         cmocka_unit_test(test_more_than_a_mebibyte_is_refused_unread),
         cmocka_unit_test(test_a_second_document_is_refused),
+        cmocka_unit_test(test_directives_are_refused),
         cmocka_unit_test(test_a_job_is_a_map),
     };
     return cmocka_run_group_tests_name("job_yaml", tests, NULL, NULL);

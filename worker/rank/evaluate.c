@@ -46,7 +46,8 @@ int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct 
     struct feed *feed;
     float slots[1 + 4];
     double sum[1 + 4] = {0};
-    int rc = inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
+    int rc =
+        inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
     if (rc)
         return rc;
     for (uint64_t k = 0; k < v->sampler.batches && !rc; k++) {
@@ -54,7 +55,8 @@ int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct 
         rc = feed_next(feed, &b, e);
         rc = rc ? rc : inputs_put(&v->inputs, &b, e);
         rc = rc ? rc : exec_run(v->exec, PROGRAM_EVAL, e);
-        rc = rc ? rc : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
+        rc = rc ? rc
+                : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
         for (int i = 0; i <= v->nparts && !rc; i++)
             sum[i] += slots[i];
         if (v->page)

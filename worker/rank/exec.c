@@ -58,7 +58,8 @@ static int regions_open(struct exec *x, struct err *e)
         return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes, %llu were allocated",
                        (unsigned long long)m->arena, (unsigned long long)allocated);
     for (int r = 0; r < REGION_COUNT; r++) {
-        int rc = m->region[r] ? x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e) : 0;
+        int rc =
+            m->region[r] ? x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e) : 0;
         if (rc)
             return rc;
     }
@@ -114,7 +115,8 @@ static struct tensor tensor_at(const struct exec *x, const struct program *p, st
 }
 
 // The shape an op sees is its value's own: a buffer shared in place keeps the first value's.
-static struct tensor operand(const struct exec *x, const struct program *p, struct view v, int value)
+static struct tensor operand(const struct exec *x, const struct program *p, struct view v,
+                             int value)
 {
     struct tensor t = tensor_at(x, p, v);
     const struct value *val = &p->graph->values[value];
@@ -130,11 +132,8 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
     b->attr = n->attr;
     if (!counts_here(x, i->owner))
         b->attr.scale = 0;
-    b->call = (struct op_call){.op = i->op,
-                               .attr = &b->attr,
-                               .nin = i->nin,
-                               .nout = i->nout,
-                               .accumulate = i->accumulate};
+    b->call = (struct op_call){
+        .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     for (int k = 0; k < i->nin; k++)
         b->call.in[k] = operand(x, p, i->in[k], n->in[k]);
     for (int k = 0; k < i->nout; k++)

@@ -16,10 +16,10 @@ struct feed {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum slot_state state[2];
-    uint64_t next;   // step that feed_next will give
-    uint64_t *ids;   // of one microbatch's part
+    uint64_t next; // step that feed_next will give
+    uint64_t *ids; // of one microbatch's part
     bool closing, running;
-    struct err err;  // why reading stopped
+    struct err err; // why reading stopped
 };
 
 static size_t labels_at(const struct feed_options *o)

@@ -579,7 +579,7 @@ static void check_joined(struct lead *l, int64_t now)
         return;
     struct buf text = {0};
     int first = -1;
-    buf_printf(&text, "only %d of %d ranks joined within %.0f s; missing:", l->joined, l->at->ranks,
+    buf_printf(&text, "only %d of %d ranks joined within %.1f s; missing:", l->joined, l->at->ranks,
                (double)l->c.join_ns / 1e9);
     for (int r = 0; r < l->at->ranks; r++) {
         if (l->members[r].joined)

@@ -202,5 +202,6 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     rc = rc ? rc : wait_answer(s, &ok, e);
     if (rc || ok)
         return rc;
-    return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted", (long long)step);
+    return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted",
+                   (long long)step);
 }

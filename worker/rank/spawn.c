@@ -102,7 +102,7 @@ static void read_child(struct spawn *s, int rank)
 {
     char data[16384];
     struct child *c = &s->children[rank];
-    ssize_t n;
+    ssize_t n = -1;
     while (c->pipe >= 0 && (n = read(c->pipe, data, sizeof data)) > 0)
         take_text(s, rank, data, (size_t)n);
     if (c->pipe >= 0 && n == 0) {

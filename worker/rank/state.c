@@ -104,8 +104,8 @@ static int draw(struct state *s, int part, const struct value *v, uint64_t seed,
         int64_t len = n - at < CHUNK ? n - at : CHUNK;
         for (int64_t i = 0; i < len; i++)
             chunk[i] = v->init_std * rand_normal(&site, global_index(&p->box, &p->global, at + i));
-        int rc = exec_put(s->exec, (float *)s->local[part] + at, chunk,
-                          (size_t)len * sizeof *chunk, e);
+        int rc =
+            exec_put(s->exec, (float *)s->local[part] + at, chunk, (size_t)len * sizeof *chunk, e);
         if (rc)
             return rc;
     }

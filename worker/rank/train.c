@@ -57,11 +57,11 @@ struct trainer {
     struct evaluation evaluation;
     bool evaluates;
     struct saver *_Atomic saver; // on_lost looks at it
-    struct metrics *metrics; // rank 0
+    struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
     struct in_flight flight[2];
-    int nonfinite;           // in a row
-    bool stop, no_save;      // of the newest control word looked at
+    int nonfinite;      // in a row
+    bool stop, no_save; // of the newest control word looked at
     int64_t saves_skipped;
 };
 
@@ -131,9 +131,8 @@ static int open_data(struct trainer *t, struct err *e)
                           job_path(job, &t->arena, job->data.train.labels), job->model.classes, e);
     if (rc)
         return rc;
-    t->sampler = (struct sampler){.n = t->set.n,
-                                  .batch = (uint64_t)job->data.batch,
-                                  .seed = (uint64_t)job->train.seed};
+    t->sampler = (struct sampler){
+        .n = t->set.n, .batch = (uint64_t)job->data.batch, .seed = (uint64_t)job->train.seed};
     rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
     t->evaluates = t->compiled.nprograms > 1;
     if (!rc && t->evaluates)
@@ -182,8 +181,9 @@ static int open_state(struct trainer *t, struct err *e)
     int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->attempt->rank, e);
     if (rc)
         return rc;
-    return t->attempt->restore ? restore(t, e)
-                               : state_init(&t->state, &t->compiled, (uint64_t)t->job->train.seed, e);
+    return t->attempt->restore
+               ? restore(t, e)
+               : state_init(&t->state, &t->compiled, (uint64_t)t->job->train.seed, e);
 }
 
 static int open_saver(struct trainer *t, struct err *e)
@@ -210,8 +210,9 @@ static void log_plan(const struct trainer *t)
 {
     const struct memory *m = &t->compiled.memory;
     if (t->attempt->rank == 0)
-        log_info("plan", "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f stash %.1f "
-                         "transient %.1f; %d instructions a step; hash %.12s",
+        log_info("plan",
+                 "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f stash %.1f "
+                 "transient %.1f; %d instructions a step; hash %.12s",
                  (double)m->arena / 1048576, (double)m->params / 1048576,
                  (double)m->grads / 1048576, (double)m->optimizer / 1048576,
                  (double)m->stash / 1048576, (double)m->transient / 1048576,
@@ -266,8 +267,8 @@ static int put_scalars(struct trainer *t, int64_t step, double lr, struct err *e
     float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr,
                                 [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, count))),
                                 [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, count)))};
-    float control[CONTROL_SLOTS] = {[CONTROL_STOP] = link_stop_requested(t->link),
-                                    [CONTROL_NO_SAVE] = saver_busy(t->saver)};
+    float control[CONTROL_SLOTS] = {
+        [CONTROL_STOP] = link_stop_requested(t->link), [CONTROL_NO_SAVE] = saver_busy(t->saver)};
     int rc = exec_put(t->exec, t->hyper, hyper, sizeof hyper, e);
     return rc ? rc : exec_put(t->exec, t->control, control, sizeof control, e);
 }
@@ -312,7 +313,8 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
     if (++t->nonfinite >= NONFINITE_MAX)
-        return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
+        return err_set(e, ERR_DATA,
+                       "loss or gradient is not finite for %d steps in a row, up to %lld",
                        NONFINITE_MAX, (long long)f->row.step);
     return rc;
 }
@@ -336,8 +338,9 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     if (t->no_save || saver_opened_at(t->saver) == done - 1) {
         if (t->attempt->rank == 0)
-            log_warn("ckpt", "skipped the checkpoint of step %lld: the one before is still open "
-                             "(%lld skipped)",
+            log_warn("ckpt",
+                     "skipped the checkpoint of step %lld: the one before is still open "
+                     "(%lld skipped)",
                      (long long)done, (long long)++t->saves_skipped);
         return 0;
     }

@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links and their leader over real sockets in one process: joining, keys, barriers, agreement,
+// stops, checkpoints' frames, and that whoever dies, fails, hangs or is missing is named.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "worker/rank/frame.h"
+#include "worker/rank/join.h"
+#include "worker/rank/lead.h"
+#include "worker/rank/link.h"
+#include "worker/rank/page.h"
+
+enum { RANKS_MAX = 4 };
+
+struct team {
+    char dir[64], addr[100];
+    int n;
+    struct attempt plan;
+    struct lead *lead;
+    struct link *link[RANKS_MAX]; // null: not joined, or gone
+    struct progress_page *page[RANKS_MAX];
+    struct attempt got[RANKS_MAX];
+};
+
+static int64_t soon(void)
+{
+    return clock_mono_ns() + 20 * CLOCK_S; // a watchdog: nothing here takes that long
+}
+
+static struct join_who who(struct team *t, int rank)
+{
+    return (struct join_who){rank, t->n, t->plan.epoch, "here", t->plan.key};
+}
+
+static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
+{
+    char path[90];
+    int fd, unix_fd;
+    memset(t, 0, sizeof *t);
+    strcpy(t->dir, "/tmp/weft-link-XXXXXX");
+    assert_non_null(mkdtemp(t->dir));
+    t->n = n;
+    t->plan.ranks = n;
+    t->plan.epoch = 3;
+    t->plan.host = "here";
+    t->plan.job_text = "name: x\n";
+    t->plan.base_dir = "/";
+    t->plan.job_hash = "h";
+    t->plan.store = "/ckpt";
+    t->plan.restore = "step-00000004.e2";
+    t->plan.restore_step = 4;
+    t->plan.hang_after_ns = hang_ns;
+    memset(t->plan.key, 7, sizeof t->plan.key);
+    snprintf(path, sizeof path, "%s/sock", t->dir);
+    snprintf(t->addr, sizeof t->addr, "unix:%s", path);
+    assert_int_equal(join_listen_unix(path, &unix_fd, NULL), 0);
+    struct lead_config c = {.attempt = &t->plan,
+                            .unix_fd = unix_fd,
+                            .tcp_fd = -1,
+                            .page_dir = t->dir,
+                            .commit = {.nranks = n, .keep = 2},
+                            .join_ns = join_ns};
+    assert_int_equal(lead_start(&c, &t->lead, &fd, NULL), 0);
+    struct link_options o = {.fd = fd, .host = "here"};
+    assert_int_equal(link_open(&o, &t->link[0], NULL), 0);
+}
+
+static void team_join(struct team *t, int rank)
+{
+    int fd;
+    struct join_who w = who(t, rank);
+    assert_int_equal(join_connect(t->addr, &w, soon(), &fd, NULL), 0);
+    struct link_options o = {.fd = fd, .host = "here"};
+    assert_int_equal(link_open(&o, &t->link[rank], NULL), 0);
+}
+
+static void team_assign(struct team *t, int rank)
+{
+    char path[100];
+    assert_int_equal(link_assign(t->link[rank], &t->got[rank], soon(), NULL), 0);
+    lead_page_path(t->dir, rank, path, sizeof path);
+    assert_int_equal(page_create(path, rank, &t->page[rank], NULL), 0);
+    link_set_page(t->link[rank], t->page[rank]);
+}
+
+static void team_start(struct team *t, int n, int64_t hang_ns)
+{
+    team_lead(t, n, 20 * CLOCK_S, hang_ns);
+    for (int r = 1; r < n; r++)
+        team_join(t, r);
+    for (int r = 0; r < n; r++)
+        team_assign(t, r);
+}
+
+static void team_end(struct team *t, int code)
+{
+    char path[100];
+    for (int r = t->n - 1; r >= 0; r--)
+        link_close(t->link[r], code, "");
+    lead_stop(t->lead, 10 * CLOCK_S);
+    for (int r = 0; r < t->n; r++) {
+        page_close(t->page[r]);
+        arena_clear(&t->got[r].arena);
+        lead_page_path(t->dir, r, path, sizeof path);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/sock", t->dir);
+    unlink(path);
+    assert_int_equal(rmdir(t->dir), 0);
+}
+
+static void every_rank_gets_its_assignment(void **state)
+{
+    (void)state;
+    struct team t;
+    team_start(&t, 3, 0);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(t.got[r].rank, r);
+        assert_int_equal(t.got[r].ranks, 3);
+        assert_int_equal(t.got[r].epoch, 3);
+        assert_string_equal(t.got[r].job_text, "name: x\n");
+        assert_string_equal(t.got[r].restore, "step-00000004.e2");
+        assert_int_equal(t.got[r].restore_step, 4);
+        assert_memory_equal(t.got[r].key, t.plan.key, 32);
+    }
+    team_end(&t, 0);
+}
+
+static void a_wrong_key_is_refused_on_both_sides(void **state)
+{
+    (void)state;
+    struct team t;
+    struct err e = {0};
+    int fd;
+    team_lead(&t, 2, 20 * CLOCK_S, 0);
+    unsigned char wrong[32] = {1};
+    struct join_who w = who(&t, 1);
+    w.key = wrong;
+    // This side finds out first: the leader could not prove the key that we hold.
+    assert_int_equal(join_connect(t.addr, &w, soon(), &fd, &e), ERR_PEER);
+    assert_non_null(strstr(e.text, "does not know the key"));
+    // One that does not care is refused by the leader: a made-up proof.
+    struct frame_conn c;
+    const char *path = t.addr + 5;
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_storage ss = {.ss_family = AF_UNIX};
+    strcpy((char *)&ss + offsetof(struct sockaddr, sa_data), path);
+    assert_int_equal(connect(s, (struct sockaddr *)&ss, (socklen_t)(2 + strlen(path) + 1)), 0);
+    frame_conn_init(&c, s);
+    unsigned char nonce[JOIN_NONCE] = {9}, mac[JOIN_MAC] = {9};
+    FRAME_BODY(hello, Hello, hello);
+    hello.version = JOIN_VERSION;
+    hello.rank = 1;
+    hello.ranks = 2;
+    hello.epoch = 3;
+    hello.nonce.data = nonce;
+    hello.nonce.len = sizeof nonce;
+    FRAME(fh, HELLO, hello, &hello);
+    assert_int_equal(frame_send_wait(&c, &fh, soon(), NULL), 0);
+    Weft__Rank__Frame *f;
+    assert_int_equal(frame_recv_wait(&c, &f, soon(), NULL), 0);
+    assert_int_equal(f->body_case, WEFT__RANK__FRAME__BODY_CHALLENGE);
+    weft__rank__frame__free_unpacked(f, NULL);
+    FRAME_BODY(proof, Proof, proof);
+    proof.mac.data = mac;
+    proof.mac.len = sizeof mac;
+    FRAME(fp, PROOF, proof, &proof);
+    assert_int_equal(frame_send_wait(&c, &fp, soon(), NULL), 0);
+    assert_int_equal(frame_recv_wait(&c, &f, soon(), NULL), 0);
+    assert_int_equal(f->body_case, WEFT__RANK__FRAME__BODY_REFUSE);
+    assert_non_null(strstr(f->refuse->why, "key is wrong"));
+    weft__rank__frame__free_unpacked(f, NULL);
+    frame_conn_clear(&c);
+    // The true rank 1 still can.
+    team_join(&t, 1);
+    team_assign(&t, 0);
+    team_assign(&t, 1);
+    team_end(&t, 0);
+}
+
+static void garbage_from_a_stranger_disturbs_nobody(void **state)
+{
+    (void)state;
+    struct team t;
+    team_lead(&t, 2, 20 * CLOCK_S, 0);
+    const char *path = t.addr + 5;
+    struct sockaddr_storage ss = {.ss_family = AF_UNIX};
+    strcpy((char *)&ss + offsetof(struct sockaddr, sa_data), path);
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(s, (struct sockaddr *)&ss, (socklen_t)(2 + strlen(path) + 1)), 0);
+    assert_int_equal(send(s, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    char byte;
+    assert_true(recv(s, &byte, 1, 0) <= 0); // it hangs up
+    close(s);
+    team_join(&t, 1);
+    team_assign(&t, 0);
+    team_assign(&t, 1);
+    team_end(&t, 0);
+}
+
+static void a_second_rank_1_and_another_epoch_are_refused(void **state)
+{
+    (void)state;
+    struct team t;
+    struct err e = {0};
+    int fd;
+    team_start(&t, 2, 0);
+    struct join_who w = who(&t, 1);
+    assert_int_equal(join_connect(t.addr, &w, soon(), &fd, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "rank 1 is here already"));
+    w.epoch = 2;
+    assert_int_equal(join_connect(t.addr, &w, soon(), &fd, &e), ERR_PEER); // it may try again
+    assert_non_null(strstr(e.text, "it leads epoch 3"));
+    team_end(&t, 0);
+}
+
+struct getter {
+    struct link *link;
+    char value[32];
+    int rc;
+};
+
+static void *get_later(void *arg)
+{
+    struct getter *g = arg;
+    g->rc = link_kv_get(g->link, "addr/0", g->value, sizeof g->value, soon(), NULL);
+    return NULL;
+}
+
+static void a_key_has_one_writer_and_wakes_who_waits(void **state)
+{
+    (void)state;
+    struct team t;
+    struct err e = {0};
+    team_start(&t, 2, 0);
+    struct getter g = {.link = t.link[1]};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, get_later, &g), 0);
+    assert_int_equal(link_kv_put(t.link[0], "addr/0", "tcp:1", NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(g.rc, 0);
+    assert_string_equal(g.value, "tcp:1");
+    assert_int_equal(link_kv_put(t.link[1], "addr/0", "tcp:2", &e), ERR_EXISTS);
+    assert_non_null(strstr(e.text, "rank 0"));
+    assert_int_equal(link_kv_get(t.link[1], "nobody", g.value, sizeof g.value,
+                                 clock_mono_ns() + 50 * CLOCK_MS, NULL),
+                     ERR_TIMEOUT);
+    team_end(&t, 0);
+}
+
+static void *barrier_later(void *arg)
+{
+    struct getter *g = arg;
+    g->rc = link_barrier(g->link, "load", 1, soon(), NULL);
+    return NULL;
+}
+
+static void a_barrier_opens_when_all_came_and_names_who_is_missing(void **state)
+{
+    (void)state;
+    struct team t;
+    struct err e = {0};
+    team_start(&t, 3, 0);
+    struct getter g[3];
+    pthread_t thread[3];
+    for (int r = 0; r < 3; r++) {
+        g[r].link = t.link[r];
+        assert_int_equal(pthread_create(&thread[r], NULL, barrier_later, &g[r]), 0);
+    }
+    for (int r = 0; r < 3; r++) {
+        pthread_join(thread[r], NULL);
+        assert_int_equal(g[r].rc, 0);
+    }
+    page_step(t.page[2], 12);
+    assert_int_equal(link_barrier(t.link[0], "save", 2, clock_mono_ns() + 300 * CLOCK_MS, &e),
+                     ERR_TIMEOUT);
+    assert_non_null(strstr(e.text, "missing: rank 1 on host here"));
+    assert_non_null(strstr(e.text, "rank 2 on host here (starting, step 12"));
+    team_end(&t, 0);
+}
+
+static void *ready_later(void *arg)
+{
+    struct getter *g = arg;
+    struct err e = {0};
+    g->rc = link_ready(g->link, g->value, soon(), &e);
+    snprintf(g->value, sizeof g->value, "%.31s", e.text);
+    return NULL;
+}
+
+static void differing_plans_stop_the_attempt_before_its_first_step(void **state)
+{
+    (void)state;
+    for (int differ = 0; differ < 2; differ++) {
+        struct team t;
+        team_start(&t, 2, 0);
+        struct getter g[2] = {{t.link[0], "plan-a", -1}, {t.link[1], "plan-a", -1}};
+        if (differ)
+            strcpy(g[1].value, "plan-b");
+        pthread_t thread[2];
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(pthread_create(&thread[r], NULL, ready_later, &g[r]), 0);
+        for (int r = 0; r < 2; r++) {
+            pthread_join(thread[r], NULL);
+            assert_int_equal(g[r].rc, differ ? ERR_INVALID : 0);
+            if (differ)
+                assert_non_null(strstr(g[r].value, "the plan of rank 0 differs"));
+        }
+        team_end(&t, 0);
+    }
+}
+
+static void count_call(void *ctx, const char *why)
+{
+    if (strstr(why, "rank 2"))
+        atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+static void a_failed_rank_is_named_to_all_with_its_reason(void **state)
+{
+    (void)state;
+    struct team t;
+    atomic_int calls = 0;
+    team_start(&t, 3, 0);
+    link_on_lost(t.link[1], count_call, &calls);
+    link_close(t.link[2], RANK_EXIT_DATA, "the file train.idx is too short");
+    t.link[2] = NULL;
+    for (int r = 0; r < 2; r++) {
+        const char *why = link_lost_wait(t.link[r], 20 * CLOCK_S);
+        assert_non_null(why);
+        assert_non_null(strstr(why, "rank 2 on host here"));
+        assert_non_null(strstr(why, "65"));
+        assert_non_null(strstr(why, "train.idx is too short"));
+    }
+    char value[8];
+    assert_int_equal(link_kv_get(t.link[1], "k", value, sizeof value, soon(), NULL), ERR_PEER);
+    for (int64_t end = soon(); !atomic_load(&calls) && clock_mono_ns() < end;)
+        clock_sleep_ms(1);
+    link_on_lost(t.link[1], NULL, NULL);
+    assert_int_equal(atomic_load(&calls), 1);
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+static void a_dead_rank_is_named_with_its_step_and_collective(void **state)
+{
+    (void)state;
+    struct team t;
+    team_lead(&t, 3, 20 * CLOCK_S, 0);
+    int fd, raw;
+    team_join(&t, 1);
+    struct join_who w = who(&t, 2);
+    assert_int_equal(join_connect(t.addr, &w, soon(), &fd, NULL), 0);
+    raw = fd; // rank 2 never opens a link: only its page speaks
+    team_assign(&t, 0);
+    team_assign(&t, 1);
+    char path[100];
+    lead_page_path(t.dir, 2, path, sizeof path);
+    assert_int_equal(page_create(path, 2, &t.page[2], NULL), 0);
+    page_state(t.page[2], RANK_RUNNING);
+    page_step(t.page[2], 17);
+    page_phase(t.page[2], 1, 0);
+    atomic_store(&t.page[2]->coll_entered, 31);
+    atomic_store(&t.page[2]->coll_left, 30);
+    strcpy(t.page[2]->coll_text, "fc1/weight");
+    close(raw);
+    for (int r = 0; r < 2; r++) {
+        const char *why = link_lost_wait(t.link[r], 20 * CLOCK_S);
+        assert_non_null(why);
+        assert_non_null(strstr(why, "rank 2 on host here (running, step 17, backward, in "
+                                    "collective 31 (fc1/weight)) died"));
+    }
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+static void a_hang_names_the_rank_with_the_lowest_collective(void **state)
+{
+    (void)state;
+    struct team t;
+    team_start(&t, 3, 300 * CLOCK_MS);
+    for (int r = 0; r < 3; r++) {
+        page_state(t.page[r], RANK_RUNNING);
+        page_step(t.page[r], 8);
+        atomic_store(&t.page[r]->coll_entered, r == 1 ? 40 : 41);
+        atomic_store(&t.page[r]->coll_left, 40);
+        strcpy(t.page[r]->coll_text, r == 1 ? "fc2/bias" : "fc2/weight");
+        page_beat(t.page[r]);
+    }
+    const char *why = link_lost_wait(t.link[2], 20 * CLOCK_S);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "rank 1 on host here (running, step 8"));
+    assert_non_null(strstr(why, "collective 40 (fc2/bias)"));
+    assert_non_null(strstr(why, "hangs: no progress for"));
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+static void ranks_that_do_not_join_in_time_are_named(void **state)
+{
+    (void)state;
+    struct team t;
+    team_lead(&t, 3, 200 * CLOCK_MS, 0);
+    team_join(&t, 1);
+    const char *why = link_lost_wait(t.link[0], 20 * CLOCK_S);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "only 2 of 3 ranks joined"));
+    assert_non_null(strstr(why, "missing: 2"));
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+static void a_leader_that_dies_or_falls_silent_is_a_lost_rank_0(void **state)
+{
+    (void)state;
+    int sv[2];
+    struct link *l;
+    for (int silent = 0; silent < 2; silent++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+        struct link_options o = {.fd = sv[0], .silence_ns = silent ? 200 * CLOCK_MS : 0};
+        assert_int_equal(link_open(&o, &l, NULL), 0);
+        if (!silent)
+            close(sv[1]);
+        const char *why = link_lost_wait(l, 20 * CLOCK_S);
+        assert_non_null(why);
+        assert_non_null(strstr(why, "lost rank 0"));
+        if (silent)
+            close(sv[1]);
+        link_close(l, RANK_EXIT_LOST, "");
+    }
+}
+
+static void a_signal_asks_for_a_stop_and_ends_waiting(void **state)
+{
+    (void)state;
+    int sv[2];
+    struct getter g = {0};
+    pthread_t thread;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+    struct link_options o = {.fd = sv[0]};
+    assert_int_equal(link_open(&o, &g.link, NULL), 0);
+    assert_false(link_stop_requested(g.link));
+    assert_int_equal(pthread_create(&thread, NULL, get_later, &g), 0);
+    assert_int_equal(kill(getpid(), SIGTERM), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(g.rc, ERR_ABORTED);
+    assert_true(link_stop_requested(g.link));
+    assert_null(link_lost(g.link)); // the first asks, the second ends
+    assert_int_equal(kill(getpid(), SIGTERM), 0);
+    const char *why = link_lost_wait(g.link, 20 * CLOCK_S);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "second signal"));
+    close(sv[1]);
+    link_close(g.link, RANK_EXIT_DRAINED, "");
+}
+
+struct heard {
+    pthread_mutex_t mutex;
+    int kinds[8], n;
+    uint64_t lo;
+    int nreports;
+};
+
+static void hear(void *ctx, const struct link_event *ev)
+{
+    struct heard *h = ctx;
+    pthread_mutex_lock(&h->mutex);
+    if (h->n < 8)
+        h->kinds[h->n++] = (int)ev->kind;
+    if (ev->kind == LINK_COMMIT) {
+        h->nreports = ev->nreports;
+        h->lo = ev->reports[1].digests[1].lo;
+    }
+    pthread_mutex_unlock(&h->mutex);
+}
+
+static int heard_n(struct heard *h)
+{
+    pthread_mutex_lock(&h->mutex);
+    int n = h->n;
+    pthread_mutex_unlock(&h->mutex);
+    return n;
+}
+
+static void wait_heard(struct heard *h, int n)
+{
+    int64_t end = soon();
+    while (heard_n(h) < n && clock_mono_ns() < end)
+        clock_sleep_ms(2);
+    assert_int_equal(heard_n(h), n);
+}
+
+static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
+{
+    (void)state;
+    struct team t;
+    struct heard h[2] = {{.mutex = PTHREAD_MUTEX_INITIALIZER},
+                         {.mutex = PTHREAD_MUTEX_INITIALIZER}};
+    team_start(&t, 2, 0);
+    struct hash128 digests[2] = {{1, 2}, {3, 0x1122334455667788u}};
+    struct shard_report s = {.step = 10, .bytes = 64, .n = 2, .digests = digests};
+    for (int r = 0; r < 2; r++) {
+        link_on_event(t.link[r], hear, &h[r]);
+        link_shard_done(t.link[r], &s);
+    }
+    wait_heard(&h[0], 1);
+    assert_int_equal(h[0].kinds[0], LINK_COMMIT);
+    assert_int_equal(h[0].nreports, 2);
+    assert_true(h[0].lo == 0x1122334455667788u);
+    assert_int_equal(heard_n(&h[1]), 0);
+    link_commit_done(t.link[0], 10, 0, "");
+    wait_heard(&h[0], 2);
+    wait_heard(&h[1], 1);
+    assert_int_equal(h[0].kinds[1], LINK_COMMITTED);
+    assert_int_equal(h[1].kinds[0], LINK_COMMITTED);
+    s.step = 20; // a failed shard aborts for everybody
+    s.code = ERR_IO;
+    strcpy(s.text, "no space left");
+    link_shard_done(t.link[1], &s);
+    wait_heard(&h[0], 3);
+    wait_heard(&h[1], 2);
+    assert_int_equal(h[0].kinds[2], LINK_ABORTED);
+    assert_int_equal(h[1].kinds[1], LINK_ABORTED);
+    team_end(&t, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_gets_its_assignment),
+        cmocka_unit_test(a_wrong_key_is_refused_on_both_sides),
+        cmocka_unit_test(garbage_from_a_stranger_disturbs_nobody),
+        cmocka_unit_test(a_second_rank_1_and_another_epoch_are_refused),
+        cmocka_unit_test(a_key_has_one_writer_and_wakes_who_waits),
+        cmocka_unit_test(a_barrier_opens_when_all_came_and_names_who_is_missing),
+        cmocka_unit_test(differing_plans_stop_the_attempt_before_its_first_step),
+        cmocka_unit_test(a_failed_rank_is_named_to_all_with_its_reason),
+        cmocka_unit_test(a_dead_rank_is_named_with_its_step_and_collective),
+        cmocka_unit_test(a_hang_names_the_rank_with_the_lowest_collective),
+        cmocka_unit_test(ranks_that_do_not_join_in_time_are_named),
+        cmocka_unit_test(a_leader_that_dies_or_falls_silent_is_a_lost_rank_0),
+        cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
+        cmocka_unit_test(a_signal_asks_for_a_stop_and_ends_waiting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

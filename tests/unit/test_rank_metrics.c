@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of metrics.jsonl: their keys, what is not finite, and what a resume keeps.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/json.h"
+#include "worker/rank/metrics.h"
+
+static char path[64];
+
+static int fresh_path(void **state)
+{
+    (void)state;
+    strcpy(path, "/tmp/weft-metrics-XXXXXX");
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return unlink(path);
+}
+
+static int remove_path(void **state)
+{
+    (void)state;
+    (void)unlink(path);
+    return 0;
+}
+
+static void write_steps(int64_t restored, int64_t from, int64_t to, double loss)
+{
+    struct metrics *m;
+    assert_int_equal(metrics_open(path, "run7", restored, &m, NULL), 0);
+    for (int64_t s = from; s <= to; s++) {
+        struct step_row row = {.step = s, .loss = loss, .tokens_per_s = -1, .samples_per_s = 8};
+        assert_int_equal(metrics_write(m, &row, NULL), 0);
+    }
+    metrics_close(m);
+}
+
+static size_t read_rows(char lines[][512], size_t max)
+{
+    FILE *f = fopen(path, "re");
+    size_t n = 0;
+    assert_non_null(f);
+    while (n < max && fgets(lines[n], 512, f))
+        n++;
+    fclose(f);
+    return n;
+}
+
+static double number(const char *line, const char *key)
+{
+    struct arena a;
+    struct json *o;
+    arena_init(&a);
+    assert_int_equal(json_parse(&a, line, strcspn(line, "\n"), &o, NULL), 0);
+    const struct json *v = json_get(o, key);
+    assert_non_null(v);
+    double d = v->type == JSON_NULL ? -1234 : v->number;
+    arena_clear(&a);
+    return d;
+}
+
+static void a_row_has_the_documented_keys(void **state)
+{
+    (void)state;
+    char lines[2][512];
+    struct metrics *m;
+    struct step_row row = {3, 9, 0.5, 1.25, 0.001, -1, 640, 12.5, true, 0.4, 0.875};
+    assert_int_equal(metrics_open(path, "run7", 0, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 2), 1);
+    assert_true(number(lines[0], "step") == 3 && number(lines[0], "loss") == 0.5);
+    assert_true(number(lines[0], "grad_norm") == 1.25 && number(lines[0], "lr") == 0.001);
+    assert_true(number(lines[0], "tokens_per_s") == -1234);
+    assert_true(number(lines[0], "samples_per_s") == 640 && number(lines[0], "step_ms") == 12.5);
+    assert_true(number(lines[0], "eval_loss") == 0.4 && number(lines[0], "eval_accuracy") == 0.875);
+    assert_non_null(strstr(lines[0], "\"run7\""));
+}
+
+static void what_is_not_finite_is_null_and_listed(void **state)
+{
+    (void)state;
+    char lines[2][512];
+    struct metrics *m;
+    struct step_row row = {
+        .step = 1, .loss = (double)NAN, .grad_norm = (double)INFINITY, .tokens_per_s = -1};
+    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 2), 1);
+    assert_true(number(lines[0], "loss") == -1234 && number(lines[0], "grad_norm") == -1234);
+    const char *list = strstr(lines[0], "\"nonfinite\"");
+    assert_non_null(list);
+    assert_non_null(strstr(list, "loss"));
+    assert_non_null(strstr(list, "grad_norm"));
+    assert_null(strstr(list, "\"lr\""));
+}
+
+static void a_resume_keeps_the_rows_up_to_the_restored_step(void **state)
+{
+    (void)state;
+    char lines[40][512];
+    write_steps(0, 1, 14, 1);
+    write_steps(10, 11, 12, 2);
+    assert_int_equal(read_rows(lines, 40), 12);
+    for (int i = 0; i < 12; i++) {
+        assert_true(number(lines[i], "step") == i + 1);
+        assert_true(number(lines[i], "loss") == (i < 10 ? 1 : 2));
+    }
+    write_steps(0, 1, 1, 3); // a fresh start drops all
+    assert_int_equal(read_rows(lines, 40), 1);
+}
+
+static void a_torn_last_row_is_left_out(void **state)
+{
+    (void)state;
+    char lines[40][512];
+    write_steps(0, 1, 5, 1);
+    FILE *f = fopen(path, "ae");
+    assert_non_null(f);
+    fputs("{\"step\":6,\"lo", f);
+    fclose(f);
+    write_steps(9, 10, 10, 2);
+    assert_int_equal(read_rows(lines, 40), 6);
+    assert_true(number(lines[5], "step") == 10);
+}
+
+static void a_zombie_keeps_writing_to_the_old_file(void **state)
+{
+    (void)state;
+    char lines[40][512];
+    struct metrics *old;
+    write_steps(0, 1, 4, 1);
+    assert_int_equal(metrics_open(path, "r", 4, &old, NULL), 0);
+    write_steps(4, 5, 5, 2);
+    struct step_row row = {.step = 5, .loss = 99};
+    assert_int_equal(metrics_write(old, &row, NULL), 0);
+    metrics_close(old);
+    assert_int_equal(read_rows(lines, 40), 5);
+    assert_true(number(lines[4], "loss") == 2);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fresh_path, remove_path)
+    const struct CMUnitTest tests[] = {
+        CASE(a_row_has_the_documented_keys),
+        CASE(what_is_not_finite_is_null_and_listed),
+        CASE(a_resume_keeps_the_rows_up_to_the_restored_step),
+        CASE(a_torn_last_row_is_left_out),
+        CASE(a_zombie_keeps_writing_to_the_old_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who hangs, in virtual time: pages are given, verdicts are asked for.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include "common/base/clock.h"
+#include "worker/rank/watch.h"
+
+#define MS CLOCK_MS
+enum { N = 4 };
+
+static struct page_view at(int64_t step, uint64_t entered, uint64_t left)
+{
+    return (struct page_view){
+        .state = RANK_RUNNING, .step = step, .coll_entered = entered, .coll_left = left};
+}
+
+static void see_all(struct watch *w, struct page_view v, int64_t now)
+{
+    for (int r = 0; r < N; r++)
+        watch_see(w, r, &v, now);
+}
+
+static bool suspect_2(void *ctx, int rank)
+{
+    (void)ctx;
+    return rank == 2;
+}
+
+static void ranks_that_move_do_not_hang(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    for (int64_t step = 1; step < 50; step++) {
+        see_all(&w, at(step, (uint64_t)step, (uint64_t)step), step * 200 * MS);
+        assert_false(watch_hung(&w, step * 200 * MS, NULL, NULL, &v));
+    }
+    watch_clear(&w);
+}
+
+static void a_long_step_is_waited_for_as_long_as_the_longest_seen(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    see_all(&w, at(1, 1, 1), 1000 * MS);
+    see_all(&w, at(2, 2, 2), 2500 * MS);
+    see_all(&w, at(3, 3, 3), 4000 * MS); // steps of 1.5 s
+    assert_int_equal(w.longest_step_ns, 1500 * MS);
+    for (int64_t t = 4000; t <= 6000; t += 200)
+        assert_false(watch_hung(&w, t * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 6001 * MS, NULL, NULL, &v));
+    watch_clear(&w);
+}
+
+static void the_culprit_has_the_lowest_entered_collective(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    see_all(&w, at(5, 31, 30), 1000 * MS);
+    struct page_view late = at(5, 29, 29);
+    watch_see(&w, 3, &late, 1001 * MS); // it even moved last
+    assert_true(watch_hung(&w, 1502 * MS, suspect_2, NULL, &v));
+    assert_int_equal(v.rank, 3);
+    assert_int_equal(v.still_ns, 501 * MS);
+    watch_clear(&w);
+}
+
+static void among_equals_it_is_the_stopped_one(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    see_all(&w, at(5, 31, 30), 1000 * MS);
+    struct page_view behind = at(5, 31, 29);
+    watch_see(&w, 1, &behind, 1000 * MS);
+    assert_true(watch_hung(&w, 1501 * MS, suspect_2, NULL, &v));
+    assert_int_equal(v.rank, 2);
+    assert_true(watch_hung(&w, 1502 * MS, NULL, NULL, &v)); // nobody is stopped: who left fewer
+    assert_int_equal(v.rank, 1);
+    watch_clear(&w);
+}
+
+static void ended_ranks_and_other_states_are_not_hurried(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    w.limit_ns[RANK_STARTING] = 60 * CLOCK_S;
+    struct page_view starting = {.state = RANK_STARTING};
+    see_all(&w, starting, 1000 * MS);
+    for (int64_t t = 2; t < 61; t++)
+        assert_false(watch_hung(&w, t * CLOCK_S, NULL, NULL, &v));
+    see_all(&w, at(1, 1, 1), 61 * CLOCK_S);
+    for (int r = 0; r < N; r++)
+        watch_gone(&w, r);
+    for (int64_t t = 61; t < 70; t++)
+        assert_false(watch_hung(&w, t * CLOCK_S, NULL, NULL, &v));
+    watch_clear(&w);
+}
+
+static void a_watcher_that_was_stopped_itself_starts_afresh(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    see_all(&w, at(1, 1, 1), 1000 * MS);
+    assert_false(watch_hung(&w, 1200 * MS, NULL, NULL, &v));
+    assert_false(watch_hung(&w, 9000 * MS, NULL, NULL, &v)); // a gap of 7.8 s is ours
+    assert_false(watch_hung(&w, 9400 * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 9501 * MS, NULL, NULL, &v));
+    watch_clear(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_move_do_not_hang),
+        cmocka_unit_test(a_long_step_is_waited_for_as_long_as_the_longest_seen),
+        cmocka_unit_test(the_culprit_has_the_lowest_entered_collective),
+        cmocka_unit_test(among_equals_it_is_the_stopped_one),
+        cmocka_unit_test(ended_ranks_and_other_states_are_not_hurried),
+        cmocka_unit_test(a_watcher_that_was_stopped_itself_starts_afresh),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
