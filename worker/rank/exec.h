@@ -33,6 +33,7 @@ const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, c
                                  void **device_pointer);
 struct stream_q *exec_stream(struct exec *x);
 
-// Host ↔ device through the stream; put returns when `from` may be changed, get when `to` is filled.
+// Host ↔ device through the stream; put returns when `from` may be changed, get when `to` is
+// filled.
 int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e);
 int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
