@@ -15,64 +15,94 @@ PROTO_SRC   := proto/rank.proto
 BASE_SRC    := err arena buf map log clock hash rand json json_read stream
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      :=
+OP_SRC      := op gemm
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC :=
+COMPILE_SRC := mesh spec graph optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model_schema schema_list
+MODEL_SRC   := model mlp model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
 DATA_SRC    := data_schema array idx npy dataset sampler inspect
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema
+CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 COLL_SRC    :=
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := rank page metrics frame report link board watch join lead status solo spawn main
+RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
+               train exec feed inputs evaluate state saver
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     :=
+CLI_SRC     := main plan files
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     :=
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
+# kernels/cpu/vec.c is compiled once for each.
+CPU_ISAS    := baseline avx2 avx512
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    :=
-UNIT_JOB     :=
-UNIT_COMPILE :=
+UNIT_BASE    := err arena buf list map log rand hash json stream
+UNIT_JOB     := job_yaml job_parse job_check job_print
+UNIT_COMPILE := compile
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
-UNIT_CKPT    :=
+UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_snapshot
 UNIT_COLL    :=
-UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_solo
+UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
-OPS_TESTS   :=
-FUZZERS     := array frame
+OPS_TESTS   := backend ops numerics
+PARITY_TESTS :=
+FUZZERS     := json array job shard manifest frame
 BENCHES     :=
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
-        -Wpointer-arith -Wcast-qual -Wwrite-strings -Wvla -Wundef -Wno-format-truncation
-OPT  ?= -O2 -g
-override CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION='"$(VERSION)"'
-override CFLAGS   += -std=c11 $(OPT) $(WARN) -fPIC -fno-strict-aliasing -pthread -MMD -MP
+        -Wpointer-arith -Wcast-qual -Wwrite-strings -Wvla -Wundef
+# Truncation by snprintf is meant wherever it happens; gcc alone knows these, and sees phantoms at -O1.
+ifeq ($(shell $(CC) --version 2>/dev/null | grep -c clang),0)
+WARN += -Wno-format-truncation -Wno-format-overflow
+endif
 VERSION := 0.1.0
+OPT  ?= -O2 -g
+SAN  ?=
+override CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION='"$(VERSION)"'
+override CFLAGS   += -std=c11 $(OPT) $(SAN) $(WARN) -fPIC -fno-strict-aliasing -pthread -MMD -MP
+COMMON_LIBS := -lyaml -lxxhash -lm
+RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
+PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
+# A rank without its main: what tests link.
+RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c) $(PROTO_O)
 
-.PHONY: help
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so
+TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%)
+
+.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
 	@sed -n 's/^## //p' Makefile
+
+## make deps         install what a bare Debian 12 lacks (sudo only when not root)
+deps:
+	$(Q)sh deploy/deps.sh
+
+## make all          build weft, weft-rank and the CPU backend into build/
+all: $(PRODUCTS)
+
+## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
+demo:
+	$(Q)sh deploy/examples/demo.sh "$(MAKE)" "$(BUILD)"
 
 # ---- objects and libraries ---------------------------------------------------------------------
 $(BUILD)/obj/%.o: %.c
@@ -85,46 +115,127 @@ $(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h &: proto/%.proto
 	@mkdir -p $(BUILD)/gen
 	$(Q)protoc-c --c_out=$(BUILD)/gen $<
 
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -c $< -o $@
+
+# Whoever includes a generated header waits for it.
+$(call obj,$(RANK_SRC)): | $(PROTO_C)
+$(UNIT_RANK:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C)
+
 $(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# What weft-rank is made of but main(): the tests link it too.
-RANK_LIBS := -lprotobuf-c
-RANK_OBJ  := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) $(COLL_SRC))
-$(call obj,$(RANK_SRC) tests/fuzz/fuzz_frame.c): | $(BUILD)/gen/proto/rank.pb-c.h
-$(BUILD)/obj/tests/unit/test_rank_%.o: | $(BUILD)/gen/proto/rank.pb-c.h
-
-$(BUILD)/gen/proto/%.pb-c.o: $(BUILD)/gen/proto/%.pb-c.c
-	$(call say,CC,$@)
-	$(Q)$(CC) -I$(BUILD)/gen $(OPT) -fPIC -c $< -o $@
-
-$(BUILD)/librank.a: $(RANK_OBJ) $(BUILD)/gen/proto/rank.pb-c.o
+$(BUILD)/libcoll.a: $(call obj,$(COLL_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/weft-rank: $(call obj,worker/rank/main.c kernels/backend.c) $(BUILD)/librank.a $(BUILD)/libcommon.a
-	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS) $(COMMON_LIBS) -ldl
+$(BUILD)/librank.a: $(RANK_PARTS)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+# ---- products ----------------------------------------------------------------------------------
+$(BUILD)/weft: $(call obj,$(CLI_SRC)) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+
+$(BUILD)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
+
+# The inner loops of the CPU backend. Contraction is off so that slices never change a result.
+VEC_FLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
+VEC_baseline :=
+VEC_avx2     := -mavx2 -mfma
+VEC_avx512   := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
+CPU_VEC_OBJ  := $(CPU_ISAS:%=$(BUILD)/obj/kernels/cpu/vec-%.o)
+$(CPU_VEC_OBJ): $(BUILD)/obj/kernels/cpu/vec-%.o: kernels/cpu/vec.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
+
+$(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommon.a kernels/cpu/export.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
+	    $(filter %.o %.a,$^) -ldnnl -lgomp -lm
 
 # ---- tests -------------------------------------------------------------------------------------
-COMMON_LIBS := -lyaml -lxxhash -lm
-
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libcommon.a
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COMMON_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
 
-# The rank's tests have its library too, and a weft-rank whose training is a double.
-$(BUILD)/tests/unit/test_rank_%: $(BUILD)/obj/tests/unit/test_rank_%.o $(BUILD)/librank.a $(BUILD)/libcommon.a
+# weft-rank with a double in training's place: what surrounds training is tested by itself.
+$(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \
+        $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS) $(COMMON_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
+$(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
-$(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) $(BUILD)/librank.a $(BUILD)/libcommon.a
-	$(call say,LD,$@)
+tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double
+
+## make test         everything that runs within 15 minutes on two cores
+test: all tests
+	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+
+## make check-long   the same with the full counts (30 kills, power loss, …)
+check-long: all tests
+	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+
+## make check-peers  parity with JAX and safetensors, live, in a pinned environment from PyPI
+check-peers: all tests
+	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
+
+## make lint         include arrows, formatting, clang-tidy
+ALL_C = $(COMMON_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c
+lint:
+	$(Q)/usr/bin/python3 tests/lint/includes.py
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+	$(Q)$(MAKE) --no-print-directory $(PROTO_C)
+	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 clang-tidy --quiet --warnings-as-errors='*' -- $(CPPFLAGS) -std=c11
+
+## make format       clang-format over every source
+format:
+	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+
+## make asan, tsan   the unit and op tests under sanitizers (tsan: what has threads)
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+TSAN := -fsanitize=thread -fno-omit-frame-pointer
+asan:
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
+tsan:
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= sanitized
+.PHONY: sanitized
+sanitized: $(BUILD)/libweft_cpu.so tests
+	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+
+## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
+FUZZ_SECONDS ?= 60
+fuzz:
+	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
+	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS) $(COMMON_LIBS)
-$(BUILD)/tests/unit/test_rank_solo: | $(BUILD)/tests/weft-rank-double
+	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),worker/rank/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
+
+## make bench        the benchmarks of tests/bench, results printed
+bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
+	$(Q)sh tests/bench/run.sh "$(BUILD)"
+
+## make install      DESTDIR= PREFIX=/usr/local
+PREFIX ?= /usr/local
+install: all
+	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
+	install -D -m 755 $(BUILD)/weft-rank $(DESTDIR)$(PREFIX)/bin/weft-rank
+	install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+.SECONDARY:

@@ -16,8 +16,8 @@ struct arena {
 void arena_init(struct arena *a);
 void arena_clear(struct arena *a); // frees everything; the arena may be used again
 
-void *arena_alloc(struct arena *a, size_t bytes);                 // 16-byte aligned, zeroed
-void *arena_dup(struct arena *a, const void *src, size_t bytes);  // a copy
+void *arena_alloc(struct arena *a, size_t bytes);                // 16-byte aligned, zeroed
+void *arena_dup(struct arena *a, const void *src, size_t bytes); // a copy
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

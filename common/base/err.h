@@ -9,29 +9,29 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define ERR_TABLE(X)                                                                              \
-    X(INVALID, "invalid argument")   /* the user's input is wrong: job file, flag, spec */        \
-    X(DATA, "bad data")              /* a data set or checkpoint file is not what it claims */    \
-    X(CORRUPT, "digest differs")     /* bytes read are not the bytes written */                   \
-    X(IO, "input/output failed")     /* the system refused a read, write, fsync, rename */        \
-    X(EXISTS, "exists")              /* somebody else was first */                                \
-    X(NOTFOUND, "not found")         /* */                                                        \
-    X(FENCED, "fenced")              /* a greater epoch exists: this one must end */              \
-    X(PEER, "lost a peer")           /* another rank, the agent or the coordinator went away */   \
-    X(TIMEOUT, "deadline passed")    /* */                                                        \
-    X(ABORTED, "aborted")            /* asked to stop from another thread */                      \
-    X(DEVICE, "device failed")       /* the accelerator or its driver */                          \
-    X(LIMIT, "limit reached")        /* a documented bound was hit */                             \
-    X(UNSUPPORTED, "not supported")  /* a valid request this build cannot do */                   \
-    X(NOMEM, "out of memory")        /* a large allocation failed; small ones abort, arena.h */   \
-    X(INTERNAL, "internal error")    /* a bug of ours, found by a check */
+#define ERR_TABLE(X)                                                                           \
+    X(INVALID, "invalid argument")  /* the user's input is wrong: job file, flag, spec */      \
+    X(DATA, "bad data")             /* a data set or checkpoint file is not what it claims */  \
+    X(CORRUPT, "digest differs")    /* bytes read are not the bytes written */                 \
+    X(IO, "input/output failed")    /* the system refused a read, write, fsync, rename */      \
+    X(EXISTS, "exists")             /* somebody else was first */                              \
+    X(NOTFOUND, "not found")        /* */                                                      \
+    X(FENCED, "fenced")             /* a greater epoch exists: this one must end */            \
+    X(PEER, "lost a peer")          /* another rank, the agent or the coordinator went away */ \
+    X(TIMEOUT, "deadline passed")   /* */                                                      \
+    X(ABORTED, "aborted")           /* asked to stop from another thread */                    \
+    X(DEVICE, "device failed")      /* the accelerator or its driver */                        \
+    X(LIMIT, "limit reached")       /* a documented bound was hit */                           \
+    X(UNSUPPORTED, "not supported") /* a valid request this build cannot do */                 \
+    X(NOMEM, "out of memory")       /* a large allocation failed; small ones abort, arena.h */ \
+    X(INTERNAL, "internal error")   /* a bug of ours, found by a check */
 
 enum err_code {
     ERR_OK = 0,
 #define X(name, text) ERR_##name,
     ERR_TABLE(X)
 #undef X
-    ERR_COUNT
+        ERR_COUNT
 };
 
 struct err {

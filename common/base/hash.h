@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Digests: xxh3-128 for bytes at rest (fast), SHA-256 for what seals them, FNV-1a for names,
-// HMAC-SHA-256 to prove possession of a key. Incremental forms hold no heap memory but xxh3's state.
+// HMAC-SHA-256 to prove possession of a key. Incremental forms hold no heap memory but xxh3's
+// state.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -46,17 +46,19 @@ static void shortest_digits(double value, bool is_float, char *text, size_t size
     POST(!"17 digits tell every double");
 }
 
+enum { LAID_OUT = 31 }; // bytes, with the zero byte, without the sign
+
 // Lays out `digits` d…d with the point behind the first, times 10^exponent.
 static void lay_out(const char *digits, int n, int exponent, char *out)
 {
     if (exponent < -5 || exponent > 16)
-        sprintf(out, "%c%s%se%+d", digits[0], n > 1 ? "." : "", digits + 1, exponent);
+        snprintf(out, LAID_OUT, "%c%s%se%+d", digits[0], n > 1 ? "." : "", digits + 1, exponent);
     else if (exponent < 0)
-        sprintf(out, "0.%.*s%s", -exponent - 1, "0000", digits);
+        snprintf(out, LAID_OUT, "0.%.*s%s", -exponent - 1, "0000", digits);
     else if (n <= exponent + 1)
-        sprintf(out, "%s%.*s", digits, exponent + 1 - n, "0000000000000000");
+        snprintf(out, LAID_OUT, "%s%.*s", digits, exponent + 1 - n, "0000000000000000");
     else
-        sprintf(out, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
+        snprintf(out, LAID_OUT, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
 
 static void format_number(double value, bool is_float, char out[32])

@@ -30,9 +30,10 @@ struct json_out {
     int depth;
     struct json_level {
         bool is_array;
-        size_t items, path_len; // values so far; of `path` outside this level
+        size_t items, path_len;  // values so far; of `path` outside this level
     } level[JSON_MAX_DEPTH + 1]; // 0: the top
-    struct buf path, nonfinite; // "groups[1]" of the innermost level; paths, each with its zero byte
+    struct buf path,
+        nonfinite; // "groups[1]" of the innermost level; paths, each with its zero byte
 };
 
 void json_out_init(struct json_out *w, struct buf *buf);
@@ -67,8 +68,8 @@ struct json {
     bool boolean, is_int; // is_int: no fraction or exponent, and `integer` holds it exactly
     double number;
     int64_t integer;
-    const char *string; // unescaped, zero-terminated; embedded zeros are refused
-    const char *key;    // inside an object
+    const char *string;        // unescaped, zero-terminated; embedded zeros are refused
+    const char *key;           // inside an object
     struct json *first, *next; // children of arrays and objects, in order
     int count;
     size_t offset; // in the text

@@ -36,6 +36,6 @@ static inline void list_remove(struct list *link)
 
 #define list_entry(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 // The element at hand may be removed inside the loop.
-#define list_for_each(it, head)                                                                   \
-    for (struct list *it = (head)->next, *it##_next = it->next; it != (head);                     \
+#define list_for_each(it, head)                                               \
+    for (struct list *it = (head)->next, *it##_next = it->next; it != (head); \
          it = it##_next, it##_next = it->next)

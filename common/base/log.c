@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log. See log.h. Deliberately no buffering, no rotation: whoever owns the descriptor does that.
+// The log. See log.h. Deliberately no buffering, no rotation: whoever owns the descriptor does
+// that.
 #include "common/base/log.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@ struct map {
     size_t n, cap;
 };
 
-void map_clear(struct map *m); // a zeroed map is empty and safe to clear
+void map_clear(struct map *m);                       // a zeroed map is empty and safe to clear
 void *map_get(const struct map *m, const char *key); // null when absent
 // Sets key to value (not null) and returns what was there before, or null.
 void *map_put(struct map *m, const char *key, void *value);

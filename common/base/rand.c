@@ -13,7 +13,7 @@
 
 enum {
     PHILOX_ROUNDS = 10,
-    FEISTEL_ROUNDS = 8,
+    FEISTEL_ROUNDS = 24, // at 16 the orders of 6 samples are not yet equally likely (chi-square)
 };
 // Counter word 1 of every draw of the permutation. rand_word() has at most 30 bits there, so the
 // two never use the same block.

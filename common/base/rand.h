@@ -12,7 +12,8 @@ struct rand_site {
     uint32_t stream, step;
 };
 
-// Word `index & 3` of the block at counter (index >> 2 low, high, step, stream), key = seed low, high.
+// Word `index & 3` of the block at counter (index >> 2 low, high, step, stream), key = seed low,
+// high.
 uint32_t rand_word(const struct rand_site *s, uint64_t index);
 float rand_uniform(const struct rand_site *s, uint64_t index); // [0, 1): (word >> 8)·2^-24
 // sqrt(−2 ln(u(2i) + 2^-25))·cos(2π u(2i+1)), computed in double.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes with a running checksum: five slots, one wrapper that hashes and injects faults.
+// A stream of bytes with a running checksum: five slots, one wrapper that hashes and injects
+// faults.
 //
 // Kinds: a file descriptor (write or read at a position of its own), a buf in memory. The hash
 // (xxh3-128) covers every byte that passed since the last stream_digest_reset().
@@ -47,7 +48,8 @@ struct stream {
 
 int stream_create(struct stream *s, int dirfd, const char *path, struct err *e); // O_EXCL, 0600
 int stream_open(struct stream *s, int dirfd, const char *path, struct err *e);   // to read
-void stream_buf(struct stream *s, struct buf *buf, const char *name); // writes append, reads consume
+void stream_buf(struct stream *s, struct buf *buf,
+                const char *name); // writes append, reads consume
 
 int stream_read(struct stream *s, void *to, size_t len, size_t *got, struct err *e);
 int stream_read_exact(struct stream *s, void *to, size_t len, struct err *e); // short: ERR_DATA
@@ -56,6 +58,6 @@ uint64_t stream_tell(struct stream *s);
 void stream_digest_reset(struct stream *s);
 struct hash128 stream_digest(const struct stream *s);
 int stream_sync(struct stream *s, struct err *e);
-// Frees the digest: take it before. A zeroed, closed or never opened stream is fine. A broken one is
-// closed and answers ERR_IO; on a cleanup path pass a null `e`, to keep the first message.
+// Frees the digest: take it before. A zeroed, closed or never opened stream is fine. A broken one
+// is closed and answers ERR_IO; on a cleanup path pass a null `e`, to keep the first message.
 int stream_close(struct stream *s, struct err *e);

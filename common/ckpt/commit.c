@@ -331,8 +331,8 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
     for (int i = 0; i < n; i++) {
         const struct commit_record *was = get(&old, scan[i]);
         bool deleting = was && (was->state == COMMIT_DELETING || was->state == COMMIT_GONE);
-        struct commit_record *r =
-            &c->records[insert(c, scan[i], deleting ? COMMIT_DELETING : COMMIT_COMMITTED)];
+        int at = insert(c, scan[i], deleting ? COMMIT_DELETING : COMMIT_COMMITTED);
+        struct commit_record *r = &c->records[at];
         r->retry = deleting;
         r->bad = was && was->bad;
         r->pinned = was && was->pinned;

@@ -21,9 +21,8 @@ void tape_add(struct tape *t, int value, int contribution)
         return;
     }
     int before = t->cot[value];
-    t->cot[value] = before < 0
-                        ? contribution
-                        : graph_like(g, OP_ADD, 2, (int[]){before, contribution}, value);
+    t->cot[value] =
+        before < 0 ? contribution : graph_like(g, OP_ADD, 2, (int[]){before, contribution}, value);
 }
 
 int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)

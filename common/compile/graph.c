@@ -39,8 +39,7 @@ void graph_scope(struct graph *g, const char *fmt, ...)
     for (g->scope = 0; g->scope < g->nscopes; g->scope++)
         if (strcmp(g->scopes[g->scope], name) == 0)
             return;
-    g->scopes =
-        arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
+    g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
     g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
 }
 
@@ -134,13 +133,11 @@ static int label_new(struct labels *l, enum dim name, int64_t size)
     return l->n++;
 }
 
-// The label of dimension d of an operand: the same name, or, for dimensions without a name, the
-// same place in an operand of equal rank. A `norm` vector lies along the last dimension.
+// The label of dimension d of an operand: that of the same name. A dimension without a name is a
+// loop of its own; a `norm` vector lies along the last dimension.
 static int label_find(const struct labels *l, const struct value *v, int d, int out_dims)
 {
-    if (v->dims[d] == DIM_NONE)
-        return v->shape.n == out_dims ? d : -1;
-    for (int i = 0; i < l->n; i++)
+    for (int i = 0; i < l->n && v->dims[d] != DIM_NONE; i++)
         if (l->name[i] == v->dims[d])
             return i;
     return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;
@@ -153,7 +150,8 @@ static int bad_size(struct graph *g, enum op op, const struct value *v, int d, i
                    (long long)v->shape.dim[d], (long long)want);
 }
 
-// Labels of the outputs come first and are numbered as their dimensions; then what only inputs have.
+// Labels of the outputs come first and are numbered as their dimensions; then what only inputs
+// have.
 static int labels_assign(struct graph *g, const struct op_args *a, struct labels *l)
 {
     for (int d = 0; d < a->nout_dims; d++)
@@ -222,18 +220,15 @@ int graph_op(struct graph *g, const struct op_args *a)
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
 {
     struct value v = g->values[like];
-    return graph_op(g, &(struct op_args){.op = op,
-                                         .nin = nin,
-                                         .in = in,
-                                         .nout_dims = v.shape.n,
-                                         .out_dims = v.dims});
+    return graph_op(
+        g, &(struct op_args){
+               .op = op, .nin = nin, .in = in, .nout_dims = v.shape.n, .out_dims = v.dims});
 }
 
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
 {
-    return graph_op(g, &(struct op_args){.op = OP_MATMUL,
-                                         .nin = 2,
-                                         .in = (int[]){a, b},
-                                         .nout_dims = n,
-                                         .out_dims = out_dims});
+    return graph_op(
+        g,
+        &(struct op_args){
+            .op = OP_MATMUL, .nin = 2, .in = (int[]){a, b}, .nout_dims = n, .out_dims = out_dims});
 }

@@ -20,14 +20,14 @@ const char *phase_name(enum phase p);
 
 // Places at which activations get a spec from the rules; what lies between two points takes the
 // next point's (the model calls graph_at before the ops that lead there).
-#define POINT_TABLE(X)                                                                            \
-    X(NONE, none) X(IDS, act_ids) X(SEQ, act_seq) X(ATT, act_att) X(HIDDEN, act_hidden)           \
-    X(LOGITS, act_logits)
+#define POINT_TABLE(X) \
+    X(NONE, none)      \
+    X(IDS, act_ids) X(SEQ, act_seq) X(ATT, act_att) X(HIDDEN, act_hidden) X(LOGITS, act_logits)
 enum point {
 #define X(id, name) POINT_##id,
     POINT_TABLE(X)
 #undef X
-    POINT_COUNT
+        POINT_COUNT
 };
 const char *point_name(enum point p);
 
@@ -50,9 +50,9 @@ struct value {
     struct shape shape;      // global, of one microbatch
     enum dim dims[MAX_DIMS]; // logical names
     enum point point;
-    int producer; // node, −1 for none
-    int alias;    // the value whose buffer this one is, changed in place; −1: its own
-    int of;       // STATE, gradient SUM: the parameter; −1
+    int producer;        // node, −1 for none
+    int alias;           // the value whose buffer this one is, changed in place; −1: its own
+    int of;              // STATE, gradient SUM: the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
     struct spec spec; // set by the partitioner
@@ -99,8 +99,8 @@ struct graph {
     enum point point;
     enum node_when when;
     // Roles, value ids or −1.
-    int loss, metrics;      // the loss's sum; the metrics vector, summed over all ranks
-    int nparts, parts[4];   // the loss's companions (accuracy), sums
+    int loss, metrics;    // the loss's sum; the metrics vector, summed over all ranks
+    int nparts, parts[4]; // the loss's companions (accuracy), sums
     const char *part_name[4];
     struct err *err; // the first failure of a builder call; borrowed
     int failed;      // its code: later builder calls do nothing, the caller looks once at the end
@@ -115,8 +115,8 @@ void graph_at(struct graph *g, enum point p);
 // Leaves. Dimensions come as arrays of n names and sizes.
 int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
                 const enum dim *dims, const int64_t *sizes);
-int graph_param(struct graph *g, const char *name, int n, const enum dim *dims, const int64_t *sizes,
-                enum init_kind init, float std);
+int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
+                const int64_t *sizes, enum init_kind init, float std);
 int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value
 void graph_contribute(struct graph *g, int sum, int value);
 

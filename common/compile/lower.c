@@ -126,8 +126,7 @@ static int buffer_make(struct lowering *l, int root, int m)
 {
     struct program *p = l->p;
     const struct value *v = &l->g->values[root];
-    p->buffers =
-        arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    p->buffers = arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
     struct buffer *b = &p->buffers[p->nbuffers];
     *b = (struct buffer){.value = root,
                          .name = v->name,
@@ -261,7 +260,7 @@ static void lowering_init(struct lowering *l)
     l->root = arena_array(l->arena, int, n);
     l->last_read = arena_array(l->arena, int, n);
     l->first_of = arena_array(l->arena, int, n);
-    l->buffer = arena_array(l->arena, int, n * (size_t)l->microbatches);
+    l->buffer = arena_array(l->arena, int, n *(size_t)l->microbatches);
     for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
         l->buffer[i] = -1;
     roots_find(l);
@@ -272,17 +271,10 @@ static void lowering_init(struct lowering *l)
 int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
           enum program_kind kind, struct arena *a, struct program *out, struct err *e)
 {
-    *out = (struct program){.kind = kind,
-                            .mesh = *m,
-                            .graph = g,
-                            .microbatches = s->microbatches,
-                            .nparts = g->nparts};
-    struct lowering l = {.g = g,
-                         .mesh = m,
-                         .p = out,
-                         .arena = a,
-                         .microbatches = s->microbatches,
-                         .err = e};
+    *out = (struct program){
+        .kind = kind, .mesh = *m, .graph = g, .microbatches = s->microbatches, .nparts = g->nparts};
+    struct lowering l = {
+        .g = g, .mesh = m, .p = out, .arena = a, .microbatches = s->microbatches, .err = e};
     lowering_init(&l);
     for (int i = 0; i < g->nparts; i++)
         out->part_name[i] = g->part_name[i];

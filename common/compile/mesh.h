@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mesh: devices in a named grid, row-major: rank = ((c0·n1 + c1)·n2 + c2)… . A set of axes is a bit
-// mask in mesh order. Axes of size 1 count as absent everywhere else in the compiler.
+// A mesh: devices in a named grid, row-major: rank = ((c0·n1 + c1)·n2 + c2)… . A set of axes is a
+// bit mask in mesh order. Axes of size 1 count as absent everywhere else in the compiler.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +27,5 @@ int mesh_product(const struct mesh *m, axis_set axes);
 // The ranks that differ from `rank` on `axes` only, in row-major order of those axes; `out` holds
 // mesh_product() of them. Returns their number.
 int mesh_group(const struct mesh *m, int rank, axis_set axes, int *out);
-void mesh_print(const struct mesh *m, struct buf *out);                 // {dp: 2}
+void mesh_print(const struct mesh *m, struct buf *out);                    // {dp: 2}
 void axis_set_print(const struct mesh *m, axis_set axes, struct buf *out); // dp,tp

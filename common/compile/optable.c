@@ -111,8 +111,14 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
     return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
 }
 
-#define ELEMENTWISE(rule) {.infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true}
-#define GRADIENT_OF       {.infer = infer_f32, .shard = shard_pointwise, .inplace = true}
+#define ELEMENTWISE(rule)                                                          \
+    {                                                                              \
+        .infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true \
+    }
+#define GRADIENT_OF                                                   \
+    {                                                                 \
+        .infer = infer_f32, .shard = shard_pointwise, .inplace = true \
+    }
 
 static const struct op_row table[OP_COUNT] = {
     [OP_MATMUL] = {.infer = infer_matmul,

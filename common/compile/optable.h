@@ -3,9 +3,9 @@
 // column of functions (kernels/backend.h).
 //
 //   infer      checks operands of a node whose shapes were worked out from its labels
-//   vjp        adds the ops that carry an output's cotangent to the inputs (null: not differentiated)
-//   shard      from the inputs' specs and the wanted output spec: the specs it needs and makes
-//   flops      of the node as it stands (global or local shapes); null: not counted
+//   vjp        adds the ops that carry an output's cotangent to the inputs (null: not
+//   differentiated) shard      from the inputs' specs and the wanted output spec: the specs it
+//   needs and makes flops      of the node as it stands (global or local shapes); null: not counted
 //   workspace  cap on scratch bytes, inside the arena; null: none
 //   accumulates  can add to what its output buffer holds, so it may write straight into a sum
 //   inplace    may write its output over its first input

@@ -91,7 +91,8 @@ static int norm_build(struct graph *g)
         int grad = g->sums[i].value;
         if (g->values[grad].of < 0)
             continue;
-        int part = graph_op(g, &(struct op_args){.op = OP_SQNORM, .nin = 1, .in = &grad, .attr = &attr});
+        int part =
+            graph_op(g, &(struct op_args){.op = OP_SQNORM, .nin = 1, .in = &grad, .attr = &attr});
         if (g->failed)
             return -1;
         if (total < 0)

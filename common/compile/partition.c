@@ -3,8 +3,8 @@
 //
 // The old graph is walked in order. For each node the op's rule is asked with the specs its inputs
 // have by now; inputs that differ are brought there (a reshard), the node is emitted, and an output
-// that came out partial is reduced, unless it goes into a sum: a sum stays partial while microbatches
-// add to it and is reduced once, right after its last contribution.
+// that came out partial is reduced, unless it goes into a sum: a sum stays partial while
+// microbatches add to it and is reduced once, right after its last contribution.
 #include "common/compile/partition.h"
 
 #include <string.h>
@@ -72,8 +72,9 @@ static int not_divisible(struct pass *p, const struct value *v, const struct spe
 {
     struct buf text = {0};
     spec_print(s, p->mesh, v->shape.n, &text);
-    int rc = err_set(p->err, ERR_INVALID, "%s: dimension %s of size %lld does not divide by %d, as %s asks",
-                     name_of(v), dim_name(v->dims[d]), (long long)v->shape.dim[d],
+    int rc = err_set(p->err, ERR_INVALID,
+                     "%s: dimension %s of size %lld does not divide by %d, as %s asks", name_of(v),
+                     dim_name(v->dims[d]), (long long)v->shape.dim[d],
                      dim_parts(p->mesh, &s->dim[d]), buf_str(&text));
     buf_clear(&text);
     return rc;
@@ -183,8 +184,7 @@ static int input_read(struct pass *p, int old, const struct spec *need)
         return value_copy(p, old, need, &p->map[old]);
     if (spec_equal(&p->to->values[p->map[old]].spec, need))
         return 0;
-    return err_set(p->err, ERR_UNSUPPORTED, "%s: read in two cuts",
-                   name_of(&p->from->values[old]));
+    return err_set(p->err, ERR_UNSUPPORTED, "%s: read in two cuts", name_of(&p->from->values[old]));
 }
 
 // A sum takes the spec of its first contribution; the others must agree. After the last one the
@@ -303,13 +303,13 @@ static int pass_begin(struct pass *p)
         }
     }
     p->to->nscopes = from->nscopes;
-    p->to->scopes = arena_dup(p->to->arena, from->scopes,
-                              sizeof *from->scopes * (size_t)from->nscopes);
+    p->to->scopes =
+        arena_dup(p->to->arena, from->scopes, sizeof *from->scopes * (size_t)from->nscopes);
     return 0;
 }
 
-int partition(const struct graph *g, const struct mesh *m, const struct rules *r,
-              struct graph *out, struct err *e)
+int partition(const struct graph *g, const struct mesh *m, const struct rules *r, struct graph *out,
+              struct err *e)
 {
     struct pass p = {.from = g, .to = out, .mesh = m, .rules = r, .err = e};
     int rc = pass_begin(&p);

@@ -20,5 +20,5 @@ void rules_default(const struct mesh *m, struct rules *out);
 // The spec that the rules give a value: an axis used by an earlier dimension is skipped.
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);
 
-int partition(const struct graph *g, const struct mesh *m, const struct rules *r,
-              struct graph *out, struct err *e);
+int partition(const struct graph *g, const struct mesh *m, const struct rules *r, struct graph *out,
+              struct err *e);

@@ -15,7 +15,6 @@ struct memory {
     uint64_t params, grads, optimizer, stash, transient, workspace;
     uint64_t arena; // = the sum of the above = private + shared
     uint64_t region[REGION_COUNT];
-    uint64_t staging; // host memory for checkpoints and batches, outside the arena
 };
 
 int plan_memory(struct program *programs, int n, struct arena *scratch, struct memory *out,

@@ -21,11 +21,11 @@ enum buffer_kind {
 };
 
 struct buffer {
-    int value;          // the value it was made for (of the partitioned graph)
-    const char *name;   // may be null
+    int value;        // the value it was made for (of the partitioned graph)
+    const char *name; // may be null
     enum buffer_kind kind;
     enum value_kind source;
-    bool persistent;    // keeps its place for the life of the job (or of the step: inputs, scalars)
+    bool persistent; // keeps its place for the life of the job (or of the step: inputs, scalars)
     enum dtype dtype;
     struct shape shape; // local, of one microbatch
     int copies;         // inputs: one a microbatch, adjacent
@@ -43,17 +43,17 @@ struct view { // a buffer, or one microbatch's part of it
 
 struct instr {
     enum instr_kind kind;
-    int node;           // of the partitioned graph; −1 for marks
+    int node; // of the partitioned graph; −1 for marks
     enum phase phase;
     int microbatch, stage;
     enum op op;
     int nin, nout;
     struct view in[OP_MAX_IN], out[OP_MAX_OUT];
     bool accumulate;
-    axis_set owner;     // counts at coordinate 0 of these axes only
+    axis_set owner; // counts at coordinate 0 of these axes only
     enum coll_kind coll;
-    axis_set axes;      // START, WAIT: the group
-    int start;          // WAIT: the instruction that started it
+    axis_set axes; // START, WAIT: the group
+    int start;     // WAIT: the instruction that started it
 };
 
 enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_KINDS };
@@ -67,10 +67,10 @@ struct program {
     int ninstrs, instrs_cap, nbuffers, buffers_cap;
     struct instr *instrs;
     struct buffer *buffers;
-    int naxes;              // communicators: one an axis set
+    int naxes; // communicators: one an axis set
     axis_set axes[8];
-    int metrics;            // buffer of the metrics vector
-    int nparts;             // of the loss
+    int metrics; // buffer of the metrics vector
+    int nparts;  // of the loss
     const char *part_name[4];
 };
 

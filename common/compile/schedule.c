@@ -24,8 +24,8 @@ int schedule_verify(const struct schedule *s, enum program_kind kind, struct err
             return err_set(e, ERR_INTERNAL, "schedule: %s of microbatch %d out of order",
                            phase_name(t.phase), t.microbatch);
         if (t.phase == PHASE_BACKWARD && t.microbatch >= done[PHASE_FORWARD])
-            return err_set(e, ERR_INTERNAL, "schedule: backward of microbatch %d before its forward",
-                           t.microbatch);
+            return err_set(e, ERR_INTERNAL,
+                           "schedule: backward of microbatch %d before its forward", t.microbatch);
         done[t.phase]++;
         if (update && i != s->n - 1)
             return err_set(e, ERR_INTERNAL, "schedule: the update is not the last slot");

@@ -16,8 +16,8 @@ struct spec {
 };
 
 axis_set dim_axes(const struct dim_cut *c);
-axis_set spec_axes(const struct spec *s);     // every axis that cuts some dimension
-axis_set spec_partial(const struct spec *s);  // sum or max
+axis_set spec_axes(const struct spec *s);    // every axis that cuts some dimension
+axis_set spec_partial(const struct spec *s); // sum or max
 bool dim_equal(const struct dim_cut *a, const struct dim_cut *b);
 bool spec_equal(const struct spec *a, const struct spec *b); // cuts and partials
 bool spec_same_cuts(const struct spec *a, const struct spec *b);

@@ -112,8 +112,8 @@ static int check_overlap(const struct program *p, struct err *e)
     for (int i = 0; i < p->nbuffers; i++)
         for (int j = i + 1; j < p->nbuffers; j++) {
             const struct buffer *a = &p->buffers[i], *b = &p->buffers[j];
-            bool together = a->persistent || b->persistent ||
-                            (a->first <= b->last && b->first <= a->last);
+            bool together =
+                a->persistent || b->persistent || (a->first <= b->last && b->first <= a->last);
             if (a->region != b->region || !together || a->offset >= b->offset + b->bytes ||
                 b->offset >= a->offset + a->bytes)
                 continue;
@@ -155,7 +155,8 @@ static int check_order(const struct program *p, struct err *e)
         for (int k = 0; k < in->nin && !rc; k++) {
             const struct buffer *b = &p->buffers[in->in[k].buffer];
             if (!written[in->in[k].buffer] && (!b->persistent || b->source == VALUE_SUM))
-                rc = BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
+                rc =
+                    BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
         }
         if (in->accumulate && !written[in->out[0].buffer])
             rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind), i);

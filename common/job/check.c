@@ -62,18 +62,18 @@ static void check_batch(struct reading *r)
         return;
     const struct job *job = r->job;
     int64_t batch = job->data.batch, ways = job->mesh.axis[0].size, micro = job->train.microbatches;
-    int64_t unit = ways * micro, below = batch / unit * unit; // both at most 65536
+    int64_t unit = ways * micro, below = batch / unit * unit; // ways and micro: at most 65536
     if (below == batch)
         return;
     struct buf sizes = {0};
     if (below > 0)
         buf_printf(&sizes, "%lld or ", (long long)below);
     buf_printf(&sizes, "%lld", (long long)(below + unit));
-    reading_error(r, reading_row(r, "data.batch"),
-                  "%lld does not divide by %lld (%lld data-parallel devices x %lld microbatches): "
-                  "%s would do",
-                  (long long)batch, (long long)unit, (long long)ways, (long long)micro,
-                  buf_str(&sizes));
+    reading_error(
+        r, reading_row(r, "data.batch"),
+        "%lld is not a multiple of %lld (%lld data-parallel devices x %lld microbatches): "
+        "%s would do",
+        (long long)batch, (long long)unit, (long long)ways, (long long)micro, buf_str(&sizes));
     buf_clear(&sizes);
 }
 

@@ -289,6 +289,7 @@ static int read_file(const char *path, struct buf *to)
     if (fd < 0)
         return errno;
     int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
+    fcntl(fd, F_SETFL, 0); // only the opening of a pipe that nobody writes must not wait
     ssize_t n = 1;
     buf_reserve(to, JOB_MAX_BYTES + 1);
     while (!failed && n > 0 && to->len <= JOB_MAX_BYTES) {

@@ -35,17 +35,13 @@ bool text_is_control(uint32_t c)
            c == 0xfffe || c == 0xffff;
 }
 
-// A run of blanks at the start of a line that has a tab in it and something behind it.
+// A tab among the blanks at the start of a line: the YAML parser takes it for a syntax error, even
+// on a blank line or before a comment.
 static bool tab_indents(const char *line, const char *end)
 {
-    bool tab = false;
-    for (const char *p = line; p < end; p++) {
-        if (*p == '\t')
-            tab = true;
-        else if (*p != ' ')
-            return tab && *p != '\n' && *p != '\r' && *p != '#';
-    }
-    return false;
+    while (line < end && *line == ' ')
+        line++;
+    return line < end && *line == '\t';
 }
 
 static bool report_bytes(const struct tree_source *source, const unsigned char *s, int line,
@@ -59,27 +55,40 @@ static bool report_bytes(const struct tree_source *source, const unsigned char *
     return false;
 }
 
+static bool check_size(const struct tree_source *source, const unsigned char *s, size_t len,
+                       struct tree_errors *errors)
+{
+    bool utf16 = len >= 2 && ((s[0] == 0xff && s[1] == 0xfe) || (s[0] == 0xfe && s[1] == 0xff));
+    if (len > JOB_MAX_BYTES)
+        tree_error_at(errors, source, 0, 0, "", "%zu bytes, more than the %d a job file may have",
+                      len, JOB_MAX_BYTES);
+    else if (utf16)
+        tree_error_at(errors, source, 1, 1, "", "the file is UTF-16: save it as UTF-8");
+    return len <= JOB_MAX_BYTES && !utf16;
+}
+
+// What may not begin a line. Tag directives would cost the parser time squared.
+static const char *refused_start(const unsigned char *line, const unsigned char *end)
+{
+    if (tab_indents((const char *)line, (const char *)end))
+        return "a tab in the indentation: YAML wants spaces";
+    return *line == '%' ? "directives (%) are not part of job files" : NULL;
+}
+
 bool text_check(const struct tree_source *source, const char *text, size_t len,
                 struct tree_errors *errors)
 {
     const unsigned char *s = (const unsigned char *)text, *end = s + len;
-    if (len > JOB_MAX_BYTES) {
-        tree_error_at(errors, source, 0, 0, "", "%zu bytes, more than the %d a job file may have",
-                      len, JOB_MAX_BYTES);
+    if (!check_size(source, s, len, errors))
         return false;
-    }
-    if (len >= 2 && ((s[0] == 0xff && s[1] == 0xfe) || (s[0] == 0xfe && s[1] == 0xff))) {
-        tree_error_at(errors, source, 1, 1, "", "the file is UTF-16: save it as UTF-8");
-        return false;
-    }
     int line = 1, column = 1;
     for (uint32_t c = 0; s < end; column++) {
         int n = text_decode(s, (size_t)(end - s), &c);
         if (n == 0 || c == 0)
             return report_bytes(source, s, line, column, errors);
-        if (column == 1 && tab_indents((const char *)s, (const char *)end)) {
-            tree_error_at(errors, source, line, column, "",
-                          "a tab in the indentation: YAML wants spaces");
+        const char *refused = column == 1 ? refused_start(s, end) : NULL;
+        if (refused) {
+            tree_error_at(errors, source, line, column, "", "%s", refused);
             return false;
         }
         if (text_is_control(c) && c != '\n' && c != '\r' && c != '\t') {
@@ -87,7 +96,7 @@ bool text_check(const struct tree_source *source, const char *text, size_t len,
             return false;
         }
         s += n;
-        if (c == '\n') {
+        if (c == '\n' || (c == '\r' && (s == end || *s != '\n'))) {
             line++;
             column = 0;
         }

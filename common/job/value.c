@@ -307,7 +307,7 @@ static bool is_list(const struct value *v, int least, int most, const char *exam
     if (n >= least && n <= most)
         return true;
     if (least == most)
-        return value_error(v, "has %d items: it must have %d", n, least);
+        return value_error(v, "has %d item%s: it must have %d", n, n == 1 ? "" : "s", least);
     return value_error(v, "has %d items: it must have %d to %d", n, least, most);
 }
 

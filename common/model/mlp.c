@@ -23,28 +23,24 @@ static int linear(struct graph *g, int layer, int x, enum dim in, int64_t nin, e
     const char *weight = arena_printf(g->arena, "layers/%d/weight", layer);
     const char *bias = arena_printf(g->arena, "layers/%d/bias", layer);
     float std = sqrtf(gain / (float)nin);
-    int w = graph_param(g, weight, 2, (enum dim[]){in, out}, (int64_t[]){nin, nout}, INIT_NORMAL,
-                        std);
+    int w =
+        graph_param(g, weight, 2, (enum dim[]){in, out}, (int64_t[]){nin, nout}, INIT_NORMAL, std);
     int y = graph_matmul(g, x, w, 2, (enum dim[]){DIM_BATCH, out});
     return layer_bias(g, bias, y, out, nout);
 }
 
 static int activate(struct graph *g, int x, int activation)
 {
-    static const enum op ops[] = {
-        [JOB_RELU] = OP_RELU, [JOB_GELU] = OP_GELU, [JOB_TANH] = OP_TANH};
+    static const enum op ops[] = {[JOB_RELU] = OP_RELU, [JOB_GELU] = OP_GELU, [JOB_TANH] = OP_TANH};
     return graph_like(g, ops[activation], 1, &x, x);
 }
 
 static int rows_op(struct graph *g, enum op op, int nin, const int *in, enum dtype t)
 {
     static const enum dim rows[1] = {DIM_BATCH};
-    return graph_op(g, &(struct op_args){.op = op,
-                                         .nin = nin,
-                                         .in = in,
-                                         .nout_dims = 1,
-                                         .out_dims = rows,
-                                         .dtype = t});
+    return graph_op(
+        g, &(struct op_args){
+               .op = op, .nin = nin, .in = in, .nout_dims = 1, .out_dims = rows, .dtype = t});
 }
 
 // Σ rows / (samples of the step), collected over the microbatches.

@@ -95,8 +95,7 @@ static bool before(const struct runs *r, enum group first, enum group second)
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g)
 {
-    const struct operand op[3] = {
-        {attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
+    const struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
     struct runs ra, rb, ro;
     if (!runs_find(op, 0, &ra) || !runs_find(op, 1, &rb) || !runs_find(op, 2, &ro))
         return false;

@@ -53,10 +53,9 @@ bool shape_equal(const struct shape *a, const struct shape *b)
 
 const char *dim_name(enum dim d)
 {
-    static const char *const names[DIM_COUNT] = {
-        [DIM_NONE] = "-",
+    static const char *const names[DIM_COUNT] = {[DIM_NONE] = "-",
 #define X(id, text) [DIM_##id] = #text,
-        DIM_TABLE(X)
+                                                 DIM_TABLE(X)
 #undef X
     };
     return names[d];

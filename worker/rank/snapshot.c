@@ -147,8 +147,6 @@ static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard
         if (rc)
             unlinkat(dir, name, 0); // gives the space back at once
     }
-    if (rc)
-        err_wrap(e, "%s", name);
     r->bytes = plan.bytes;
     r->head_bytes = plan.head.len;
     shard_plan_clear(&plan);

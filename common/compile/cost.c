@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step costs. See cost.h.
+#include "common/compile/cost.h"
+
+#include <string.h>
+
+#include "common/compile/optable.h"
+
+const char *coll_kind_name(enum coll_kind k)
+{
+    static const char *const names[] = {[COLL_NODE_ALL_REDUCE] = "all_reduce"};
+    return names[k];
+}
+
+static struct coll_row *row_for(struct cost *cost, const struct coll_row *key)
+{
+    for (int i = 0; i < cost->ncolls; i++) {
+        struct coll_row *r = &cost->colls[i];
+        if (r->op == key->op && r->axes == key->axes && r->phase == key->phase &&
+            r->dtype == key->dtype && strcmp(r->tensor, key->tensor) == 0)
+            return r;
+    }
+    cost->colls[cost->ncolls] = *key;
+    return &cost->colls[cost->ncolls++];
+}
+
+static void count_collectives(const struct program *p, struct arena *a, struct cost *cost)
+{
+    cost->colls = arena_array(a, struct coll_row, p->ninstrs);
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->kind != INSTR_START)
+            continue;
+        const struct buffer *b = &p->buffers[in->out[0].buffer];
+        struct coll_row *r =
+            row_for(cost, &(struct coll_row){.op = in->coll,
+                                             .axes = in->axes,
+                                             .group = mesh_product(&p->mesh, in->axes),
+                                             .phase = in->phase,
+                                             .tensor = b->name ? b->name : "",
+                                             .dtype = b->dtype});
+        r->count++;
+        r->tensor_bytes += b->bytes;
+    }
+    for (int i = 0; i < cost->ncolls; i++) {
+        struct coll_row *r = &cost->colls[i];
+        uint64_t n = (uint64_t)r->group;
+        r->bytes = (2 * (n - 1) * r->tensor_bytes + n - 1) / n;
+    }
+}
+
+// FLOPs of one microbatch; `m` null: on global shapes.
+static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
+{
+    double total = 0;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->kind != NODE_OP || !op_row(n->op)->flops ||
+            (forward_only && n->phase != PHASE_FORWARD))
+            continue;
+        struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+        for (int k = 0; k < n->nin + n->nout; k++) {
+            const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+            struct shape *to = k < n->nin ? &in[k] : &out[k - n->nin];
+            *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
+        }
+        total += op_row(n->op)->flops(n, in, out);
+    }
+    return total;
+}
+
+void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
+{
+    const struct program *p = &c->program[PROGRAM_TRAIN];
+    *out = (struct cost){0};
+    count_collectives(p, a, out);
+    const struct graph *whole = c->global[PROGRAM_TRAIN];
+    out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
+    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
+    out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
+    for (int b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].source == VALUE_INPUT)
+            out->batch_bytes += p->buffers[b].bytes;
+}

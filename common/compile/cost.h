@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step costs, counted from the programs: collectives with bytes, FLOPs, how much of the work
+// is not repeated. compiler.md ("What plan --json counts") defines every number.
+#pragma once
+#include "common/compile/compile.h"
+
+// One row a (tensor, collective, axes, phase): totals of a step, for one device.
+struct coll_row {
+    enum coll_kind op;
+    axis_set axes;
+    int group; // ranks that take part
+    enum phase phase;
+    const char *tensor;
+    enum dtype dtype;
+    int64_t count;
+    uint64_t tensor_bytes; // count × the whole tensor's bytes, as cut on the axes outside the group
+    uint64_t bytes;        // what a ring sends
+};
+
+struct cost {
+    int ncolls;
+    struct coll_row *colls; // of the train program, in the order they first run
+    double flops_per_step;  // whole job: matmuls, backward twice forward, no redundancy
+    double utilisation;     // matmul FLOPs of the unpartitioned program / of all devices together
+    uint64_t batch_bytes;   // of one step's inputs on a device
+};
+
+void cost_count(const struct compiled *c, struct arena *a, struct cost *out);
+const char *coll_kind_name(enum coll_kind k); // "all_reduce"

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan, told. See report.h.
+#include "common/compile/report.h"
+
+#include <string.h>
+
+static const struct device_model models[] = {
+    // The resident memory of a CPU rank beyond its arena: program, oneDNN's code cache, stacks.
+    {"cpu", 0, 48 << 20},
+};
+
+const struct device_model *device_model_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    return NULL;
+}
+
+static bool is_param(const struct buffer *b)
+{
+    return b->kind == BUFFER_PARAM;
+}
+
+static const struct value *value_of(const struct compiled *c, const struct buffer *b)
+{
+    return &c->program[PROGRAM_TRAIN].graph->values[b->value];
+}
+
+// A device's share of what a checkpoint holds: replicas divide it among themselves.
+static uint64_t checkpoint_share(const struct compiled *c)
+{
+    const struct program *p = &c->program[PROGRAM_TRAIN];
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->kind != BUFFER_PARAM && b->kind != BUFFER_OPTIMIZER)
+            continue;
+        axis_set cut = spec_axes(&value_of(c, b)->spec);
+        uint64_t replicas = (uint64_t)mesh_product(&c->mesh, (axis_set)(mesh_all(&c->mesh) & ~cut));
+        bytes += (b->bytes + replicas - 1) / replicas;
+    }
+    return bytes;
+}
+
+void report_make(struct report *r, const struct job *job, const struct compiled *c,
+                 const struct device_model *d, struct arena *a)
+{
+    *r = (struct report){.job = job, .compiled = c, .device = d};
+    cost_count(c, a, &r->cost);
+    r->staging = 2 * r->cost.batch_bytes + checkpoint_share(c);
+    r->fits = !d->memory || c->memory.arena + d->libraries <= d->memory;
+}
+
+// ---- JSON --------------------------------------------------------------------------------------
+
+static void json_axes(struct json_out *w, const char *key, const struct mesh *m, axis_set axes)
+{
+    json_array(w, key);
+    for (int i = 0; i < m->n; i++)
+        if (axes >> i & 1)
+            json_str(w, NULL, m->axis[i].name);
+    json_end(w);
+}
+
+static void json_spec(struct json_out *w, const struct mesh *m, const struct spec *s, int n)
+{
+    json_array(w, "spec");
+    for (int d = 0; d < n; d++) {
+        const struct dim_cut *c = &s->dim[d];
+        if (c->n == 0)
+            json_null(w, NULL);
+        else if (c->n == 1)
+            json_str(w, NULL, m->axis[c->axis[0]].name);
+        else {
+            json_array(w, NULL);
+            for (int i = 0; i < c->n; i++)
+                json_str(w, NULL, m->axis[c->axis[i]].name);
+            json_end(w);
+        }
+    }
+    json_end(w);
+}
+
+static void json_shape(struct json_out *w, const char *key, const struct shape *s)
+{
+    json_array(w, key);
+    for (int d = 0; d < s->n; d++)
+        json_int(w, NULL, s->dim[d]);
+    json_end(w);
+}
+
+static void json_stages(struct json_out *w)
+{
+    json_array(w, "stages");
+    json_int(w, NULL, 0);
+    json_end(w);
+}
+
+static int64_t json_params(const struct report *r, struct json_out *w)
+{
+    const struct program *p = &r->compiled->program[PROGRAM_TRAIN];
+    int64_t count = 0;
+    json_array(w, "params");
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        const struct value *v = value_of(r->compiled, b);
+        if (!is_param(b))
+            continue;
+        json_object(w, NULL);
+        json_str(w, "name", v->name);
+        json_shape(w, "shape", &v->shape);
+        json_str(w, "dtype", dtype_name(v->dtype));
+        json_spec(w, &p->mesh, &v->spec, v->shape.n);
+        json_shape(w, "shard", &b->shape);
+        json_uint(w, "bytes", b->bytes);
+        json_stages(w);
+        json_end(w);
+        count += shape_count(&v->shape);
+    }
+    json_end(w);
+    return count;
+}
+
+static void json_memory(const struct report *r, struct json_out *w, const char *key)
+{
+    const struct memory *m = &r->compiled->memory;
+    json_object(w, key);
+    json_uint(w, "params", m->params);
+    json_uint(w, "grads", m->grads);
+    json_uint(w, "optimizer", m->optimizer);
+    json_uint(w, "stash", m->stash);
+    json_uint(w, "transient", m->transient);
+    json_uint(w, "workspace", m->workspace);
+    json_uint(w, "arena", m->arena);
+    json_uint(w, "staging", r->staging);
+    json_uint(w, "libraries", r->device->libraries);
+    json_end(w);
+}
+
+static void json_collectives(const struct report *r, struct json_out *w)
+{
+    json_array(w, "collectives");
+    for (int i = 0; i < r->cost.ncolls; i++) {
+        const struct coll_row *c = &r->cost.colls[i];
+        json_object(w, NULL);
+        json_str(w, "op", coll_kind_name(c->op));
+        json_axes(w, "axes", &r->compiled->mesh, c->axes);
+        json_int(w, "group", c->group);
+        json_stages(w);
+        json_str(w, "phase", phase_name(c->phase));
+        json_str(w, "tensor", c->tensor);
+        json_str(w, "dtype", dtype_name(c->dtype));
+        json_int(w, "count", c->count);
+        json_uint(w, "tensor_bytes", c->tensor_bytes);
+        json_uint(w, "bytes", c->bytes);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void json_pipeline(const struct report *r, struct json_out *w)
+{
+    json_object(w, "pipeline");
+    json_null(w, "schedule");
+    json_int(w, "stages", 1);
+    json_int(w, "microbatches", r->compiled->program[PROGRAM_TRAIN].microbatches);
+    json_double(w, "bubble", 0);
+    json_int(w, "peak_stash", 1);
+    json_end(w);
+}
+
+void report_json(const struct report *r, struct json_out *w)
+{
+    const struct mesh *m = &r->compiled->mesh;
+    json_object(w, NULL);
+    json_object(w, "mesh");
+    for (int i = 0; i < m->n; i++)
+        json_int(w, m->axis[i].name, m->axis[i].size);
+    json_end(w);
+    json_int(w, "devices", mesh_ranks(m));
+    int64_t count = json_params(r, w);
+    json_int(w, "param_count", count);
+    json_memory(r, w, "memory");
+    json_array(w, "memory_by_stage");
+    json_memory(r, w, NULL);
+    json_end(w);
+    json_collectives(r, w);
+    json_double(w, "flops_per_step", r->cost.flops_per_step);
+    json_double(w, "utilisation", r->cost.utilisation);
+    json_pipeline(r, w);
+    json_array(w, "findings");
+    json_end(w);
+    json_bool(w, "fits", r->fits);
+    json_str(w, "device_model", r->device->name);
+    json_str(w, "hash", r->compiled->hash);
+    json_end(w);
+}
+
+// ---- text --------------------------------------------------------------------------------------
+
+static void put_bytes(struct buf *out, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double n = (double)bytes;
+    int u = 0;
+    for (; n >= 1024 && u < 4; u++)
+        n /= 1024;
+    buf_printf(out, u ? "%.1f %s" : "%.0f %s", n, units[u]);
+}
+
+static void put_line(struct buf *out, const char *what, uint64_t bytes)
+{
+    buf_printf(out, "  %-12s", what);
+    put_bytes(out, bytes);
+    buf_putc(out, '\n');
+}
+
+static void text_params(const struct report *r, struct buf *out)
+{
+    const struct program *p = &r->compiled->program[PROGRAM_TRAIN];
+    buf_puts(out, "parameters\n");
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        const struct value *v = value_of(r->compiled, b);
+        if (!is_param(b))
+            continue;
+        struct buf shape = {0}, spec = {0};
+        for (int d = 0; d < v->shape.n; d++)
+            buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)v->shape.dim[d]);
+        spec_print(&v->spec, &p->mesh, v->shape.n, &spec);
+        buf_printf(out, "  %-24s %-14s %-12s ", v->name, buf_str(&shape), buf_str(&spec));
+        put_bytes(out, b->bytes);
+        buf_puts(out, " a device\n");
+        buf_clear(&shape);
+        buf_clear(&spec);
+    }
+}
+
+static void text_collectives(const struct report *r, struct buf *out)
+{
+    buf_puts(out, "collectives a step, a device\n");
+    if (r->cost.ncolls == 0)
+        buf_puts(out, "  none\n");
+    for (int i = 0; i < r->cost.ncolls; i++) {
+        const struct coll_row *c = &r->cost.colls[i];
+        struct buf axes = {0};
+        axis_set_print(&r->compiled->mesh, c->axes, &axes);
+        buf_printf(out, "  %-11s %-8s %-9s %-28s ×%-4lld sends ", coll_kind_name(c->op),
+                   buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
+        put_bytes(out, c->bytes);
+        buf_putc(out, '\n');
+        buf_clear(&axes);
+    }
+}
+
+void report_text(const struct report *r, struct buf *out)
+{
+    const struct memory *m = &r->compiled->memory;
+    buf_printf(out, "%s on mesh ", r->job->name);
+    mesh_print(&r->compiled->mesh, out);
+    buf_printf(out, ", %d devices (%s)\n", mesh_ranks(&r->compiled->mesh), r->device->name);
+    text_params(r, out);
+    buf_puts(out, "memory of a device\n");
+    put_line(out, "params", m->params);
+    put_line(out, "grads", m->grads);
+    put_line(out, "optimizer", m->optimizer);
+    put_line(out, "stash", m->stash);
+    put_line(out, "transient", m->transient);
+    put_line(out, "workspace", m->workspace);
+    put_line(out, "arena", m->arena);
+    put_line(out, "staging", r->staging);
+    buf_puts(out, "  libraries   about ");
+    put_bytes(out, r->device->libraries);
+    buf_putc(out, '\n');
+    text_collectives(r, out);
+    buf_printf(out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches\n",
+               r->cost.flops_per_step, r->cost.utilisation,
+               r->compiled->program[PROGRAM_TRAIN].microbatches);
+    buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
+               r->fits ? "it would run" : "it does not fit");
+}

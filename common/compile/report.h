@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan, told: what `weft plan` prints, as text for people and as the JSON contract of README.
+#pragma once
+#include "common/base/json.h"
+#include "common/compile/cost.h"
+
+// What a plan is held against. Memory 0: no limit at plan time (a CPU host is asked at placement).
+struct device_model {
+    const char *name;
+    uint64_t memory;
+    uint64_t libraries; // estimate of what the process takes besides the arena
+};
+const struct device_model *device_model_find(const char *name); // null when unknown
+
+struct report {
+    const struct job *job;
+    const struct compiled *compiled;
+    const struct device_model *device;
+    struct cost cost;
+    uint64_t staging; // host memory: two batches, and the checkpoint share
+    bool fits;
+};
+
+void report_make(struct report *r, const struct job *job, const struct compiled *c,
+                 const struct device_model *d, struct arena *a);
+void report_text(const struct report *r, struct buf *out);
+void report_json(const struct report *r, struct json_out *w); // one object

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend: device, streams and events, and the table that libweft_cpu.so exports.
+//
+// Every call is done when it returns: a stream holds no work, an event has always happened. Copies
+// are plain memcpy, so a second thread may make them while ops run. There is nothing to capture and
+// any host memory serves the ops, so those slots are empty.
+//
+// The best instruction set of the machine is taken; WEFT_CPU_ISA (baseline, avx2, avx512) holds it
+// to a lower one, so that unlike hosts compute alike. It is in the numerics record (device_info).
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cpu/device.h"
+
+// ---- errors of calls ---------------------------------------------------------------------------
+
+int op_refuse(const struct op_call *c, struct err *e, const char *what)
+{
+    return err_set(e, ERR_UNSUPPORTED, "cpu: %s: %s", op_name(c->op), what);
+}
+
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e)
+{
+    if (t->dtype == want)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED, "cpu: %s: an operand is %s, not %s", op_name(c->op),
+                   dtype_name(t->dtype), dtype_name(want));
+}
+
+// ---- the device --------------------------------------------------------------------------------
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_baseline(void)
+{
+    return true;
+}
+
+// Best first.
+static const struct {
+    const struct vec *vec;
+    bool (*runs)(void);
+} sets[] = {{&vec_avx512, has_avx512}, {&vec_avx2, has_avx2}, {&vec_baseline, has_baseline}};
+
+static int isa_choose(const struct vec **out, struct err *e)
+{
+    const char *limit = getenv("WEFT_CPU_ISA");
+    bool allowed = !limit || !limit[0];
+    *out = NULL;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        allowed = allowed || strcmp(sets[i].vec->isa, limit) == 0;
+        if (!*out && allowed && sets[i].runs())
+            *out = sets[i].vec;
+    }
+    if (*out)
+        return 0;
+    return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not one of avx512, avx2, baseline",
+                   limit);
+}
+
+static int device_count(struct err *e)
+{
+    (void)e;
+    return 1;
+}
+
+static int device_open(const struct device_options *o, struct device **out, struct err *e)
+{
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_NOMEM, "no memory for a device");
+    list_init(&d->regions);
+    list_init(&d->streams);
+    list_init(&d->events);
+    int rc = isa_choose(&d->vec, e);
+    rc = rc ? rc : pool_new(o->threads, &d->pool, e);
+    if (rc)
+        free(d);
+    else
+        *out = d;
+    return rc;
+}
+
+static void stream_free(struct stream_q *q)
+{
+    if (!q)
+        return;
+    list_remove(&q->link);
+    free(q);
+}
+
+static void event_free(struct event *ev)
+{
+    if (!ev)
+        return;
+    list_remove(&ev->link);
+    free(ev);
+}
+
+static void device_close(struct device *d)
+{
+    if (!d)
+        return;
+    list_for_each (it, &d->streams)
+        stream_free(list_entry(it, struct stream_q, link));
+    list_for_each (it, &d->events)
+        event_free(list_entry(it, struct event, link));
+    memory_clear(d);
+    pool_free(d->pool);
+    free(d);
+}
+
+static void device_info(const struct device *d, struct device_info *out)
+{
+    const dnnl_version_t *v = dnnl_version();
+    *out = (struct device_info){.threads = pool_threads(d->pool)};
+    snprintf(out->model, sizeof out->model, "cpu");
+    snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
+    snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d", v->major, v->minor,
+             v->patch);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    out->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+}
+
+// ---- streams and events ------------------------------------------------------------------------
+
+static int stream_new(struct device *d, struct stream_q **out, struct err *e)
+{
+    struct stream_q *q = calloc(1, sizeof *q);
+    if (!q)
+        return err_set(e, ERR_NOMEM, "no memory for a stream");
+    q->device = d;
+    list_append(&d->streams, &q->link);
+    *out = q;
+    return 0;
+}
+
+static int stream_sync(struct stream_q *q, struct err *e)
+{
+    (void)q;
+    (void)e;
+    return 0;
+}
+
+static int event_new(struct device *d, struct event **out, struct err *e)
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev)
+        return err_set(e, ERR_NOMEM, "no memory for an event");
+    list_append(&d->events, &ev->link);
+    *out = ev;
+    return 0;
+}
+
+static int event_on(struct stream_q *q, struct event *ev, struct err *e)
+{
+    (void)q;
+    (void)ev;
+    (void)e;
+    return 0;
+}
+
+static int event_query(struct event *ev, bool *done, struct err *e)
+{
+    (void)ev;
+    (void)e;
+    *done = true;
+    return 0;
+}
+
+static int event_sync(struct event *ev, struct err *e)
+{
+    (void)ev;
+    (void)e;
+    return 0;
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+static int copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e)
+{
+    (void)q;
+    (void)e;
+    memmove(to, from, bytes);
+    return 0;
+}
+
+static int fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
+{
+    (void)q;
+    (void)e;
+    memset(to, 0, bytes);
+    return 0;
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+
+static const backend_op ops[OP_COUNT] = {
+    [OP_MATMUL] = op_matmul,
+    [OP_SUM] = op_sum,
+    [OP_CAST] = op_elementwise,
+    [OP_ADD] = op_elementwise,
+    [OP_SUB] = op_elementwise,
+    [OP_MUL] = op_elementwise,
+    [OP_SCALE] = op_elementwise,
+    [OP_LOG] = op_elementwise,
+    [OP_DIV] = op_elementwise,
+    [OP_RELU] = op_elementwise,
+    [OP_RELU_GRAD] = op_elementwise,
+    [OP_GELU] = op_elementwise,
+    [OP_GELU_GRAD] = op_elementwise,
+    [OP_TANH] = op_elementwise,
+    [OP_TANH_GRAD] = op_elementwise,
+    [OP_ROW_MAX] = op_rows,
+    [OP_ROW_SUM_EXP] = op_rows,
+    [OP_ROW_EXP_MUL] = op_rows,
+    [OP_PICK] = op_rows,
+    [OP_PICK_GRAD] = op_rows,
+    [OP_ROW_ARGMAX] = op_rows,
+    [OP_EQUAL] = op_elementwise,
+    [OP_SQNORM] = op_sqnorm,
+    [OP_METRICS] = op_metrics,
+    [OP_CLIP] = op_clip,
+    [OP_SGD] = op_update,
+    [OP_MOMENTUM] = op_update,
+    [OP_ADAM] = op_update,
+};
+
+extern const struct backend weft_backend;
+__attribute__((visibility("default"))) const struct backend weft_backend = {
+    .abi = BACKEND_ABI,
+    .name = "cpu",
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_info = device_info,
+    .alloc = memory_alloc,
+    .free = memory_free,
+    .host_alloc = memory_alloc,
+    .host_free = memory_free,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_sync = stream_sync,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_on,
+    .event_wait = event_on,
+    .event_query = event_query,
+    .event_sync = event_sync,
+    .copy = copy,
+    .fill_zero = fill_zero,
+    .ops = ops,
+};

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the CPU backend share: the device, and the ops' functions.
+#pragma once
+#include "common/base/list.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/cpu/vec.h"
+
+// Elements worth a thread of their own, and the alignment of slices: 16 KB of f32.
+enum { GRAIN = 4096 };
+// Chunks of a long reduction: their number bounds the scratch, their size depends on the length
+// alone, so that the sum does not depend on the threads.
+enum { MAX_CHUNKS = 1024 };
+
+struct device {
+    struct pool *pool;
+    const struct vec *vec;
+    struct list regions, streams, events; // what device_close frees
+    double partial[MAX_CHUNKS];
+};
+
+struct stream_q {
+    struct device *device;
+    struct list link;
+};
+
+struct event {
+    struct list link;
+};
+
+// memory.c
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
+void memory_free(struct device *d, void *p);
+void memory_clear(struct device *d);
+
+// The ops. Each serves those that the table in backend.c names it for.
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
+
+// The error of a call the kernels do not serve: "cpu: NAME: …".
+int op_refuse(const struct op_call *c, struct err *e, const char *what);
+// Refuses operands that are not of dtype t.
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);

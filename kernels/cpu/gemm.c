@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// MATMUL: oneDNN's sgemm, called serially in each of our threads on a slice of the output.
+//
+// oneDNN's own threading forwards small products badly, so its OpenMP is held to one thread and the
+// product is cut here: over batches if there are as many as threads, else over the longer side of
+// the output, so that both threads read as little as possible twice. k is never cut: an element is
+// summed by one thread.
+#include "kernels/cpu/device.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+// Of libgomp, which oneDNN runs on; clang has no omp.h on a bare Debian.
+extern void omp_set_num_threads(int n);
+
+enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
+static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
+
+struct work {
+    struct gemm g;
+    const float *a, *b;
+    float *c, beta;
+    int64_t batch; // at hand, when rows or columns are cut
+    _Atomic int status;
+};
+
+static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
+{
+    const struct gemm *g = &w->g;
+    const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
+    const float *b = w->b + batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1);
+    float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
+    omp_set_num_threads(1); // a setting of the calling thread
+    int rc = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', m, n, g->k, 1.0f, a, g->lda,
+                        b, g->ldb, w->beta, c, g->ldc);
+    if (rc != dnnl_success)
+        w->status = rc;
+}
+
+static void batches(void *arg, int64_t begin, int64_t end)
+{
+    struct work *w = arg;
+    for (int64_t i = begin; i < end; i++)
+        part(w, i, 0, w->g.m, 0, w->g.n);
+}
+
+static void columns(void *arg, int64_t begin, int64_t end)
+{
+    struct work *w = arg;
+    part(w, w->batch, 0, w->g.m, begin, end - begin);
+}
+
+static void rows(void *arg, int64_t begin, int64_t end)
+{
+    struct work *w = arg;
+    part(w, w->batch, begin, end - begin, 0, w->g.n);
+}
+
+static int64_t at_least(int64_t x, int64_t low)
+{
+    return x < low ? low : x;
+}
+
+static void run(struct pool *p, struct work *w)
+{
+    const struct gemm *g = &w->g;
+    if (g->batch >= pool_threads(p)) {
+        pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), batches, w);
+        return;
+    }
+    bool by_columns = g->n >= g->m || g->m < 2 * ROW_GRAIN;
+    int64_t quantum = by_columns ? COLUMN_GRAIN : ROW_GRAIN;
+    int64_t quantum_work = quantum * g->k * (by_columns ? g->m : g->n);
+    int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
+    for (w->batch = 0; w->batch < g->batch; w->batch++)
+        pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? columns : rows, w);
+}
+
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct work w = {.a = c->in[0].data,
+                     .b = c->in[1].data,
+                     .c = c->out[0].data,
+                     .beta = c->accumulate ? 1.0f : 0.0f};
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->in[1], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    if (!gemm_from_labels(c->attr, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, &w.g))
+        return op_refuse(c, e, "needs a transpose that strides cannot express");
+    run(q->device->pool, &w);
+    return w.status ? err_set(e, ERR_DEVICE, "cpu: matmul: onednn status %d", w.status) : 0;
+}

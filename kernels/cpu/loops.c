@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labels as nested loops. See loops.h.
+#include "kernels/cpu/loops.h"
+
+const struct tensor *loops_tensor(const struct op_call *c, int operand)
+{
+    return operand < c->nin ? &c->in[operand] : &c->out[operand - c->nin];
+}
+
+// The dimension of an operand that has the label; −1: none.
+static int find(const struct op_call *c, int operand, int label)
+{
+    const struct tensor *t = loops_tensor(c, operand);
+    for (int d = 0; d < t->shape.n; d++)
+        if (c->attr->label[operand][d] == label)
+            return d;
+    return -1;
+}
+
+static int64_t dense_stride(const struct shape *s, int dim)
+{
+    int64_t stride = 1;
+    for (int d = dim + 1; d < s->n; d++)
+        stride *= s->dim[d];
+    return stride;
+}
+
+static bool merges_with_last(const struct loops *l, int64_t extent, const int64_t *stride)
+{
+    for (int k = 0; k < l->operands; k++)
+        if (l->stride[k][l->n - 1] != stride[k] * extent)
+            return false;
+    return true;
+}
+
+static void add(struct loops *l, int64_t extent, const int64_t *stride)
+{
+    if (extent == 1)
+        return;
+    bool merge = l->n && merges_with_last(l, extent, stride);
+    int at = merge ? l->n - 1 : l->n++;
+    l->extent[at] = merge ? l->extent[at] * extent : extent;
+    for (int k = 0; k < l->operands; k++)
+        l->stride[k][at] = stride[k];
+}
+
+bool loops_over(const struct op_call *c, int base, int dims, int without, const int *index,
+                int operands, struct loops *out)
+{
+    const struct shape *s = &loops_tensor(c, base)->shape;
+    *out = (struct loops){.operands = operands, .covered = {1, 1, 1, 1}};
+    for (int d = 0; d < dims; d++) {
+        int label = c->attr->label[base][d];
+        if (without >= 0 && find(c, without, label) >= 0)
+            continue;
+        int64_t stride[MAX_OPERANDS];
+        for (int k = 0; k < operands; k++) {
+            const struct shape *o = &loops_tensor(c, index[k])->shape;
+            int at = find(c, index[k], label);
+            if (at >= 0 && o->dim[at] != s->dim[d])
+                return false;
+            stride[k] = at >= 0 ? dense_stride(o, at) : 0;
+            out->covered[k] *= at >= 0 ? s->dim[d] : 1;
+        }
+        add(out, s->dim[d], stride);
+    }
+    return true;
+}
+
+int64_t loops_count(const struct loops *l, int n)
+{
+    int64_t count = 1;
+    for (int i = 0; i < n; i++)
+        count *= l->extent[i];
+    return count;
+}
+
+int64_t loops_offset(const struct loops *l, int n, int k, int64_t at)
+{
+    int64_t offset = 0;
+    for (int i = n - 1; i > 0; i--) {
+        offset += at % l->extent[i] * l->stride[k][i];
+        at /= l->extent[i];
+    }
+    return n ? offset + at * l->stride[k][0] : 0;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the CPU device: anonymous mappings in huge pages.
+//
+// First touch of fresh memory is dear (a step that pays for it takes several times as long), so a
+// region is touched when it is made, in the slices in which the threads will work on it. A region
+// that one huge page does not fill takes small ones.
+#include "kernels/cpu/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SMALL_PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024 };
+
+struct region {
+    struct list link;
+    void *map, *base; // mapped; handed out
+    size_t map_bytes;
+};
+
+struct touch {
+    char *base;
+};
+
+static void touch_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct touch *t = arg;
+    for (int64_t at = begin; at < end; at += SMALL_PAGE)
+        *(volatile char *)(t->base + at) = 0;
+}
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    bool huge = bytes >= HUGE_PAGE;
+    size_t page = huge ? HUGE_PAGE : SMALL_PAGE;
+    if (bytes > SIZE_MAX / 2)
+        return err_set(e, ERR_INVALID, "cannot map %zu bytes", bytes);
+    size_t need = round_up(bytes ? bytes : 1, page), total = need + (huge ? page : 0);
+    struct region *r = malloc(sizeof *r);
+    if (!r)
+        return err_set(e, ERR_NOMEM, "no memory to note a region");
+    r->map_bytes = total;
+    r->map = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (r->map == MAP_FAILED) {
+        free(r);
+        return err_errno(e, ERR_NOMEM, "cannot map %zu bytes", bytes);
+    }
+    size_t skip = huge ? (page - (uintptr_t)r->map % page) % page : 0;
+    r->base = (char *)r->map + skip;
+    if (huge)
+        madvise(r->base, need, MADV_HUGEPAGE); // refused: small pages do
+    list_append(&d->regions, &r->link);
+    pool_for(d->pool, (int64_t)need, (int64_t)page, touch_slice, &(struct touch){r->base});
+    *out = r->base;
+    return 0;
+}
+
+static void region_free(struct region *r)
+{
+    list_remove(&r->link);
+    munmap(r->map, r->map_bytes);
+    free(r);
+}
+
+void memory_free(struct device *d, void *p)
+{
+    if (!p)
+        return;
+    list_for_each (it, &d->regions) {
+        struct region *r = list_entry(it, struct region, link);
+        if (r->base == p) {
+            region_free(r);
+            return;
+        }
+    }
+    PRE(!"memory of this device");
+}
+
+void memory_clear(struct device *d)
+{
+    list_for_each (it, &d->regions)
+        region_free(list_entry(it, struct region, link));
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute threads. See pool.h.
+//
+// A loop is announced by raising `round`, its end by `pending` reaching 0. Both are futex words
+// with a flag beside them that says whether anybody sleeps there, so that the usual case makes no
+// system call. The sleeper sets its flag before it looks at the word for the last time, and the
+// waker changes the word before it looks at the flag; both are sequentially consistent, so one of
+// the two sees the other.
+#include "kernels/cpu/pool.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPINS = 4000 }; // some tens of µs: longer than the gap between two ops of a step
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct pool {
+    int threads; // the caller counted
+    struct worker *workers;
+
+    // The loop at hand; written before `round` is raised.
+    pool_fn fn;
+    void *arg;
+    int64_t count, grain;
+    int slices;
+    bool stop;
+
+    _Alignas(64) _Atomic uint32_t round;
+    _Atomic uint32_t sleepers; // workers asleep on round
+    _Alignas(64) _Atomic uint32_t pending;
+    _Atomic uint32_t caller_sleeps;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void slice_run(const struct pool *p, int index)
+{
+    if (index >= p->slices)
+        return;
+    int64_t units = (p->count + p->grain - 1) / p->grain;
+    int64_t begin = units * index / p->slices * p->grain;
+    int64_t end = units * (index + 1) / p->slices * p->grain;
+    p->fn(p->arg, begin, end < p->count ? end : p->count);
+}
+
+static uint32_t round_wait(struct pool *p, uint32_t seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->round, memory_order_acquire) != seen)
+            return seen + 1;
+        relax();
+    }
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->round) == seen)
+        futex_wait(&p->round, seen);
+    atomic_fetch_sub(&p->sleepers, 1);
+    return seen + 1;
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    for (uint32_t seen = 0;;) {
+        seen = round_wait(p, seen);
+        if (p->stop)
+            return NULL;
+        slice_run(p, w->index);
+        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
+            futex_wake(&p->pending);
+    }
+}
+
+static void round_raise(struct pool *p)
+{
+    atomic_fetch_add(&p->round, 1);
+    if (atomic_load(&p->sleepers))
+        futex_wake(&p->round);
+}
+
+static void pending_wait(struct pool *p)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->pending, memory_order_acquire) == 0)
+            return;
+        relax();
+    }
+    atomic_store(&p->caller_sleeps, 1);
+    for (uint32_t left; (left = atomic_load(&p->pending)) != 0;)
+        futex_wait(&p->pending, left);
+    atomic_store(&p->caller_sleeps, 0);
+}
+
+void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *arg)
+{
+    if (count <= 0)
+        return;
+    int64_t slices = count / grain;
+    if (slices <= 1 || p->threads == 1) {
+        fn(arg, 0, count);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    p->count = count;
+    p->grain = grain;
+    p->slices = slices < p->threads ? (int)slices : p->threads;
+    atomic_store(&p->pending, (uint32_t)p->threads - 1);
+    round_raise(p);
+    slice_run(p, 0);
+    pending_wait(p);
+}
+
+// Signals are for the program's own threads.
+static int worker_start(struct worker *w)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!rc)
+        pthread_setname_np(w->thread, "weft-cpu");
+    return rc;
+}
+
+int pool_new(int threads, struct pool **out, struct err *e)
+{
+    if (threads < 1 || threads > 1024)
+        return err_set(e, ERR_INVALID, "%d compute threads: not between 1 and 1024", threads);
+    struct pool *p = aligned_alloc(64, sizeof *p);
+    struct worker *workers = calloc((size_t)threads, sizeof *workers);
+    if (!p || !workers) {
+        free(p);
+        free(workers);
+        return err_set(e, ERR_NOMEM, "no memory for %d compute threads", threads);
+    }
+    *p = (struct pool){.threads = 1, .workers = workers};
+    for (int i = 1; i < threads; i++) {
+        workers[i] = (struct worker){.pool = p, .index = i};
+        if (worker_start(&workers[i])) {
+            pool_free(p);
+            return err_set(e, ERR_LIMIT, "cannot start compute thread %d of %d", i + 1, threads);
+        }
+        p->threads++;
+    }
+    *out = p;
+    return ERR_OK;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    p->stop = true;
+    round_raise(p);
+    for (int i = 1; i < p->threads; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    free(p->workers);
+    free(p);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->threads;
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// SUM and SQNORM.
+//
+// Partial sums are kept in double, in an order that depends on shapes alone: a column adds blocks
+// of rows in row order; a run of contiguous elements adds chunks in order. Threads share columns,
+// kept elements or chunks, never one partial sum.
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/loops.h"
+
+enum { CHUNK = 16 * 1024 }; // least elements of a chunk
+
+// ---- runs of contiguous elements ---------------------------------------------------------------
+
+typedef double (*run_sum)(const float *x, int64_t n);
+
+static int64_t chunk_size(int64_t n)
+{
+    int64_t size = (n + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    return size < CHUNK ? CHUNK : (size + GRAIN - 1) / GRAIN * GRAIN;
+}
+
+struct chunks {
+    run_sum fn;
+    const float *x;
+    int64_t n, size;
+    double *partial;
+};
+
+static void chunk_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct chunks *w = arg;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = i * w->size, left = w->n - at;
+        w->partial[i] = w->fn(w->x + at, left < w->size ? left : w->size);
+    }
+}
+
+static double sum_parallel(struct device *d, run_sum fn, const float *x, int64_t n)
+{
+    struct chunks w = {.fn = fn, .x = x, .n = n, .size = chunk_size(n), .partial = d->partial};
+    int64_t count = (n + w.size - 1) / w.size;
+    pool_for(d->pool, count, 1, chunk_slice, &w);
+    double total = 0;
+    for (int64_t i = 0; i < count; i++)
+        total += w.partial[i];
+    return total;
+}
+
+// The same sum, in one thread.
+static double sum_serial(run_sum fn, const float *x, int64_t n)
+{
+    int64_t size = chunk_size(n);
+    double total = 0;
+    for (int64_t at = 0; at < n; at += size)
+        total += fn(x + at, n - at < size ? n - at : size);
+    return total;
+}
+
+static void put(float *out, double value, bool accumulate)
+{
+    *out = accumulate ? *out + (float)value : (float)value;
+}
+
+// ---- SUM ---------------------------------------------------------------------------------------
+
+enum { IN, OUT };
+
+struct work {
+    const struct op_call *call;
+    struct device *device;
+    struct loops kept, reduced;
+    double scale;
+};
+
+static const float *source(const struct work *w, int loops, int64_t at)
+{
+    return (const float *)w->call->in[0].data + loops_offset(&w->kept, loops, IN, at);
+}
+
+static float *result(const struct work *w)
+{
+    return w->call->out[0].data;
+}
+
+// What is summed lies contiguous: [.., kept][reduced].
+static void rows_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t i = begin; i < end; i++) {
+        double s = sum_serial(w->device->vec->sum, source(w, w->kept.n, i), w->reduced.extent[0]);
+        put(&result(w)[i], s * w->scale, w->call->accumulate);
+    }
+}
+
+static void sum_rows(struct work *w)
+{
+    int64_t n = w->reduced.extent[0], count = loops_count(&w->kept, w->kept.n);
+    if (count >= pool_threads(w->device->pool) || n < 2 * CHUNK) {
+        pool_for(w->device->pool, count, n < GRAIN ? GRAIN / n : 1, rows_slice, w);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double s = sum_parallel(w->device, w->device->vec->sum, source(w, w->kept.n, i), n);
+        put(&result(w)[i], s * w->scale, w->call->accumulate);
+    }
+}
+
+// What is kept lies contiguous: [.., kept outer][reduced][kept inner], the columns.
+static void columns_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    const struct loops *k = &w->kept, *r = &w->reduced;
+    int64_t cols = k->extent[k->n - 1];
+    int64_t rows = r->n ? r->extent[0] : 1, stride = r->n ? r->stride[IN][0] : 0;
+    while (begin < end) {
+        int64_t outer = begin / cols, at = begin % cols;
+        int64_t n = cols - at < end - begin ? cols - at : end - begin;
+        w->device->vec->sum_columns(result(w) + begin, source(w, k->n - 1, outer) + at, rows,
+                                    stride, n, (float)w->scale, w->call->accumulate);
+        begin += n;
+    }
+}
+
+static void sum_columns(struct work *w)
+{
+    int64_t rows = loops_count(&w->reduced, w->reduced.n);
+    int64_t grain = rows < GRAIN / 16 ? GRAIN / rows / 16 * 16 : 16;
+    pool_for(w->device->pool, loops_count(&w->kept, w->kept.n), grain, columns_slice, w);
+}
+
+static void any_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    int64_t n = loops_count(&w->reduced, w->reduced.n);
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = source(w, w->kept.n, i);
+        double s = 0;
+        for (int64_t k = 0; k < n; k++)
+            s += (double)x[loops_offset(&w->reduced, w->reduced.n, IN, k)];
+        put(&result(w)[i], s * w->scale, w->call->accumulate);
+    }
+}
+
+int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct work w = {.call = c, .device = q->device, .scale = (double)c->attr->scale};
+    const int index[2] = {0, 1};
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    if (!loops_over(c, 1, c->out[0].shape.n, -1, index, 2, &w.kept) ||
+        !loops_over(c, 0, c->in[0].shape.n, 1, index, 2, &w.reduced))
+        return op_refuse(c, e, "operands disagree about an extent");
+    const struct loops *k = &w.kept, *r = &w.reduced;
+    if (r->n == 1 && r->stride[IN][0] == 1)
+        sum_rows(&w);
+    else if (r->n <= 1 && k->n && k->stride[IN][k->n - 1] == 1)
+        sum_columns(&w);
+    else
+        pool_for(q->device->pool, loops_count(k, k->n), 64, any_slice, &w);
+    return 0;
+}
+
+// ---- SQNORM ------------------------------------------------------------------------------------
+
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    // Scale 0: another rank counts this part; what lies here may not even be a number.
+    double scale = (double)c->attr->scale, s = 0;
+    if (scale != 0)
+        s = scale * sum_parallel(q->device, q->device->vec->sqsum, c->in[0].data,
+                                 shape_count(&c->in[0].shape));
+    put(c->out[0].data, s, c->accumulate);
+    return 0;
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops over rows: the parts of cross-entropy, and the pick of the right answer.
+//
+// Rows are dealt out over the threads; what is one value a row (a maximum, an id) may have the row
+// dimensions in any order, or lack some. An id outside the row picks 0 and is given no gradient: in
+// a cut vocabulary it belongs to another rank.
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/loops.h"
+
+#include <string.h>
+
+struct work {
+    const struct op_call *call;
+    const struct vec *vec;
+    struct loops rows; // operands: inputs, then the output
+    int64_t n;         // of a row
+    void (*row)(const struct work *w, int64_t r);
+};
+
+static const float *f32_in(const struct work *w, int k, int64_t r)
+{
+    return (const float *)w->call->in[k].data + loops_offset(&w->rows, w->rows.n, k, r);
+}
+
+static int32_t id_in(const struct work *w, int k, int64_t r)
+{
+    return ((const int32_t *)w->call->in[k].data)[loops_offset(&w->rows, w->rows.n, k, r)];
+}
+
+static void *out(const struct work *w, int64_t r)
+{
+    // Outputs have 4 bytes an element, i32 or f32.
+    return (float *)w->call->out[0].data + loops_offset(&w->rows, w->rows.n, w->call->nin, r);
+}
+
+static void row_max(const struct work *w, int64_t r)
+{
+    *(float *)out(w, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
+}
+
+static void row_sum_exp(const struct work *w, int64_t r)
+{
+    *(float *)out(w, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
+}
+
+static void row_exp_mul(const struct work *w, int64_t r)
+{
+    w->vec->row_exp_mul(out(w, r), f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
+}
+
+static void pick(const struct work *w, int64_t r)
+{
+    int64_t id = id_in(w, 1, r);
+    *(float *)out(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
+}
+
+static void pick_grad(const struct work *w, int64_t r)
+{
+    int64_t id = id_in(w, 0, r);
+    float *row = out(w, r);
+    memset(row, 0, (size_t)w->n * sizeof *row);
+    if (id >= 0 && id < w->n)
+        row[id] = *f32_in(w, 1, r);
+}
+
+// A row of NaN alone has no maximum: 0.
+static void row_argmax(const struct work *w, int64_t r)
+{
+    const float *x = f32_in(w, 0, r);
+    float max = w->vec->row_max(x, w->n);
+    int32_t at = 0;
+    for (int64_t i = w->n - 1; i >= 0; i--)
+        at = x[i] == max ? (int32_t)i : at;
+    *(int32_t *)out(w, r) = at;
+}
+
+// Which operand has whole rows, and the dtypes of the inputs and of the output.
+static const struct rows_op {
+    void (*row)(const struct work *w, int64_t r);
+    int wide;
+    enum dtype in[3], out;
+} table[OP_COUNT] = {
+    [OP_ROW_MAX] = {row_max, 0, {DT_F32}, DT_F32},
+    [OP_ROW_SUM_EXP] = {row_sum_exp, 0, {DT_F32, DT_F32}, DT_F32},
+    [OP_ROW_EXP_MUL] = {row_exp_mul, 0, {DT_F32, DT_F32, DT_F32}, DT_F32},
+    [OP_PICK] = {pick, 0, {DT_F32, DT_I32}, DT_F32},
+    [OP_PICK_GRAD] = {pick_grad, 2, {DT_I32, DT_F32}, DT_F32},
+    [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
+};
+
+static void slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++)
+        w->row(w, r);
+}
+
+// Every operand is reached row by row: whole rows, or one value a row.
+static bool covered(const struct work *w)
+{
+    for (int k = 0; k <= w->call->nin; k++) {
+        int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
+        if (w->rows.covered[k] != count && w->rows.covered[k] * w->n != count)
+            return false;
+    }
+    return true;
+}
+
+int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct rows_op *op = &table[c->op];
+    const struct shape *wide = &loops_tensor(c, op->wide)->shape;
+    const int index[MAX_OPERANDS] = {0, 1, 2, 3};
+    int rc = op_want(c, &c->out[0], op->out, e);
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = op_want(c, &c->in[k], op->in[k], e);
+    if (rc)
+        return rc;
+    if (wide->n < 1)
+        return op_refuse(c, e, "a scalar has no rows");
+    struct work w = {.call = c, .vec = q->device->vec, .n = wide->dim[wide->n - 1], .row = op->row};
+    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + 1, &w.rows) || !covered(&w))
+        return op_refuse(c, e, "operands disagree about the rows");
+    int64_t grain = w.n < GRAIN / 4 ? GRAIN / 4 / w.n : 1;
+    pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, slice, &w);
+    return 0;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of one instruction set, and exp, tanh and ln on them. Included by vec.c alone, which is
+// compiled once for each instruction set: VF lanes are what its registers hold.
+//
+// Contraction is off and fma is asked for by name, so a lane's result does not depend on where in
+// a vector, a tail or a slice its element lies. Errors, over the whole range (tests/ops): exp below
+// 1 ulp, ln below 2 ulp, tanh below 2 ulp; denormals, infinities and NaN as libm has them.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define VEC_BYTES 64
+#elif defined(__AVX2__)
+#define VEC_BYTES 32
+#else
+#define VEC_BYTES 16
+#endif
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+enum { VL = VEC_BYTES / 4 };
+typedef float vf __attribute__((vector_size(VEC_BYTES)));
+typedef int32_t vi __attribute__((vector_size(VEC_BYTES)));
+typedef uint32_t vu __attribute__((vector_size(VEC_BYTES)));
+typedef float vf_any __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
+#define VFN static inline __attribute__((always_inline))
+
+// ---- memory ------------------------------------------------------------------------------------
+
+VFN vf v_load(const float *p)
+{
+    return *(const vf_any *)p;
+}
+
+VFN void v_store(float *p, vf v)
+{
+    *(vf_any *)p = v;
+}
+
+VFN vf v_set(float x)
+{
+    return x - (vf){0}; // −0 stays −0
+}
+
+// The first n lanes; `rest` fills the others.
+VFN vf v_load_part(const float *p, int64_t n, float rest)
+{
+    float lane[VL];
+    for (int i = 0; i < VL; i++)
+        lane[i] = i < n ? p[i] : rest;
+    return v_load(lane);
+}
+
+VFN void v_store_part(float *p, vf v, int64_t n)
+{
+    float lane[VL];
+    v_store(lane, v);
+    for (int i = 0; i < VL && i < n; i++)
+        p[i] = lane[i];
+}
+
+// ---- arithmetic --------------------------------------------------------------------------------
+
+VFN vf v_select(vi mask, vf yes, vf no)
+{
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+
+// a·b + c in one rounding where the instruction set has it.
+VFN vf v_fma(vf a, vf b, vf c)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+VFN vf v_sqrt(vf x)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < VL; i++)
+        x[i] = __builtin_sqrtf(x[i]);
+    return x;
+#endif
+}
+
+// A NaN in x stays.
+VFN vf v_clamp(vf x, float lo, float hi)
+{
+    x = v_select(x < lo, v_set(lo), x);
+    return v_select(x > hi, v_set(hi), x);
+}
+
+// ---- functions ---------------------------------------------------------------------------------
+
+// 2^k for −127 < k < 128.
+VFN vf v_pow2(vi k)
+{
+    return (vf)(((vu)k + 127u) << 23);
+}
+
+// x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by its Taylor series (x^8/8! is below 6e-9 there); then
+// times 2^n in two factors, so that results beyond either end of the exponent round once.
+VFN vf v_exp(vf x)
+{
+    const float shift = 12582912.0f; // 1.5·2^23: adding it rounds to an integer in the low bits
+    x = v_clamp(x, -104.0f, 89.0f);  // both beyond what rounds to 0 and to infinity
+    vf t = v_fma(x, v_set(1.44269504f), v_set(shift));
+    vf n = t - shift;
+    vi k = (vi)((vu)t - (vu)v_set(shift));
+    vf r = v_fma(n, v_set(-0.693359375f), x); // 355/512: n times it is exact
+    r = v_fma(n, v_set(2.12194440e-4f), r);
+    vf p = v_set(1.0f / 5040);
+    p = v_fma(p, r, v_set(1.0f / 720));
+    p = v_fma(p, r, v_set(1.0f / 120));
+    p = v_fma(p, r, v_set(1.0f / 24));
+    p = v_fma(p, r, v_set(1.0f / 6));
+    p = v_fma(p, r, v_set(0.5f));
+    p = v_fma(p * r, r, r) + 1.0f; // 1 + (r + r²·p)
+    vi half = k >> 1;
+    return p * v_pow2(half) * v_pow2((vi)((vu)k - (vu)half));
+}
+
+// x = m·2^k with m in [√½, √2); with f = m − 1 and s = f/(2 + f), ln m = f − s·(f − R(s²)), which
+// keeps the leading term exact.
+VFN vf v_log(vf x)
+{
+    vi tiny = x < 1.17549435e-38f;
+    vf y = v_select(tiny, x * 33554432.0f, x); // 2^25
+    vu bits = (vu)y - 0x3f3504f3u;             // √½
+    vi k = (vi)bits >> 23;
+    vf m = (vf)((vu)y - ((vu)k << 23));
+    vf e = __builtin_convertvector(k, vf) - v_select(tiny, v_set(25), v_set(0));
+    vf f = m - 1.0f;
+    vf s = f / (f + 2.0f);
+    vf z = s * s;
+    vf q = v_set(2.0f / 11);
+    q = v_fma(q, z, v_set(2.0f / 9));
+    q = v_fma(q, z, v_set(2.0f / 7));
+    q = v_fma(q, z, v_set(2.0f / 5));
+    q = v_fma(q, z, v_set(2.0f / 3));
+    vf low = v_fma(e, v_set(-2.12194440e-4f), -s * (f - q * z));
+    vf r = v_fma(e, v_set(0.693359375f), f + low);
+    r = v_select(x == 0.0f, v_set(-INFINITY), r);
+    r = v_select(x == v_set(INFINITY), x, r);
+    return v_select(x >= 0.0f, r, v_set(NAN)); // negative or NaN
+}
+
+// Below 0.625 a quotient from the continued fraction of tanh, with the leading x kept exact; above,
+// 1 − 2/(e^2|x| + 1).
+VFN vf v_tanh(vf x)
+{
+    vf a = (vf)((vi)x & 0x7fffffff);
+    vf z = x * x;
+    vf num = v_fma(v_fma(v_set(-27), z, v_set(-2772)), z, v_set(-45045));
+    vf den = v_fma(v_fma(v_fma(v_set(28), z, v_set(3150)), z, v_set(62370)), z, v_set(135135));
+    vf small = v_fma(x * z, num / den, x);
+    vf big = 1.0f - 2.0f / (v_exp(a + a) + 1.0f);
+    big = (vf)((vi)big | ((vi)x & INT32_MIN));
+    return v_select(a < 0.625f, small, big);
+}
+
+// The logistic function of twice GELU's argument: x·v_gate(x) is GELU without the cancellation
+// that 1 + tanh has left of zero.
+VFN vf v_gate(vf x)
+{
+    vf u2 = x * 1.59576912f * v_fma(x * x, v_set(0.044715f), v_set(1));
+    return 1.0f / (1.0f + v_exp(-u2));
+}
+
+VFN vf v_gelu(vf x)
+{
+    return x * v_gate(x);
+}
+
+// Beyond ±10 the slope is 1 or 0 in f32; clamping keeps its parts finite.
+VFN vf v_gelu_slope(vf x)
+{
+    vf c = v_clamp(x, -10, 10);
+    vf gate = v_gate(c);
+    vf du2 = 1.59576912f * v_fma(c * c, v_set(3 * 0.044715f), v_set(1));
+    vf u2 = c * 1.59576912f * v_fma(c * c, v_set(0.044715f), v_set(1));
+    vf rest = 1.0f / (1.0f + v_exp(u2)); // 1 − gate
+    return v_fma(c * gate * rest, du2, gate);
+}

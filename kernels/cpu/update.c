@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a step: metrics, clipping, the update of parameters.
+//
+// Updates are one pass over memory, in place; optax's formulas in its order. When an output is not
+// its input, the input is copied first, slice by slice.
+#include "kernels/cpu/device.h"
+
+#include <math.h>
+#include <string.h>
+
+int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    (void)q;
+    float *to = c->out[0].data;
+    int64_t left = shape_count(&c->out[0].shape);
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    for (int k = 0; k < c->nin && !rc; k++) {
+        int64_t n = shape_count(&c->in[k].shape);
+        rc = op_want(c, &c->in[k], DT_F32, e);
+        if (!rc && n > left)
+            return op_refuse(c, e, "more metrics than the output holds");
+        if (rc)
+            return rc;
+        memmove(to, c->in[k].data, (size_t)n * sizeof *to);
+        to += n;
+        left -= n;
+    }
+    return rc ? rc : left ? op_refuse(c, e, "fewer metrics than the output holds") : 0;
+}
+
+int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    (void)q;
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    if (rc)
+        return rc;
+    if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
+        return op_refuse(c, e, "operands are no metrics and clip vectors");
+    const float *metrics = c->in[0].data;
+    float *clip = c->out[0].data, loss = metrics[METRIC_LOSS], sqnorm = metrics[METRIC_SQNORM];
+    double norm = sqrt((double)sqnorm), limit = (double)c->attr->clip_norm;
+    bool skip = !isfinite(loss) || !isfinite(sqnorm);
+    clip[CLIP_SCALE] = limit > 0 && norm > limit ? (float)(limit / norm) : 1;
+    clip[CLIP_SKIP] = skip ? 1 : 0;
+    return 0;
+}
+
+struct work {
+    const struct op_call *call;
+    void (*update)(const struct vec_update *u);
+    struct vec_update u; // pointers are of element 0
+};
+
+// The inputs that outputs 0, 1, 2 stand for, with no gradient among them: p, m or velocity, v.
+static int input_of(int output)
+{
+    return output ? output + 1 : 0;
+}
+
+static void update_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    size_t bytes = (size_t)(end - begin) * sizeof(float);
+    for (int k = 0; k < w->call->nout; k++) {
+        const float *from = w->call->in[input_of(k)].data;
+        float *to = w->call->out[k].data;
+        if (from != to)
+            memcpy(to + begin, from + begin, bytes);
+    }
+    struct vec_update u = w->u;
+    u.n = end - begin;
+    u.p += begin;
+    u.g += begin;
+    u.m = u.m ? u.m + begin : NULL;
+    u.v = u.v ? u.v + begin : NULL;
+    if (w->update)
+        w->update(&u);
+}
+
+static int check(const struct op_call *c, struct err *e)
+{
+    int64_t n = shape_count(&c->in[0].shape);
+    for (int k = 0; k < c->nin; k++) {
+        int rc = op_want(c, &c->in[k], DT_F32, e);
+        if (rc)
+            return rc;
+        if (k < c->nin - 2 && shape_count(&c->in[k].shape) != n)
+            return op_refuse(c, e, "operands differ in size");
+    }
+    for (int k = 0; k < c->nout; k++)
+        if (shape_count(&c->out[k].shape) != n)
+            return op_refuse(c, e, "results differ in size");
+    if (shape_count(&c->in[c->nin - 2].shape) < CLIP_SLOTS ||
+        shape_count(&c->in[c->nin - 1].shape) < HYPER_SLOTS)
+        return op_refuse(c, e, "clip or hyper vector is too short");
+    return 0;
+}
+
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = check(c, e);
+    if (rc)
+        return rc;
+    const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
+    const struct op_attr *a = c->attr;
+    struct work w = {
+        .call = c,
+        .update = clip[CLIP_SKIP] != 0 ? NULL : q->device->vec->update[c->op],
+        .u = {.p = c->out[0].data,
+              .g = c->in[1].data,
+              .m = c->nout > 1 ? c->out[1].data : NULL,
+              .v = c->nout > 2 ? c->out[2].data : NULL,
+              .clip = clip[CLIP_SCALE],
+              .lr = hyper[HYPER_LR] * a->lr_scale,
+              .beta1 = a->beta1,
+              .beta2 = a->beta2,
+              .eps = a->eps,
+              .decay = a->decay,
+              .bias1 = hyper[HYPER_BIAS1],
+              .bias2 = hyper[HYPER_BIAS2],
+              .nesterov = a->nesterov},
+    };
+    pool_for(q->device->pool, shape_count(&c->in[0].shape), GRAIN, update_slice, &w);
+    return 0;
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops. See vec.h. Compiled with -DVEC_ISA=baseline|avx2|avx512 and that set's flags.
+#include "kernels/cpu/vec.h"
+
+#include "kernels/cpu/simd.h"
+
+// ---- elementwise -------------------------------------------------------------------------------
+
+VFN vf operand(const float *p, int step, int64_t i, int64_t left)
+{
+    if (!step)
+        return v_set(*p);
+    return left >= VL ? v_load(p + i) : v_load_part(p + i, left, 1);
+}
+
+// `a` and `b` are vectors in the expression, `c` the call.
+#define MAP(name, expr)                               \
+    static void map_##name(const struct vec_map *c)   \
+    {                                                 \
+        for (int64_t i = 0; i < c->n; i += VL) {      \
+            int64_t left = c->n - i;                  \
+            vf a = operand(c->a, c->a_step, i, left); \
+            vf r = (expr);                            \
+            if (left >= VL)                           \
+                v_store(c->out + i, r);               \
+            else                                      \
+                v_store_part(c->out + i, r, left);    \
+        }                                             \
+    }
+#define B operand(c->b, c->b_step, i, left)
+
+MAP(add, a + B)
+MAP(sub, a - B)
+MAP(mul, a *B)
+MAP(div, a / B)
+MAP(scale, a * c->scale)
+MAP(log, v_log(a))
+MAP(tanh, v_tanh(a))
+MAP(gelu, v_gelu(a))
+MAP(relu, v_select(a < 0.0f, v_set(0), a)) // NaN stays: it must reach the skip flag
+MAP(relu_grad, v_select(a > 0.0f, B, v_set(0)))
+MAP(gelu_grad, v_gelu_slope(a) * B)
+MAP(tanh_grad, B *(1.0f - a * a))
+MAP(equal, v_select((vi)a == (vi)B, v_set(1), v_set(0)))
+#undef B
+
+static void from_u8(float *restrict out, const uint8_t *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i];
+}
+
+// ---- sums: lanes within a block, blocks in double ----------------------------------------------
+
+enum { BLOCK = 64 * 16 }; // elements added in f32 before they go into a double
+
+static double lanes_sum(vf v)
+{
+    double s = 0;
+    for (int i = 0; i < VL; i++)
+        s += (double)v[i];
+    return s;
+}
+
+// `a` is the vector in the expression; lanes past the end hold `rest`, for which it must be 0.
+#define REDUCE(rest, expr)                                                            \
+    double total = 0;                                                                 \
+    for (int64_t at = 0; at < n; at += BLOCK) {                                       \
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;                                \
+        vf acc[2] = {{0}, {0}};                                                       \
+        for (int64_t i = at, k = 0; i < end; i += VL, k ^= 1) {                       \
+            vf a = end - i >= VL ? v_load(x + i) : v_load_part(x + i, end - i, rest); \
+            acc[k] = (expr);                                                          \
+        }                                                                             \
+        total += lanes_sum(acc[0] + acc[1]);                                          \
+    }
+
+static double sum(const float *x, int64_t n)
+{
+    REDUCE(0, acc[k] + a)
+    return total;
+}
+
+// What the formula says when m is −∞; the padding of a tail relies on any other m.
+static float row_sum_exp_unbounded(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] > -INFINITY))
+            return NAN;
+    return INFINITY;
+}
+
+static float row_sum_exp(const float *x, int64_t n, float m)
+{
+    vf max = v_set(m);
+    if (m == -INFINITY)
+        return row_sum_exp_unbounded(x, n);
+    REDUCE(-INFINITY, acc[k] + v_exp(a - max))
+    return (float)total;
+}
+
+// Squares in double: those of f32 gradients may overflow f32 although their sum is fine.
+static double sqsum(const float *x, int64_t n)
+{
+    double acc[VL] = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        for (int k = 0; k < VL; k++)
+            acc[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i + k < n; k++)
+        acc[k] += (double)x[i + k] * (double)x[i + k];
+    double total = 0;
+    for (int k = 0; k < VL; k++)
+        total += acc[k];
+    return total;
+}
+
+// The column tile is held in registers and L1; each column adds blocks of rows in row order.
+enum { TILE = 128, ROW_BLOCK = 64 };
+
+static void sum_columns(float *out, const float *x, int64_t rows, int64_t stride, int64_t cols,
+                        float scale, bool accumulate)
+{
+    for (int64_t c = 0; c < cols; c += TILE) {
+        int64_t width = cols - c < TILE ? cols - c : TILE;
+        double total[TILE] = {0};
+        for (int64_t r = 0; r < rows; r += ROW_BLOCK) {
+            int64_t end = rows - r < ROW_BLOCK ? rows : r + ROW_BLOCK;
+            float acc[TILE] = {0};
+            for (int64_t i = r; i < end; i++) {
+                const float *restrict row = x + i * stride + c;
+                for (int64_t k = 0; k < width; k++)
+                    acc[k] += row[k];
+            }
+            for (int64_t k = 0; k < width; k++)
+                total[k] += (double)acc[k];
+        }
+        for (int64_t k = 0; k < width; k++) {
+            float s = (float)(total[k] * (double)scale);
+            out[c + k] = accumulate ? out[c + k] + s : s;
+        }
+    }
+}
+
+// ---- rows --------------------------------------------------------------------------------------
+
+static float row_max(const float *x, int64_t n)
+{
+    vf max = v_set(-INFINITY);
+    for (int64_t i = 0; i < n; i += VL) {
+        vf a = n - i >= VL ? v_load(x + i) : v_load_part(x + i, n - i, -INFINITY);
+        max = v_select(a > max, a, max);
+    }
+    float m = max[0];
+    for (int i = 1; i < VL; i++)
+        m = max[i] > m ? max[i] : m;
+    return m;
+}
+
+static void row_exp_mul(float *out, const float *x, int64_t n, float m, float g)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        int64_t left = n - i;
+        vf a = left >= VL ? v_load(x + i) : v_load_part(x + i, left, 0);
+        vf r = v_exp(a - m) * g;
+        if (left >= VL)
+            v_store(out + i, r);
+        else
+            v_store_part(out + i, r, left);
+    }
+}
+
+// ---- updates -----------------------------------------------------------------------------------
+
+struct lanes {
+    vf p, g, m, v;
+};
+
+VFN vf sgd(struct lanes *l, const struct vec_update *u)
+{
+    return l->p - u->lr * (l->g + u->decay * l->p);
+}
+
+VFN vf momentum(struct lanes *l, const struct vec_update *u)
+{
+    vf g = l->g + u->decay * l->p;
+    l->m = u->beta1 * l->m + g;
+    return l->p - u->lr * (u->nesterov ? g + u->beta1 * l->m : l->m);
+}
+
+VFN vf adam(struct lanes *l, const struct vec_update *u)
+{
+    l->m = u->beta1 * l->m + (1.0f - u->beta1) * l->g;
+    l->v = u->beta2 * l->v + (1.0f - u->beta2) * (l->g * l->g);
+    vf step = (l->m * u->bias1) / (v_sqrt(l->v * u->bias2) + u->eps);
+    return l->p - u->lr * (step + u->decay * l->p);
+}
+
+VFN vf state_load(const float *s, int64_t i, int64_t left)
+{
+    return left >= VL ? v_load(s + i) : v_load_part(s + i, left, 0);
+}
+
+VFN void state_store(float *s, vf v, int64_t i, int64_t left)
+{
+    if (left >= VL)
+        v_store(s + i, v);
+    else
+        v_store_part(s + i, v, left);
+}
+
+#define UPDATE(name, has_m, has_v)                                     \
+    static void update_##name(const struct vec_update *call)           \
+    {                                                                  \
+        const struct vec_update u = *call;                             \
+        for (int64_t i = 0; i < u.n; i += VL) {                        \
+            int64_t left = u.n - i;                                    \
+            struct lanes l = {.p = state_load(u.p, i, left),           \
+                              .g = state_load(u.g, i, left) * u.clip}; \
+            if (has_m)                                                 \
+                l.m = state_load(u.m, i, left);                        \
+            if (has_v)                                                 \
+                l.v = state_load(u.v, i, left);                        \
+            state_store(u.p, name(&l, &u), i, left);                   \
+            if (has_m)                                                 \
+                state_store(u.m, l.m, i, left);                        \
+            if (has_v)                                                 \
+                state_store(u.v, l.v, i, left);                        \
+        }                                                              \
+    }
+
+UPDATE(sgd, false, false)
+UPDATE(momentum, true, false)
+UPDATE(adam, true, true)
+
+// ---- the table ---------------------------------------------------------------------------------
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b)  PASTE_(a, b)
+#define TEXT_(x)     #x
+#define TEXT(x)      TEXT_(x)
+
+const struct vec PASTE(vec_, VEC_ISA) = {
+    .isa = TEXT(VEC_ISA),
+    .map =
+        {
+            [OP_CAST] = map_scale,
+            [OP_ADD] = map_add,
+            [OP_SUB] = map_sub,
+            [OP_MUL] = map_mul,
+            [OP_SCALE] = map_scale,
+            [OP_LOG] = map_log,
+            [OP_DIV] = map_div,
+            [OP_RELU] = map_relu,
+            [OP_RELU_GRAD] = map_relu_grad,
+            [OP_GELU] = map_gelu,
+            [OP_GELU_GRAD] = map_gelu_grad,
+            [OP_TANH] = map_tanh,
+            [OP_TANH_GRAD] = map_tanh_grad,
+            [OP_EQUAL] = map_equal,
+        },
+    .update = {[OP_SGD] = update_sgd, [OP_MOMENTUM] = update_momentum, [OP_ADAM] = update_adam},
+    .from_u8 = from_u8,
+    .sum = sum,
+    .sqsum = sqsum,
+    .sum_columns = sum_columns,
+    .row_max = row_max,
+    .row_sum_exp = row_sum_exp,
+    .row_exp_mul = row_exp_mul,
+};

@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs the C tests given, then (unless WEFT_ONLY_C) the Python suites that drive the binaries.
+# Every test runs, whatever failed before; the last line counts.
+set -u
+build=$1
+shift
+passed=0 failed=0 list=""
+export WEFT_BACKEND_DIR="$PWD/$build"
+export WEFT_BUILD="$PWD/$build"
+# Kernel-side caches of the libraries' own leak at exit; ours must not.
+export LSAN_OPTIONS="suppressions=$PWD/tests/lint/lsan.supp:print_suppressions=0"
+export TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1"
+log=$(mktemp)
+for t in "$@"; do
+    if timeout 600 "$t" >"$log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok      $(basename "$t")  $(grep -c '\[       OK \]' "$log") cases"
+        grep -h 'SKIPPED\|SKIP:' "$log" | sed 's/^/        /' | sort -u
+    else
+        failed=$((failed + 1))
+        list="$list $(basename "$t")"
+        echo "FAILED  $(basename "$t") (exit $?)"
+        tail -n 40 "$log"
+    fi
+done
+rm -f "$log"
+if [ -z "${WEFT_ONLY_C:-}" ]; then
+    if /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e tests/fault; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        list="$list pytest"
+    fi
+fi
+[ -n "$list" ] && echo "failed:$list"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

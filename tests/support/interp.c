@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The f64 interpreter. See interp.h.
+#include "tests/support/interp.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "tests/ops/reference.h"
+
+static double **slot(const struct interp *x, int rank, int value)
+{
+    return &x->value[(size_t)rank * (size_t)x->g->nvalues + (size_t)value];
+}
+
+struct shape interp_shape(const struct interp *x, int value)
+{
+    const struct value *v = &x->g->values[value];
+    return spec_local(&v->spec, &x->mesh, &v->shape);
+}
+
+static int root(const struct graph *g, int v)
+{
+    while (g->values[v].alias >= 0)
+        v = g->values[v].alias;
+    return v;
+}
+
+void interp_init(struct interp *x, const struct graph *g, const struct mesh *m, int microbatches)
+{
+    *x = (struct interp){.g = g, .ranks = 1, .microbatches = microbatches};
+    if (m) {
+        x->mesh = *m;
+        x->ranks = mesh_ranks(m);
+    }
+    x->value = calloc((size_t)x->ranks * (size_t)g->nvalues, sizeof *x->value);
+    for (int r = 0; r < x->ranks; r++)
+        for (int v = 0; v < g->nvalues; v++) {
+            struct shape s = interp_shape(x, v);
+            if (root(g, v) == v)
+                *slot(x, r, v) = calloc((size_t)shape_count(&s) + 1, sizeof(double));
+        }
+    for (int r = 0; r < x->ranks; r++)
+        for (int v = 0; v < g->nvalues; v++)
+            *slot(x, r, v) = *slot(x, r, root(g, v));
+}
+
+void interp_clear(struct interp *x)
+{
+    for (int r = 0; r < x->ranks; r++)
+        for (int v = 0; v < x->g->nvalues; v++)
+            if (root(x->g, v) == v)
+                free(*slot(x, r, v));
+    free(x->value);
+}
+
+int interp_find(const struct interp *x, const char *name)
+{
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].name && strcmp(x->g->values[v].name, name) == 0)
+            return v;
+    fprintf(stderr, "interp: no value '%s'\n", name);
+    abort();
+}
+
+// Calls `visit` for each element of rank r's part with its index in the whole tensor.
+static int64_t whole_index(const struct shape *whole, const struct shape *local,
+                           const int64_t start[MAX_DIMS], int64_t i)
+{
+    int64_t index = 0, stride = 1;
+    for (int d = whole->n - 1; d >= 0; d--) {
+        index += (start[d] + i % local->dim[d]) * stride;
+        i /= local->dim[d];
+        stride *= whole->dim[d];
+    }
+    return index;
+}
+
+void interp_set(struct interp *x, const char *name, const double *whole)
+{
+    int v = interp_find(x, name);
+    const struct value *val = &x->g->values[v];
+    struct shape local = interp_shape(x, v);
+    for (int r = 0; r < x->ranks; r++) {
+        int64_t start[MAX_DIMS];
+        spec_start(&val->spec, &x->mesh, &val->shape, r, start);
+        for (int64_t i = 0; i < shape_count(&local); i++)
+            (*slot(x, r, v))[i] = whole[whole_index(&val->shape, &local, start, i)];
+    }
+}
+
+void interp_feed(struct interp *x, const char *name, const double *whole, int microbatch)
+{
+    int v = interp_find(x, name);
+    interp_set(x, name, whole + shape_count(&x->g->values[v].shape) * microbatch);
+}
+
+double *interp_get(const struct interp *x, const char *name)
+{
+    int v = interp_find(x, name);
+    const struct value *val = &x->g->values[v];
+    struct shape local = interp_shape(x, v);
+    double *whole = malloc(sizeof *whole * (size_t)shape_count(&val->shape));
+    for (int64_t i = 0; i < shape_count(&val->shape); i++)
+        whole[i] = (double)NAN;
+    for (int r = 0; r < x->ranks; r++) {
+        int64_t start[MAX_DIMS];
+        spec_start(&val->spec, &x->mesh, &val->shape, r, start);
+        for (int64_t i = 0; i < shape_count(&local); i++) {
+            double *to = &whole[whole_index(&val->shape, &local, start, i)];
+            double from = (*slot(x, r, v))[i];
+            if (!isnan(*to) && *to != from) {
+                fprintf(stderr, "interp: replicas of %s differ: %.17g, %.17g\n", name, *to, from);
+                abort();
+            }
+            *to = from;
+        }
+    }
+    return whole;
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static bool counts_here(const struct interp *x, const struct node *n, int rank)
+{
+    for (int a = 0; a < x->mesh.n; a++)
+        if (n->owner >> a & 1 && mesh_coord(&x->mesh, rank, a) != 0)
+            return false;
+    return true;
+}
+
+static struct ref_tensor tensor(const struct interp *x, int rank, int value)
+{
+    return (struct ref_tensor){.shape = interp_shape(x, value),
+                               .dtype = x->g->values[value].dtype,
+                               .v = *slot(x, rank, value)};
+}
+
+// The sum a value contributes to and whether it is the first contribution; null: none.
+static const struct sum *sum_of(const struct graph *g, int value, bool *first)
+{
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0; c < g->sums[s].n; c++)
+            if (g->sums[s].contrib[c] == value) {
+                *first = c == 0;
+                return &g->sums[s];
+            }
+    return NULL;
+}
+
+static void run_op(struct interp *x, const struct node *n, int rank, int microbatch)
+{
+    struct ref_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
+    double *fresh[OP_MAX_OUT];
+    struct op_attr attr = n->attr;
+    if (!counts_here(x, n, rank))
+        attr.scale = 0;
+    for (int k = 0; k < n->nin; k++)
+        in[k] = tensor(x, rank, n->in[k]);
+    for (int k = 0; k < n->nout; k++) {
+        out[k] = tensor(x, rank, n->out[k]);
+        fresh[k] = calloc((size_t)shape_count(&out[k].shape) + 1, sizeof(double));
+        out[k].v = fresh[k];
+    }
+    ref_op(n->op, &attr, in, n->nin, out, n->nout);
+    for (int k = 0; k < n->nout; k++) {
+        size_t count = (size_t)shape_count(&out[k].shape);
+        memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
+        bool first;
+        const struct sum *s = sum_of(x->g, n->out[k], &first);
+        double *to = s ? *slot(x, rank, s->value) : NULL;
+        bool assign = first && (microbatch == 0 || n->phase == PHASE_UPDATE);
+        for (size_t i = 0; s && i < count; i++)
+            to[i] = assign ? fresh[k][i] : to[i] + fresh[k][i];
+        free(fresh[k]);
+    }
+}
+
+static void all_reduce(struct interp *x, const struct node *n)
+{
+    struct shape s = interp_shape(x, n->in[0]);
+    size_t count = (size_t)shape_count(&s);
+    int group[64];
+    double *sums = calloc(count * (size_t)x->ranks + 1, sizeof *sums);
+    for (int r = 0; r < x->ranks; r++) {
+        int members = mesh_group(&x->mesh, r, n->axes, group);
+        for (int i = 0; i < members; i++)
+            for (size_t e = 0; e < count; e++)
+                sums[(size_t)r * count + e] += (*slot(x, group[i], n->in[0]))[e];
+    }
+    for (int r = 0; r < x->ranks; r++)
+        memcpy(*slot(x, r, n->out[0]), sums + (size_t)r * count, count * sizeof *sums);
+    free(sums);
+}
+
+void interp_phase(struct interp *x, enum phase phase, int microbatch)
+{
+    for (int i = 0; i < x->g->nnodes; i++) {
+        const struct node *n = &x->g->nodes[i];
+        if (n->phase != phase || (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
+            continue;
+        if (n->kind == NODE_COLL) {
+            all_reduce(x, n);
+            continue;
+        }
+        for (int r = 0; r < x->ranks; r++)
+            run_op(x, n, r, microbatch);
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The f64 interpreter: runs a graph, whole or partitioned over the virtual ranks of a mesh, in
+// double precision with the plain reference ops. What it computes is what the graph means; vjps,
+// the partitioner and programs are held against it. Never linked into weft-rank.
+#pragma once
+#include "common/compile/graph.h"
+
+struct interp {
+    const struct graph *g;
+    struct mesh mesh; // one rank for a graph that is not partitioned
+    int ranks, microbatches;
+    double **value; // [rank · nvalues + value], local, row-major; aliases share
+};
+
+void interp_init(struct interp *x, const struct graph *g, const struct mesh *m, int microbatches);
+void interp_clear(struct interp *x);
+struct shape interp_shape(const struct interp *x, int value); // local
+int interp_find(const struct interp *x, const char *name);    // the first value of that name
+
+// Writes a whole tensor to every rank's part of it (parameters, state, scalars).
+void interp_set(struct interp *x, const char *name, const double *whole);
+// An input of a step: `whole` holds all microbatches, one after the other.
+void interp_feed(struct interp *x, const char *name, const double *whole, int microbatch);
+// Gathers a value from its parts; fails the test when replicas differ. Caller frees.
+double *interp_get(const struct interp *x, const char *name);
+
+// Runs the nodes of one phase (the update ignores the microbatch).
+void interp_phase(struct interp *x, enum phase phase, int microbatch);

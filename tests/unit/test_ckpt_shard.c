@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shard files: what is written is a safetensors file, and only a whole one is read.
+#include "tests/unit/ckpt_fixture.h"
+
+static const struct shard_slice two[] = {
+    {.name = "w", .dtype = DT_F32, .shape = {2, {3, 5}}},
+    {.name = "ids", .dtype = DT_U8, .shape = {1, {7}}},
+    {.name = "s", .dtype = DT_F32, .shape = {0, {0}}},
+};
+
+static void write_it(struct arena *a, struct buf *file, struct hash128 digest[4])
+{
+    unsigned char bytes[60];
+    struct shard_plan p;
+    struct stream s = {0};
+    struct err e = {0};
+    struct shard_meta meta[] = {{"format", "weft"}, {"note", "a \"quoted\" one"}};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 7);
+    assert_int_equal(shard_plan_make(a, two, 3, meta, 2, &p, &e), 0);
+    stream_buf(&s, file, "memory");
+    assert_int_equal(shard_write_head(&s, &p, &digest[0], &e), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(shard_write_slice(&s, &p, i, bytes, &digest[1 + i], &e), 0);
+    assert_int_equal(stream_close(&s, &e), 0);
+    assert_int_equal(file->len, p.bytes);
+    shard_plan_clear(&p);
+}
+
+static void what_is_written_reads_back_with_its_digests(void **state)
+{
+    (void)state;
+    struct arena a;
+    struct buf file = {0};
+    struct hash128 d[4];
+    struct shard_plan p;
+    struct err e = {0};
+    arena_init(&a);
+    write_it(&a, &file, d);
+    assert_int_equal(shard_parse(&a, file.data, file.len, file.len, &p, &e), 0);
+    assert_int_equal(p.n, 3);
+    const struct shard_slice *w = shard_find(&p, "w"), *ids = shard_find(&p, "ids");
+    assert_int_equal(w->at % SHARD_ALIGN, 0);
+    assert_int_equal(w->bytes, 60);
+    assert_int_equal(ids->at, w->at + 60);
+    assert_int_equal(ids->bytes, 7);
+    assert_int_equal(shard_find(&p, "s")->bytes, 4);
+    assert_null(shard_find(&p, "x"));
+    struct hash128 head = hash_xxh3(file.data, w->at), body = hash_xxh3(file.data + w->at, 60);
+    assert_memory_equal(&head, &d[0], sizeof head);
+    assert_memory_equal(&body, &d[1], sizeof body);
+    buf_clear(&file);
+    arena_clear(&a);
+}
+
+static void one_name_twice_or_a_reserved_one_is_refused(void **state)
+{
+    (void)state;
+    struct arena a;
+    struct shard_plan p;
+    struct err e = {0};
+    arena_init(&a);
+    struct shard_slice same[] = {two[0], two[0]}, reserved = two[0];
+    assert_int_equal(shard_plan_make(&a, same, 2, NULL, 0, &p, &e), ERR_INVALID);
+    reserved.name = "__metadata__";
+    assert_int_equal(shard_plan_make(&a, &reserved, 1, NULL, 0, &p, &e), ERR_INVALID);
+    arena_clear(&a);
+}
+
+// A file of this JSON and `data` bytes behind it.
+static int parse_text(const char *json, uint64_t data, struct err *e)
+{
+    struct arena a;
+    struct buf file = {0};
+    struct shard_plan p;
+    uint64_t len = strlen(json);
+    arena_init(&a);
+    buf_append(&file, &len, sizeof len); // little-endian hosts only, as all of ours
+    buf_puts(&file, json);
+    int rc = shard_parse(&a, file.data, file.len, file.len + data, &p, e);
+    buf_clear(&file);
+    arena_clear(&a);
+    return rc;
+}
+
+static void a_head_that_lies_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        uint64_t data;
+        const char *says;
+    } bad[] = {
+        {"[]", 0, "not an object"},
+        {"{\"w\": 3}", 0, "'w'"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4], \"x\": 1}}", 4,
+         "'w'"},
+        {"{\"w\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4, "F31"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4,
+         "dimension"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1.5], \"data_offsets\": [0, 4]}}", 4,
+         "dimension"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}",
+         4, "8 dimensions"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4,
+         "do not make"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [4611686018427387905], \"data_offsets\": [0, "
+         "4]}}",
+         4, "do not make"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}", 4, "outside"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4, "outside"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0]}}", 4, "data_offsets"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}", 8, "hole"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 8,
+         "behind the last"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}, \"v\": "
+         "{\"dtype\": "
+         "\"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
+         8, "inside"},
+        {"{\"w\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}, \"w\": "
+         "{\"dtype\": "
+         "\"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
+         8, "head"},
+        {"{\"__metadata__\": {\"a\": 1}}", 0, "metadata 'a'"},
+        {"{\"__metadata__\": []}", 0, "__metadata__"},
+        {"{", 0, "head"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err e = {0};
+        assert_int_equal(parse_text(bad[i].json, bad[i].data, &e), ERR_DATA);
+        if (!strstr(e.text, bad[i].says))
+            fail_msg("case %zu says: %s", i, e.text);
+    }
+    struct err e = {0};
+    assert_int_equal(
+        parse_text("{\"w\": {\"dtype\": \"F32\", \"shape\": [0, 9], \"data_offsets\": [0, 0]}, "
+                   "\"v\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [0, 4]}}  ",
+                   4, &e),
+        0);
+}
+
+static void every_shorter_file_is_refused(void **state)
+{
+    (void)state;
+    struct arena a;
+    struct buf file = {0};
+    struct hash128 d[4];
+    struct shard_plan p;
+    struct err e = {0};
+    arena_init(&a);
+    write_it(&a, &file, d);
+    for (size_t len = 0; len < file.len; len++)
+        assert_int_equal(shard_parse(&a, file.data, len, len, &p, &e), ERR_DATA);
+    assert_int_equal(shard_parse(&a, file.data, file.len, file.len + 1, &p, &e), ERR_DATA);
+    buf_clear(&file);
+    arena_clear(&a);
+}
+
+static void a_write_that_fails_names_the_tensor(void **state)
+{
+    (void)state;
+    struct arena a;
+    struct buf file = {0};
+    struct stream s = {0};
+    struct shard_plan p;
+    struct hash128 d;
+    struct err e = {0};
+    struct stream_fault fault = {.countdown = 2, .code = ERR_IO, .partial = 3};
+    unsigned char bytes[60] = {0};
+    arena_init(&a);
+    assert_int_equal(shard_plan_make(&a, two, 3, NULL, 0, &p, &e), 0);
+    stream_buf(&s, &file, "memory");
+    s.fault = &fault;
+    assert_int_equal(shard_write_head(&s, &p, &d, &e), 0);
+    assert_int_equal(shard_write_slice(&s, &p, 0, bytes, &d, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "tensor 'w'"));
+    stream_close(&s, NULL);
+    shard_plan_clear(&p);
+    buf_clear(&file);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_reads_back_with_its_digests),
+        cmocka_unit_test(one_name_twice_or_a_reserved_one_is_refused),
+        cmocka_unit_test(a_head_that_lies_is_refused_with_the_reason),
+        cmocka_unit_test(every_shorter_file_is_refused),
+        cmocka_unit_test(a_write_that_fails_names_the_tensor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

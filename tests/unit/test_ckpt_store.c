@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job's directory: who owns it, what a fence stops, what a commit leaves behind.
+#include <sys/wait.h>
+
+#include "common/ckpt/ls.h"
+#include "tests/unit/ckpt_fixture.h"
+
+static int count(const struct fixture *f, const char *prefix)
+{
+    char command[400], line[16] = "";
+    snprintf(command, sizeof command, "ls -A '%s' | grep -c '^%s'", f->store.path, prefix);
+    FILE *p = popen(command, "r");
+    assert_non_null(fgets(line, sizeof line, p));
+    pclose(p);
+    return atoi(line);
+}
+
+static void names_are_those_of_the_design(void **state)
+{
+    (void)state;
+    char name[64];
+    struct store_entry id;
+    store_entry_name(3, 200, name);
+    assert_string_equal(name, "step-00000200.e3");
+    assert_true(store_entry_parse(name, &id) && id.epoch == 3 && id.step == 200);
+    assert_true(store_entry_parse("step-1234567890.e1", &id) && id.step == 1234567890);
+    static const char *const bad[] = {
+        "step-200.e3",     "step-00000200.e03", "step-00000200.e", "step-00000200.e3x",
+        "tep-00000200.e3", "step-0000-200.e3",  "step-00000200",   ".tmp-step-00000200.e3"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(store_entry_parse(bad[i], &id));
+    assert_true(store_name_ok("mlp-0.a_b") && store_name_ok("0"));
+    char longest[65];
+    memset(longest, 'a', 64);
+    longest[64] = 0;
+    assert_false(store_name_ok(longest));
+    assert_true(store_name_ok(longest + 1));
+    static const char *const bad_names[] = {"", "-a", ".a", "A", "a/b", "a b"};
+    for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++)
+        assert_false(store_name_ok(bad_names[i]));
+}
+
+static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store s;
+    struct store_owner is;
+    struct err e = {0};
+    fx_init(&f);
+    assert_int_equal(store_make(&s, f.dir, &fx_owner, &e), 0);
+    assert_int_equal(store_read_owner(&s, &f.arena, &is, &e), 0);
+    assert_string_equal(is.resolved, fx_owner.resolved);
+    store_close(&s);
+    struct store_owner cluster = fx_owner, job = fx_owner, name = fx_owner;
+    cluster.cluster = "cluster-b";
+    job.job = "01234567ffffffff"; // the same first eight
+    name.name = "Not/Good";
+    assert_int_equal(store_make(&s, f.dir, &cluster, &e), ERR_EXISTS);
+    assert_non_null(strstr(e.text, "cluster-a"));
+    assert_int_equal(store_make(&s, f.dir, &job, &e), ERR_EXISTS);
+    assert_int_equal(store_make(&s, f.dir, &name, &e), ERR_INVALID);
+    fx_put(f.store.fd, "OWNER", "{", 1);
+    assert_int_equal(store_make(&s, f.dir, &fx_owner, &e), ERR_DATA);
+    fx_clear(&f);
+}
+
+static void directories_on_the_way_are_made(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store s;
+    struct err e = {0};
+    char dir[300];
+    fx_init(&f);
+    snprintf(dir, sizeof dir, "%s/a/b/c/", f.dir);
+    assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
+    store_close(&s);
+    snprintf(dir, sizeof dir, "%s/a/b/c/mlp-01234567/OWNER", f.dir);
+    assert_int_equal(access(dir, F_OK), 0);
+    fx_clear(&f);
+}
+
+static void a_commit_gives_the_final_name_and_may_be_repeated(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct store_entry *list;
+    struct err e = {0};
+    int n;
+    fx_init(&f);
+    struct manifest m = fx_prepare(&f, 1, 5);
+    assert_true(fx_exists(&f, ".tmp-step-00000005.e1"));
+    assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(store_commit(&f.store, &m, &e), 0);
+    assert_int_equal(store_commit(&f.store, &m, &e), 0);
+    assert_false(fx_exists(&f, ".tmp-step-00000005.e1"));
+    assert_true(fx_exists(&f, "step-00000005.e1/COMMIT"));
+    fx_clear(&f);
+}
+
+static void the_newest_is_the_greatest_epoch_then_step(void **state)
+{
+    (void)state;
+    static const struct store_entry want[] = {{3, 5}, {2, 20}, {2, 10}, {1, 30}};
+    struct fixture f;
+    struct store_entry *list;
+    struct err e = {0};
+    int n;
+    fx_init(&f);
+    fx_save(&f, 1, 30);
+    fx_save(&f, 2, 10);
+    fx_save(&f, 2, 20);
+    fx_save(&f, 3, 5);
+    assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+    assert_int_equal(n, 4);
+    assert_memory_equal(list, want, sizeof want);
+    fx_clear(&f);
+}
+
+static void a_shard_that_is_missing_or_short_stops_the_commit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    fx_init(&f);
+    struct manifest m = fx_prepare(&f, 1, 5);
+    m.files[2].bytes++;
+    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "shard-00002"));
+    m.files[2].bytes--;
+    assert_int_equal(
+        unlinkat(f.store.fd, ".tmp-step-00000005.e1/shard-00001-of-00004.safetensors", 0), 0);
+    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "shard-00001"));
+    assert_false(fx_exists(&f, "step-00000005.e1"));
+    assert_int_equal(store_abort(&f.store, 1, 5, &e), 0);
+    assert_int_equal(store_abort(&f.store, 1, 5, &e), 0);
+    assert_int_equal(count(&f, "\\."), 0);
+    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
+    fx_clear(&f);
+}
+
+static void after_a_fence_the_old_epoch_commits_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    int64_t greatest;
+    fx_init(&f);
+    assert_int_equal(store_fence(&f.store, 1, "attempt-a", &greatest, &e), 0);
+    struct manifest m = fx_prepare(&f, 1, 5);
+    assert_int_equal(store_fence(&f.store, 2, "attempt-b", &greatest, &e), 0);
+    assert_false(fx_exists(&f, ".tmp-step-00000005.e1"));
+    assert_int_equal(count(&f, "\\.dead-"), 1);
+    assert_int_equal(store_commit(&f.store, &m, &e), ERR_FENCED);
+    m = fx_prepare(&f, 1, 6); // a zombie begins afresh
+    assert_int_equal(store_commit(&f.store, &m, &e), ERR_FENCED);
+    assert_int_equal(store_check_epoch(&f.store, 1, &greatest, &e), ERR_FENCED);
+    assert_int_equal(greatest, 2);
+    assert_int_equal(store_check_epoch(&f.store, 2, NULL, &e), 0);
+    fx_save(&f, 2, 7);
+    store_sweep(&f.store, 2, 8);
+    assert_int_equal(count(&f, "\\.dead-"), 0);
+    assert_true(fx_exists(&f, "step-00000007.e2/COMMIT"));
+    fx_clear(&f);
+}
+
+static void a_fence_is_repeatable_by_its_attempt_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    int64_t greatest;
+    fx_init(&f);
+    assert_int_equal(store_fence(&f.store, 4, "attempt-a", &greatest, &e), 0);
+    assert_int_equal(store_fence(&f.store, 4, "attempt-a", &greatest, &e), 0);
+    assert_int_equal(store_fence(&f.store, 4, "attempt-b", &greatest, &e), ERR_FENCED);
+    assert_int_equal(greatest, 4);
+    assert_int_equal(store_fence(&f.store, 3, "attempt-b", &greatest, &e), ERR_FENCED);
+    assert_int_equal(greatest, 4);
+    assert_int_equal(store_fence(&f.store, greatest + 1, "attempt-b", &greatest, &e), 0);
+    fx_clear(&f);
+}
+
+// Fencers race over few epochs; each goes on to 1 + the greatest until it holds one.
+static void of_racing_fencers_each_epoch_has_one_holder(void **state)
+{
+    (void)state;
+    enum { FENCERS = 6, ROUNDS = 8 };
+    struct fixture f;
+    fx_init(&f);
+    for (int round = 0; round < ROUNDS; round++) {
+        int pipes[2];
+        int64_t won[FENCERS];
+        assert_int_equal(pipe(pipes), 0);
+        for (int i = 0; i < FENCERS; i++) {
+            if (fork())
+                continue;
+            char who[32];
+            int64_t epoch = 1 + 10 * round, greatest;
+            snprintf(who, sizeof who, "fencer-%d-%d", round, i);
+            while (store_fence(&f.store, epoch, who, &greatest, NULL) == ERR_FENCED)
+                epoch = 1 + greatest;
+            _exit(write(pipes[1], &epoch, sizeof epoch) != (ssize_t)sizeof epoch);
+        }
+        for (int i = 0; i < FENCERS; i++)
+            assert_int_equal(read(pipes[0], &won[i], sizeof won[i]), (ssize_t)sizeof won[i]);
+        for (int i = 0; i < FENCERS; i++) {
+            int status;
+            assert_true(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            for (int k = 0; k < i; k++)
+                assert_true(won[i] != won[k]);
+        }
+        close(pipes[0]);
+        close(pipes[1]);
+    }
+    fx_clear(&f);
+}
+
+// A zombie commits while another process fences: the checkpoint is in the fence's scan, or never.
+static void a_commit_racing_a_fence_is_listed_or_never_there(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fx_init(&f);
+    int committed = 0;
+    for (int round = 1; round <= 40; round++) {
+        int status;
+        int64_t greatest;
+        struct err e = {0};
+        struct store_entry *list;
+        int n;
+        struct manifest m = fx_prepare(&f, round, 5);
+        pid_t zombie = fork();
+        if (!zombie)
+            _exit(store_commit(&f.store, &m, NULL) ? 1 : 0);
+        usleep((useconds_t)(rand() % 3000));
+        assert_int_equal(store_fence(&f.store, round + 1, "attempt", &greatest, &e), 0);
+        assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+        bool listed = n && list[0].epoch == round;
+        assert_int_equal(waitpid(zombie, &status, 0), zombie);
+        assert_int_equal(listed, fx_exists(&f, arena_printf(&f.arena, "step-00000005.e%d", round)));
+        assert_int_equal(listed, WEXITSTATUS(status) == 0);
+        committed += listed;
+    }
+    print_message("%d of 40 zombies were first\n", committed);
+    fx_clear(&f);
+}
+
+static void a_deleted_checkpoint_leaves_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    fx_init(&f);
+    fx_save(&f, 1, 5);
+    fx_save(&f, 1, 10);
+    assert_int_equal(store_delete(&f.store, 1, 5, &e), 0);
+    assert_int_equal(store_delete(&f.store, 1, 5, &e), 0);
+    assert_false(fx_exists(&f, "step-00000005.e1"));
+    assert_int_equal(count(&f, "\\.trash"), 0);
+    assert_true(fx_exists(&f, "step-00000010.e1/COMMIT"));
+    fx_clear(&f);
+}
+
+static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fx_init(&f);
+    fx_save(&f, 2, 5);
+    fx_prepare(&f, 2, 8);
+    fx_prepare(&f, 2, 10);
+    mkdirat(f.store.fd, ".trash-step-00000001.e1.x", 0755);
+    fx_put(f.store.fd, ".trash-step-00000001.e1.x/COMMIT", "x", 1);
+    fx_put(f.store.fd, ".new-owner.1", "x", 1);
+    store_sweep(&f.store, 2, 10);
+    assert_int_equal(count(&f, "\\.trash"), 0);
+    assert_int_equal(count(&f, "\\.new"), 0);
+    assert_false(fx_exists(&f, ".tmp-step-00000008.e2"));
+    assert_true(fx_exists(&f, ".tmp-step-00000010.e2"));
+    assert_true(fx_exists(&f, "step-00000005.e2/COMMIT"));
+    assert_true(fx_exists(&f, "OWNER"));
+    fx_clear(&f);
+}
+
+static void listing_shows_open_and_damaged_ones(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ls l;
+    struct buf json = {0};
+    struct err e = {0};
+    fx_init(&f);
+    fx_save(&f, 1, 5);
+    fx_save(&f, 1, 10);
+    fx_prepare(&f, 1, 15);
+    assert_int_equal(ls_collect(&l, f.dir, false, &e), 0); // found below, by its OWNER
+    assert_int_equal(l.n, 3);
+    assert_true(l.items[0].step == 15 && !l.items[0].committed && l.items[0].shards == 4);
+    assert_true(l.items[2].step == 5 && l.items[2].ok && ls_ok(&l));
+    ls_clear(&l);
+    // The last byte of a shard is a tensor's: only reading it all shows the damage.
+    int fd = openat(f.store.fd, "step-00000010.e1/shard-00003-of-00004.safetensors", O_RDWR);
+    char last;
+    off_t end = lseek(fd, -1, SEEK_END);
+    assert_int_equal(pread(fd, &last, 1, end), 1);
+    last ^= 0x40;
+    assert_int_equal(pwrite(fd, &last, 1, end), 1);
+    close(fd);
+    assert_int_equal(ls_collect(&l, f.store.path, false, &e), 0);
+    assert_true(ls_ok(&l));
+    ls_clear(&l);
+    assert_int_equal(ls_collect(&l, f.store.path, true, &e), 0);
+    assert_int_equal(l.n, 2);
+    assert_false(ls_ok(&l));
+    assert_true(l.items[0].nerrors == 1 && l.items[1].ok);
+    assert_non_null(strstr(l.items[0].errors[0], "shard-00003"));
+    ls_print_json(&l, &json);
+    assert_non_null(strstr(json.data, "\"checkpoints\""));
+    assert_non_null(strstr(json.data, "\"ok\":false"));
+    buf_clear(&json);
+    ls_clear(&l);
+    char one[1100];
+    snprintf(one, sizeof one, "%s/step-00000005.e1/", f.store.path);
+    assert_int_equal(ls_collect(&l, one, true, &e), 0);
+    assert_true(l.n == 1 && ls_ok(&l));
+    ls_clear(&l);
+    assert_int_equal(ls_collect(&l, "/nonexistent/x", false, &e), ERR_NOTFOUND);
+    ls_clear(&l);
+    fx_clear(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_those_of_the_design),
+        cmocka_unit_test(the_owner_comes_back_and_a_foreign_one_refuses),
+        cmocka_unit_test(directories_on_the_way_are_made),
+        cmocka_unit_test(a_commit_gives_the_final_name_and_may_be_repeated),
+        cmocka_unit_test(the_newest_is_the_greatest_epoch_then_step),
+        cmocka_unit_test(a_shard_that_is_missing_or_short_stops_the_commit),
+        cmocka_unit_test(after_a_fence_the_old_epoch_commits_nothing),
+        cmocka_unit_test(a_fence_is_repeatable_by_its_attempt_alone),
+        cmocka_unit_test(of_racing_fencers_each_epoch_has_one_holder),
+        cmocka_unit_test(a_commit_racing_a_fence_is_listed_or_never_there),
+        cmocka_unit_test(a_deleted_checkpoint_leaves_nothing),
+        cmocka_unit_test(a_sweep_takes_what_nobody_needs_and_nothing_else),
+        cmocka_unit_test(listing_shows_open_and_damaged_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler: what gradients mean, what partitioning must not change, what a step communicates
+// and how much memory it takes, each held against the f64 interpreter or numbers worked by hand.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/rand.h"
+#include "common/compile/cost.h"
+#include "common/compile/dump.h"
+#include "common/compile/verify.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+#include "tests/support/interp.h"
+
+struct fixture {
+    struct arena a;
+    struct job job;
+    struct compiled c;
+    int64_t batch, features;
+    double *images, *labels;
+};
+
+static void compile_text(struct fixture *f, const char *text, int want)
+{
+    struct job_errors errs = {0};
+    struct buf said = {0};
+    struct err e = {0};
+    *f = (struct fixture){0};
+    int rc = job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
+                       &errs);
+    job_errors_print(&errs, &said);
+    if (rc)
+        fail_msg("%s", buf_str(&said));
+    rc = model_compile(&f->job, &f->a, &f->c, &said, &e);
+    if (rc != want)
+        fail_msg("compile: %d %s\n%s", rc, e.text, buf_str(&said));
+    buf_clear(&said);
+}
+
+static void fixture_clear(struct fixture *f)
+{
+    free(f->images);
+    free(f->labels);
+    arena_clear(&f->a);
+}
+
+static const char *job_text(struct fixture *f, const char *activation, int dp, int micro,
+                            const char *optimizer)
+{
+    static char text[1000];
+    (void)f;
+    snprintf(text, sizeof text,
+             "name: t\n"
+             "model: {kind: mlp, inputs: 7, hidden: [6, 5], classes: 4, activation: %s}\n"
+             "mesh: {dp: %d}\n"
+             "data: {train: {images: i, labels: l}, eval: {images: i, labels: l}, batch: 24}\n"
+             "optimizer: {%s}\n"
+             "schedule: {kind: constant, value: 0.01}\n"
+             "train: {steps: 3, microbatches: %d, seed: 5}\n",
+             activation, dp, optimizer, micro);
+    return text;
+}
+
+static void make_batch(struct fixture *f)
+{
+    struct rand_site site = {.seed = 11, .stream = 1};
+    f->batch = f->job.data.batch;
+    f->features = f->job.model.inputs;
+    f->images = malloc(sizeof(double) * (size_t)(f->batch * f->features));
+    f->labels = malloc(sizeof(double) * (size_t)f->batch);
+    for (int64_t i = 0; i < f->batch * f->features; i++)
+        f->images[i] = floor(256 * (double)rand_uniform(&site, (uint64_t)i));
+    site.stream = 2;
+    for (int64_t i = 0; i < f->batch; i++)
+        f->labels[i] =
+            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
+}
+
+static void set_params(struct interp *x)
+{
+    for (int v = 0; v < x->g->nvalues; v++) {
+        const struct value *val = &x->g->values[v];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        int64_t n = shape_count(&val->shape);
+        double *w = malloc(sizeof *w * (size_t)n);
+        struct rand_site site = {.seed = 3,
+                                 .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
+        for (int64_t i = 0; i < n; i++)
+            w[i] = 0.4 * (double)rand_normal(&site, (uint64_t)i);
+        interp_set(x, val->name, w);
+        free(w);
+    }
+}
+
+static void step(struct fixture *f, struct interp *x)
+{
+    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0};
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    for (int m = 0; m < x->microbatches; m++) {
+        interp_feed(x, "images", f->images, m);
+        interp_feed(x, "labels", f->labels, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        interp_phase(x, PHASE_BACKWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+// ---- gradients ---------------------------------------------------------------------------------
+
+static double loss_at(struct fixture *f, struct interp *x)
+{
+    for (int m = 0; m < x->microbatches; m++) {
+        interp_feed(x, "images", f->images, m);
+        interp_feed(x, "labels", f->labels, m);
+        interp_phase(x, PHASE_FORWARD, m);
+    }
+    double *loss = interp_get(x, "loss"), value = *loss;
+    free(loss);
+    return value;
+}
+
+static void check_gradient(struct fixture *f, struct interp *x, const char *param)
+{
+    char name[64];
+    snprintf(name, sizeof name, "grad/%s", param);
+    double *grad = interp_get(x, name), *w = interp_get(x, param);
+    int64_t n = shape_count(&x->g->values[interp_find(x, param)].shape);
+    for (int64_t i = 0; i < n; i += 3) {
+        const double h = 1e-6, keep = w[i];
+        w[i] = keep + h;
+        interp_set(x, param, w);
+        double up = loss_at(f, x);
+        w[i] = keep - h;
+        interp_set(x, param, w);
+        double down = loss_at(f, x);
+        w[i] = keep;
+        interp_set(x, param, w);
+        double slope = (up - down) / (2 * h);
+        if (fabs(slope - grad[i]) > 1e-7 + 1e-5 * fabs(slope))
+            fail_msg("%s[%lld]: vjp %.12g, differences %.12g", param, (long long)i, grad[i], slope);
+    }
+    free(grad);
+    free(w);
+}
+
+static void gradients_are_the_slopes_of_the_loss(void **state)
+{
+    (void)state;
+    static const char *const activations[] = {"relu", "gelu", "tanh"};
+    for (int k = 0; k < 3; k++) {
+        struct fixture f;
+        struct interp x;
+        compile_text(&f, job_text(&f, activations[k], 1, 2, "kind: sgd"), 0);
+        make_batch(&f);
+        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 2);
+        set_params(&x);
+        const double one = 1;
+        interp_set(&x, "one", &one);
+        loss_at(&f, &x);
+        for (int m = 0; m < 2; m++) {
+            interp_feed(&x, "images", f.images, m);
+            interp_feed(&x, "labels", f.labels, m);
+            interp_phase(&x, PHASE_FORWARD, m);
+            interp_phase(&x, PHASE_BACKWARD, m);
+        }
+        check_gradient(&f, &x, "layers/0/weight");
+        check_gradient(&f, &x, "layers/0/bias");
+        check_gradient(&f, &x, "layers/1/weight");
+        check_gradient(&f, &x, "layers/1/bias");
+        check_gradient(&f, &x, "layers/2/weight");
+        check_gradient(&f, &x, "layers/2/bias");
+        interp_clear(&x);
+        fixture_clear(&f);
+    }
+}
+
+// ---- partitioning ------------------------------------------------------------------------------
+
+static void compare(const struct interp *a, const struct interp *b, const char *name)
+{
+    double *x = interp_get(a, name), *y = interp_get(b, name);
+    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(x[i] - y[i]) > 1e-11 * (1 + fabs(x[i])))
+            fail_msg("%s[%lld]: %.15g on one device, %.15g partitioned", name, (long long)i, x[i],
+                     y[i]);
+    free(x);
+    free(y);
+}
+
+static void partitioned_steps_equal_the_whole_one(void **state)
+{
+    (void)state;
+    static const struct {
+        int dp, micro;
+        const char *optimizer;
+    } cases[] = {
+        {2, 1, "kind: adamw, weight_decay: 0.1, clip_norm: 0.01"},
+        {3, 2, "kind: adam"},
+        {4, 3, "kind: momentum, nesterov: true, clip_norm: 0.5"},
+        {6, 4, "kind: sgd"},
+        {12, 2, "kind: adamw, clip_norm: 1"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct fixture f;
+        struct interp whole, parts;
+        compile_text(&f, job_text(&f, "gelu", cases[k].dp, cases[k].micro, cases[k].optimizer), 0);
+        make_batch(&f);
+        interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, cases[k].micro);
+        interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, cases[k].micro);
+        assert_int_equal(parts.ranks, cases[k].dp);
+        set_params(&whole);
+        set_params(&parts);
+        for (int s = 0; s < 2; s++) {
+            step(&f, &whole);
+            step(&f, &parts);
+        }
+        compare(&whole, &parts, "layers/0/weight");
+        compare(&whole, &parts, "layers/1/bias");
+        compare(&whole, &parts, "layers/2/weight");
+        compare(&whole, &parts, "layers/2/bias");
+        interp_clear(&whole);
+        interp_clear(&parts);
+        fixture_clear(&f);
+    }
+}
+
+static void metrics_count_every_sample_and_parameter_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct interp whole, parts;
+    compile_text(&f, job_text(&f, "relu", 4, 2, "kind: sgd"), 0);
+    make_batch(&f);
+    interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, 2);
+    interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 2);
+    set_params(&whole);
+    set_params(&parts);
+    step(&f, &whole);
+    step(&f, &parts);
+    double *one = interp_get(&whole, "metrics");
+    // The all-reduced vector is the alias of the first of that name: the same storage.
+    double *all = interp_get(&parts, "metrics");
+    assert_true(fabs(one[METRIC_LOSS] - all[METRIC_LOSS]) < 1e-12);
+    assert_true(fabs(one[METRIC_SQNORM] - all[METRIC_SQNORM]) < 1e-12 * (1 + one[METRIC_SQNORM]));
+    assert_true(one[METRIC_SQNORM] > 0);
+    free(one);
+    free(all);
+    interp_clear(&whole);
+    interp_clear(&parts);
+    fixture_clear(&f);
+}
+
+// ---- what a step communicates and takes --------------------------------------------------------
+
+static const struct coll_row *row_of(const struct cost *c, const char *tensor)
+{
+    for (int i = 0; i < c->ncolls; i++)
+        if (strcmp(c->colls[i].tensor, tensor) == 0)
+            return &c->colls[i];
+    fail_msg("no collective on %s", tensor);
+    return NULL;
+}
+
+static void each_gradient_is_reduced_once_a_step(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct cost cost;
+    compile_text(&f, job_text(&f, "relu", 4, 3, "kind: adamw"), 0);
+    cost_count(&f.c, &f.a, &cost);
+    // Six parameters and the metrics vector; 24 / 3 / 4 = 2 samples a microbatch and device.
+    static const struct {
+        const char *tensor;
+        uint64_t elements;
+    } want[] = {
+        {"grad/layers/0/weight", 42},
+        {"grad/layers/0/bias", 6},
+        {"grad/layers/1/weight", 30},
+        {"grad/layers/1/bias", 5},
+        {"grad/layers/2/weight", 20},
+        {"grad/layers/2/bias", 4},
+        {"metrics", 4},
+    };
+    assert_int_equal(cost.ncolls, 7);
+    for (int i = 0; i < 7; i++) {
+        const struct coll_row *r = row_of(&cost, want[i].tensor);
+        assert_int_equal(r->count, 1);
+        assert_int_equal(r->group, 4);
+        assert_int_equal(r->tensor_bytes, 4 * want[i].elements);
+        assert_int_equal(r->bytes, 6 * want[i].elements); // 2·3/4 of 4 bytes
+        assert_int_equal(r->phase, i == 6 ? PHASE_UPDATE : PHASE_BACKWARD);
+    }
+    // 24 samples, widths 7·6 + 6·5 + 5·4 = 92 products, 2 FLOPs, three passes.
+    assert_true(cost.flops_per_step == 24.0 * 92 * 2 * 3);
+    assert_true(cost.utilisation == 1);
+    fixture_clear(&f);
+}
+
+static void one_device_communicates_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct cost cost;
+    compile_text(&f, job_text(&f, "relu", 1, 2, "kind: adamw"), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_int_equal(cost.ncolls, 0);
+    assert_int_equal(f.c.memory.region[REGION_SHARED], 0);
+    fixture_clear(&f);
+}
+
+static void memory_is_the_sum_of_its_parts(void **state)
+{
+    (void)state;
+    struct fixture f;
+    compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
+    const struct memory *m = &f.c.memory;
+    // 42 + 6 + 30 + 5 + 20 + 4 = 107 parameters of four bytes; two moments.
+    assert_int_equal(m->params, 428);
+    assert_int_equal(m->grads, 428);
+    assert_int_equal(m->optimizer, 856);
+    // Kept for the backward: 12 samples of the cast image (7), two activations (6, 5), the logits
+    // (4), row maximum and sum, each f32.
+    assert_int_equal(m->stash, 12 * (7 + 6 + 5 + 4 + 1 + 1) * 4);
+    assert_int_equal(m->arena,
+                     m->params + m->grads + m->optimizer + m->stash + m->transient + m->workspace);
+    assert_int_equal(m->arena, m->region[REGION_PRIVATE] + m->region[REGION_SHARED]);
+    fixture_clear(&f);
+}
+
+static void more_microbatches_take_less_memory(void **state)
+{
+    (void)state;
+    struct fixture one, four;
+    compile_text(&one, job_text(&one, "relu", 2, 1, "kind: sgd"), 0);
+    compile_text(&four, job_text(&four, "relu", 2, 4, "kind: sgd"), 0);
+    assert_int_equal(four.c.memory.stash * 4, one.c.memory.stash);
+    assert_int_equal(one.c.memory.optimizer, 0);
+    fixture_clear(&one);
+    fixture_clear(&four);
+}
+
+static void the_plan_hash_is_of_the_job_alone(void **state)
+{
+    (void)state;
+    struct fixture a, b, c;
+    compile_text(&a, job_text(&a, "relu", 2, 1, "kind: sgd"), 0);
+    compile_text(&b, job_text(&b, "relu", 2, 1, "kind: sgd"), 0);
+    compile_text(&c, job_text(&c, "relu", 2, 1, "kind: momentum"), 0);
+    assert_string_equal(a.c.hash, b.c.hash);
+    assert_string_not_equal(a.c.hash, c.c.hash);
+    fixture_clear(&a);
+    fixture_clear(&b);
+    fixture_clear(&c);
+}
+
+// ---- the verifier has teeth --------------------------------------------------------------------
+
+static void expect_broken(struct fixture *f, const char *what)
+{
+    struct err e = {0};
+    int rc = verify_program(&f->c.program[PROGRAM_TRAIN], &f->c.memory, &e);
+    if (rc != ERR_INTERNAL || !strstr(e.text, what))
+        fail_msg("wanted '%s', got %d '%s'", what, rc, e.text);
+}
+
+static void a_damaged_program_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
+    struct program *p = &f.c.program[PROGRAM_TRAIN];
+    struct buffer *w = &p->buffers[program_find(p, "layers/0/weight")];
+    struct buffer *m = &p->buffers[program_find(p, "m/layers/0/weight")];
+    uint64_t keep = m->offset;
+
+    m->offset = w->offset;
+    expect_broken(&f, "overlap");
+    m->offset = f.c.memory.region[REGION_PRIVATE];
+    expect_broken(&f, "outside");
+    m->offset = keep;
+
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_WAIT) {
+            p->instrs[i].kind = INSTR_MARK; // a forgotten wait
+            expect_broken(&f, "wait");
+            p->instrs[i].kind = INSTR_WAIT;
+            break;
+        }
+    struct instr first = p->instrs[1];
+    p->instrs[1].kind = INSTR_MARK; // nothing makes what the next one reads
+    p->instrs[1].nin = p->instrs[1].nout = 0;
+    expect_broken(&f, "nobody wrote");
+    p->instrs[1] = first;
+    struct err e = {0};
+    assert_int_equal(verify_program(p, &f.c.memory, &e), 0);
+    fixture_clear(&f);
+}
+
+static void a_damaged_graph_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
+    struct graph g = *f.c.program[PROGRAM_TRAIN].graph;
+    for (int i = 0; i < g.nnodes; i++)
+        if (g.nodes[i].kind == NODE_COLL) {
+            axis_set keep = g.nodes[i].axes;
+            g.nodes[i].axes = 0;
+            assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
+            g.nodes[i].axes = keep;
+            break;
+        }
+    struct node keep = g.nodes[0];
+    g.nodes[0].in[0] = g.nodes[5].out[0];
+    assert_int_equal(verify_graph(&g, &e), ERR_INTERNAL);
+    g.nodes[0] = keep;
+    assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), 0);
+    fixture_clear(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
+        cmocka_unit_test(partitioned_steps_equal_the_whole_one),
+        cmocka_unit_test(metrics_count_every_sample_and_parameter_once),
+        cmocka_unit_test(each_gradient_is_reduced_once_a_step),
+        cmocka_unit_test(one_device_communicates_nothing),
+        cmocka_unit_test(memory_is_the_sum_of_its_parts),
+        cmocka_unit_test(more_microbatches_take_less_memory),
+        cmocka_unit_test(the_plan_hash_is_of_the_job_alone),
+        cmocka_unit_test(a_damaged_program_is_refused),
+        cmocka_unit_test(a_damaged_graph_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

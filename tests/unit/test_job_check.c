@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What spans keys: defaults taken from other keys, sizes that must agree, keys that need another.
+#include "tests/unit/job_case.h"
+
+#include <stdio.h>
+
+static void test_the_mesh_follows_the_devices(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "resources: {devices: 4}\n");
+    assert_string_equal(c.job.mesh.axis[0].name, "dp");
+    assert_int_equal(c.job.mesh.axis[0].size, 4);
+    case_clear(&c);
+}
+
+static void test_the_devices_follow_the_mesh(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "mesh: {dp: 3}\n");
+    assert_int_equal(c.job.resources.devices, 3);
+    case_clear(&c);
+}
+
+static void test_minus_one_is_what_is_left_of_the_devices(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "mesh: {data: -1}\nresources: {devices: 6}\n");
+    assert_string_equal(c.job.mesh.axis[0].name, "data");
+    assert_int_equal(c.job.mesh.axis[0].size, 6);
+    case_clear(&c);
+    expect_errors(VALID "mesh: {dp: -1}\n", "job.yaml:5:7: mesh: -1 is what is left of "
+                                            "resources.devices: say how many\n");
+}
+
+static void test_mesh_and_devices_must_agree(void **state)
+{
+    (void)state;
+    expect_errors(VALID "mesh: {dp: 3}\nresources: {devices: 2}\n",
+                  "job.yaml:5:7: mesh: {dp: 3} is a mesh of 3 devices: resources.devices is 2\n");
+}
+
+static void test_the_batch_is_cut_evenly_or_told_what_would_do(void **state)
+{
+    (void)state;
+    expect_errors(
+        VALID "mesh: {dp: 5}\n",
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 5 (5 data-parallel devices x 1 "
+        "microbatches): 10 or 15 would do\n");
+    expect_errors(
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 4}\nmesh: {dp: 4}\n",
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 16 (4 data-parallel devices x 4 "
+        "microbatches): 16 would do\n");
+    expect_errors(
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 3}\nmesh: {dp: 4}\n", "");
+}
+
+static void test_the_largest_mesh_times_the_most_microbatches_does_not_overflow(void **state)
+{
+    (void)state;
+    expect_errors(
+        NAME_LINE MODEL_LINE DATA_LINE
+        "train: {steps: 1, microbatches: 65536}\nmesh: {dp: 65536}\n",
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 4294967296 (65536 data-parallel "
+        "devices x 65536 microbatches): 4294967296 would do\n");
+}
+
+static void test_evaluation_keys_need_evaluation_data(void **state)
+{
+    (void)state;
+    expect_errors(VALID "eval: {every: 5, batches: 2}\n",
+                  "job.yaml:5:8: eval.every: acts only when data.eval.images is given\n"
+                  "job.yaml:5:18: eval.batches: acts only when data.eval.images is given\n");
+    struct job_case c;
+    case_valid(&c, NAME_LINE MODEL_LINE TRAIN_LINE
+               "eval: {every: 5}\n"
+               "data: {train: {images: x, labels: y}, batch: 1, eval: {images: p, labels: q}}\n");
+    assert_int_equal(c.job.eval.every, 5);
+    assert_string_equal(c.job.data.eval.images, "p");
+    case_clear(&c);
+}
+
+static void test_images_and_labels_come_together(void **state)
+{
+    (void)state;
+    expect_errors(NAME_LINE MODEL_LINE TRAIN_LINE
+                  "data: {train: {images: x, labels: y}, batch: 1, eval: {images: p}}\n",
+                  "job.yaml:4:55: data.eval.labels: is missing: data.eval.images is given\n");
+    expect_errors(NAME_LINE MODEL_LINE TRAIN_LINE
+                  "data: {train: {images: x, labels: y}, batch: 1, eval: {labels: p}}\n",
+                  "job.yaml:4:55: data.eval.images: is missing: data.eval.labels is given\n");
+}
+
+static void test_required_keys_are_asked_for_where_they_would_stand(void **state)
+{
+    (void)state;
+    expect_errors("model: {hidden: [8]}\n" TRAIN_LINE,
+                  "job.yaml:1:1: name: is missing: a name has 1 to 63 of a-z 0-9 . _ - and starts "
+                  "with a letter or digit\n"
+                  "job.yaml:1:1: data.train.images: is missing: file of training samples; relative "
+                  "to the job file\n"
+                  "job.yaml:1:1: data.train.labels: is missing: file of their classes\n"
+                  "job.yaml:1:1: data.batch: is missing: of a step, over all devices and "
+                  "microbatches\n"
+                  "job.yaml:1:8: model.inputs: is missing: of a sample; for images height times "
+                  "width\n"
+                  "job.yaml:1:8: model.classes: is missing: labels are 0 to classes - 1\n");
+}
+
+static void test_keys_of_another_kind_are_refused_with_the_kind_they_need(void **state)
+{
+    (void)state;
+    expect_errors(
+        VALID "optimizer: {kind: sgd, betas: [0.9, 0.99], momentum: 0.9, weight_decay: 1}\n",
+        "job.yaml:5:24: optimizer.betas: acts only when optimizer.kind is adam or adamw\n"
+        "job.yaml:5:44: optimizer.momentum: acts only when optimizer.kind is momentum\n"
+        "job.yaml:5:59: optimizer.weight_decay: acts only when optimizer.kind is adamw\n");
+    expect_errors(VALID "schedule: {value: 1, peak: 2}\n",
+                  "job.yaml:5:22: schedule.peak: acts only when schedule.kind is warmup_cosine\n");
+    expect_errors(VALID "optimizer: {kind: adam, groups: [{match: x, weight_decay: 1}]}\n",
+                  "job.yaml:5:33: optimizer.groups: group 0: weight_decay acts only when "
+                  "optimizer.kind is adamw\n");
+}
+
+static void test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys(void **state)
+{
+    (void)state;
+    expect_errors(VALID "optimizer: {kind: admaw, betas: [0.9, 0.99]}\n",
+                  "job.yaml:5:19: optimizer.kind: 'admaw' is not one of sgd, momentum, adam or "
+                  "adamw: did you mean adamw?\n");
+}
+
+static void test_the_warm_up_ends_before_the_decay(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "schedule: {kind: warmup_cosine, warmup: 9}\n");
+    assert_int_equal(c.job.schedule.decay, 10); // train.steps
+    case_clear(&c);
+    expect_errors(
+        VALID "schedule: {kind: warmup_cosine, warmup: 10}\n",
+        "job.yaml:5:41: schedule.warmup: warmup (10 steps) must be less than decay (10, by "
+        "default train.steps), which counts it in\n");
+    expect_errors(VALID "schedule: {kind: warmup_cosine, warmup: 10, decay: 5}\n",
+                  "job.yaml:5:41: schedule.warmup: warmup (10 steps) must be less than decay (5), "
+                  "which counts it in\n");
+}
+
+static void test_kept_steps_must_be_checkpoint_steps(void **state)
+{
+    (void)state;
+    expect_errors(VALID "checkpoint: {keep_every: 10}\n",
+                  "job.yaml:5:26: checkpoint.keep_every: acts only when checkpoint.every is more "
+                  "than 0\n");
+    expect_errors(VALID "checkpoint: {every: 4, keep_every: 10}\n",
+                  "job.yaml:5:36: checkpoint.keep_every: 10 is not a multiple of checkpoint.every "
+                  "(4): no checkpoint is made at most of these steps\n");
+    expect_errors(VALID "checkpoint: {every: 5, keep_every: 10}\n", "");
+}
+
+static void test_at_least_two_checkpoints_stay(void **state)
+{
+    (void)state;
+    expect_errors(VALID "checkpoint: {keep: 1}\n",
+                  "job.yaml:5:20: checkpoint.keep: 1 is too small: it must be at least 2\n");
+}
+
+static void test_another_schema_version_is_refused(void **state)
+{
+    (void)state;
+    expect_errors("schema: 2\n" VALID,
+                  "job.yaml:1:9: schema: is 2: this version of weft reads schema 1\n");
+}
+
+static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
+{
+    (void)state;
+    expect_errors(
+        "model: {inputs: 0, hidden: [8], classes: 1}\n"
+        "name: Tiny\n"
+        "trian: {steps: 1}\n"
+        "train: {steps: -1}\n"
+        "data: {train: {images: x, labels: y}, batch: 7}\n"
+        "mesh: {dp: 2}\n",
+        "job.yaml:1:17: model.inputs: 0 is too small: it must be at least 1\n"
+        "job.yaml:1:42: model.classes: 1 is too small: it must be at least 2\n"
+        "job.yaml:2:7: name: 'Tiny' will not do: a name has 1 to 63 of a-z 0-9 . _ - and "
+        "starts with a letter or digit\n"
+        "job.yaml:3:1: trian: unknown key: did you mean train?\n"
+        "job.yaml:4:16: train.steps: -1 is too small: it must be at least 1\n"
+        "job.yaml:5:46: data.batch: 7 is not a multiple of 2 (2 data-parallel devices x 1 "
+        "microbatches): 6 or 8 would do\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_mesh_follows_the_devices),
+        cmocka_unit_test(test_the_devices_follow_the_mesh),
+        cmocka_unit_test(test_minus_one_is_what_is_left_of_the_devices),
+        cmocka_unit_test(test_mesh_and_devices_must_agree),
+        cmocka_unit_test(test_the_batch_is_cut_evenly_or_told_what_would_do),
+        cmocka_unit_test(test_the_largest_mesh_times_the_most_microbatches_does_not_overflow),
+        cmocka_unit_test(test_evaluation_keys_need_evaluation_data),
+        cmocka_unit_test(test_images_and_labels_come_together),
+        cmocka_unit_test(test_required_keys_are_asked_for_where_they_would_stand),
+        cmocka_unit_test(test_keys_of_another_kind_are_refused_with_the_kind_they_need),
+        cmocka_unit_test(test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys),
+        cmocka_unit_test(test_the_warm_up_ends_before_the_decay),
+        cmocka_unit_test(test_kept_steps_must_be_checkpoint_steps),
+        cmocka_unit_test(test_at_least_two_checkpoints_stay),
+        cmocka_unit_test(test_another_schema_version_is_refused),
+        cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
+    };
+    return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);
+}
