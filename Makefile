@@ -162,7 +162,13 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 	    $(filter %.o %.a,$^) -ldnnl -lgomp -lm
 
 # ---- tests -------------------------------------------------------------------------------------
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+# What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
+TEST_SRC := tests/support/interp.c tests/ops/reference.c tests/ops/rig.c
+$(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
