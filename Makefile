@@ -33,7 +33,7 @@ DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
-COLL_SRC    :=
+COLL_SRC    := tree world greet tcp shm comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
