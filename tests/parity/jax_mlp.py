@@ -3,6 +3,8 @@
 """The reference for weft's mlp: the same training in JAX and optax, written to goldens.
 
     jax_mlp.py DIR                  writes DIR/{relu,gelu,schedules}.safetensors
+    jax_mlp.py --run DIR            writes a job with its data set, and what its checkpoint must hold:
+                                    DIR/{job.yaml,images.npy,labels.npy,expect.safetensors}
     jax_mlp.py --compare DIR REF    says where DIR's goldens differ from REF's; exit 1 if they do
 
 Initial weights are drawn by an own Philox in numpy, so that they check weft's. JAX computes in f64
@@ -264,14 +266,25 @@ def write(path, tensors):
 
 
 def generate(folder):
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    check_philox()
-    folder.mkdir(parents=True, exist_ok=True)
     for name, case in CASES.items():
         write(folder / f"{name}.safetensors", make_case(case))
     write(folder / "schedules.safetensors", make_schedules())
+
+
+def generate_run(folder):
+    """Every batch is the whole set, so that the order of the samples does not matter."""
+    case, kind = CASES["gelu"], "adamw"
+    images, labels = batches(case, np.random.Generator(np.random.PCG64(2)))
+    np.save(folder / "images.npy", images[0])
+    np.save(folder / "labels.npy", labels[0])
+    text = job_text(case, kind).replace(
+        "{images: none, labels: none}", "{images: images.npy, labels: labels.npy}"
+    ).replace("data: {", "data: {format: npy, ")
+    text += "mesh: {dp: 2}\nresources: {devices: 2, threads: 1}\ncheckpoint: {dir: ckpt}\n"
+    (folder / "job.yaml").write_text(text)
+    same = [np.repeat(v[:1], STEPS, axis=0) for v in (images, labels)]
+    end, *_ = train(case, kind, initial(case), *same)
+    write(folder / "expect.safetensors", end)
 
 
 def differences(got, ref):
@@ -309,10 +322,17 @@ def compare(folder, ref):
 def main(args):
     if len(args) == 3 and args[0] == "--compare":
         return compare(pathlib.Path(args[1]), pathlib.Path(args[2]))
-    if len(args) != 1:
+    run = args[:1] == ["--run"]
+    if len(args) != 1 + run:
         print(__doc__, file=sys.stderr)
         return 2
-    generate(pathlib.Path(args[0]))
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    check_philox()
+    folder = pathlib.Path(args[-1])
+    folder.mkdir(parents=True, exist_ok=True)
+    (generate_run if run else generate)(folder)
     return 0
 
 
