@@ -6,6 +6,7 @@
 // WEFT_DOUBLE="KIND:RANK:STEP" makes that rank, at that step, do KIND: kill (SIGKILL to itself),
 // stop (SIGSTOP), data (fail with ERR_DATA). WEFT_DOUBLE_MS is the length of a step.
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,8 @@ int train_run(const struct attempt *a, struct link *l, enum train_end *end, stru
         if (any == 1)
             break;
     }
-    page_state(a->page, RANK_SAVING);
+    if (!rc)
+        page_state(a->page, RANK_SAVING);
     metrics_close(m);
     return rc;
 }

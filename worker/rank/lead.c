@@ -261,7 +261,7 @@ static void fail(struct lead *l, int rank, const char *why)
         return;
     l->failed = true;
     atomic_store(&l->here, l->alive); // whoever has not joined is not waited for
-    log_error("lead", "%s", why);
+    log_info("lead", "%s", why);      // the ranks log it as their error
     FRAME_BODY(body, Lost, lost);
     body.rank = rank;
     body.why = frame_text(why);
@@ -370,10 +370,11 @@ static void refuse(struct lead *l, struct peer *p, bool retry, const char *why)
 static void on_hello(struct lead *l, struct peer *p, const Weft__Rank__Hello *h)
 {
     char why[220] = "";
-    bool retry = false;
+    bool known = h->rank >= 0 && h->rank < l->at->ranks;
+    bool retry = h->epoch != l->at->epoch || l->failed || (known && l->members[h->rank].ended);
     if (h->version != JOIN_VERSION || h->nonce.len != JOIN_NONCE)
         snprintf(why, sizeof why, "it speaks version %d", JOIN_VERSION);
-    else if (h->epoch != l->at->epoch && (retry = true))
+    else if (h->epoch != l->at->epoch)
         snprintf(why, sizeof why, "it leads epoch %llu", (unsigned long long)l->at->epoch);
     else if (h->ranks != l->at->ranks || h->rank < 1 || h->rank >= l->at->ranks)
         snprintf(why, sizeof why, "the attempt has %d ranks, numbered from 0", l->at->ranks);

@@ -51,6 +51,8 @@ struct link {
     struct page_view told;   // what the last Progress said
     struct page_view leader; // what the leader's said
     char leader_host[RANK_HOST_MAX];
+    char leader_page[4200];
+    int64_t ticked_ns;
     bool closing;
     int64_t close_ns; // when closing gives up
     bool shut;        // our half is closed
@@ -87,6 +89,12 @@ static void set_lost(struct link *l, const char *why)
 static void leader_lost(struct link *l, const char *how)
 {
     char at[300] = "", text[800];
+    const struct progress_page *page;
+    bool here = l->leader_page[0] && !strcmp(l->leader_host, l->host);
+    if (here && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
+        page_read(page, &l->leader);
+        page_close(page);
+    }
     if (l->leader_host[0])
         page_view_text(&l->leader, at, sizeof at);
     snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s", *at ? " on host " : "",
@@ -230,6 +238,7 @@ static void handle(struct link *l, Weft__Rank__Frame *f)
     if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {
         l->assign = f;
         l->rank = f->assign->rank;
+        snprintf(l->leader_host, sizeof l->leader_host, "%s", f->assign->leader_host);
         pthread_cond_broadcast(&l->cond);
         return;
     }
@@ -292,6 +301,9 @@ static bool tick(struct link *l)
 {
     struct err e = {0};
     int64_t now = clock_mono_ns();
+    if (l->ticked_ns && now - l->ticked_ns > CLOCK_S)
+        l->heard_ns = now; // this process was stopped itself
+    l->ticked_ns = now;
     bool lost = atomic_load(&l->lost);
     if (!lost && l->silence_ns && now - l->heard_ns > l->silence_ns && !l->closing) {
         char how[80];
@@ -386,6 +398,7 @@ int link_open(const struct link_options *o, struct link **out, struct err *e)
     frame_conn_init(&l->conn, o->fd);
     list_init(&l->answers);
     snprintf(l->host, sizeof l->host, "%s", o->host ? o->host : "");
+    snprintf(l->leader_page, sizeof l->leader_page, "%s", o->leader_page ? o->leader_page : "");
     l->page = o->page;
     l->rank = -1;
     l->silence_ns = o->silence_ns;
@@ -414,6 +427,13 @@ void link_set_page(struct link *l, const struct progress_page *page)
 {
     pthread_mutex_lock(&l->mutex);
     l->page = page;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void link_set_silence(struct link *l, int64_t silence_ns)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->silence_ns = silence_ns;
     pthread_mutex_unlock(&l->mutex);
 }
 

@@ -29,11 +29,13 @@ struct link_options {
     int fd;                           // takes; a connected stream socket
     const char *host;                 // of this rank, for the leader's messages
     const struct progress_page *page; // borrowed; sent along a few times a second. May be null
-    int64_t silence_ns;               // a leader that says nothing for so long is lost; 0: never
+    const char *leader_page; // path of rank 0's page, read if it runs on this host. May be null
+    int64_t silence_ns;      // a leader that says nothing for so long is lost; 0: never
 };
 // Blocks SIGTERM and SIGINT in the calling thread (call it before other threads start).
 int link_open(const struct link_options *o, struct link **out, struct err *e);
 void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
+void link_set_silence(struct link *l, int64_t silence_ns);
 // Waits for Assign and fills the attempt's part of it; strings go to a->arena, job stays null.
 int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.

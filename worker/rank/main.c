@@ -25,11 +25,11 @@
 
 enum {
     OVERRIDES_MAX = 200,
-    JOIN_S = 60,        // all ranks find each other
-    STILL_S = 600,      // a page stands still while starting or saving
-    SILENCE_MIN_S = 10, // a leader that says nothing
-    LAST_WORD_S = 3,    // what a failed rank waits to learn who was lost
-    END_WAIT_S = 60,    // rank 0 waits for the others' end after its own good one
+    JOIN_S = 60,       // all ranks find each other
+    STILL_S = 600,     // a page stands still while starting or saving
+    SILENCE_MIN_S = 2, // a leader that says nothing: this, or what a hang takes to be named
+    LAST_WORD_S = 3,   // what a failed rank waits to learn who was lost
+    END_WAIT_S = 60,   // rank 0 waits for the others' end after its own good one
 };
 
 static const char usage[] =
@@ -218,6 +218,9 @@ static int prepare(struct process *p, const struct solo_options *o, struct err *
     if (rc)
         return rc;
     log_context(a->job_id, a->rank);
+    int64_t silence_ns = a->hang_after_ns + CLOCK_S;
+    bool hurry = silence_ns < SILENCE_MIN_S * CLOCK_S;
+    link_set_silence(p->link, hurry ? SILENCE_MIN_S * CLOCK_S : silence_ns);
     if (job_parse(&a->arena, &weft_schema, "the resolved job", a->base_dir, a->job_text,
                   strlen(a->job_text), NULL, 0, &p->job, &errs))
         return job_errors_err(&errs, e);
@@ -245,7 +248,8 @@ static int judge(struct process *p, int rc, enum train_end end, struct err *e)
     if (page)
         page_read(page, &at);
     int code = rank_exit_code(rc);
-    if (link_stop_requested(p->link) && at.state < RANK_RUNNING)
+    bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
+    if (link_stop_requested(p->link) && (gave_up || at.state < RANK_RUNNING))
         return RANK_EXIT_DRAINED;
     const char *why =
         code == RANK_EXIT_LOST ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
@@ -260,8 +264,9 @@ static int judge(struct process *p, int rc, enum train_end end, struct err *e)
 static int train(struct process *p, const struct solo_options *o, int fd, struct err *e)
 {
     enum train_end end = TRAIN_FINISHED;
-    int64_t silence = SILENCE_MIN_S * CLOCK_S;
-    struct link_options lo = {.fd = fd, .host = p->solo.host, .silence_ns = silence};
+    char leader[4200];
+    lead_page_path(p->solo.epoch_dir, 0, leader, sizeof leader);
+    struct link_options lo = {.fd = fd, .host = p->solo.host, .leader_page = leader};
     int rc = link_open(&lo, &p->link, e);
     if (rc)
         return rank_exit_code(rc);
@@ -357,12 +362,16 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     char hash[65];
     int code = 0;
     arena_init(&a);
-    int rc = solo_job(o, &a, &job, &text, hash, &e);
+    struct buf violations = {0};
+    int rc = solo_job(o, &a, &job, &text, hash, &violations, &e);
+    if (violations.len)
+        fputs(violations.data, stderr);
     if (!rc)
         rc = spawn_run(argv, argc, o->dir, (int)job.resources.devices, &code, &e);
     arena_clear(&a);
-    if (rc)
+    if (rc && !violations.len)
         log_error("solo", "%s", e.text);
+    buf_clear(&violations);
     return rc ? rank_exit_code(rc) : code;
 }
 

@@ -122,7 +122,8 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
         json_double(&m->json, "eval_loss", row->eval_loss);
         json_double(&m->json, "eval_accuracy", row->eval_accuracy);
     }
-    json_nonfinite(&m->json);
+    if (m->json.nonfinite.len > 0)
+        json_nonfinite(&m->json);
     json_end(&m->json);
     json_out_clear(&m->json);
     buf_putc(&m->line, '\n');

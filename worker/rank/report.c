@@ -156,6 +156,7 @@ void report_from_attempt(const struct attempt *a, int rank, Weft__Rank__Assign *
     out->epoch = a->epoch;
     out->job_text = frame_text(a->job_text);
     out->base_dir = frame_text(a->base_dir);
+    out->leader_host = frame_text(a->host);
     out->job_hash = frame_text(a->job_hash);
     out->job_id = frame_text(a->job_id);
     out->cluster_id = frame_text(a->cluster_id);

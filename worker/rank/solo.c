@@ -84,16 +84,16 @@ static bool text_value(const char *text, const char *key, char *out, size_t size
 // ---- the job ----
 
 int solo_job(const struct solo_options *o, struct arena *a, struct job *job, const char **text,
-             char hash[65], struct err *e)
+             char hash[65], struct buf *violations, struct err *e)
 {
     struct job_errors errs = {0};
     struct buf b = {0};
     char base[PATH_MAX];
     if (job_load(a, &weft_schema, o->job_file, o->overrides, o->noverrides, job, &errs)) {
-        job_errors_print(&errs, &b);
-        int rc = err_set(e, ERR_INVALID, "%.900s", buf_str(&b));
-        buf_clear(&b);
-        return rc;
+        if (violations)
+            job_errors_print(&errs, violations);
+        (void)job_errors_err(&errs, e);
+        return ERR_INVALID;
     }
     if (o->of && job->resources.devices != o->of)
         return err_set(e, ERR_INVALID, "the job's mesh has %lld devices, --of says %d",
@@ -390,7 +390,7 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, s
     char hash[65];
     memset(s, 0, sizeof *s);
     s->lock_fd = s->unix_fd = s->tcp_fd = -1;
-    int rc = solo_job(o, &a->arena, &s->job, &a->job_text, hash, e);
+    int rc = solo_job(o, &a->arena, &s->job, &a->job_text, hash, NULL, e);
     if (rc)
         return rc;
     a->job_hash = arena_strdup(&a->arena, hash);
@@ -514,7 +514,7 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     *finished = false;
     solo_host(o, s->host, sizeof s->host);
     arena_init(&a);
-    int rc = solo_job(o, &a, &job, &text, hash, e);
+    int rc = solo_job(o, &a, &job, &text, hash, NULL, e);
     int ranks = (int)job.resources.devices;
     arena_clear(&a);
     if (rc || (rc = open_dir(o, s, e)))

@@ -42,10 +42,11 @@ struct solo {
     bool finished; // the last step's checkpoint is there: nothing to do
 };
 
-// Parses and checks the job, whatever rank: errors name every violation. text and hash are the
+// Parses and checks the job, whatever rank. `violations` (may be null) gets all of them, a line
+// each; the error names the first. text and hash are the
 // resolved job's; base_dir is set absolute.
 int solo_job(const struct solo_options *o, struct arena *a, struct job *job, const char **text,
-             char hash[65], struct err *e);
+             char hash[65], struct buf *violations, struct err *e);
 // Takes DIR for rank 0: lock, ids, fence, choice of the checkpoint, key, sockets. Fills the
 // attempt's Assign part. A finished job is no error: nothing but the lock is taken.
 int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e);

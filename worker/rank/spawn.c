@@ -26,7 +26,8 @@
 #include "common/base/log.h"
 #include "worker/rank/rank.h"
 
-enum { LOG_MAX = 8 << 20, GRACE_S = 15 };
+// The leader names a failure within seconds; without a leader there is nothing to wait for.
+enum { LOG_MAX = 8 << 20, GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
 
 struct child {
     pid_t pid; // 0: reaped
@@ -42,8 +43,8 @@ struct spawn {
     int asked;       // signals passed on
     int64_t kill_ns; // when the rest are killed; 0: not yet
     bool killed;
-    int code, first69; // the cause's code; the first of the consequences'
-    int cause;         // the rank; −1: none
+    int code, lesser; // the cause's code; of its consequences: 69 rather than 75
+    int cause;        // the rank; −1: none
 };
 
 static void log_path(const struct spawn *s, int rank, const char *suffix, char *out, size_t size)
@@ -190,14 +191,17 @@ static void note_end(struct spawn *s, int rank, int status)
                  rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (code == 0 || s->killed)
         return;
-    if (code == RANK_EXIT_LOST) {
-        s->first69 = code;
+    if (code == RANK_EXIT_LOST || code == RANK_EXIT_DRAINED) {
+        s->lesser = s->lesser == RANK_EXIT_LOST ? s->lesser : code;
     } else if (s->cause < 0) {
         s->cause = rank;
         s->code = code;
     }
-    if (!s->kill_ns)
-        s->kill_ns = clock_mono_ns() + GRACE_S * CLOCK_S;
+    int64_t kill_ns = clock_mono_ns() + (rank == 0 ? GRACE_LEADERLESS_S : GRACE_S) * CLOCK_S;
+    if (code != RANK_EXIT_DRAINED && (!s->kill_ns || kill_ns < s->kill_ns))
+        s->kill_ns = kill_ns;
+    if (code != RANK_EXIT_DRAINED && rank == 0 && s->asked++ == 0)
+        kill_all(s, SIGTERM); // those that still look for it give up
 }
 
 static void reap(struct spawn *s)
@@ -292,6 +296,6 @@ int spawn_run(char *const *argv, int argc, const char *dir, int ranks, int *code
     free(s.children);
     if (s.signals >= 0)
         close(s.signals);
-    *code = s.code ? s.code : s.first69;
+    *code = s.code ? s.code : s.lesser;
     return rc;
 }

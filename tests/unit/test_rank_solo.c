@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Solo runs with real processes: weft-rank's true main around a double of training (rank_double.c).
+// Who may use DIR, what happens when a rank dies, fails, stops or is asked to, and who is named.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+
+static char top[64], program[4096];
+
+static const char job[] = "name: tiny\n"
+                          "model: {kind: mlp, inputs: 4, hidden: [8], classes: 2}\n"
+                          "mesh: {dp: 3}\n"
+                          "data: {format: npy, train: {images: a.npy, labels: b.npy}, batch: 12}\n"
+                          "optimizer: {kind: sgd}\n"
+                          "schedule: {kind: constant, value: 0.1}\n"
+                          "train: {steps: 2000, seed: 1}\n"
+                          "checkpoint: {dir: ckpt}\n"
+                          "resources: {devices: 3}\n"
+                          "restart: {hang_after: 1s}\n";
+
+static int make_top(void **state)
+{
+    (void)state;
+    strcpy(top, "/tmp/weft-solo-XXXXXX");
+    if (!mkdtemp(top) || chdir(top))
+        return -1;
+    FILE *f = fopen("job.yaml", "we");
+    if (!f)
+        return -1;
+    fputs(job, f);
+    return fclose(f);
+}
+
+static int remove_top(void **state)
+{
+    (void)state;
+    char line[100];
+    snprintf(line, sizeof line, "rm -rf %s", top);
+    return chdir("/") || system(line);
+}
+
+// Starts the program with flags up to null; all its output goes to the file `out`.
+static pid_t start(const char *out, const char *order, const char *flags[])
+{
+    const char *argv[24] = {program, "--solo", "run", "--job", "job.yaml"};
+    int n = 5;
+    for (int i = 0; flags && flags[i]; i++)
+        argv[n++] = flags[i];
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    int fd = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, 1);
+    dup2(fd, 2);
+    setenv("WEFT_DOUBLE", order ? order : "", 1);
+    union {
+        const char **from;
+        char **to;
+    } u = {.from = argv};
+    execv(program, u.to);
+    _exit(127);
+}
+
+// 128 + the signal, or the exit code. alarm() is the watchdog.
+static int end_of(pid_t pid)
+{
+    int status;
+    alarm(90);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    alarm(0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int run(const char *out, const char *order, const char *flags[])
+{
+    return end_of(start(out, order, flags));
+}
+
+static void file_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+}
+
+static void assert_says(const char *path, const char *what)
+{
+    static char text[65536];
+    file_text(path, text, sizeof text);
+    if (!strstr(text, what))
+        fail_msg("%s does not say '%s' but:\n%s", path, what, text);
+}
+
+static void wait_file(const char *path)
+{
+    for (int i = 0; i < 30000 && access(path, F_OK); i++)
+        clock_sleep_ms(2);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static const char *short_run[] = {"-s", "train.steps=20", NULL};
+
+static void three_ranks_train_to_the_end_and_say_where_everything_is(void **state)
+{
+    (void)state;
+    struct stat st;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    assert_says("out", "done after 20 steps");
+    assert_says("out", "accuracy 87.50 %");
+    assert_says("out", "run/metrics.jsonl");
+    assert_says("run/metrics.jsonl", "\"step\":20,");
+    assert_says("run/job.yaml", "hang_after");
+    assert_int_equal(stat("run", &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_not_equal(access("run/epoch-1/sock", F_OK), 0);
+    assert_int_not_equal(access("run/epoch-1/key", F_OK), 0);
+}
+
+static void a_killed_rank_is_named_and_its_signal_is_the_end(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", "kill:1:15", NULL), 128 + SIGKILL);
+    assert_says("out", "rank 1 on host");
+    assert_says("out", "step 15");
+    assert_says("out", "died");
+    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=2000", NULL}), 0);
+    assert_says("run/state", "epoch 2\n");
+}
+
+static void a_killed_leader_is_named_by_the_others(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", "kill:0:15", NULL), 128 + SIGKILL);
+    assert_says("out", "lost rank 0 on host");
+    assert_says("out", "step 15");
+}
+
+static void a_failed_rank_ends_the_run_with_its_own_code(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", "data:2:7", NULL), 65);
+    assert_says("out", "the file x is too short");
+    assert_says("run/logs/rank-0001.log", "rank 2 on host");
+}
+
+static void a_stopped_rank_is_named_and_killed(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", "stop:1:15", NULL), 69);
+    assert_says("out", "rank 1 on host");
+    assert_says("out", "hangs: no progress for");
+    assert_int_equal(run("out", "stop:0:15", NULL), 69);
+    assert_says("out", "lost rank 0 on host");
+    assert_says("out", "it has said nothing for");
+    assert_says("out", "step 15");
+}
+
+static void an_interrupt_stops_all_ranks_at_one_step(void **state)
+{
+    (void)state;
+    pid_t pid = start("out", NULL, NULL);
+    wait_file("run/metrics.jsonl");
+    kill(pid, SIGINT);
+    assert_int_equal(end_of(pid), 75);
+    assert_says("out", "run the same command again to continue");
+}
+
+static void a_second_run_in_the_same_place_is_refused_naming_the_pid(void **state)
+{
+    (void)state;
+    char pid_text[64], want[100];
+    pid_t pid = start("out", NULL, NULL);
+    wait_file("run/metrics.jsonl");
+    assert_int_equal(run("out2", NULL, (const char *[]){"--rank", "0", NULL}), 78);
+    file_text("run/lock", pid_text, sizeof pid_text);
+    snprintf(want, sizeof want, "is in use by pid %d\n", atoi(pid_text));
+    assert_says("out2", want);
+    assert_int_equal(kill(atoi(pid_text), 0), 0);
+    kill(pid, SIGINT);
+    assert_int_equal(end_of(pid), 75);
+}
+
+static void another_job_is_refused_until_it_is_said_to_be_new(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=21", NULL}), 78);
+    assert_says("out", "belongs to another job");
+    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=21", "--new", NULL}), 0);
+    assert_says("run/metrics.jsonl", "\"step\":21,");
+    assert_says("run/old-1/metrics.jsonl", "\"step\":20,");
+}
+
+static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, (const char *[]){"--bogus", NULL}), 78);
+    assert_says("out", "usage: weft-rank");
+    assert_int_equal(run("out", NULL, (const char *[]){"--of", "2", NULL}), 78);
+    assert_says("out", "3 devices, --of says 2");
+    assert_int_equal(
+        run("out", NULL, (const char *[]){"-s", "train.step=1", "-s", "mesh.dp=no", NULL}), 78);
+    assert_says("out", "train.step"); // both of them
+    assert_says("out", "mesh.dp");
+    assert_int_not_equal(access("run", F_OK), 0);
+}
+
+static void ranks_of_other_hosts_join_over_tcp_in_any_order(void **state)
+{
+    (void)state;
+    pid_t pid[3];
+    const char *out[] = {"out0", "out1", "out2"}, *rank[] = {"0", "1", "2"};
+    for (int r = 2; r >= 0; r--) {
+        const char *flags[] = {"--rank",      rank[r], "--host",         r ? "b" : "a", "--listen",
+                               "127.0.0.1:0", "-s",    "train.steps=20", NULL};
+        pid[r] = start(out[r], NULL, flags);
+    }
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(end_of(pid[r]), 0);
+    assert_says("out0", "done after 20 steps");
+}
+
+static void a_killed_parent_takes_its_ranks_along(void **state)
+{
+    (void)state;
+    char text[64];
+    pid_t pid = start("out", NULL, NULL);
+    wait_file("run/metrics.jsonl");
+    file_text("run/lock", text, sizeof text);
+    kill(pid, SIGKILL);
+    assert_int_equal(end_of(pid), 128 + SIGKILL);
+    for (int i = 0; i < 10000 && !kill(atoi(text), 0); i++)
+        clock_sleep_ms(2);
+    assert_int_not_equal(kill(atoi(text), 0), 0);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    char real[4000];
+    const struct CMUnitTest tests[] = {
+#define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
+        CASE(three_ranks_train_to_the_end_and_say_where_everything_is),
+        CASE(a_killed_rank_is_named_and_its_signal_is_the_end),
+        CASE(a_killed_leader_is_named_by_the_others),
+        CASE(a_failed_rank_ends_the_run_with_its_own_code),
+        CASE(a_stopped_rank_is_named_and_killed),
+        CASE(an_interrupt_stops_all_ranks_at_one_step),
+        CASE(a_second_run_in_the_same_place_is_refused_naming_the_pid),
+        CASE(another_job_is_refused_until_it_is_said_to_be_new),
+        CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
+        CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
+        CASE(a_killed_parent_takes_its_ranks_along),
+    };
+    if (!realpath(argv[0], real))
+        return 2;
+    *strrchr(real, '/') = 0;
+    snprintf(program, sizeof program, "%s/../weft-rank-double", real);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
