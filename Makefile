@@ -58,7 +58,7 @@ UNIT_COLL    :=
 UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_feed rank_solo
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   := backend ops numerics
-PARITY_TESTS :=
+PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
 BENCHES     :=
 
