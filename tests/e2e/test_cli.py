@@ -2,6 +2,7 @@
 """The client's offline verbs: --json is a contract, and so are the exit codes."""
 import json
 import re
+import shutil
 
 import numpy
 import pytest
@@ -231,8 +232,6 @@ def test_ckpt_ls_lists_what_is_there(trained):
 
 
 def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
-    import shutil
-
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)
     shard = sorted(copy.glob("step-00000030.e*/shard-*"))[1]

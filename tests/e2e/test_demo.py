@@ -7,7 +7,7 @@ import re
 import pytest
 import solo
 
-PACKED = pathlib.Path("/usr/share/dataset-fashion-mnist")
+PACKED = pathlib.Path("/usr/share/datasets/fashion-mnist")
 FILES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 
 import pytest
 import solo
@@ -66,7 +67,7 @@ def test_a_signal_while_starting_stops_before_the_first_step(place, noise):
 
 
 def test_a_second_signal_ends_it_at_once(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, restart={"hang_after": "600s"}), "twice")
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "600s"}), "twice")
     parent = run.start()
     assert run.wait_until(run.at(1, step=9), parent)
     solo.kill_pid(run.pids()[1], signal.SIGSTOP)  # so that the first cannot succeed
@@ -348,8 +349,6 @@ def test_a_terminal_gets_a_progress_line(place, toy):
     """step, loss, samples/s and, until the end, the time that is left."""
     run = solo.Run(place, solo.job(toy, RANKS, train__steps=40, eval__every=20), "tty")
     master, slave = os.openpty()
-    import subprocess
-
     p = subprocess.Popen([solo.RANK, *run.args()], stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     text = b""

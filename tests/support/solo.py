@@ -86,6 +86,7 @@ def job(data, ranks, name="test", **changes):
     }
     if data.eval:
         j["data"]["eval"] = data.eval
+    j = json.loads(json.dumps(j))  # nothing shared with other jobs
     for key, value in changes.items():
         at, parts = j, key.split("__")
         for p in parts[:-1]:
@@ -198,7 +199,8 @@ class Run:
     def save_job(self, job_dict):
         self.job = job_dict
         job_dict["checkpoint"]["dir"] = f"{self.dir.name}-ckpt"
-        self.file.write_text(json.dumps(job_dict, indent=1))  # JSON is YAML
+        text = json.dumps(job_dict, indent=1)  # JSON is YAML, but a duration stands without quotes
+        self.file.write_text(re.sub(r'"(\d+s)"', r"\1", text))
 
     # -- starting
     def args(self, *more):
