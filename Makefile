@@ -51,11 +51,11 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream
 UNIT_JOB     := job_yaml job_parse job_check job_print
-UNIT_COMPILE := compile
+UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
-UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_snapshot
+UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    :=
-UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics
+UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_feed
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS :=
@@ -162,7 +162,13 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 	    $(filter %.o %.a,$^) -ldnnl -lgomp -lm
 
 # ---- tests -------------------------------------------------------------------------------------
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+# What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
+TEST_SRC := tests/support/interp.c tests/ops/reference.c tests/ops/rig.c
+$(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)

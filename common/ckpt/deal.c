@@ -138,6 +138,7 @@ static void give_rows(struct deal *d, const struct deal_part *p, int part, uint6
 {
     int64_t rows = p->box.shape.dim[0], row = 0;
     uint64_t row_bytes = bytes / (uint64_t)rows, room = 0, level = find_level(d, p, bytes);
+    PRE(row_bytes > 0);
     for (int i = 0; i < p->nranks; i++) {
         uint64_t load = d->rank[p->ranks[i]].bytes;
         room += load < level ? level - load : 0;

@@ -198,6 +198,30 @@ static void add_fault(struct faults *f, const struct err *one)
         f->first = *one;
 }
 
+// The head and the manifest must say the same of every slice.
+static int compare_head(const struct load *l, int file, const struct shard_plan *plan,
+                        struct err *e)
+{
+    int n = 0;
+    for (int i = 0; i < l->manifest.ntensors; i++) {
+        const struct manifest_tensor *t = &l->manifest.tensors[i];
+        for (int k = 0; k < t->nslices; k++) {
+            const struct manifest_slice *s = &t->slices[k];
+            if (s->file != file)
+                continue;
+            const struct shard_slice *h = shard_find(plan, t->name);
+            if (!h || h->at != s->at || h->dtype != t->dtype ||
+                !shape_equal(&h->shape, &s->box.shape))
+                return err_set(e, ERR_DATA, "tensor '%s': the head and the manifest disagree",
+                               t->name);
+            n++;
+        }
+    }
+    return n == plan->n
+               ? 0
+               : err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", plan->n, n);
+}
+
 // The head is checked as bytes and as a safetensors head: other readers go by it.
 static int verify_head(struct load *l, int file, struct err *e)
 {
@@ -212,6 +236,7 @@ static int verify_head(struct load *l, int file, struct err *e)
         rc = shard_read_head(&a, &s, f->bytes, &plan, &digest, e);
         if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
             rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
+        rc = rc ? rc : compare_head(l, file, &plan, e);
         stream_close(&s, NULL);
     }
     arena_clear(&a);

@@ -68,7 +68,7 @@ static int one_shard(void *arg, const char *name, struct err *e)
 {
     struct ls_item *item = arg;
     (void)e;
-    item->shards += !strncmp(name, "shard-", 6);
+    item->shards += store_begins(name, "shard-", NULL);
     return 0;
 }
 
@@ -78,9 +78,9 @@ static int one_open(void *arg, const char *name, struct err *e)
     struct open_ones *o = arg;
     struct store_entry id;
     struct store tmp;
+    const char *final;
     (void)e;
-    if (strncmp(name, STORE_TMP, strlen(STORE_TMP)) ||
-        !store_entry_parse(name + strlen(STORE_TMP), &id))
+    if (!store_begins(name, STORE_TMP, &final) || !store_entry_parse(final, &id))
         return 0;
     const char *path = arena_printf(&o->ls->arena, "%s/%s", o->store->path, name);
     if (store_open(&tmp, path, NULL))

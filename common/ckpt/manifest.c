@@ -123,7 +123,7 @@ int manifest_check_seal(const char *text, size_t len, const char *commit, size_t
     manifest_seal(text, len, want);
     if (commit_len != COMMIT_BYTES)
         return err_set(e, ERR_CORRUPT, "COMMIT has %zu bytes, not %d", commit_len, COMMIT_BYTES);
-    if (memcmp(commit, want, COMMIT_BYTES))
+    if (memcmp(commit, want, COMMIT_BYTES) != 0)
         return err_set(e, ERR_CORRUPT,
                        "COMMIT is not the SHA-256 of MANIFEST.json: one of them was changed");
     return 0;

@@ -163,7 +163,7 @@ static int read_object(const struct json *o, const struct field *fields, int n, 
         return err_set(e, ERR_DATA, "not an object");
     for (const struct json *c = o->first; c; c = c->next) {
         int i = 0;
-        while (i < n && strcmp(fields[i].key, c->key))
+        while (i < n && strcmp(fields[i].key, c->key) != 0)
             i++;
         if (i == n)
             return err_set(e, ERR_DATA, "unknown key '%s'", c->key);
@@ -247,7 +247,8 @@ static const struct field slice_fields[] = {
     {"start", FIELD_OTHER, 0},
     {"shape", FIELD_OTHER, 0},
 };
-#define READ(o, table, base, e) read_object(o, table, sizeof table / sizeof *table, base, e)
+#define READ(o, table, base, e) \
+    read_object(o, table, (int)(sizeof(table) / sizeof *(table)), base, e)
 
 static int read_mesh(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
 {
@@ -292,8 +293,8 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
 static bool file_name_ok(const char *name)
 {
     size_t n = strlen(name);
-    return n > 0 && n < 200 && name[0] != '.' && !strchr(name, '/') && strcmp(name, "COMMIT") &&
-           strcmp(name, "MANIFEST.json");
+    return n > 0 && n < 200 && name[0] != '.' && !strchr(name, '/') &&
+           strcmp(name, "COMMIT") != 0 && strcmp(name, "MANIFEST.json") != 0;
 }
 
 static int read_files(struct arena *a, const struct json *top, struct manifest *m,
@@ -334,7 +335,7 @@ static int read_slice(const struct json *o, const struct manifest *m, const stru
 {
     const char *file;
     uint64_t bytes;
-    int n;
+    int n = 0;
     if (READ(o, slice_fields, s, e) || json_get_str(o, "file", &file, e) ||
         read_dims(o, "start", s->box.start, &n, e) ||
         read_dims(o, "shape", s->box.shape.dim, &s->box.shape.n, e))

@@ -43,15 +43,26 @@ static const char *parse_number(const char *s, int64_t *out)
     return s + n;
 }
 
+bool store_begins(const char *name, const char *prefix, const char **rest)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0)
+        return false;
+    if (rest)
+        *rest = name + n;
+    return true;
+}
+
 bool store_entry_parse(const char *name, struct store_entry *out)
 {
     char back[64];
-    const char *s = name;
-    if (strncmp(s, "step-", 5) || !(s = parse_number(s + 5, &out->step)) || strncmp(s, ".e", 2) ||
-        !(s = parse_number(s + 2, &out->epoch)) || *s)
+    const char *s;
+    *out = (struct store_entry){0};
+    if (!store_begins(name, "step-", &s) || !(s = parse_number(s, &out->step)) ||
+        !store_begins(s, ".e", &s) || !(s = parse_number(s, &out->epoch)) || *s)
         return false;
     store_entry_name(out->epoch, out->step, back);
-    return !strcmp(back, name);
+    return strcmp(back, name) == 0;
 }
 
 int store_entry_compare(struct store_entry a, struct store_entry b)
@@ -93,7 +104,7 @@ int store_list(int dirfd, int (*each)(void *arg, const char *name, struct err *e
             rc = errno ? err_errno(e, ERR_IO, "cannot list the checkpoint directory") : 0;
             break;
         }
-        if (strcmp(item->d_name, ".") && strcmp(item->d_name, ".."))
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
             rc = each(arg, item->d_name, e);
     }
     closedir(d);
@@ -272,7 +283,7 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
     struct store_owner is = {0};
     arena_init(&a);
     int rc = store_read_owner(s, &a, &is, e);
-    if (!rc && (strcmp(is.cluster, want->cluster) || strcmp(is.job, want->job)))
+    if (!rc && (strcmp(is.cluster, want->cluster) != 0 || strcmp(is.job, want->job) != 0))
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
     arena_clear(&a);
@@ -341,7 +352,7 @@ static int greatest_one(void *arg, const char *name, struct err *e)
     int64_t *greatest = arg, epoch;
     const char *end;
     (void)e;
-    if (!strncmp(name, "epoch-", 6) && (end = parse_number(name + 6, &epoch)) && !*end &&
+    if (store_begins(name, "epoch-", &end) && (end = parse_number(end, &epoch)) && !*end &&
         epoch > *greatest)
         *greatest = epoch;
     return 0;
@@ -370,10 +381,11 @@ static int bury_one(void *arg, const char *name, struct err *e)
     struct fence *f = arg;
     struct store_entry entry;
     char dead[STORE_NAME_MAX];
-    if (strncmp(name, STORE_TMP, strlen(STORE_TMP)) ||
-        !store_entry_parse(name + strlen(STORE_TMP), &entry) || entry.epoch >= f->epoch)
+    const char *final;
+    if (!store_begins(name, STORE_TMP, &final) || !store_entry_parse(final, &entry) ||
+        entry.epoch >= f->epoch)
         return 0;
-    store_fresh_name(STORE_DEAD, name + strlen(STORE_TMP), dead);
+    store_fresh_name(STORE_DEAD, final, dead);
     if (renameat(f->s->fd, name, f->s->fd, dead) && errno != ENOENT) // ENOENT: it just committed
         return err_errno(e, ERR_IO, "cannot rename %s to %s", name, dead);
     return 0;
@@ -385,7 +397,7 @@ static int own_epoch(struct store *s, const char *name, int64_t epoch, const cha
 {
     struct buf who = {0};
     int rc = store_read_file(s->fd, name, 4096, &who, e);
-    if (!rc && strcmp(buf_str(&who), attempt)) {
+    if (!rc && strcmp(buf_str(&who), attempt) != 0) {
         *greatest = epoch > *greatest ? epoch : *greatest;
         rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
     }

@@ -13,6 +13,8 @@ enum { STORE_NAME_MAX = 160, STORE_PATH_MAX = sizeof((struct store *)0)->path };
 
 // prefix + name + "." + random hex: a name that nobody else has.
 void store_fresh_name(const char *prefix, const char *name, char out[STORE_NAME_MAX]);
+// Whether `name` begins with the prefix; what follows it goes to *rest (may be null).
+bool store_begins(const char *name, const char *prefix, const char **rest);
 int store_fsync(int fd, const char *what, struct err *e);
 // Calls `each` with every name in the directory until one returns non-zero.
 int store_list(int dirfd, int (*each)(void *arg, const char *name, struct err *e), void *arg,

@@ -107,7 +107,14 @@ static int commit_dir(struct store *s, int dir, const struct manifest *m, const 
     rc = rc ? rc : seal(dir, m, e);
     rc = rc ? rc : check_place(s, e);
     rc = rc ? rc : store_rename_new(s->fd, tmp, final, e);
-    return rc ? rc : store_fsync(s->fd, s->path, e);
+    if (rc)
+        return rc;
+    rc = store_fsync(s->fd, s->path, e);
+    // What will be answered as failed goes back to where an abort finds it. Should the final name
+    // outlive a power loss all the same, it is whole, and nobody was told that it is not.
+    if (rc)
+        renameat(s->fd, final, s->fd, tmp);
+    return rc;
 }
 
 int store_commit(struct store *s, const struct manifest *m, struct err *e)
@@ -159,9 +166,10 @@ static int remove_dir(int dirfd, const char *name, struct err *e)
 
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
 {
-    char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX];
+    char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX], final[64];
     tmp_name(epoch, step, tmp);
-    store_fresh_name(STORE_DEAD, tmp + strlen(STORE_TMP), dead);
+    store_entry_name(epoch, step, final);
+    store_fresh_name(STORE_DEAD, final, dead);
     // Renamed first: a rank that still writes into it cannot mistake what is left for its own.
     if (renameat(s->fd, tmp, s->fd, dead))
         return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot rename %s", tmp);
@@ -191,16 +199,15 @@ static int sweep_one(void *arg, const char *name, struct err *e)
     struct sweep *w = arg;
     struct store_entry entry;
     char dead[STORE_NAME_MAX];
+    const char *final;
     (void)e;
-    if (!strncmp(name, STORE_DEAD, strlen(STORE_DEAD)) ||
-        !strncmp(name, STORE_TRASH, strlen(STORE_TRASH))) {
+    if (store_begins(name, STORE_DEAD, NULL) || store_begins(name, STORE_TRASH, NULL)) {
         remove_dir(w->s->fd, name, NULL);
-    } else if (!strncmp(name, STORE_LOOSE, strlen(STORE_LOOSE))) {
+    } else if (store_begins(name, STORE_LOOSE, NULL)) {
         unlinkat(w->s->fd, name, 0);
-    } else if (!strncmp(name, STORE_TMP, strlen(STORE_TMP)) &&
-               store_entry_parse(name + strlen(STORE_TMP), &entry) && entry.epoch == w->epoch &&
-               entry.step < w->step) {
-        store_fresh_name(STORE_DEAD, name + strlen(STORE_TMP), dead);
+    } else if (store_begins(name, STORE_TMP, &final) && store_entry_parse(final, &entry) &&
+               entry.epoch == w->epoch && entry.step < w->step) {
+        store_fresh_name(STORE_DEAD, final, dead);
         if (!renameat(w->s->fd, name, w->s->fd, dead))
             remove_dir(w->s->fd, dead, NULL);
     }

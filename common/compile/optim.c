@@ -2,8 +2,6 @@
 // The update of a step. See optim.h.
 #include "common/compile/optim.h"
 
-#include <fnmatch.h>
-
 static const enum dim none[1] = {DIM_NONE};
 
 static int vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
@@ -34,12 +32,10 @@ static struct op_attr update_attr(const struct job_optimizer *o, const char *nam
         .lr_scale = 1,
         .nesterov = o->nesterov,
     };
-    for (int i = 0; i < o->n_groups; i++) {
-        if (fnmatch(o->groups[i].match, name, 0) != 0)
-            continue;
-        a.decay = (float)o->groups[i].weight_decay;
-        a.lr_scale = (float)o->groups[i].lr_scale;
-        break;
+    const struct job_group *group = job_group_of(o, name);
+    if (group) {
+        a.decay = (float)group->weight_decay;
+        a.lr_scale = (float)group->lr_scale;
     }
     return a;
 }

@@ -68,7 +68,8 @@ static void check_batch(struct reading *r)
     struct buf sizes = {0};
     if (below > 0)
         buf_printf(&sizes, "%lld or ", (long long)below);
-    buf_printf(&sizes, "%lld", (long long)(below + unit));
+    int64_t above = below + unit;
+    buf_printf(&sizes, "%lld", (long long)above);
     reading_error(
         r, reading_row(r, "data.batch"),
         "%lld is not a multiple of %lld (%lld data-parallel devices x %lld microbatches): "

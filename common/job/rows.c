@@ -7,9 +7,9 @@
 #include "common/job/job.h"
 
 #define AT(type, field) offsetof(struct type, field)
-#define TABLE(rows, at)                      \
-    {                                        \
-        rows, sizeof rows / sizeof *rows, at \
+#define TABLE(rows, at)                             \
+    {                                               \
+        (rows), sizeof(rows) / sizeof *(rows), (at) \
     }
 #define STEPS_MAX 1e12
 

@@ -18,4 +18,4 @@ static const struct schema_table *const tables[] = {
     &ckpt_table,           &job_metrics_schema,  &job_resources_schema, &job_restart_schema,
 };
 
-const struct schema weft_schema = {tables, sizeof tables / sizeof *tables};
+const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0]};

@@ -9,7 +9,7 @@ $make --no-print-directory -j"$(nproc)" BUILD="$build" all
 mkdir -p build/data
 for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
     [ -f "build/data/$f" ] && continue
-    gunzip -c "/usr/share/dataset-fashion-mnist/$f.gz" >"build/data/$f.part"
+    gunzip -c "/usr/share/datasets/fashion-mnist/$f.gz" >"build/data/$f.part"
     mv "build/data/$f.part" "build/data/$f"
 done
 exec "$build/weft-rank" --solo build/demo --job deploy/examples/fashion-mnist.yaml --of 2 ${NEW:+--new}

@@ -205,6 +205,26 @@ static void all_bad_gives_the_newest_ones_error_and_none_gives_not_found(void **
     fx_clear(&f);
 }
 
+// Every digest is right, yet another reader of the shard would see other names.
+static void a_head_that_contradicts_the_manifest_is_found(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct load l;
+    struct err e = {0};
+    fx_init(&f);
+    struct manifest m = fx_prepare(&f, 1, 5);
+    const char *name = m.tensors[1].name;
+    assert_string_equal(name, "b1");
+    m.tensors[1].name = "c1";
+    assert_int_equal(store_commit(&f.store, &m, &e), 0);
+    assert_int_equal(load_open(&l, &f.store, 1, 5, &e), 0);
+    assert_int_equal(load_verify(&l, NULL, NULL, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "tensor 'c1': the head and the manifest disagree"));
+    load_close(&l);
+    fx_clear(&f);
+}
+
 // A checkpoint copied under another step's name is whole, yet not that step.
 static void a_renamed_checkpoint_is_refused(void **state)
 {
@@ -228,6 +248,7 @@ int main(void)
         cmocka_unit_test(any_flip_or_cut_of_any_file_falls_back_and_says_where),
         cmocka_unit_test(bad_bytes_name_file_and_tensor),
         cmocka_unit_test(all_bad_gives_the_newest_ones_error_and_none_gives_not_found),
+        cmocka_unit_test(a_head_that_contradicts_the_manifest_is_found),
         cmocka_unit_test(a_renamed_checkpoint_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

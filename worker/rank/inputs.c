@@ -2,6 +2,33 @@
 // A program's inputs on this rank. See inputs.h.
 #include "worker/rank/inputs.h"
 
+#include <string.h>
+
+static int check_format(const struct array *a, int format, struct err *e)
+{
+    static const char *const names[] = {[JOB_DATA_IDX] = "idx", [JOB_DATA_NPY] = "npy"};
+    if (strcmp(a->format, names[format]) == 0)
+        return 0;
+    return err_set(e, ERR_DATA, "%s: byte 0: an %s file, the job says data.format: %s", a->path,
+                   a->format, names[format]);
+}
+
+int inputs_open_set(const struct job *job, const struct job_data_files *files, struct dataset *set,
+                    struct err *e)
+{
+    struct arena paths = {0};
+    int rc = dataset_open(set, job_path(job, &paths, files->images),
+                          job_path(job, &paths, files->labels), job->model.classes, e);
+    if (!rc) {
+        rc = check_format(&set->images, job->data.format, e);
+        rc = rc ? rc : check_format(&set->labels, job->data.format, e);
+        if (rc)
+            dataset_close(set);
+    }
+    arena_clear(&paths);
+    return rc;
+}
+
 static int check_set(const struct dataset *set, const struct buffer *images, struct err *e)
 {
     if (set->dtype != images->dtype)

@@ -2,6 +2,7 @@
 // A program's inputs on this rank: which of a step's samples are its own, the feed that reads them
 // and the way into the input buffers.
 #pragma once
+#include "common/job/job.h"
 #include "worker/rank/exec.h"
 #include "worker/rank/feed.h"
 
@@ -15,6 +16,9 @@ struct inputs {
     void *host[2];                    // staging of two batches
 };
 
+// The job's training or evaluation set, opened and of the format the job says.
+int inputs_open_set(const struct job *job, const struct job_data_files *files, struct dataset *set,
+                    struct err *e);
 // ERR_DATA when the set does not fit the program (features, element type).
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e);

@@ -127,8 +127,7 @@ static int open_world(struct trainer *t, struct err *e)
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
-    int rc = dataset_open(&t->set, job_path(job, &t->arena, job->data.train.images),
-                          job_path(job, &t->arena, job->data.train.labels), job->model.classes, e);
+    int rc = inputs_open_set(job, &job->data.train, &t->set, e);
     if (rc)
         return rc;
     t->sampler = (struct sampler){
@@ -137,6 +136,9 @@ static int open_data(struct trainer *t, struct err *e)
     t->evaluates = t->compiled.nprograms > 1;
     if (!rc && t->evaluates)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, e);
+    if (!rc && t->evaluates && t->attempt->rank == 0 && t->evaluation.sampler.left_out)
+        log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
+                 (unsigned long long)t->evaluation.sampler.left_out);
     return rc;
 }
 
