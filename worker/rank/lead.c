@@ -11,6 +11,8 @@
 #include "worker/rank/lead.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -556,6 +558,8 @@ static void accept_peers(struct lead *l, int listener)
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
+        int one = 1; // answers are small and waited for; refused by unix sockets, which need it not
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (l->strangers >= STRANGERS_MAX)
             close(fd);
         else

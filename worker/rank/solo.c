@@ -22,7 +22,7 @@
 #include "common/model/schema_list.h"
 #include "worker/rank/join.h"
 
-enum { TEXT_MAX = 8192, RETRY_MS = 20 };
+enum { TEXT_MAX = 8192, RETRY_MS = 5 };
 
 // ---- small files ----
 
