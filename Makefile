@@ -181,7 +181,12 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
-tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double
+# Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
+$(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
+
+tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
