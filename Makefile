@@ -58,7 +58,7 @@ UNIT_RANK    :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   := backend ops numerics
 FUZZERS     := array
-BENCHES     :=
+BENCHES     := kernels
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 

@@ -149,11 +149,8 @@ static int input_of(int output)
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
              double *out[OP_MAX_OUT])
 {
-    struct op_call call = {.op = c->op,
-                           .attr = &c->attr,
-                           .nin = c->nin,
-                           .nout = c->nout,
-                           .accumulate = c->accumulate};
+    struct op_call call = {
+        .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
     struct err e = {0};
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k]);

@@ -15,10 +15,11 @@
 enum { COUNT = 1 << 21, STEP = (1 << 11) - 3 }; // bit patterns tried: every STEP-th of 2^32
 
 static const char *const isas[] = {"avx512", "avx2", "baseline"};
-static const float special[] = {0.0f,      -0.0f,      1.0f,       -1.0f,      INFINITY,  -INFINITY,
-                                NAN,       0x1p-149f,  -0x1p-149f, 0x1p-126f,  -0x1p-126f, 0x1.fffffep127f,
-                                88.72283f, 88.722839f, -87.33655f, -103.97207f, -103.97209f, -104.5f,
-                                0.625f,    0.62499994f, 0x1.6a09e6p-1f, 0x1.6a09e8p-1f, 9.0f, -9.5f};
+static const float special[] = {
+    0.0f,      -0.0f,       1.0f,           -1.0f,          INFINITY,    -INFINITY,
+    NAN,       0x1p-149f,   -0x1p-149f,     0x1p-126f,      -0x1p-126f,  0x1.fffffep127f,
+    88.72283f, 88.722839f,  -87.33655f,     -103.97207f,    -103.97209f, -104.5f,
+    0.625f,    0.62499994f, 0x1.6a09e6p-1f, 0x1.6a09e8p-1f, 9.0f,        -9.5f};
 enum { SPECIALS = sizeof special / sizeof *special };
 
 struct function {

@@ -49,7 +49,7 @@ struct extents {
 };
 
 static const struct extents shapes[] = {
-    {1, 1, 1, 1},   {1, 7, 3, 2},   {7, 1, 2, 3},    {5, 16, 4, 1},  {33, 17, 9, 3},
+    {1, 1, 1, 1},   {1, 7, 3, 2},    {7, 1, 2, 3},     {5, 16, 4, 1},    {33, 17, 9, 3},
     {64, 64, 8, 2}, {3, 1031, 5, 2}, {257, 129, 3, 1}, {1201, 10, 2, 2}, {2, 20011, 1, 1},
 };
 static const struct extents products[] = {
@@ -79,7 +79,10 @@ static const struct row {
     double rtol, atol;
     bool in_place;
 } table[] = {
-#define UNIT {-1, 1}
+#define UNIT  \
+    {         \
+        -1, 1 \
+    }
     // Elementwise, with every way to broadcast.
     {OP_CAST, "ij->ij", {{-9, 9}}, 2e-7, 0, false},
     {OP_ADD, "ij,ij->ij", {UNIT, UNIT}, 1e-7, 0, false},
@@ -150,7 +153,7 @@ static const struct row {
 };
 
 static const char *const matmuls[] = {
-    "ik,kj->ij", "ki,kj->ij", "ik,jk->ij",   "ki,jk->ij",   "k,kj->j",     "ik,k->i",
+    "ik,kj->ij", "ki,kj->ij", "ik,jk->ij",    "ki,jk->ij",    "k,kj->j",     "ik,k->i",
     "k,k->",     "i,j->ij",   "lik,lkj->lij", "lki,ljk->lij", "ilk,kj->ilj", "kl,klj->j",
 };
 
@@ -187,12 +190,8 @@ static void run_everywhere(const struct rig_case *c, const char *name, double rt
     arena_clear(&a);
 }
 
-static const struct op_attr usual = {.scale = 0.75f,
-                                     .beta1 = 0.9f,
-                                     .beta2 = 0.99f,
-                                     .eps = 1e-8f,
-                                     .decay = 0.01f,
-                                     .lr_scale = 0.5f};
+static const struct op_attr usual = {
+    .scale = 0.75f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f, .lr_scale = 0.5f};
 
 static void attr_set(struct rig_case *c)
 {
@@ -338,9 +337,8 @@ static void clip_scales_long_gradients_and_skips_what_is_not_finite(void **state
     static const struct {
         double loss, sqnorm;
         float clip_norm;
-    } cases[] = {{2, 16, 1},        {2, 16, 0},         {2, 0.25, 1},       {2, 1, 1},
-                 {2, 0, 1},         {NAN, 1, 1},        {INFINITY, 1, 0},   {1, NAN, 1},
-                 {1, INFINITY, 1},  {-INFINITY, 4, 1}};
+    } cases[] = {{2, 16, 1},  {2, 16, 0},       {2, 0.25, 1}, {2, 1, 1},        {2, 0, 1},
+                 {NAN, 1, 1}, {INFINITY, 1, 0}, {1, NAN, 1},  {1, INFINITY, 1}, {-INFINITY, 4, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena a = {0};
@@ -378,12 +376,8 @@ static void nesterov_momentum_looks_one_step_ahead(void **state)
     (void)state;
     struct arena a = {0};
     struct rig_case c;
-    const struct row row = {OP_MOMENTUM,
-                            "ij,ij,ij,a,b->ij",
-                            {UNIT, UNIT, UNIT, {0.5, 1}, {0.1, 1}},
-                            1e-6,
-                            1e-6,
-                            true};
+    const struct row row = {
+        OP_MOMENTUM, "ij,ij,ij,a,b->ij", {UNIT, UNIT, UNIT, {0.5, 1}, {0.1, 1}}, 1e-6, 1e-6, true};
     row_case(&c, &a, &row, (struct extents){33, 17, 1, 1});
     c.attr.nesterov = true;
     run_everywhere(&c, "nesterov", 1e-6, 1e-6);
