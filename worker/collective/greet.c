@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections of world_open. Every rank publishes where it listens, then calls every lower
+// rank and answers every higher one: a unix socket within the host, TCP between hosts. The chain
+// of waits ends at rank 0, which calls nobody, so it cannot close into a ring.
+//
+//   caller → hello     {magic, version, epoch, from, to, nonce}
+//   answer ← challenge {nonce, HMAC(key, "answer" hello nonce)}
+//   caller → proof     {HMAC(key, "caller" hello nonce)}
+//   answer ← welcome   {0x21}
+//
+// Both ends so prove the attempt's key before either believes a byte. Messages have fixed sizes,
+// half-done greetings are bounded in number and time, and a caller who fails is closed and
+// counted: strangers cost nothing. What follows the greeting is neither encrypted nor sealed; the
+// network between ranks is trusted with the tensors.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "worker/collective/world.h"
+
+enum { GUESTS = 64, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
+static const int64_t guest_ns = 5 * CLOCK_S;
+
+struct hello {
+    uint32_t magic, version;
+    uint64_t epoch;
+    int32_t from, to;
+    unsigned char nonce[32];
+};
+struct challenge {
+    unsigned char nonce[32], mac[32];
+};
+
+struct guest { // a greeting being answered
+    int fd;    // −1: free
+    bool local;
+    int64_t until;
+    bool challenged;
+    struct hello hello;
+    struct challenge challenge;
+    unsigned char proof[32];
+    size_t got; // of the message awaited
+};
+
+struct greet {
+    struct world *w;
+    const struct world_options *o;
+    int64_t until;
+    int dir_fd, unix_fd, tcp_fd;
+    char host[HOST_TEXT + 1], (*hosts)[HOST_TEXT + 1], (*addrs)[ADDR_TEXT];
+    int refused;
+    struct guest guests[GUESTS];
+};
+
+static void prove(const struct greet *g, const char *who, const struct hello *h,
+                  const unsigned char nonce[32], unsigned char mac[32])
+{
+    unsigned char text[6 + sizeof *h + 32];
+    memcpy(text, who, 6);
+    memcpy(text + 6, h, sizeof *h);
+    memcpy(text + 6 + sizeof *h, nonce, 32);
+    hmac_sha256(g->o->key, sizeof g->o->key, text, sizeof text, mac);
+}
+
+static bool same_mac(const unsigned char *a, const unsigned char *b)
+{
+    unsigned char diff = 0;
+    for (int i = 0; i < 32; i++)
+        diff |= a[i] ^ b[i];
+    return !diff;
+}
+
+// ---- addresses ----
+// Paths of unix sockets go through the folder's descriptor: they have 108 bytes, the folder any
+// length.
+static socklen_t unix_address(const struct greet *g, int rank, struct sockaddr_un *a)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/c%d.%" PRIu64, g->dir_fd, rank,
+             g->w->epoch);
+    return sizeof *a;
+}
+
+static struct addrinfo *tcp_address(const char *text, int flags)
+{
+    char host[ADDR_TEXT];
+    const char *colon = strrchr(text, ':');
+    if (!colon || (size_t)(colon - text) >= sizeof host)
+        return NULL;
+    size_t skip = *text == '[', len = (size_t)(colon - text) - skip;
+    if (skip && len)
+        len--; // the closing bracket
+    snprintf(host, sizeof host, "%.*s", (int)len, text + skip);
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    return getaddrinfo(host, colon + 1, &want, &found) ? NULL : found;
+}
+
+static int listen_unix(struct greet *g, struct err *e)
+{
+    struct sockaddr_un a;
+    if (!g->o->socket_dir)
+        return err_set(e, ERR_INVALID, "no folder for sockets");
+    g->dir_fd = open(g->o->socket_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (g->dir_fd < 0)
+        return err_errno(e, ERR_IO, "%s", g->o->socket_dir);
+    socklen_t len = unix_address(g, g->w->rank, &a);
+    unlink(a.sun_path);
+    g->unix_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (g->unix_fd < 0 || bind(g->unix_fd, (struct sockaddr *)&a, len) ||
+        listen(g->unix_fd, g->w->ranks + GUESTS))
+        return err_errno(e, ERR_IO, "cannot listen in %s", g->o->socket_dir);
+    return 0;
+}
+
+static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
+{
+    strcpy(out, "-");
+    if (!g->o->listen)
+        return 0;
+    struct addrinfo *a = tcp_address(g->o->listen, AI_PASSIVE);
+    if (!a)
+        return err_set(e, ERR_INVALID, "'%s' is not an address to listen on", g->o->listen);
+    int one = 1, rc = 0;
+    struct sockaddr_storage at = {0};
+    socklen_t len = sizeof at;
+    g->tcp_fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (g->tcp_fd < 0 || setsockopt(g->tcp_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
+        bind(g->tcp_fd, a->ai_addr, a->ai_addrlen) || listen(g->tcp_fd, g->w->ranks + GUESTS) ||
+        getsockname(g->tcp_fd, (struct sockaddr *)&at, &len))
+        rc = err_errno(e, ERR_IO, "cannot listen on %s", g->o->listen);
+    freeaddrinfo(a);
+    char host[64] = "", port[8] = "";
+    if (!rc && getnameinfo((struct sockaddr *)&at, len, host, sizeof host, port, sizeof port,
+                           NI_NUMERICHOST | NI_NUMERICSERV))
+        rc = err_set(e, ERR_IO, "cannot name the address %s", g->o->listen);
+    snprintf(out, ADDR_TEXT, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+    return rc;
+}
+
+// ---- who is where ----
+static int publish(struct greet *g, const char *addr, struct err *e)
+{
+    char key[32], value[200], hex[65];
+    sha256_hex(g->o->host, strlen(g->o->host), hex);
+    snprintf(g->host, sizeof g->host, "%.*s", HOST_TEXT, hex);
+    snprintf(key, sizeof key, "coll.%d", g->w->rank);
+    snprintf(value, sizeof value, "1 %s %s", g->host, addr);
+    return g->o->put(g->o->ctx, key, value, e);
+}
+
+static int find_peers(struct greet *g, struct err *e)
+{
+    struct world *w = g->w;
+    for (int i = 0; i < w->ranks; i++) {
+        char key[32], value[256], tail;
+        if (i == w->rank)
+            continue;
+        snprintf(key, sizeof key, "coll.%d", i);
+        int rc = g->o->get(g->o->ctx, key, value, sizeof value, g->until, e);
+        if (rc) {
+            if (e)
+                err_wrap(e, "rank %d has not come", i);
+            return rc;
+        }
+        if (sscanf(value, "1 %32s %79s%c", g->hosts[i], g->addrs[i], &tail) != 2)
+            return err_set(e, ERR_PEER, "rank %d published '%s', which is no address", i, value);
+        w->peers[i].local = !strcmp(g->hosts[i], g->host);
+        if (!w->peers[i].local && i > w->rank && g->tcp_fd < 0)
+            return err_set(e, ERR_INVALID, "rank %d is on another host and no address is given", i);
+    }
+    return 0;
+}
+
+// ---- calling ----
+static int wait_for(int fd, short events, int64_t until)
+{
+    struct pollfd p = {fd, events, 0};
+    for (;;) {
+        int64_t left = (until - clock_mono_ns()) / CLOCK_MS;
+        int n = poll(&p, 1, left < 0 ? 0 : (int)(left + 1));
+        if (n > 0)
+            return 0;
+        if (n == 0 || errno != EINTR)
+            return ERR_TIMEOUT;
+    }
+}
+
+static int dial(const struct greet *g, int rank, int *fd, struct err *e)
+{
+    struct sockaddr_un u;
+    struct addrinfo *a = NULL;
+    const struct sockaddr *to = (struct sockaddr *)&u;
+    socklen_t len = unix_address(g, rank, &u);
+    bool local = g->w->peers[rank].local;
+    if (!local) {
+        a = tcp_address(g->addrs[rank], AI_NUMERICHOST);
+        if (!a)
+            return err_set(e, ERR_PEER, "rank %d cannot be reached at '%s'", rank, g->addrs[rank]);
+        to = a->ai_addr;
+        len = a->ai_addrlen;
+    }
+    int type = local ? SOCK_SEQPACKET : SOCK_STREAM, error = 0, rc = 0;
+    socklen_t size = sizeof error;
+    *fd = socket(to->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0 || (connect(*fd, to, len) && errno != EINPROGRESS))
+        rc = err_errno(e, ERR_PEER, "cannot reach rank %d at %s", rank, g->addrs[rank]);
+    else if (wait_for(*fd, POLLOUT, g->until))
+        rc = err_set(e, ERR_TIMEOUT, "rank %d does not answer at %s", rank, g->addrs[rank]);
+    else if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
+        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s", rank, g->addrs[rank],
+                     strerror(error));
+    if (a)
+        freeaddrinfo(a);
+    return rc;
+}
+
+static int read_all(int fd, void *to, size_t len, int64_t until)
+{
+    for (size_t got = 0; got < len;) {
+        ssize_t n = recv(fd, (char *)to + got, len - got, 0);
+        if (n > 0)
+            got += (size_t)n;
+        else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            return ERR_PEER;
+        else if (wait_for(fd, POLLIN, until))
+            return ERR_TIMEOUT;
+    }
+    return 0;
+}
+
+// A greeting's messages are far below any socket's buffer: they go out whole or not at all.
+static bool send_whole(int fd, const void *data, size_t len)
+{
+    return send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
+}
+
+static int call(struct greet *g, int rank, struct err *e)
+{
+    struct peer *p = &g->w->peers[rank];
+    struct challenge c;
+    unsigned char mac[32], welcome = 0;
+    struct hello h = {.magic = PROGRESS_MAGIC,
+                      .version = 1,
+                      .epoch = g->w->epoch,
+                      .from = g->w->rank,
+                      .to = rank};
+    if (getrandom(h.nonce, sizeof h.nonce, 0) != sizeof h.nonce)
+        return err_errno(e, ERR_IO, "no random numbers");
+    int rc = dial(g, rank, &p->fd, e);
+    if (rc)
+        return rc;
+    rc = send_whole(p->fd, &h, sizeof h) ? read_all(p->fd, &c, sizeof c, g->until) : ERR_PEER;
+    if (rc)
+        return err_set(e, rc, "rank %d %s", rank,
+                       rc == ERR_PEER ? "refused us: another key or epoch" : "does not answer");
+    prove(g, "answer", &h, c.nonce, mac);
+    if (!same_mac(mac, c.mac))
+        return err_set(e, ERR_PEER, "whoever answers for rank %d has not the attempt's key", rank);
+    prove(g, "caller", &h, c.nonce, mac);
+    rc = send_whole(p->fd, mac, sizeof mac) ? read_all(p->fd, &welcome, 1, g->until) : ERR_PEER;
+    if (rc || welcome != WELCOME)
+        return err_set(e, rc ? rc : ERR_PEER, "rank %d did not welcome us", rank);
+    return 0;
+}
+
+// ---- answering ----
+static void dismiss(struct greet *g, struct guest *t)
+{
+    close(t->fd);
+    t->fd = -1;
+    g->refused++;
+}
+
+static void admit(struct greet *g, int listener, bool local)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        struct guest *t = NULL;
+        for (int i = 0; i < GUESTS && !t; i++)
+            if (g->guests[i].fd < 0)
+                t = &g->guests[i];
+        if (!t) { // the oldest has had its time
+            t = &g->guests[0];
+            for (int i = 1; i < GUESTS; i++)
+                if (g->guests[i].until < t->until)
+                    t = &g->guests[i];
+            dismiss(g, t);
+        }
+        *t = (struct guest){.fd = fd, .local = local, .until = clock_mono_ns() + guest_ns};
+    }
+}
+
+static bool hello_fits(const struct greet *g, const struct guest *t)
+{
+    const struct hello *h = &t->hello;
+    const struct world *w = g->w;
+    return h->magic == PROGRESS_MAGIC && h->version == 1 && h->epoch == w->epoch &&
+           h->to == w->rank && h->from > w->rank && h->from < w->ranks &&
+           w->peers[h->from].fd < 0 && w->peers[h->from].local == t->local;
+}
+
+static bool answer_hello(struct greet *g, struct guest *t)
+{
+    if (!hello_fits(g, t) || getrandom(t->challenge.nonce, 32, 0) != 32)
+        return false;
+    prove(g, "answer", &t->hello, t->challenge.nonce, t->challenge.mac);
+    t->challenged = true;
+    t->got = 0;
+    return send_whole(t->fd, &t->challenge, sizeof t->challenge);
+}
+
+static bool answer_proof(struct greet *g, struct guest *t)
+{
+    unsigned char mac[32], welcome = WELCOME;
+    prove(g, "caller", &t->hello, t->challenge.nonce, mac);
+    if (!same_mac(mac, t->proof) || !hello_fits(g, t) || !send_whole(t->fd, &welcome, 1))
+        return false;
+    g->w->peers[t->hello.from].fd = t->fd;
+    t->fd = -1;
+    return true;
+}
+
+static void serve(struct greet *g, struct guest *t)
+{
+    while (t->fd >= 0) {
+        size_t want = t->challenged ? sizeof t->proof : sizeof t->hello;
+        unsigned char *to = t->challenged ? t->proof : (unsigned char *)&t->hello;
+        ssize_t n = recv(t->fd, to + t->got, want - t->got, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            dismiss(g, t);
+            return;
+        }
+        t->got += (size_t)n;
+        if (t->got == want && !(t->challenged ? answer_proof(g, t) : answer_hello(g, t)))
+            dismiss(g, t);
+    }
+}
+
+static int missing(const struct greet *g)
+{
+    for (int i = g->w->rank + 1; i < g->w->ranks; i++)
+        if (g->w->peers[i].fd < 0)
+            return i;
+    return -1;
+}
+
+static int wait_guests(struct greet *g, struct err *e)
+{
+    struct pollfd polls[GUESTS + 2];
+    int64_t now = clock_mono_ns();
+    if (now >= g->until)
+        return err_set(e, ERR_TIMEOUT, "rank %d has not come (%d callers were refused)", missing(g),
+                       g->refused);
+    int64_t wake = g->until;
+    polls[0] = (struct pollfd){g->unix_fd, POLLIN, 0};
+    polls[1] = (struct pollfd){g->tcp_fd, POLLIN, 0};
+    for (int i = 0; i < GUESTS; i++) {
+        struct guest *t = &g->guests[i];
+        if (t->fd >= 0 && t->until <= now)
+            dismiss(g, t);
+        if (t->fd >= 0 && t->until < wake)
+            wake = t->until;
+        polls[i + 2] = (struct pollfd){t->fd, POLLIN, 0};
+    }
+    (void)poll(polls, GUESTS + 2, (int)((wake - now) / CLOCK_MS + 1));
+    return 0;
+}
+
+static int answer_all(struct greet *g, struct err *e)
+{
+    int rc = 0;
+    while (!rc && missing(g) >= 0) {
+        rc = wait_guests(g, e);
+        admit(g, g->unix_fd, true);
+        if (g->tcp_fd >= 0)
+            admit(g, g->tcp_fd, false);
+        for (int i = 0; i < GUESTS; i++)
+            if (g->guests[i].fd >= 0)
+                serve(g, &g->guests[i]);
+    }
+    return missing(g) < 0 ? 0 : rc;
+}
+
+// ---- all ----
+static void greet_clear(struct greet *g)
+{
+    if (g->unix_fd >= 0) {
+        struct sockaddr_un a;
+        unix_address(g, g->w->rank, &a);
+        unlink(a.sun_path);
+    }
+    int fds[] = {g->unix_fd, g->tcp_fd, g->dir_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    for (int i = 0; i < GUESTS; i++)
+        if (g->guests[i].fd >= 0)
+            close(g->guests[i].fd);
+    free(g->hosts);
+    free(g->addrs);
+    free(g);
+}
+
+static void settle(const struct world *w)
+{
+    int one = 1;
+    for (int i = 0; i < w->ranks; i++)
+        if (!w->peers[i].local)
+            (void)setsockopt(w->peers[i].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+int greet_all(struct world *w, const struct world_options *o, struct err *e)
+{
+    char addr[ADDR_TEXT];
+    if (w->ranks == 1)
+        return 0;
+    struct greet *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
+    *g = (struct greet){.w = w, .o = o, .dir_fd = -1, .unix_fd = -1, .tcp_fd = -1};
+    g->until = clock_mono_ns() + (o->connect_ns ? o->connect_ns : 3600 * CLOCK_S);
+    for (int i = 0; i < GUESTS; i++)
+        g->guests[i].fd = -1;
+    g->hosts = calloc((size_t)w->ranks, sizeof *g->hosts);
+    g->addrs = calloc((size_t)w->ranks, sizeof *g->addrs);
+    int rc = g->hosts && g->addrs ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
+    if (!rc)
+        rc = listen_unix(g, e);
+    if (!rc)
+        rc = listen_tcp(g, addr, e);
+    if (!rc)
+        rc = publish(g, addr, e);
+    if (!rc)
+        rc = find_peers(g, e);
+    for (int i = 0; i < w->rank && !rc; i++)
+        rc = call(g, i, e);
+    if (!rc)
+        rc = answer_all(g, e);
+    if (!rc)
+        settle(w);
+    greet_clear(g);
+    return rc;
+}

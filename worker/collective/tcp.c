@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames between ranks of different hosts, over one TCP connection a pair that greet.c has proven.
+//
+//   0  u32 body   bytes after this header
+//   4  u8  type   enum frame_type
+//   5  u8  stage  DATA: 0 operands for the slice's owner, 1 results
+//   6  u16 slot   the sender's communicator
+//   8  u64 seq    operation in it
+//  16  u64 value  DATA: offset in the slice; GRANT: bytes that may be sent; COMM: its key
+//
+// Small frames queue in `out`; operands do not queue: when the socket has room the next chunk is
+// taken straight from the window. So memory is bounded by what the peer's announcements and grants
+// allow. Every field of an arriving frame is checked; one that does not fit ends the connection.
+// Both ends are little-endian machines; there is no compression and no encryption here.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "common/base/buf.h"
+#include "worker/collective/world.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
+
+enum frame_type { FRAME_COMM = 1, FRAME_NOTE, FRAME_GRANT, FRAME_DATA, FRAME_BYE };
+
+struct frame {
+    uint32_t body;
+    uint8_t type, stage;
+    uint16_t slot;
+    uint64_t seq, value;
+};
+
+struct note_body { // of FRAME_NOTE; the payload follows
+    uint64_t number;
+    int64_t count;
+    uint32_t name;
+    int32_t root;
+    uint8_t op, dtype, inlined, pad[5];
+    char text[TEXT];
+};
+
+struct link {
+    struct buf out;
+    size_t out_sent;
+    bool blocked;
+    // the chunk that is going out: its header, then its bytes in the window
+    struct frame chunk_head;
+    size_t chunk_sent; // of header and bytes together
+    struct chunk chunk;
+    bool chunk_open;
+    // the frame that is coming in
+    struct frame in;
+    size_t in_got; // of the header, then of the body
+    bool in_body;
+    unsigned char *to;
+    struct chunk place; // of a DATA frame
+    unsigned char small[sizeof(struct note_body) + INLINE_MAX];
+};
+
+struct link *link_new(void)
+{
+    return calloc(1, sizeof(struct link));
+}
+
+void link_free(struct link *l)
+{
+    if (!l)
+        return;
+    buf_clear(&l->out);
+    free(l);
+}
+
+static void lose(struct peer *p, const char *why)
+{
+    p->dead = true;
+    snprintf(p->why, sizeof p->why, "%s", why);
+}
+
+// ---- out ----
+static void queue(struct peer *p, const struct frame *f, const void *body)
+{
+    buf_append(&p->link->out, f, sizeof *f);
+    if (f->body)
+        buf_append(&p->link->out, body, f->body);
+}
+
+void link_comm(struct peer *p, int slot, uint64_t key)
+{
+    queue(p, &(struct frame){.type = FRAME_COMM, .slot = (uint16_t)slot, .value = key}, NULL);
+}
+
+void link_grant(struct peer *p, int slot, uint64_t seq, uint64_t upto)
+{
+    struct frame f = {.type = FRAME_GRANT, .slot = (uint16_t)slot, .seq = seq, .value = upto};
+    queue(p, &f, NULL);
+}
+
+void link_note(struct world *w, struct peer *p, int slot, const struct note *n)
+{
+    struct note_body b = {.number = n->number,
+                          .count = n->count,
+                          .name = n->name,
+                          .root = n->root,
+                          .op = n->op,
+                          .dtype = n->dtype,
+                          .inlined = n->inlined};
+    uint32_t payload = n->inlined ? (uint32_t)n->offset : 0;
+    page_text(w->page, b.text);
+    struct frame f = {.body = (uint32_t)sizeof b + payload,
+                      .type = FRAME_NOTE,
+                      .slot = (uint16_t)slot,
+                      .seq = atomic_load_explicit(&n->seq, memory_order_relaxed)};
+    buf_append(&p->link->out, &f, sizeof f);
+    buf_append(&p->link->out, &b, sizeof b);
+    buf_append(&p->link->out, n->payload, payload);
+}
+
+void link_bye(struct world *w, struct peer *p)
+{
+    struct err why = w->broken;
+    struct frame f = {.type = FRAME_BYE, .value = (uint64_t)why.code};
+    why.text[sizeof p->page->why - 1] = 0;
+    f.body = why.code ? (uint32_t)strlen(why.text) : 0;
+    queue(p, &f, why.text);
+    link_out(w, p);
+}
+
+bool link_flushed(const struct peer *p)
+{
+    return p->link->out_sent == p->link->out.len;
+}
+
+bool link_blocked(const struct peer *p)
+{
+    return p->link->blocked;
+}
+
+// Sends what the socket takes; −1: no more now (or never).
+static ssize_t push(struct peer *p, struct iovec *part, int n)
+{
+    struct msghdr m = {.msg_iov = part, .msg_iovlen = (size_t)n};
+    for (;;) {
+        ssize_t sent = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0)
+            return sent;
+        if (errno == EINTR)
+            continue;
+        if (errno == EAGAIN)
+            p->link->blocked = true;
+        else if (errno != EPIPE && errno != ECONNRESET)
+            lose(p, strerror(errno));
+        // A reset connection may still hold its last words for us: reading finds its end.
+        return -1;
+    }
+}
+
+static bool push_queue(struct peer *p)
+{
+    struct link *l = p->link;
+    struct iovec part = {l->out.data + l->out_sent, l->out.len - l->out_sent};
+    ssize_t n = push(p, &part, 1);
+    if (n <= 0)
+        return false;
+    l->out_sent += (size_t)n;
+    if (l->out_sent == l->out.len) {
+        buf_reset(&l->out);
+        l->out_sent = 0;
+    }
+    return true;
+}
+
+static bool next_chunk(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    for (int i = 0; i < w->ncomms; i++) {
+        struct comm *c = w->comms[i];
+        if (!c->remote || c->freed || !comm_next_chunk(c, p, &l->chunk))
+            continue;
+        const struct chunk *k = &l->chunk;
+        l->chunk_head = (struct frame){.body = (uint32_t)k->len,
+                                       .type = FRAME_DATA,
+                                       .stage = (uint8_t)k->stage,
+                                       .slot = (uint16_t)c->slot,
+                                       .seq = k->op->seq,
+                                       .value = k->offset};
+        l->chunk_sent = 0;
+        return l->chunk_open = true;
+    }
+    return false;
+}
+
+static bool push_chunk(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    struct iovec parts[2];
+    int n = 0;
+    size_t head = sizeof l->chunk_head, body = l->chunk_sent > head ? l->chunk_sent - head : 0;
+    if (l->chunk_sent < head)
+        parts[n++] = (struct iovec){(char *)&l->chunk_head + l->chunk_sent, head - l->chunk_sent};
+    union { // an iovec's pointer is not const, but sending only reads
+        const unsigned char *from;
+        void *base;
+    } data = {.from = l->chunk.data + body};
+    parts[n++] = (struct iovec){data.base, l->chunk.len - body};
+    ssize_t sent = push(p, parts, n);
+    if (sent <= 0)
+        return false;
+    l->chunk_sent += (size_t)sent;
+    if (l->chunk_sent == head + l->chunk.len) {
+        l->chunk_open = false;
+        comm_sent(w, &l->chunk);
+    }
+    return true;
+}
+
+bool link_out(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    bool moved = false;
+    l->blocked = false;
+    while (!p->dead && !l->blocked) {
+        bool ok;
+        if (l->chunk_open)
+            ok = push_chunk(w, p);
+        else if (!link_flushed(p))
+            ok = push_queue(p);
+        else if (!w->broken.code && next_chunk(w, p))
+            continue;
+        else
+            break;
+        if (!ok)
+            break;
+        moved = true;
+    }
+    return moved;
+}
+
+// ---- in ----
+// The peer's communicator `slot`, if we have made it too.
+static struct comm *comm_of(struct world *w, struct peer *p, int slot)
+{
+    uint64_t key = atomic_load(&p->page->comms[slot].key);
+    for (int i = 0; i < w->ncomms && !p->comms[slot] && key; i++)
+        if (w->comms[i]->key == key)
+            p->comms[slot] = w->comms[i];
+    return p->comms[slot];
+}
+
+static bool begin_data(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    struct comm *c = comm_of(w, p, l->in.slot);
+    if (!c || l->in.stage > 1 || l->in.body == 0 || l->in.body > PIECE)
+        return false;
+    l->to = comm_place(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
+    return l->to != NULL;
+}
+
+static bool begin_body(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    size_t body = l->in.body;
+    l->to = l->small;
+    if (l->in.slot >= COMM_MAX)
+        return false;
+    switch ((enum frame_type)l->in.type) {
+    case FRAME_COMM:
+    case FRAME_GRANT:
+        return body == 0;
+    case FRAME_NOTE:
+        return body >= sizeof(struct note_body) && body <= sizeof l->small;
+    case FRAME_BYE:
+        return body < sizeof p->page->why;
+    case FRAME_DATA:
+        return begin_data(w, p);
+    }
+    return false;
+}
+
+static bool take_note(struct peer *p)
+{
+    struct link *l = p->link;
+    struct note_body b;
+    memcpy(&b, l->small, sizeof b);
+    struct note *n = &p->page->comms[l->in.slot].notes[l->in.seq % NOTES];
+    uint64_t before = atomic_load(&n->seq);
+    // Each note follows its predecessor: a later one would overwrite what was not read yet.
+    if (l->in.seq == 0 || (l->in.seq > NOTES ? before + NOTES != l->in.seq : before != 0))
+        return false;
+    size_t payload = l->in.body - sizeof b;
+    memcpy(n->payload, l->small + sizeof b, payload);
+    n->number = b.number;
+    n->count = b.count;
+    n->offset = payload;
+    n->name = b.name;
+    n->root = b.root;
+    n->op = b.op;
+    n->dtype = b.dtype;
+    n->inlined = b.inlined;
+    n->granted = 0;
+    atomic_store_explicit(&n->seq, l->in.seq, memory_order_release);
+    b.text[TEXT - 1] = 0;
+    for (int i = 0; i < TEXT / 8; i++) {
+        uint64_t part;
+        memcpy(&part, b.text + 8 * i, 8);
+        atomic_store_explicit(&p->page->text[i], part, memory_order_relaxed);
+    }
+    atomic_store(&p->page->entered, b.number);
+    return true;
+}
+
+static bool take_grant(struct peer *p)
+{
+    const struct frame *f = &p->link->in;
+    struct note *n = &p->page->comms[f->slot].notes[f->seq % NOTES];
+    if (atomic_load(&n->seq) != f->seq || f->value <= n->granted)
+        return false;
+    n->granted = f->value;
+    return true;
+}
+
+static bool take_bye(struct peer *p)
+{
+    struct link *l = p->link;
+    if (l->in.value >= ERR_COUNT || atomic_load(&p->page->state) != PAGE_OPEN)
+        return false;
+    memcpy(p->page->why, l->small, l->in.body);
+    p->page->why[l->in.body] = 0;
+    p->page->code = (uint32_t)l->in.value;
+    atomic_store(&p->page->state, p->page->code ? PAGE_BROKEN : PAGE_LEFT);
+    return true;
+}
+
+static bool end_frame(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    switch ((enum frame_type)l->in.type) {
+    case FRAME_COMM:
+        if (atomic_load(&p->page->comms[l->in.slot].key) || !l->in.value)
+            return false;
+        atomic_store(&p->page->comms[l->in.slot].key, l->in.value);
+        return true;
+    case FRAME_NOTE:
+        return take_note(p);
+    case FRAME_GRANT:
+        return take_grant(p);
+    case FRAME_DATA:
+        comm_got(w, &l->place);
+        return true;
+    case FRAME_BYE:
+        return take_bye(p);
+    }
+    return false;
+}
+
+// One read; false: nothing more now.
+static bool pull(struct world *w, struct peer *p)
+{
+    struct link *l = p->link;
+    unsigned char *to = l->in_body ? l->to : (unsigned char *)&l->in;
+    size_t want = l->in_body ? l->in.body : sizeof l->in;
+    ssize_t n = recv(p->fd, to + l->in_got, want - l->in_got, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        lose(p, n < 0 && errno != ECONNRESET ? strerror(errno) : "");
+        return false;
+    }
+    l->in_got += (size_t)n;
+    if (l->in_got < want)
+        return true;
+    l->in_got = 0;
+    bool whole = l->in_body || l->in.body == 0;
+    bool fine = l->in_body || begin_body(w, p);
+    l->in_body = !whole;
+    if (fine && whole)
+        fine = end_frame(w, p);
+    if (!fine)
+        lose(p, "it sent a frame that does not fit");
+    return fine;
+}
+
+bool link_in(struct world *w, struct peer *p)
+{
+    bool moved = false;
+    // A bound, so that one fast peer cannot keep us from the others and from our own work.
+    for (int i = 0; i < 32 && pull(w, p); i++)
+        moved = true;
+    return moved;
+}

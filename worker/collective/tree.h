@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum that all ranks agree on: a fixed balanced binary tree over the operands' order,
+// (((0+1)+(2+3))+…). For n not a power of two it is the tree of the next power with the missing
+// leaves left out. Pure: no ranks, no transport, so its bits are testable alone.
+#pragma once
+#include <stddef.h>
+
+enum { TREE_MAX = 4096 }; // operands
+
+// dst[d][i] = the tree over src[0][i] … src[n-1][i], for every d. A destination may be one of the
+// sources; apart from that nothing overlaps. 1 ≤ n ≤ TREE_MAX, nd ≥ 1.
+void tree_sum(float *const *dst, int nd, const float *const *src, int n, size_t count);
