@@ -24,6 +24,7 @@ struct crew { // what all ranks of a test share
     size_t window;
     int64_t deadline_ns, connect_ns;
     int odd_key; // the rank with another key, or −1
+    int held;    // the rank that publishes its address and then waits for "strangers", or −1
     char dir[64];
     pid_t pid[RANKS];
 };
@@ -62,7 +63,9 @@ static inline int crew_get(void *ctx, const char *key, char *value, size_t size,
                            int64_t deadline_ns, struct err *e)
 {
     char path[PATH_MAX];
-    (void)ctx;
+    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, ctx ? "strangers" : key);
+    while (ctx && access(path, F_OK))
+        clock_sleep_ms(1);
     snprintf(path, sizeof path, "%s/kv.%s", crew.dir, key);
     for (;;) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -94,6 +97,8 @@ static inline int crew_open(struct world **w, struct err *e)
                               .socket_dir = crew.dir,
                               .put = crew_put,
                               .get = crew_get};
+    if (crew_rank == crew.held)
+        o.ctx = &crew;
     if (crew_rank == crew.odd_key)
         o.key[0] = 'T';
     return world_open(&o, w, e);
@@ -116,7 +121,7 @@ static inline float *crew_join(struct world **w, struct comm **all)
 
 static inline void crew_begin(int ranks, const char *hosts, size_t window)
 {
-    crew = (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1};
+    crew = (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
     crew.deadline_ns = 60 * CLOCK_S;
     strcpy(crew.dir, "/tmp/weft-coll-XXXXXX");
     if (!mkdtemp(crew.dir))
