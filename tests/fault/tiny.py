@@ -122,6 +122,7 @@ class Tiny:
         self.job, self.solo, self.ckpt = self.home / "job.yaml", self.home / "solo", self.home / "ckpt"
         self.job.write_text(JOB.format(ranks=ranks, data=data, steps=steps, every=every,
                                        asynchronous=str(asynchronous).lower()))
+        os.sync()  # the job file is the user's: it is there whatever happens later
         self.attempts = 0
 
     def copy(self, home):

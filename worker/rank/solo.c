@@ -490,7 +490,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
         return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir, (unsigned long long)epoch);
     int rc = read_text(s->epoch_dir, "address", text, sizeof text, e);
-    if (rc || (rc = read_key(s, key, e)))
+    if (rc || read_key(s, key, e))
         return ERR_PEER;
     (void)text_value(text, "host", host, sizeof host);
     if (!text_value(text, strcmp(host, s->host) ? "tcp" : "unix", addr, sizeof addr))
