@@ -33,7 +33,7 @@ DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
-COLL_SRC    := tree world greet tcp shm comm local fake
+COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
@@ -54,13 +54,13 @@ UNIT_JOB     := job_yaml job_parse job_check job_print
 UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
-UNIT_COLL    :=
+UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_feed rank_solo
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 OPS_TESTS   := backend ops numerics
-PARITY_TESTS :=
+PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
-BENCHES     := ckpt_write
+BENCHES     := kernels allreduce ckpt_write
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
@@ -181,7 +181,12 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
-tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double
+# Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
+$(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
+
+tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

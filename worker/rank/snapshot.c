@@ -454,8 +454,10 @@ static bool settle(struct snapshot *s, int64_t step, bool ok)
 void snapshot_committed(struct snapshot *s, int64_t step)
 {
     pthread_mutex_lock(&s->lock);
-    settle(s, step, true);
+    bool mine = settle(s, step, true);
     pthread_mutex_unlock(&s->lock);
+    if (mine && s->c.rank == 0)
+        log_info("ckpt", "checkpoint of step %" PRId64 " committed", step);
 }
 
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
@@ -469,7 +471,8 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
     }
     pthread_mutex_unlock(&s->lock);
     if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
-        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted, training goes on: %s", step, why);
+        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted: %s (in %s)", step, why,
+                 s->c.store->path);
 }
 
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)

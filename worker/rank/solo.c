@@ -199,6 +199,22 @@ static int move_aside(struct solo *s, struct err *e)
     return 0;
 }
 
+// DIR must outlive a power cut as soon as the id in it counts. A parent that we may not open is
+// left to whoever may.
+static int sync_parent(const struct solo *s, struct err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/..", s->dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    if (fd < 0 && errno == EACCES)
+        return 0;
+    if (fd < 0 || fsync(fd))
+        rc = err_errno(e, ERR_IO, "cannot sync the folder of %s", s->dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static int new_id(struct solo *s, struct attempt *a, struct err *e)
 {
     char text[TEXT_MAX];
@@ -206,7 +222,7 @@ static int new_id(struct solo *s, struct attempt *a, struct err *e)
     if ((rc = random_id(a->job_id, e)) || (rc = random_id(a->cluster_id, e)) ||
         (rc = random_id(a->run_id, e)))
         return rc;
-    if ((rc = write_text(s->dir, "job.yaml", a->job_text, e)))
+    if ((rc = sync_parent(s, e)) || (rc = write_text(s->dir, "job.yaml", a->job_text, e)))
         return rc;
     snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nhash %s\n", a->job_id, a->cluster_id,
              a->run_id, a->job_hash);
@@ -474,7 +490,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
         return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir, (unsigned long long)epoch);
     int rc = read_text(s->epoch_dir, "address", text, sizeof text, e);
-    if (rc || (rc = read_key(s, key, e)))
+    if (rc || read_key(s, key, e))
         return ERR_PEER;
     (void)text_value(text, "host", host, sizeof host);
     if (!text_value(text, strcmp(host, s->host) ? "tcp" : "unix", addr, sizeof addr))

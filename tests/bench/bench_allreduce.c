@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduce in place over ranks of this host: microseconds, the median of batches, seen by rank
+// 0. Prints "bytes microseconds" a line; mpi_allreduce.c measures the same way. `hosts` as a
+// letter a rank ("ab") puts ranks on different hosts, so over loopback TCP.
+//
+//   bench_allreduce [ranks [hosts]]
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "tests/bench/allreduce_sizes.h"
+#include "worker/collective/collective.h"
+
+enum { RANKS = 64 };
+
+static struct board { // rank-keyed addresses, shared by the forked ranks
+    _Atomic int there;
+    char value[256];
+} *board;
+
+static int board_put(void *ctx, const char *key, const char *value, struct err *e)
+{
+    struct board *b = &board[atoi(strrchr(key, '.') + 1)];
+    (void)ctx;
+    (void)e;
+    snprintf(b->value, sizeof b->value, "%s", value);
+    b->there = 1;
+    return 0;
+}
+
+static int board_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
+                     struct err *e)
+{
+    struct board *b = &board[atoi(strrchr(key, '.') + 1)];
+    (void)ctx;
+    while (!b->there) {
+        if (clock_mono_ns() > deadline_ns)
+            return err_set(e, ERR_TIMEOUT, "%s is not there", key);
+        clock_sleep_ms(1);
+    }
+    snprintf(value, size, "%s", b->value);
+    return 0;
+}
+
+static int measure(struct comm *all, void *buf, struct err *e)
+{
+    static double us[MOST_BATCHES];
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, (int64_t)(sizes[s].bytes / 4), 0, "x"};
+        for (int b = -WARM; b < sizes[s].batches; b++) {
+            int64_t t = clock_mono_ns();
+            for (int i = 0; i < sizes[s].repeats; i++) {
+                int rc = coll_run(all, &a, e);
+                if (rc)
+                    return rc;
+            }
+            if (b >= 0)
+                us[b] = (double)(clock_mono_ns() - t) / 1e3 / sizes[s].repeats;
+        }
+        if (comm_coord(all) == 0)
+            printf("%zu %.2f\n", sizes[s].bytes, median(us, sizes[s].batches));
+    }
+    return 0;
+}
+
+static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
+{
+    struct err e;
+    struct world *w = NULL;
+    struct comm *all;
+    void *buf;
+    int group[RANKS];
+    char host[2] = {hosts ? hosts[rank] : 'a', 0};
+    struct world_options o = {.rank = rank,
+                              .ranks = ranks,
+                              .host = host,
+                              .listen = "127.0.0.1:0",
+                              .connect_ns = 10 * CLOCK_S,
+                              .deadline_ns = 60 * CLOCK_S,
+                              .socket_dir = dir,
+                              .put = board_put,
+                              .get = board_get};
+    for (int i = 0; i < ranks; i++)
+        group[i] = i;
+    int rc = world_open(&o, &w, &e);
+    if (!rc)
+        rc = world_window(w, MOST_BYTES, &buf, &e);
+    if (!rc)
+        rc = comm_new(w, "all", group, ranks, &all, &e);
+    if (!rc)
+        memset(buf, 0, MOST_BYTES);
+    if (!rc)
+        rc = measure(all, buf, &e);
+    if (rc)
+        fprintf(stderr, "rank %d: %s\n", rank, e.text);
+    world_close(w);
+    return rc != 0;
+}
+
+int main(int argc, char **argv)
+{
+    char dir[] = "/tmp/weft-bench-XXXXXX";
+    int ranks = argc > 1 ? atoi(argv[1]) : 2, status, failed = 0;
+    const char *hosts = argc > 2 ? argv[2] : NULL;
+    board = mmap(NULL, RANKS * sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                 -1, 0);
+    if (ranks < 1 || ranks > RANKS || (hosts && strlen(hosts) != (size_t)ranks) || !mkdtemp(dir) ||
+        board == MAP_FAILED)
+        return 2;
+    for (int i = 0; i < ranks; i++)
+        if (fork() == 0)
+            exit(rank_main(i, ranks, hosts, dir));
+    while (wait(&status) > 0)
+        failed |= status;
+    rmdir(dir);
+    return failed != 0;
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of collectives: worlds of real processes. The ranks are forked children that meet
+// through a folder of small files; each runs one function and its exit status is the verdict. A
+// child must not use cmocka's assertions: CHECK prints where and leaves.
+#pragma once
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "worker/collective/collective.h"
+
+enum { RANKS = 8 };
+
+struct crew { // what all ranks of a test share
+    int ranks;
+    const char *hosts; // a letter a rank: "aabb"; null: one host
+    size_t window;
+    int64_t deadline_ns, connect_ns;
+    int odd_key; // the rank with another key, or −1
+    int held;    // the rank that publishes its address and then waits for "strangers", or −1
+    char dir[64];
+    pid_t pid[RANKS];
+};
+
+static struct crew crew; // zeroed by crew_start
+static int crew_rank;
+
+#define CHECK(x)                                                                                  \
+    do {                                                                                          \
+        if (!(x)) {                                                                               \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, #x);           \
+            _exit(1);                                                                             \
+        }                                                                                         \
+    } while (0)
+#define DO(call)                                                                                  \
+    do {                                                                                          \
+        if (call) {                                                                               \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, e.text);       \
+            _exit(1);                                                                             \
+        }                                                                                         \
+    } while (0)
+
+static inline int crew_put(void *ctx, const char *key, const char *value, struct err *e)
+{
+    char path[PATH_MAX], tmp[PATH_MAX];
+    (void)ctx;
+    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, key);
+    snprintf(tmp, sizeof tmp, "%s/tmp.%s", crew.dir, key);
+    FILE *f = fopen(tmp, "w");
+    if (!f || fputs(value, f) < 0 || fclose(f) || rename(tmp, path))
+        return err_errno(e, ERR_IO, "%s", path);
+    return 0;
+}
+
+static inline int crew_get(void *ctx, const char *key, char *value, size_t size,
+                           int64_t deadline_ns, struct err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, ctx ? "strangers" : key);
+    while (ctx && access(path, F_OK))
+        clock_sleep_ms(1);
+    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, key);
+    for (;;) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            ssize_t n = read(fd, value, size - 1);
+            close(fd);
+            value[n < 0 ? 0 : n] = 0;
+            return 0;
+        }
+        if (clock_mono_ns() >= deadline_ns)
+            return err_set(e, ERR_TIMEOUT, "%s is not there", key);
+        clock_sleep_ms(1);
+    }
+}
+
+static inline int crew_open(struct world **w, struct err *e)
+{
+    char host[2] = "a";
+    if (crew.hosts)
+        host[0] = crew.hosts[crew_rank];
+    struct world_options o = {.rank = crew_rank,
+                              .ranks = crew.ranks,
+                              .host = host,
+                              .listen = "127.0.0.1:0",
+                              .key = "the attempt's secret",
+                              .epoch = 7,
+                              .connect_ns = crew.connect_ns ? crew.connect_ns : 60 * CLOCK_S,
+                              .deadline_ns = crew.deadline_ns,
+                              .socket_dir = crew.dir,
+                              .put = crew_put,
+                              .get = crew_get};
+    if (crew_rank == crew.held)
+        o.ctx = &crew;
+    if (crew_rank == crew.odd_key)
+        o.key[0] = 'T';
+    return world_open(&o, w, e);
+}
+
+// The world, its window and the communicator of all ranks.
+static inline float *crew_join(struct world **w, struct comm **all)
+{
+    struct err e;
+    void *mem = NULL;
+    int ranks[RANKS];
+    for (int i = 0; i < crew.ranks; i++)
+        ranks[i] = i;
+    DO(crew_open(w, &e));
+    if (crew.window)
+        DO(world_window(*w, crew.window, &mem, &e));
+    DO(comm_new(*w, "all", ranks, crew.ranks, all, &e));
+    return mem;
+}
+
+static inline void crew_begin(int ranks, const char *hosts, size_t window)
+{
+    crew = (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
+    crew.deadline_ns = 60 * CLOCK_S;
+    strcpy(crew.dir, "/tmp/weft-coll-XXXXXX");
+    if (!mkdtemp(crew.dir))
+        abort();
+}
+
+static inline void crew_start(void (*rank)(void))
+{
+    fflush(NULL);
+    for (int i = 0; i < crew.ranks; i++) {
+        crew.pid[i] = fork();
+        if (crew.pid[i])
+            continue;
+        crew_rank = i;
+        alarm(120); // the watchdog: far beyond what any case takes
+        rank();
+        _exit(0);
+    }
+}
+
+// What became of a rank: its exit status, or minus its signal.
+static inline int crew_end(int rank)
+{
+    int status = 0;
+    while (waitpid(crew.pid[rank], &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static inline void crew_clear(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", crew.dir);
+    if (system(command))
+        abort();
+}
+
+// A file that says "rank did it", and waiting for one.
+static inline void crew_mark(const char *what)
+{
+    struct err e;
+    DO(crew_put(NULL, what, "1", &e));
+}
+
+static inline void crew_await(const char *what)
+{
+    char value[8];
+    struct err e;
+    if (crew_get(NULL, what, value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e))
+        abort();
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake world: threads as ranks. Programs that keep the order get their sums; those that do
+// not are told at once who waits in what, without a deadline.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <pthread.h>
+
+#include <cmocka.h>
+
+#include "worker/collective/fake.h"
+
+enum { MOST = 4, COUNT = 20000 };
+
+struct actor {
+    struct fake *fake;
+    int rank, ranks;
+    void (*play)(struct actor *a);
+    struct world *w;
+    struct comm *all, *pair; // pair: ranks 0 and 1
+    float *buf;
+    int rc;
+    struct err e;
+};
+
+static void *act(void *arg)
+{
+    struct actor *a = arg;
+    int ranks[MOST] = {0, 1, 2, 3};
+    void *mem = NULL;
+    a->rc = fake_world(a->fake, a->rank, &a->w, &a->e);
+    if (!a->rc)
+        a->rc = world_window(a->w, COUNT * sizeof(float), &mem, &a->e);
+    a->buf = mem;
+    if (!a->rc)
+        a->rc = comm_new(a->w, "all", ranks, a->ranks, &a->all, &a->e);
+    if (!a->rc && a->rank < 2)
+        a->rc = comm_new(a->w, "pair", ranks, 2, &a->pair, &a->e);
+    if (!a->rc)
+        a->play(a);
+    comm_free(a->all);
+    comm_free(a->pair);
+    world_close(a->w);
+    return NULL;
+}
+
+static void perform(struct actor *actors, int n, void (*const *play)(struct actor *a))
+{
+    pthread_t threads[MOST];
+    struct fake *f = fake_new(n);
+    assert_non_null(f);
+    for (int i = 0; i < n; i++) {
+        actors[i] = (struct actor){.fake = f, .rank = i, .ranks = n, .play = play[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
+    }
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    fake_free(f);
+}
+
+static void run(struct actor *a, struct comm *c, enum coll_op op, int64_t count, const char *name)
+{
+    struct coll_args args = {op, DT_F32, a->buf, count, 0, name};
+    if (!a->rc)
+        a->rc = coll_run(c, &args, &a->e);
+}
+
+static void sum_all_sizes(struct actor *a)
+{
+    static const int64_t counts[] = {1, 1000, 1025, COUNT};
+    for (int round = 0; round < 20; round++)
+        for (int i = 0; i < 4; i++) {
+            for (int64_t k = 0; k < counts[i]; k++)
+                a->buf[k] = (float)(k % 100 * (a->rank + 1));
+            run(a, a->all, COLL_ALL_REDUCE, counts[i], "sum");
+            for (int64_t k = 0; k < counts[i]; k++)
+                a->rc |= a->buf[k] != (float)(k % 100 * 10);
+        }
+}
+
+static void ranks_in_order_get_their_sums(void **state)
+{
+    struct actor a[4];
+    (void)state;
+    perform(a, 4, (void (*const[])(struct actor *)){sum_all_sizes, sum_all_sizes, sum_all_sizes,
+                                                    sum_all_sizes});
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(a[i].rc, 0);
+}
+
+static void enter_reduce(struct actor *a)
+{
+    run(a, a->all, COLL_ALL_REDUCE, 100, "grad");
+}
+static void enter_broadcast(struct actor *a)
+{
+    run(a, a->all, COLL_BROADCAST, 100, "init");
+}
+
+static void different_operations_are_named(void **state)
+{
+    struct actor a[2];
+    int told = 0;
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){enter_reduce, enter_broadcast});
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(a[i].rc, 0);
+        told += strstr(a[i].e.text, "entered all_reduce #1 (grad)") &&
+                strstr(a[i].e.text, "entered broadcast #1 (init)");
+    }
+    assert_true(told > 0);
+}
+
+static void all_then_pair(struct actor *a)
+{
+    run(a, a->all, COLL_ALL_REDUCE, COUNT, "everyone");
+    run(a, a->pair, COLL_ALL_REDUCE, COUNT, "we two");
+}
+static void pair_then_all(struct actor *a)
+{
+    run(a, a->pair, COLL_ALL_REDUCE, COUNT, "we two");
+    run(a, a->all, COLL_ALL_REDUCE, COUNT, "everyone");
+}
+
+static void crossed_communicators_are_a_deadlock_and_said_at_once(void **state)
+{
+    struct actor a[2];
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){all_then_pair, pair_then_all});
+    int told = 0;
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(a[i].rc, 0);
+        told += strstr(a[i].e.text, "deadlock: every rank waits: rank 0 after entering #1 (everyone)"
+                                    ", rank 1 after entering #1 (we two)") != NULL;
+    }
+    assert_true(told > 0);
+}
+
+static void leave(struct actor *a)
+{
+    (void)a;
+}
+
+static void a_rank_that_left_is_named(void **state)
+{
+    struct actor a[2];
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){enter_reduce, leave});
+    assert_int_equal(a[0].rc, ERR_PEER);
+    assert_non_null(strstr(a[0].e.text, "rank 1 has left"));
+    assert_int_equal(a[1].rc, 0);
+}
+
+static void refuse_bad_arguments(struct actor *a)
+{
+    struct coll_ticket t;
+    struct coll_args outside = {COLL_ALL_REDUCE, DT_F32, a->buf + 1, COUNT, 0, "x"};
+    struct coll_args uneven = {COLL_ALL_GATHER, DT_F32, a->buf, 3, 0, "x"};
+    struct coll_args integers = {COLL_ALL_REDUCE, DT_I32, a->buf, 4, 0, "x"};
+    struct coll_args root = {COLL_BROADCAST, DT_F32, a->buf, 4, 2, "x"};
+    int twice[] = {0, 0}, absent[] = {1 - a->rank};
+    struct comm *c;
+    a->rc = coll_start(a->all, &outside, &t, &a->e) != ERR_INVALID ||
+            coll_start(a->all, &uneven, &t, &a->e) != ERR_INVALID ||
+            coll_start(a->all, &integers, &t, &a->e) != ERR_UNSUPPORTED ||
+            coll_start(a->all, &root, &t, &a->e) != ERR_INVALID ||
+            comm_new(a->w, "c", twice, 2, &c, &a->e) != ERR_INVALID ||
+            comm_new(a->w, "c", absent, 1, &c, &a->e) != ERR_INVALID;
+    run(a, a->all, COLL_ALL_REDUCE, COUNT, "still whole");
+}
+
+static void bad_arguments_are_refused_and_break_nothing(void **state)
+{
+    struct actor a[2];
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){refuse_bad_arguments, refuse_bad_arguments});
+    assert_int_equal(a[0].rc, 0);
+    assert_int_equal(a[1].rc, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_in_order_get_their_sums),
+        cmocka_unit_test(different_operations_are_named),
+        cmocka_unit_test(crossed_communicators_are_a_deadlock_and_said_at_once),
+        cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(bad_arguments_are_refused_and_break_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives give the right bits: every operation on every placement of 1 to 5 ranks over hosts,
+// small and large, many at once, on several communicators. The expected sums are those of the
+// tree's definition over operands that every rank can compute.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "coll_world.h"
+
+enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
+
+// Element k of rank r's operand: magnitudes differ, so another order gives other bits.
+static float operand(int r, int64_t k)
+{
+    uint64_t x = ((uint64_t)r << 32 ^ (uint64_t)k) * 0x9e3779b97f4a7c15u;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    float mantissa = (float)(int32_t)(x >> 33) / 1024;
+    return mantissa * (float)(1 << (x & 15));
+}
+
+static float tree_of(const int *ranks, int lo, int size, int n, int64_t k)
+{
+    if (size == 1)
+        return operand(ranks[lo], k);
+    float left = tree_of(ranks, lo, size / 2, n, k);
+    return lo + size / 2 < n ? left + tree_of(ranks, lo + size / 2, size / 2, n, k) : left;
+}
+
+static float sum_of(const int *ranks, int n, int64_t k)
+{
+    int size = 1;
+    while (size < n)
+        size *= 2;
+    return tree_of(ranks, 0, size, n, k);
+}
+
+static void fill(float *buf, int r, int64_t count)
+{
+    for (int64_t k = 0; k < count; k++)
+        buf[k] = operand(r, k);
+}
+
+static void check_bits(const float *got, const int *ranks, int n, int64_t from, int64_t to)
+{
+    for (int64_t k = from; k < to; k++) {
+        float want = sum_of(ranks, n, k);
+        CHECK(!memcmp(&got[k], &want, sizeof want));
+    }
+}
+
+struct group {
+    struct comm *c;
+    int ranks[RANKS], n, me;
+};
+
+static void all_reduce(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, count, 0, "sum"};
+    fill(buf, g->ranks[g->me], count);
+    buf[count] = 42;
+    DO(coll_run(g->c, &a, &e));
+    check_bits(buf, g->ranks, g->n, 0, count);
+    CHECK(buf[count] == 42);
+}
+
+static void reduce_scatter(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    struct coll_args a = {COLL_REDUCE_SCATTER, DT_F32, buf, count * g->n, 0, "scatter"};
+    fill(buf, g->ranks[g->me], count * g->n);
+    DO(coll_run(g->c, &a, &e));
+    check_bits(buf, g->ranks, g->n, g->me * count, (g->me + 1) * count);
+}
+
+// Bytes, so that slices end anywhere.
+static unsigned char byte_of(int r, int64_t k)
+{
+    return (unsigned char)(k * 7 + k / 251 + r * 101);
+}
+
+static void all_gather(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    unsigned char *b = (unsigned char *)buf;
+    struct coll_args a = {COLL_ALL_GATHER, DT_U8, buf, count * g->n, 0, "gather"};
+    memset(b, 0, (size_t)(count * g->n));
+    for (int64_t k = 0; k < count; k++)
+        b[g->me * count + k] = byte_of(g->me, k);
+    DO(coll_run(g->c, &a, &e));
+    for (int i = 0; i < g->n; i++)
+        for (int64_t k = 0; k < count; k++)
+            CHECK(b[i * count + k] == byte_of(i, k));
+}
+
+static void broadcast(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    unsigned char *b = (unsigned char *)buf;
+    for (int root = 0; root < g->n; root++) {
+        struct coll_args a = {COLL_BROADCAST, DT_U8, buf, count, root, "broadcast"};
+        for (int64_t k = 0; k < count; k++)
+            b[k] = byte_of(g->me, k);
+        DO(coll_run(g->c, &a, &e));
+        for (int64_t k = 0; k < count; k++)
+            CHECK(b[k] == byte_of(root, k));
+    }
+}
+
+static void run_all_ops(const struct group *g, float *buf)
+{
+    static const int64_t counts[] = {0, 1, 3, 1023, 1024, 1025, 5000, 100003, 4};
+    struct err e;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        all_reduce(g, buf, counts[i]);
+        reduce_scatter(g, buf, counts[i]);
+        all_gather(g, buf, counts[i]);
+        broadcast(g, buf, counts[i]);
+        DO(coll_run(g->c, &(struct coll_args){.op = COLL_BARRIER, .name = "barrier"}, &e));
+    }
+    all_reduce(g, buf, BIG);
+    reduce_scatter(g, buf, BIG / g->n);
+    all_gather(g, buf, BIG);
+    broadcast(g, buf, BIG);
+}
+
+static struct group group_all(struct comm *all)
+{
+    struct group g = {.c = all, .n = crew.ranks, .me = crew_rank};
+    for (int i = 0; i < g.n; i++)
+        g.ranks[i] = i;
+    return g;
+}
+
+static void rank_of_all_ops(void)
+{
+    struct world *w;
+    struct comm *all;
+    float *buf = crew_join(&w, &all);
+    struct group g = group_all(all);
+    run_all_ops(&g, buf + 1); // not on a line
+    comm_free(all);
+    world_close(w);
+}
+
+static void run(int ranks, const char *hosts, void (*rank)(void))
+{
+    crew_begin(ranks, hosts, WINDOW);
+    crew_start(rank);
+    int wrong = 0;
+    for (int i = 0; i < ranks; i++)
+        wrong += crew_end(i) != 0;
+    crew_clear();
+    assert_int_equal(wrong, 0);
+}
+
+static void every_operation_on_one_host(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++)
+        run(n, NULL, rank_of_all_ops);
+}
+
+static void every_operation_between_hosts(void **state)
+{
+    static const char *const hosts[] = {"ab", "abc", "abcd"};
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        run((int)strlen(hosts[i]), hosts[i], rank_of_all_ops);
+}
+
+static void every_operation_on_mixed_hosts(void **state)
+{
+    static const char *const hosts[] = {"aabb", "abab", "aaab", "baaa", "abbca"};
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        run((int)strlen(hosts[i]), hosts[i], rank_of_all_ops);
+}
+
+// ---- many at once ----
+static void rank_of_many_open(void)
+{
+    struct world *w;
+    struct comm *all;
+    struct err e;
+    struct coll_ticket t[COLL_MAX_OPEN], extra;
+    float *buf = crew_join(&w, &all), *at[COLL_MAX_OPEN];
+    struct group g = group_all(all);
+    for (int round = 0; round < 5; round++) {
+        float *next = buf;
+        for (int i = 0; i < COLL_MAX_OPEN; i++, next += (i * 613) % 9000) {
+            struct coll_args a = {COLL_ALL_REDUCE, DT_F32, next, (i * 613 + 613) % 9000, 0, "x"};
+            at[i] = next;
+            fill(next, crew_rank, a.count);
+            DO(coll_start(all, &a, &t[i], &e));
+            CHECK(t[i].number == (uint64_t)(round * COLL_MAX_OPEN + i + 1));
+        }
+        if (crew_rank == 0 && round == 0)
+            crew_mark("started");
+        if (crew_rank == 1 && round == 0) // waiting for a later one completes those before it
+            DO(coll_wait(all, &t[COLL_MAX_OPEN - 1], &e));
+        for (int i = 0; i < COLL_MAX_OPEN; i++) {
+            DO(coll_wait(all, &t[i], &e));
+            check_bits(at[i], g.ranks, g.n, 0, (i * 613 + 613) % 9000);
+        }
+    }
+    (void)extra;
+    comm_free(all);
+    world_close(w);
+}
+
+static void sixty_four_may_be_open(void **state)
+{
+    (void)state;
+    run(2, NULL, rank_of_many_open);
+    run(3, "aab", rank_of_many_open);
+}
+
+static void rank_of_one_too_many(void)
+{
+    struct world *w;
+    struct comm *all;
+    struct err e;
+    struct coll_ticket t[COLL_MAX_OPEN], extra;
+    float *buf = crew_join(&w, &all);
+    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, 0, 0, "x"};
+    if (crew_rank == 1)
+        crew_await("full"); // nothing can complete before we start ours
+    for (int i = 0; i < COLL_MAX_OPEN; i++) {
+        a.buf = buf + i;
+        a.count = 1;
+        DO(coll_start(all, &a, &t[i], &e));
+    }
+    if (crew_rank == 0) {
+        CHECK(coll_start(all, &a, &extra, &e) == ERR_LIMIT);
+        crew_mark("full");
+    }
+    for (int i = 0; i < COLL_MAX_OPEN; i++)
+        DO(coll_wait(all, &t[i], &e));
+    comm_free(all);
+    world_close(w);
+}
+
+static void a_sixty_fifth_is_refused_and_harms_nothing(void **state)
+{
+    (void)state;
+    run(2, NULL, rank_of_one_too_many);
+}
+
+// ---- several communicators ----
+static void rank_of_pairs(void)
+{
+    struct world *w;
+    struct comm *all;
+    struct err e;
+    float *buf = crew_join(&w, &all);
+    int first = crew_rank & ~1, far = crew_rank ^ 2;
+    struct group g = group_all(all);
+    struct group near = {.ranks = {first + 1, first}, .n = 2, .me = !(crew_rank & 1)};
+    struct group across = {.ranks = {crew_rank & 1, (crew_rank & 1) + 2}, .n = 2};
+    across.me = far < crew_rank;
+    DO(comm_new(w, "near", near.ranks, 2, &near.c, &e));
+    DO(comm_new(w, "across", across.ranks, 2, &across.c, &e));
+    CHECK(comm_size(near.c) == 2 && comm_coord(near.c) == near.me);
+    for (int round = 0; round < 3; round++) {
+        all_reduce(&near, buf, 30011);
+        all_reduce(&g, buf, 700);
+        all_reduce(&across, buf, 90001);
+        reduce_scatter(&g, buf, 20000);
+        all_gather(&near, buf, 77777);
+    }
+    comm_free(near.c);
+    comm_free(across.c);
+    comm_free(all);
+    world_close(w);
+}
+
+static void pairs_and_all_take_turns(void **state)
+{
+    (void)state;
+    run(4, NULL, rank_of_pairs);
+    run(4, "abba", rank_of_pairs);
+}
+
+static void rank_of_crossed_waits(void)
+{
+    struct world *w;
+    struct comm *all, *other;
+    struct err e;
+    struct coll_ticket t[2];
+    float *buf = crew_join(&w, &all);
+    struct group g = group_all(all);
+    DO(comm_new(w, "all", g.ranks, g.n, &other, &e)); // alike, and yet another one
+    struct comm *comms[2] = {all, other};
+    float *at[2] = {buf, buf + BIG};
+    for (int i = 0; i < 2; i++) {
+        struct coll_args a = {COLL_ALL_REDUCE, DT_F32, at[i], BIG, 0, i ? "b" : "a"};
+        fill(at[i], crew_rank, BIG);
+        DO(coll_start(comms[i], &a, &t[i], &e));
+    }
+    for (int i = 0; i < 2; i++) {
+        int which = i ^ (crew_rank & 1);
+        DO(coll_wait(comms[which], &t[which], &e));
+    }
+    check_bits(at[0], g.ranks, g.n, 0, BIG);
+    check_bits(at[1], g.ranks, g.n, 0, BIG);
+    comm_free(other);
+    comm_free(all);
+    world_close(w);
+}
+
+static void ranks_may_wait_in_different_orders(void **state)
+{
+    (void)state;
+    run(2, NULL, rank_of_crossed_waits);
+    run(3, "aba", rank_of_crossed_waits);
+}
+
+// ---- the progress page ----
+static void rank_of_progress(void)
+{
+    struct progress_page page = {.magic = PROGRESS_MAGIC};
+    struct world *w;
+    struct comm *all;
+    struct err e;
+    struct coll_ticket t;
+    void *mem;
+    int ranks[] = {0, 1};
+    struct world_options o = {.rank = crew_rank,
+                              .ranks = 2,
+                              .host = "a",
+                              .connect_ns = 60 * CLOCK_S,
+                              .progress = &page,
+                              .socket_dir = crew.dir,
+                              .put = crew_put,
+                              .get = crew_get};
+    DO(world_open(&o, &w, &e));
+    DO(world_window(w, 4096, &mem, &e));
+    DO(comm_new(w, "all", ranks, 2, &all, &e));
+    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, mem, 3, 0, "grad/layers/0/weight"};
+    CHECK(page.coll_entered == 0);
+    DO(coll_start(all, &a, &t, &e));
+    CHECK(page.coll_entered == 1 && page.coll_left == 0 && page.heartbeat_ns > 0);
+    CHECK(!strcmp(page.coll_text, "grad/layers/0/weight"));
+    DO(coll_wait(all, &t, &e));
+    CHECK(page.coll_entered == 1 && page.coll_left == 1);
+    comm_free(all);
+    world_close(w);
+}
+
+static void the_progress_page_follows(void **state)
+{
+    (void)state;
+    run(2, NULL, rank_of_progress);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operation_on_one_host),
+        cmocka_unit_test(every_operation_between_hosts),
+        cmocka_unit_test(every_operation_on_mixed_hosts),
+        cmocka_unit_test(sixty_four_may_be_open),
+        cmocka_unit_test(a_sixty_fifth_is_refused_and_harms_nothing),
+        cmocka_unit_test(pairs_and_all_take_turns),
+        cmocka_unit_test(ranks_may_wait_in_different_orders),
+        cmocka_unit_test(the_progress_page_follows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
