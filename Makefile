@@ -60,7 +60,7 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
-BENCHES     := kernels allreduce
+BENCHES     := kernels allreduce ckpt_write
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
