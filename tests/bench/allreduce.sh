@@ -16,7 +16,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpi() {
     name=$1
     shift
-    mpirun -np 2 --oversubscribe --bind-to none "$@" "$out/mpi" >>"$out/$name" 2>>"$out/log" || {
+    mpirun -np 2 --oversubscribe --map-by core --bind-to core "$@" "$out/mpi" >>"$out/$name" 2>>"$out/log" || {
         echo "mpirun $* failed:" >&2
         tail -3 "$out/log" >&2
         exit 1
