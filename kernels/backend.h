@@ -25,8 +25,8 @@ struct stream_q;
 struct event;
 
 struct device_options {
-    int ordinal;       // which accelerator; CPU: ignored
-    int threads;       // CPU: compute threads of this device, ≥ 1
+    int ordinal; // which accelerator; CPU: ignored
+    int threads; // CPU: compute threads of this device, ≥ 1
     bool deterministic;
 };
 

@@ -2,6 +2,9 @@
 // Error values. See err.h.
 #include "common/base/err.h"
 
+#undef err_set
+#undef err_errno
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

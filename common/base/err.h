@@ -52,6 +52,11 @@ int err_errno(struct err *e, int code, const char *fmt, ...) __attribute__((form
 // null: pass the code on yourself in that case).
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __clang_analyzer__ // it cannot see across files that the code comes back
+#define err_set(e, code, ...)   (err_set(e, code, __VA_ARGS__), (code))
+#define err_errno(e, code, ...) (err_errno(e, code, __VA_ARGS__), (code))
+#endif
+
 void err_clear(struct err *e);
 
 // A broken precondition is a bug of the caller, not a state of the world: say where and abort.

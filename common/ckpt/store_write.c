@@ -37,11 +37,26 @@ int store_rename_new(int dirfd, const char *from, const char *to, struct err *e)
                      "cannot rename %s to %s", from, to);
 }
 
+// What is written through the open descriptor of a directory that was moved away would be
+// acknowledged and never found again.
+static int check_place(const struct store *s, struct err *e)
+{
+    struct stat held, there;
+    if (fstat(s->fd, &held) || stat(s->path, &there))
+        return err_errno(e, ERR_IO, "cannot find the checkpoint directory %s", s->path);
+    if (held.st_dev != there.st_dev || held.st_ino != there.st_ino)
+        return err_set(e, ERR_IO, "the checkpoint directory %s was replaced by another", s->path);
+    return 0;
+}
+
 int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e)
 {
     char name[STORE_NAME_MAX];
     tmp_name(epoch, step, name);
     *tmp = -1;
+    int rc = check_place(s, e);
+    if (rc)
+        return rc;
     if (mkdirat(s->fd, name, 0755) && errno != EEXIST)
         return err_errno(e, ERR_IO, "cannot make %s/%s", s->path, name);
     *tmp = openat(s->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -90,6 +105,7 @@ static int commit_dir(struct store *s, int dir, const struct manifest *m, const 
     int rc = check_shards(dir, m, e);
     rc = rc ? rc : store_check_epoch(s, m->epoch, NULL, e);
     rc = rc ? rc : seal(dir, m, e);
+    rc = rc ? rc : check_place(s, e);
     rc = rc ? rc : store_rename_new(s->fd, tmp, final, e);
     if (rc)
         return rc;

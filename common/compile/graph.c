@@ -170,11 +170,12 @@ static int labels_assign(struct graph *g, const struct op_args *a, struct labels
         }
     }
     for (int d = 0; d < a->nout_dims; d++) {
-        if (l->size[d] < 0 && !a->sizes)
+        if (l->size[d] >= 0)
+            continue;
+        if (!a->sizes)
             return err_set(g->err, ERR_INTERNAL, "%s: no operand tells the size of dimension %d",
                            op_name(a->op), d);
-        if (l->size[d] < 0)
-            l->size[d] = a->sizes[d];
+        l->size[d] = a->sizes[d];
     }
     l->attr->labels = (int8_t)l->n;
     return 0;

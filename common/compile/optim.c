@@ -74,9 +74,9 @@ static void update_param(struct graph *g, const struct job_optimizer *o, int par
                                             .attr = &attr});
     if (g->failed)
         return;
-    const int changed[3] = {param, in[2], in[3]};
-    for (int k = 0; k <= kinds[o->kind].states; k++)
-        g->values[out + k].alias = changed[k];
+    g->values[out].alias = param;
+    for (int i = 0; i < kinds[o->kind].states; i++)
+        g->values[out + 1 + i].alias = in[2 + i];
 }
 
 static int norm_build(struct graph *g)

@@ -194,7 +194,7 @@ static int contribute(struct pass *p, int old_sum, int contrib)
     struct graph *g = p->to;
     const struct spec *s = &g->values[contrib].spec;
     if (p->map[old_sum] < 0) {
-        int like;
+        int like = -1;
         int rc = value_copy(p, old_sum, s, &like);
         if (rc)
             return rc;

@@ -52,19 +52,27 @@ static bool has_baseline(void)
 static const struct {
     const struct vec *vec;
     bool (*runs)(void);
-} sets[] = {{&vec_avx512, has_avx512}, {&vec_avx2, has_avx2}, {&vec_baseline, has_baseline}};
+    dnnl_cpu_isa_t onednn;
+} sets[] = {{&vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core},
+            {&vec_avx2, has_avx2, dnnl_cpu_isa_avx2},
+            {&vec_baseline, has_baseline, dnnl_cpu_isa_sse41}};
 
-static int isa_choose(const struct vec **out, struct err *e)
+// oneDNN's limit is the process's and must come before its first use: of several devices the first
+// one sets it.
+static int isa_choose(struct device *d, struct err *e)
 {
     const char *limit = getenv("WEFT_CPU_ISA");
-    bool allowed = !limit || !limit[0];
-    *out = NULL;
+    bool limited = limit && limit[0], allowed = !limited;
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        allowed = allowed || strcmp(sets[i].vec->isa, limit) == 0;
-        if (!*out && allowed && sets[i].runs())
-            *out = sets[i].vec;
+        bool named = limited && strcmp(sets[i].vec->isa, limit) == 0;
+        allowed |= named;
+        if (named)
+            dnnl_set_max_cpu_isa(sets[i].onednn);
+        if (!d->vec && allowed && sets[i].runs())
+            d->vec = sets[i].vec;
     }
-    if (*out)
+    d->panels = dnnl_get_effective_cpu_isa() < dnnl_cpu_isa_avx512_core;
+    if (d->vec)
         return 0;
     return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not one of avx512, avx2, baseline",
                    limit);
@@ -84,7 +92,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     list_init(&d->regions);
     list_init(&d->streams);
     list_init(&d->events);
-    int rc = isa_choose(&d->vec, e);
+    int rc = isa_choose(d, e);
     rc = rc ? rc : pool_new(o->threads, &d->pool, e);
     if (rc)
         free(d);

@@ -15,6 +15,7 @@ enum { MAX_CHUNKS = 1024 };
 struct device {
     struct pool *pool;
     const struct vec *vec;
+    bool panels; // oneDNN here suffers from rows a multiple of 2 KB apart: gemm.c
     struct list regions, streams, events; // what device_close frees
     double partial[MAX_CHUNKS];
 };

@@ -5,23 +5,61 @@
 // product is cut here: over batches if there are as many as threads, else over the longer side of
 // the output, so that both threads read as little as possible twice. k is never cut: an element is
 // summed by one thread.
+//
+// Without AVX-512 oneDNN often reads b where it lies; when b's rows are a multiple of
+// 2 KB apart, they fall into the same few cache sets, and it runs at half its rate. Such a b (a
+// layer of 512, 1024, … outputs, usual widths) is copied panel by panel to rows that are not.
 #include "kernels/cpu/device.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <string.h>
 
 // Of libgomp, which oneDNN runs on; clang has no omp.h on a bare Debian.
 extern void omp_set_num_threads(int n);
 
 enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
+enum { PANEL_COLUMNS = 128, PANEL_ROWS = 256, PANEL_STRIDE = PANEL_COLUMNS + 16 };
+enum { BAD_STRIDE = 2048 / sizeof(float), PANEL_MIN_M = 32 };
 static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
 
 struct work {
     struct gemm g;
     const float *a, *b;
     float *c, beta;
+    bool panels;   // b is copied
     int64_t batch; // at hand, when rows or columns are cut
     _Atomic int status;
 };
+
+// One serial product; the transposes and the other strides are the call's.
+static void product(struct work *w, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
+                    int64_t ldb, float beta, float *c)
+{
+    const struct gemm *g = &w->g;
+    omp_set_num_threads(1); // a setting of the calling thread
+    int rc = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', m, n, k, 1.0f, a, g->lda, b,
+                        ldb, beta, c, g->ldc);
+    if (rc != dnnl_success)
+        w->status = rc;
+}
+
+static void panel_product(struct work *w, int64_t m, int64_t n, const float *a, const float *b,
+                          float *c)
+{
+    const struct gemm *g = &w->g;
+    float panel[PANEL_ROWS * PANEL_STRIDE];
+    for (int64_t n0 = 0; n0 < n; n0 += PANEL_COLUMNS) {
+        int64_t width = n - n0 < PANEL_COLUMNS ? n - n0 : PANEL_COLUMNS;
+        for (int64_t k0 = 0; k0 < g->k; k0 += PANEL_ROWS) {
+            int64_t depth = g->k - k0 < PANEL_ROWS ? g->k - k0 : PANEL_ROWS;
+            for (int64_t i = 0; i < depth; i++)
+                memcpy(panel + i * PANEL_STRIDE, b + (k0 + i) * g->ldb + n0,
+                       (size_t)width * sizeof *panel);
+            product(w, m, width, depth, a + k0 * (g->trans_a ? g->lda : 1), panel, PANEL_STRIDE,
+                    k0 ? 1.0f : w->beta, c + n0);
+        }
+    }
+}
 
 static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
 {
@@ -29,11 +67,10 @@ static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n
     const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
     const float *b = w->b + batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1);
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
-    omp_set_num_threads(1); // a setting of the calling thread
-    int rc = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', m, n, g->k, 1.0f, a, g->lda,
-                        b, g->ldb, w->beta, c, g->ldc);
-    if (rc != dnnl_success)
-        w->status = rc;
+    if (w->panels && m >= PANEL_MIN_M)
+        panel_product(w, m, n, a, b, c);
+    else
+        product(w, m, n, g->k, a, b, g->ldb, w->beta, c);
 }
 
 static void batches(void *arg, int64_t begin, int64_t end)
@@ -88,6 +125,7 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (!gemm_from_labels(c->attr, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, &w.g))
         return op_refuse(c, e, "needs a transpose that strides cannot express");
+    w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
     run(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: matmul: onednn status %d", w.status) : 0;
 }

@@ -53,7 +53,7 @@ bool loops_over(const struct op_call *c, int base, int dims, int without, const 
         int label = c->attr->label[base][d];
         if (without >= 0 && find(c, without, label) >= 0)
             continue;
-        int64_t stride[MAX_OPERANDS];
+        int64_t stride[MAX_OPERANDS] = {0};
         for (int k = 0; k < operands; k++) {
             const struct shape *o = &loops_tensor(c, index[k])->shape;
             int at = find(c, index[k], label);

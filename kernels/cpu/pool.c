@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute threads. See pool.h.
 //
-// A loop is announced by raising `round`, its end by `pending` reaching 0. Both are futex words
-// with a flag beside them that says whether anybody sleeps there, so that the usual case makes no
-// system call. The sleeper sets its flag before it looks at the word for the last time, and the
-// waker changes the word before it looks at the flag; both are sequentially consistent, so one of
-// the two sees the other.
+// A loop is announced by raising `round`. Slice i is meant for thread i, whose caches and pages
+// have its data; but a thread that is late (asleep, or preempted on a shared machine) is not waited
+// for: the caller claims what nobody has begun. A slice is claimed by swapping its `open` word from
+// this round's number to 0, so only a thread that knows the round gets it, and the loop cannot end
+// while a claimed slice runs: what it reads of the loop is stable. Who runs a slice changes no
+// result.
+//
+// `round` and `pending` are futex words, each with a word beside it that says whether anybody
+// sleeps there, so that the usual case makes no system call. The sleeper says so before it looks at
+// the futex word for the last time, the waker changes the futex word before it looks who sleeps;
+// all are sequentially consistent, so one of the two sees the other.
 #include "kernels/cpu/pool.h"
 
 #include <limits.h>
@@ -20,6 +26,7 @@
 enum { SPINS = 4000 }; // some tens of µs: longer than the gap between two ops of a step
 
 struct worker {
+    _Alignas(64) _Atomic uint32_t open; // the round in which its slice waits; 0: none, or claimed
     struct pool *pool;
     pthread_t thread;
     int index;
@@ -28,17 +35,17 @@ struct worker {
 struct pool {
     int threads; // the caller counted
     struct worker *workers;
+    _Atomic bool stop;
 
-    // The loop at hand; written before `round` is raised.
+    // The loop at hand; written before slices are opened.
     pool_fn fn;
     void *arg;
     int64_t count, grain;
     int slices;
-    bool stop;
 
     _Alignas(64) _Atomic uint32_t round;
-    _Atomic uint32_t sleepers; // workers asleep on round
-    _Alignas(64) _Atomic uint32_t pending;
+    _Atomic uint32_t sleepers;             // workers asleep on round
+    _Alignas(64) _Atomic uint32_t pending; // slices not done
     _Atomic uint32_t caller_sleeps;
 };
 
@@ -61,26 +68,34 @@ static void relax(void)
 
 static void slice_run(const struct pool *p, int index)
 {
-    if (index >= p->slices)
-        return;
     int64_t units = (p->count + p->grain - 1) / p->grain;
     int64_t begin = units * index / p->slices * p->grain;
     int64_t end = units * (index + 1) / p->slices * p->grain;
     p->fn(p->arg, begin, end < p->count ? end : p->count);
 }
 
+// Runs the worker's slice of that round if nobody has it; says whether it was the last one to end.
+static bool slice_claim(struct pool *p, int index, uint32_t round)
+{
+    if (!atomic_compare_exchange_strong(&p->workers[index].open, &round, 0))
+        return false;
+    slice_run(p, index);
+    return atomic_fetch_sub(&p->pending, 1) == 1;
+}
+
 static uint32_t round_wait(struct pool *p, uint32_t seen)
 {
+    uint32_t now;
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->round, memory_order_acquire) != seen)
-            return seen + 1;
+        if ((now = atomic_load_explicit(&p->round, memory_order_acquire)) != seen)
+            return now;
         relax();
     }
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->round) == seen)
+    while ((now = atomic_load(&p->round)) == seen)
         futex_wait(&p->round, seen);
     atomic_fetch_sub(&p->sleepers, 1);
-    return seen + 1;
+    return now;
 }
 
 static void *worker_main(void *arg)
@@ -91,15 +106,21 @@ static void *worker_main(void *arg)
         seen = round_wait(p, seen);
         if (p->stop)
             return NULL;
-        slice_run(p, w->index);
-        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
+        if (slice_claim(p, w->index, seen) && atomic_load(&p->caller_sleeps))
             futex_wake(&p->pending);
     }
 }
 
-static void round_raise(struct pool *p)
+// 0 is no round: it means "nothing open".
+static uint32_t round_next(const struct pool *p)
 {
-    atomic_fetch_add(&p->round, 1);
+    uint32_t next = atomic_load(&p->round) + 1;
+    return next ? next : 1;
+}
+
+static void round_raise(struct pool *p, uint32_t round)
+{
+    atomic_store(&p->round, round);
     if (atomic_load(&p->sleepers))
         futex_wake(&p->round);
 }
@@ -131,9 +152,14 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
     p->count = count;
     p->grain = grain;
     p->slices = slices < p->threads ? (int)slices : p->threads;
-    atomic_store(&p->pending, (uint32_t)p->threads - 1);
-    round_raise(p);
+    uint32_t round = round_next(p);
+    atomic_store(&p->pending, (uint32_t)p->slices - 1);
+    for (int i = 1; i < p->slices; i++)
+        atomic_store(&p->workers[i].open, round);
+    round_raise(p, round);
     slice_run(p, 0);
+    for (int i = 1; i < p->slices; i++)
+        slice_claim(p, i, round);
     pending_wait(p);
 }
 
@@ -155,7 +181,7 @@ int pool_new(int threads, struct pool **out, struct err *e)
     if (threads < 1 || threads > 1024)
         return err_set(e, ERR_INVALID, "%d compute threads: not between 1 and 1024", threads);
     struct pool *p = aligned_alloc(64, sizeof *p);
-    struct worker *workers = calloc((size_t)threads, sizeof *workers);
+    struct worker *workers = aligned_alloc(64, (size_t)threads * sizeof *workers);
     if (!p || !workers) {
         free(p);
         free(workers);
@@ -179,7 +205,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     p->stop = true;
-    round_raise(p);
+    round_raise(p, round_next(p));
     for (int i = 1; i < p->threads; i++)
         pthread_join(p->workers[i].thread, NULL);
     free(p->workers);

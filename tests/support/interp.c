@@ -165,11 +165,11 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
         fresh[k] = calloc((size_t)shape_count(&out[k].shape) + 1, sizeof(double));
         out[k].v = fresh[k];
     }
-    ref_op(n->op, &attr, in, n->nin, out, n->nout);
+    ref_op(n->op, &attr, in, n->nin, out, n->nout, false);
     for (int k = 0; k < n->nout; k++) {
         size_t count = (size_t)shape_count(&out[k].shape);
         memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
-        bool first;
+        bool first = false;
         const struct sum *s = sum_of(x->g, n->out[k], &first);
         double *to = s ? *slot(x, rank, s->value) : NULL;
         bool assign = first && (microbatch == 0 || n->phase == PHASE_UPDATE);

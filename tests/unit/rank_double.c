@@ -66,7 +66,7 @@ int train_run(const struct attempt *a, struct link *l, enum train_end *end, stru
     if (!rc && a->metrics)
         rc = metrics_open(a->metrics, a->run_id, a->restore_step, &m, e);
     page_state(a->page, RANK_RUNNING);
-    for (int64_t step = 1; !rc && step <= a->job->train.steps; step++) {
+    for (int64_t step = a->restore_step + 1; !rc && step <= a->job->train.steps; step++) {
         page_step(a->page, step);
         if ((rc = misbehave(a, step, e)))
             break;

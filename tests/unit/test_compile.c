@@ -394,7 +394,7 @@ static void a_damaged_program_is_refused(void **state)
     for (int i = 0; i < p->ninstrs; i++)
         if (p->instrs[i].kind == INSTR_WAIT) {
             p->instrs[i].kind = INSTR_MARK; // a forgotten wait
-            expect_broken(&f, "wait");
+            expect_broken(&f, "a buffer of the collective");
             p->instrs[i].kind = INSTR_WAIT;
             break;
         }

@@ -35,8 +35,8 @@ static void write_file(const char *name, const void *data, size_t len)
 static int setup(void **state)
 {
     (void)state;
-    unsigned char images[16 + SAMPLES * FEATURES] = {0, 0, 8, 3, 0, 0, 0, SAMPLES, 0, 0, 0, 1,
-                                                     0, 0, 0, FEATURES};
+    unsigned char images[16 + SAMPLES * FEATURES] = {0, 0, 8, 3, 0, 0, 0, SAMPLES,
+                                                     0, 0, 0, 1, 0, 0, 0, FEATURES};
     unsigned char labels[8 + SAMPLES] = {0, 0, 8, 1, 0, 0, 0, SAMPLES};
     assert_non_null(mkdtemp(dir));
     for (int i = 0; i < SAMPLES; i++) {

@@ -17,7 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <dirent.h>
+
 #include "common/base/clock.h"
+#include "tests/unit/ckpt_fixture.h"
 
 static char top[64], program[4096];
 
@@ -172,6 +175,69 @@ static void a_stopped_rank_is_named_and_killed(void **state)
     assert_says("out", "step 15");
 }
 
+// Puts a true checkpoint of `step` into the run's checkpoint folder, as epoch 1 would have.
+static void put_checkpoint(int64_t step)
+{
+    struct fixture f;
+    struct store store;
+    char path[400] = "";
+    DIR *d = opendir("ckpt");
+    struct dirent *en;
+    assert_non_null(d);
+    while ((en = readdir(d)))
+        if (!strncmp(en->d_name, "tiny-", 5))
+            snprintf(path, sizeof path, "%s/ckpt/%s", top, en->d_name);
+    closedir(d);
+    fx_init(&f);
+    assert_int_equal(store_open(&store, path, NULL), 0);
+    struct store own = f.store;
+    f.store = store;
+    fx_save(&f, 1, step);
+    f.store = own;
+    fx_clear(&f);
+    store_close(&store);
+}
+
+static int count_rows(void)
+{
+    FILE *f = fopen("run/metrics.jsonl", "re");
+    int n = 0;
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    fclose(f);
+    return n;
+}
+
+static void a_run_again_continues_from_its_newest_good_checkpoint(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    put_checkpoint(10);
+    put_checkpoint(15);
+    assert_int_equal(system("for f in ckpt/tiny-*/step-00000015.e1/shard-00001*; do "
+                            "printf X | dd of=$f bs=1 seek=900 conv=notrunc status=none; done"),
+                     0);
+    assert_int_equal(run("out", NULL, short_run), 0);
+    assert_says("out", "checkpoint step-00000015.e1 is passed over");
+    assert_says("run/state", "restore step-00000010.e1\n");
+    assert_says("run/state", "epoch 2\n");
+    assert_int_equal(count_rows(), 20); // 10 kept, 10 new
+}
+
+static void a_finished_job_says_so_and_trains_no_more(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    put_checkpoint(20);
+    assert_int_equal(run("out", "data:0:1", short_run), 0);
+    assert_says("out", "the job is finished: step 20");
+    assert_int_equal(count_rows(), 20);
+    // A rank that is started alone is told the same.
+    const char *alone[] = {"-s", "train.steps=20", "--rank", "2", NULL};
+    assert_int_equal(run("out", NULL, alone), 0);
+}
+
 static void an_interrupt_stops_all_ranks_at_one_step(void **state)
 {
     (void)state;
@@ -262,6 +328,8 @@ int main(int argc, char **argv)
         CASE(a_killed_leader_is_named_by_the_others),
         CASE(a_failed_rank_ends_the_run_with_its_own_code),
         CASE(a_stopped_rank_is_named_and_killed),
+        CASE(a_run_again_continues_from_its_newest_good_checkpoint),
+        CASE(a_finished_job_says_so_and_trains_no_more),
         CASE(an_interrupt_stops_all_ranks_at_one_step),
         CASE(a_second_run_in_the_same_place_is_refused_naming_the_pid),
         CASE(another_job_is_refused_until_it_is_said_to_be_new),

@@ -26,6 +26,8 @@ int inputs_open_set(const struct job *job, const struct job_data_files *files, s
             dataset_close(set);
     }
     arena_clear(&paths);
+    if (rc == ERR_NOTFOUND)
+        rc = e->code = ERR_DATA; // to the job, data that is not there is bad data (exit 65)
     return rc;
 }
 

@@ -16,7 +16,8 @@ struct inputs {
     void *host[2];                    // staging of two batches
 };
 
-// The job's training or evaluation set, opened and of the format the job says.
+// The job's training or evaluation set, opened and of the format the job says. ERR_DATA also when a
+// file is not there. `e` is not null.
 int inputs_open_set(const struct job *job, const struct job_data_files *files, struct dataset *set,
                     struct err *e);
 // ERR_DATA when the set does not fit the program (features, element type).

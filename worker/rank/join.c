@@ -109,7 +109,7 @@ static int resolve(const char *addr, bool passive, struct addrinfo **out, struct
 
 static int bound_text(int fd, char *out, size_t size, struct err *e)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
     char host[128], port[16];
     if (getsockname(fd, (struct sockaddr *)&a, &len))

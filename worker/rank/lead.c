@@ -11,6 +11,8 @@
 #include "worker/rank/lead.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -228,8 +230,14 @@ static void decide(struct lead *l, struct commit_event *ev)
     arena_init(&a);
     ev->now_ns = clock_mono_ns();
     commit_step(&l->commit, ev, &a, &actions);
+    // Deletions go out first: rank 0 carries out what it was ordered before the answer to its last
+    // save lets it end.
     for (int i = 0; i < actions.n; i++)
-        act(l, &actions.v[i]);
+        if (actions.v[i].kind == COMMIT_DO_DELETE)
+            act(l, &actions.v[i]);
+    for (int i = 0; i < actions.n; i++)
+        if (actions.v[i].kind != COMMIT_DO_DELETE)
+            act(l, &actions.v[i]);
     arena_clear(&a);
 }
 
@@ -556,6 +564,8 @@ static void accept_peers(struct lead *l, int listener)
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
+        int one = 1; // answers are small and waited for; refused by unix sockets, which need it not
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (l->strangers >= STRANGERS_MAX)
             close(fd);
         else

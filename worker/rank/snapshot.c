@@ -46,6 +46,7 @@ struct snapshot {
     int64_t open_step; // −1: none
     int64_t samples;   // of the newest begin
     bool last_ok;
+    char last_why[200]; // of an abort
     bool timed;
     uint64_t last_bytes;
     int64_t last_ns, stall_ns;
@@ -454,8 +455,10 @@ static bool settle(struct snapshot *s, int64_t step, bool ok)
 void snapshot_committed(struct snapshot *s, int64_t step)
 {
     pthread_mutex_lock(&s->lock);
-    settle(s, step, true);
+    bool mine = settle(s, step, true);
     pthread_mutex_unlock(&s->lock);
+    if (mine && s->c.rank == 0)
+        log_info("ckpt", "checkpoint of step %" PRId64 " committed", step);
 }
 
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
@@ -463,13 +466,15 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
     pthread_mutex_lock(&s->lock);
     bool mine = settle(s, step, false);
     if (mine) {
+        snprintf(s->last_why, sizeof s->last_why, "%s", why);
         atomic_store(&s->cancel, true);
         if (s->c.rank == 0)
             push_locked(s, new_order(ORDER_REMOVE, entry_of(s, step)));
     }
     pthread_mutex_unlock(&s->lock);
     if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
-        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted, training goes on: %s", step, why);
+        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted: %s (in %s)", step, why,
+                 s->c.store->path);
 }
 
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
@@ -486,6 +491,8 @@ int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct
                      s->open_step);
     if (last_ok)
         *last_ok = s->last_ok;
+    if (!rc && last_ok && !s->last_ok)
+        err_set(e, ERR_ABORTED, "%s (in %s)", s->last_why, s->c.store->path);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }

@@ -126,7 +126,7 @@ static int start_child(struct spawn *s, int rank, char *const *argv, struct err 
     struct child *c = &s->children[rank];
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
-    sigset_t none, all;
+    sigset_t blocked, all;
     int p[2], rc = 0;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
@@ -134,7 +134,10 @@ static int start_child(struct spawn *s, int rank, char *const *argv, struct err 
     (void)fcntl(p[0], F_SETFL, O_NONBLOCK);
     (void)fcntl(p[1], F_SETFL, O_NONBLOCK);
     open_log(s, rank);
-    sigemptyset(&none);
+    // A signal passed on to a rank that has not got to its own mask yet must wait, not kill it.
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
     sigfillset(&all);
     posix_spawn_file_actions_init(&fa);
     posix_spawnattr_init(&at);
@@ -142,7 +145,7 @@ static int start_child(struct spawn *s, int rank, char *const *argv, struct err 
     if (rank > 0)
         posix_spawn_file_actions_adddup2(&fa, p[1], 1);
     posix_spawn_file_actions_adddup2(&fa, p[1], 2);
-    posix_spawnattr_setsigmask(&at, &none);
+    posix_spawnattr_setsigmask(&at, &blocked);
     posix_spawnattr_setsigdefault(&at, &all);
     posix_spawnattr_setpgroup(&at, 0);
     posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |

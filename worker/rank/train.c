@@ -38,6 +38,7 @@ enum {
 struct in_flight {
     struct step_row row;
     float *metrics; // host memory the device writes to
+    bool told;      // the row went out
 };
 
 struct trainer {
@@ -294,19 +295,29 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
                                .tokens_per_s = -1,
                                .samples_per_s = (double)t->job->data.batch * 1000 / ms,
                                .step_ms = ms};
+    f->told = false;
     return rc;
+}
+
+// The row of a finished step goes out, once.
+static int tell(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    if (f->told)
+        return 0;
+    f->told = true;
+    f->row.loss = f->metrics[METRIC_LOSS];
+    f->row.grad_norm = sqrt((double)f->metrics[METRIC_SQNORM]);
+    link_step_report(t->link, &f->row);
+    return t->metrics ? metrics_write(t->metrics, &f->row, e) : 0;
 }
 
 // Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
 static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const float *m = f->metrics;
-    f->row.loss = m[METRIC_LOSS];
-    f->row.grad_norm = sqrt((double)m[METRIC_SQNORM]);
     t->stop |= m[METRIC_STOP] > 0;
     t->no_save = m[METRIC_NO_SAVE] > 0;
-    link_step_report(t->link, &f->row);
-    int rc = t->metrics ? metrics_write(t->metrics, &f->row, e) : 0;
+    int rc = tell(t, f, e);
     if (isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM])) {
         t->nonfinite = 0;
         return rc;
@@ -346,7 +357,9 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
                      (long long)done, (long long)++t->saves_skipped);
         return 0;
     }
-    return saver_begin(t->saver, done, done * t->job->data.batch, e);
+    // A run that resumes from this checkpoint does not see the step again: its row goes out first.
+    int rc = tell(t, &t->flight[(done - 1) & 1], e);
+    return rc ? rc : saver_begin(t->saver, done, done * t->job->data.batch, e);
 }
 
 static int finish(struct trainer *t, int64_t done, struct err *e)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all Python suites share: the harness on the path, a place to train in, and after each test
+the proof that nothing is left: no process, no shared memory, no socket where runs ended in order."""
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
+
+import solo  # noqa: E402
+
+
+def shared_memory():
+    return {f"/dev/shm/{n}" for n in os.listdir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder for one test's jobs; at its end no process may still name it."""
+    before = shared_memory()
+    yield tmp_path
+    left = solo.processes_naming(tmp_path)
+    for pid in left:  # a failing test must not disturb the next
+        solo.kill_pid(pid)
+    # What another program puts there meanwhile does not belong to this user's ranks.
+    shm = {f for f in shared_memory() - before if "weft" in f}
+    assert not left, f"processes left behind: {left}"
+    assert not shm, f"shared memory left behind: {shm}"
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """A data set that can be learned: clouds of 8×8 images around one centre a class."""
+    return solo.toy_set(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="session")
+def noise(tmp_path_factory):
+    """A data set of random bytes and labels, wide enough that a step takes milliseconds."""
+    return solo.noise_set(tmp_path_factory.mktemp("noise"))

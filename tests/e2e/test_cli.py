@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's offline verbs: --json is a contract, and so are the exit codes."""
+import json
+import re
+import shutil
+
+import numpy
+import pytest
+import solo
+
+INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
+PLAN = {
+    "mesh": OBJ, "devices": INT, "params": LIST, "param_count": INT, "memory": OBJ, "memory_by_stage": LIST,
+    "collectives": LIST, "flops_per_step": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
+    "fits": BOOL, "device_model": STR, "hash": STR,
+}  # fmt: skip
+PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
+MEMORY = ["params", "grads", "optimizer", "stash", "transient", "workspace", "arena", "staging", "libraries"]
+COLLECTIVE = {
+    "op": STR, "axes": LIST, "group": INT, "stages": LIST, "phase": STR, "tensor": STR, "dtype": STR,
+    "count": INT, "tensor_bytes": INT, "bytes": INT,
+}  # fmt: skip
+
+
+def reads(*args, code=0):
+    end = solo.weft(*args)
+    assert end.code == code, end
+    return json.loads(end.out)
+
+
+def assert_shape(what, keys):
+    assert set(what) == set(keys), set(what) ^ set(keys)
+    for key, kind in keys.items():
+        assert isinstance(what[key], kind) and (kind is BOOL or not isinstance(what[key], bool)), (key, what[key])
+
+
+@pytest.fixture
+def small(tmp_path):
+    """4 → 8 → 3 over two devices, batch 12; no data file exists, and a plan needs none."""
+    nowhere = {"images": "nowhere/x", "labels": "nowhere/y"}
+    job = {
+        "name": "small",
+        "model": {"inputs": 4, "hidden": [8], "classes": 3},
+        "mesh": {"dp": 2},
+        "data": {"train": nowhere, "batch": 12},
+        "optimizer": {"kind": "adamw"},
+        "train": {"steps": 10},
+    }
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(job))
+    return str(path)
+
+
+def test_plan_says_by_its_keys_and_types_what_the_design_promises(small):
+    plan = reads("plan", small, "--json")
+    assert_shape(plan, PLAN)
+    for p in plan["params"]:
+        assert_shape(p, PARAM)
+    for m in [plan["memory"], *plan["memory_by_stage"]]:
+        assert_shape(m, dict.fromkeys(MEMORY, INT))
+    for c in plan["collectives"]:
+        assert_shape(c, COLLECTIVE)
+    assert set(plan["pipeline"]) == {"schedule", "stages", "microbatches", "bubble", "peak_stash"}
+    assert re.fullmatch(r"[0-9a-f]{64}", plan["hash"])
+
+
+def test_plan_says_the_numbers_one_works_out_by_hand(small):
+    plan = reads("plan", small, "--json")
+    assert plan["mesh"] == {"dp": 2} and plan["devices"] == 2
+    shapes = {
+        "layers/0/weight": [4, 8], "layers/0/bias": [8], "layers/1/weight": [8, 3], "layers/1/bias": [3],
+    }  # fmt: skip
+    assert {p["name"]: p["shape"] for p in plan["params"]} == shapes
+    for p in plan["params"]:  # data parallel: every device has all of it
+        assert p["dtype"] == "f32" and p["spec"] == [None] * len(p["shape"]) and p["shard"] == p["shape"]
+        assert p["bytes"] == 4 * int(numpy.prod(p["shape"])) and p["stages"] == [0]
+    assert plan["param_count"] == 32 + 8 + 24 + 3
+    memory = plan["memory"]
+    assert memory["params"] == memory["grads"] == 67 * 4
+    assert memory["optimizer"] == 2 * 67 * 4  # adamw: two moments
+    # Made forward and read backward, for 6 samples of a device, at least: the hidden layer after its
+    # activation, which the second weight's gradient needs.
+    assert memory["stash"] >= 6 * 8 * 4
+    assert memory["arena"] == sum(memory[k] for k in MEMORY[:6])
+    assert plan["memory_by_stage"] == [memory]
+    # 2mnk a product, twice that backward: 3 · 2 · 12 · (4·8 + 8·3)
+    assert plan["flops_per_step"] == 3 * 2 * 12 * (4 * 8 + 8 * 3)
+    assert plan["utilisation"] == 1
+    assert plan["pipeline"] == {"schedule": None, "stages": 1, "microbatches": 1, "bubble": 0, "peak_stash": 1}
+    assert plan["findings"] == [] and plan["fits"] is True and plan["device_model"] == "cpu"
+
+
+def test_plan_counts_one_all_reduce_a_gradient_and_one_of_metrics(small):
+    for micro in ("1", "3"):
+        plan = reads("plan", small, "--json", "-s", f"train.microbatches={micro}")
+        rows = {c["tensor"]: c for c in plan["collectives"]}
+        metrics = rows.pop("metrics")
+        assert metrics["phase"] == "update"
+        assert sorted(c["tensor_bytes"] for c in rows.values()) == [12, 32, 96, 128]
+        for c in [metrics, *rows.values()]:
+            assert (c["op"], c["axes"], c["group"], c["count"]) == ("all_reduce", ["dp"], 2, 1)
+            assert c["dtype"] == "f32" and c["stages"] == [0]
+            assert c["bytes"] == c["tensor_bytes"]  # 2(n−1)/n · S
+        assert all(c["phase"] == "backward" for c in rows.values())
+    for c in reads("plan", small, "--json", "-s", "mesh={dp: 3}")["collectives"]:
+        assert c["group"] == 3 and c["bytes"] == -(-4 * c["tensor_bytes"] // 3)
+
+
+def test_plan_of_one_device_has_no_collective(small):
+    plan = reads("plan", small, "--json", "-s", "mesh={dp: 1}")
+    assert plan["collectives"] == [] and plan["devices"] == 1
+
+
+def test_optimizers_hold_what_they_need(small):
+    for kind, moments in (("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2)):
+        plan = reads("plan", small, "--json", "-s", f"optimizer.kind={kind}")
+        assert plan["memory"]["optimizer"] == moments * 67 * 4, kind
+
+
+def test_the_same_job_has_the_same_hash_and_another_another(small):
+    plan = reads("plan", small, "--json")
+    assert reads("plan", small, "--json")["hash"] == plan["hash"]
+    assert reads("plan", small, "--json", "-s", "data.batch=24")["hash"] != plan["hash"]
+    assert reads("plan", small, "--json", "-s", "model.hidden=[9]")["hash"] != plan["hash"]
+
+
+def test_the_plan_for_people_says_the_same(small):
+    end = solo.weft("plan", small)
+    assert end.code == 0
+    for text in ("small", "layers/0/weight", "arena", "all_reduce", "utilisation", "it would run"):
+        assert text in end.out, end
+
+
+def test_the_rank_runs_the_plan_it_was_shown(tmp_path, toy):
+    """weft plan's hash and bytes are those the rank logs; what it allocates is held against them."""
+    run = solo.Run(tmp_path, solo.job(toy, 2, eval__every=10), "same")
+    plan = reads("plan", str(run.file), "--json")
+    run.finish()
+    said = re.search(r"arena ([\d.]+) MiB a device.*hash ([0-9a-f]+)", run.log(0))
+    assert said, run.log(0)
+    assert plan["hash"].startswith(said[2]) and len(said[2]) >= 12
+    assert abs(float(said[1]) - plan["memory"]["arena"] / 2**20) <= 0.051
+
+
+@pytest.mark.parametrize(
+    "change, names",
+    [
+        (["-s", "data.batch=13"], ["data.batch", "12 or 14"]),
+        (["-s", "train.steps=0"], ["train.steps"]),
+        (["-s", "model.hiden=[3]"], ["model.hiden", "hidden"]),
+        (["-s", "mesh={tp: 2}"], ["tp"]),
+        (["--device", "abacus"], ["abacus", "cpu"]),
+    ],
+)
+def test_a_job_that_cannot_run_is_refused_with_the_reason(small, change, names):
+    end = solo.weft("plan", small, "--json", *change)
+    assert end.code == 2, end
+    for n in names:
+        assert n in end.err, end
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [], ["nonsense"], ["plan"], ["plan", "--nonsense"], ["plan", "a", "b"], ["plan", "/no/such/job.yaml"],
+        ["schema", "--xml"], ["ckpt"], ["ckpt", "ls"], ["ckpt", "rm", "/"], ["ckpt", "ls", "/no/such/folder"],
+        ["data"], ["data", "inspect"], ["data", "eat", "x"],
+    ],
+)  # fmt: skip
+def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
+    end = solo.weft(*args)
+    assert end.code == 2 and end.err and not end.out, end
+
+
+def test_help_and_version_are_no_error():
+    for args in (["--help"], ["help"], ["--version"]):
+        end = solo.weft(*args)
+        assert end.code == 0 and end.out and not end.err, end
+    end = solo.Process(["--help"]).wait()
+    assert end.code == 0 and "--solo" in end.out, end
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["--solo", "x"], ["--rank", "-1"], ["--of", "many"], ["--nonsense"], ["stray"]]
+)
+def test_wrong_flags_of_the_rank_end_with_78(args):
+    end = solo.Process(args).wait()
+    assert end.code == 78 and "usage" in end.err, end
+
+
+def test_schema_lists_every_key_with_what_it_means():
+    schema = reads("schema", "--json")
+    assert schema["schema"] == 1
+    keys = {k["key"]: k for k in schema["keys"]}
+    assert len(keys) == len(schema["keys"])
+    for k in keys.values():
+        assert set(k) == {"key", "type", "default", "required", "unit", "when", "min", "max", "values", "doc"}, k
+        assert k["doc"] and k["type"]
+        assert k["required"] == (k["default"] is None) or not k["required"]
+    assert keys["train.steps"]["required"] and keys["train.steps"]["unit"] == "steps"
+    assert keys["optimizer.kind"]["values"] == ["sgd", "momentum", "adam", "adamw"]
+    assert keys["optimizer.kind"]["default"] == "adamw"
+    assert keys["checkpoint.keep"]["min"] == 2
+    table = solo.weft("schema", "--markdown")
+    rows = [line for line in table.out.splitlines() if line.startswith("| `")]
+    assert table.code == 0 and len(rows) == len(keys)
+    text = solo.weft("schema")
+    assert text.code == 0 and all(k in text.out for k in keys)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, toy):
+    job = solo.job(toy, 2, checkpoint={"every": 10, "keep": 9})
+    run = solo.Run(tmp_path_factory.mktemp("trained"), job, "trained")
+    run.finish()
+    return run
+
+
+def test_ckpt_ls_lists_what_is_there(trained):
+    store = trained.stores()[0]
+    ours = trained.checkpoints()
+    for folder in (store, store.parent, f"{store}/"):
+        listed = reads("ckpt", "ls", str(folder), "--json")["checkpoints"]
+        assert [(c["epoch"], c["step"]) for c in listed] == [(c.epoch, c.step) for c in reversed(ours)]
+        for c in listed:
+            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "ok", "errors"}
+            assert c["committed"] and c["ok"] and c["errors"] == [] and c["shards"] == 2
+            assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.e*/shard-*"))
+    verified = reads("ckpt", "verify", str(ours[-1].path), "--json")["checkpoints"]
+    assert [c["step"] for c in verified] == [30]
+    assert "verified" in solo.weft("ckpt", "verify", str(store)).out
+
+
+def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
+    copy = tmp_path / "store"
+    shutil.copytree(trained.stores()[0], copy)
+    shard = sorted(copy.glob("step-00000030.e*/shard-*"))[1]
+    raw = bytearray(shard.read_bytes())
+    raw[-5] ^= 1
+    shard.write_bytes(raw)
+    found = reads("ckpt", "verify", str(copy), "--json", code=1)["checkpoints"]
+    bad = [c for c in found if not c["ok"]]
+    assert [c["step"] for c in bad] == [30] and any(shard.name in e for e in bad[0]["errors"])
+    assert solo.weft("ckpt", "verify", str(copy)).code == 1
+    # ls looks at heads and sizes only.
+    assert solo.weft("ckpt", "ls", str(copy)).code == 0
+
+
+def test_data_inspect_says_format_shape_and_values(tmp_path, toy):
+    images, labels = reads("data", "inspect", toy.train["images"], toy.train["labels"], "--json")["files"]
+    assert images["format"] == "idx" and images["dtype"] == "u8" and images["shape"] == [480, 8, 8]
+    assert images["bytes"] == 16 + 480 * 64 and images["offset"] == 16 and images["count"] == 480 * 64
+    assert labels["shape"] == [480] and (labels["min"], labels["max"]) == (0, 4)
+    assert sum(labels["classes"]) == 480 and len(labels["classes"]) == 5
+    values = numpy.array([0.5, numpy.nan, -2, numpy.inf], numpy.float32)
+    numpy.save(tmp_path / "x.npy", values)
+    (x,) = reads("data", "inspect", str(tmp_path / "x.npy"), "--json")["files"]
+    assert (x["format"], x["dtype"], x["min"], x["max"], x["mean"]) == ("npy", "f32", -2, 0.5, -0.75)
+    assert x["nonfinite_values"] == 2 and x["classes"] is None
+    (tmp_path / "junk").write_bytes(b"no such thing")
+    end = solo.weft("data", "inspect", str(tmp_path / "junk"), "--json")
+    assert end.code == 1 and "junk" in end.err and json.loads(end.out) == {"files": []}, end

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a solo's DIR: stopped and continued, finished, refused, taken over; and what it writes
+down about it all (metrics, checkpoints, logs)."""
+import json
+import os
+import signal
+import stat
+import subprocess
+
+import pytest
+import solo
+
+RANKS = 2
+ROW = {"step", "loss", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step_ms", "run"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, noise):
+    run = solo.Run(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
+    run.finish()
+    return run
+
+
+# ---- stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undisturbed, sig):
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "stopped")
+    parent = run.start()
+    assert run.wait_until(run.at(0, step=17), parent)
+    parent.signal(sig)
+    end = parent.wait()
+    assert end.code == 75, end
+    assert "run the same command again" in end.out
+    assert not run.sockets() and not run.pids()
+    saved = run.checkpoints()[-1]
+    assert 17 <= saved.step < solo.BUSY_STEPS
+    rows = run.metrics()
+    assert rows[-1]["step"] == saved.step
+    assert [r["step"] for r in rows] == list(range(1, saved.step + 1))
+    run.finish()
+    assert run.final() == undisturbed.final()
+    assert run.losses() == undisturbed.losses()
+    assert run.checkpoints()[-1].manifest["parent"] == {"epoch": saved.epoch, "step": saved.step}
+
+
+def test_a_signal_to_one_rank_stops_all(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "one")
+    ranks = [run.start_rank(r) for r in range(RANKS)]
+    assert run.wait_until(run.at(1, step=9), ranks[1])
+    ranks[1].signal(signal.SIGTERM)
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 75, end
+    assert run.checkpoints()[-1].step == run.metrics()[-1]["step"]
+
+
+def test_a_signal_while_starting_stops_before_the_first_step(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "early")
+    parent = run.start()
+    assert run.wait_until(lambda: len(run.pids()) == RANKS, parent)
+    parent.signal(signal.SIGTERM)
+    end = parent.wait()
+    assert end.code == 75, end
+    assert not run.pids() and not run.sockets()
+
+
+def test_a_second_signal_ends_it_at_once(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "600s"}), "twice")
+    parent = run.start()
+    assert run.wait_until(run.at(1, step=9), parent)
+    solo.kill_pid(run.pids()[1], signal.SIGSTOP)  # so that the first cannot succeed
+    parent.signal(signal.SIGINT)
+    run.wait_until(lambda: "asked to stop" in run.log(0))  # else the two might be one
+    parent.signal(signal.SIGINT)
+    end = parent.wait()
+    assert end.code == 128 + signal.SIGINT, end
+    assert not run.pids()
+
+
+def test_many_interruptions_end_in_the_same_bits(place, noise, undisturbed):
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "many")
+    for step in (5, 12, 13, 70, 141):
+        parent = run.start()
+        if run.wait_until(run.at(0, step=step), parent):
+            parent.signal(signal.SIGTERM)
+        assert parent.wait().code in (0, 75)
+    run.finish()
+    assert run.final() == undisturbed.final()
+    assert run.losses() == undisturbed.losses()
+
+
+# ---- finished, foreign, in use -------------------------------------------------------------------
+
+
+def test_a_finished_job_run_again_says_so(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "done")
+    first = run.finish()
+    assert "done after 30 steps" in first.out and "metrics" in first.out and "checkpoint" in first.out
+    before = run.final()
+    again = run.run()
+    assert again.code == 0 and "finished" in again.out and "--new" in again.out, again
+    assert run.final() == before
+    assert len(run.metrics()) == 30
+
+
+def test_another_job_in_the_same_folder_is_refused_unless_new(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "mine")
+    run.finish()
+    old = run.final()
+    other = solo.job(toy, RANKS, train__seed=99)
+    run.save_job(other)
+    end = run.run()
+    assert end.code == 78 and "another job" in end.err and "--new" in end.err, end
+    assert run.final() == old  # untouched
+    assert run.finish("--new")
+    assert len(run.metrics()) == 30
+    stores = run.stores()
+    assert len(stores) == 2, stores  # the old checkpoints stay
+    assert (run.dir / "old-1" / "metrics.jsonl").exists()
+    newest = [max(s.glob("step-*")) for s in stores]
+    tensors = [solo.Checkpoint(p, 30, 1).tensors() for p in newest]
+    assert old in tensors and tensors[0] != tensors[1]
+
+
+def test_new_starts_the_same_job_over(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "again")
+    run.finish()
+    first = run.metrics()
+    run.finish("--new")
+    second = run.metrics()
+    assert [r["loss"] for r in first] == [r["loss"] for r in second]
+    assert first[0]["run"] != second[0]["run"]
+
+
+def test_a_second_solo_on_a_living_folder_is_refused(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "living")
+    parent = run.start()
+    assert run.wait_until(run.at(0, step=2), parent)
+    holder = run.pids()[0]
+    second = run.start_rank(0).wait()
+    assert second.code == 78 and f"in use by pid {holder}" in second.err, second
+    second = run.start().wait()
+    assert second.code == 78 and f"in use by pid {holder}" in second.err, second
+    assert run.at(1)()  # the first goes on
+    parent.signal(signal.SIGTERM)
+    assert parent.wait().code == 75
+
+
+# ---- what is wrong with the input ----------------------------------------------------------------
+
+
+def test_a_bad_job_file_is_refused_with_every_violation(place, toy):
+    job = solo.job(toy, RANKS)
+    job["train"]["stepz"] = 3
+    job["data"]["batch"] = "many"
+    job["model"]["activation"] = "swish"
+    job["optimizer"] = {"kind": "adamw", "betas": [0.9, 1.5]}
+    job["mash"] = {"dp": 2}
+    run = solo.Run(place, job, "bad")
+    wrong = ["stepz", "data.batch", "model.activation", "optimizer.betas", "mash"]
+    lines = run.file.read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if '"stepz"' in text)
+    end = run.run()
+    assert end.code == 78, end
+    plan = solo.weft("plan", str(run.file))
+    assert plan.code == 2, plan
+    for text in (end.err, plan.err):
+        for w in wrong:
+            assert w in text, (w, text)
+        assert f"{run.file}:{line}:" in text or f"{run.file.name}:{line}:" in text, text
+        assert "steps" in text  # the nearest known key
+    assert not run.dir.exists() or not run.pids()
+
+
+def test_very_many_violations_are_all_told(place, toy):
+    job = solo.job(toy, RANKS)
+    for i in range(40):
+        job["train"][f"unheard_of_{i:02}"] = i
+    run = solo.Run(place, job, "very-bad")
+    end, plan = run.run(), solo.weft("plan", str(run.file))
+    assert (end.code, plan.code) == (78, 2)
+    for i in range(40):
+        assert f"unheard_of_{i:02}" in plan.err
+        assert f"unheard_of_{i:02}" in end.err, end
+
+
+def test_a_missing_job_file_is_named(place):
+    end = solo.Process(["--solo", str(place / "d"), "--job", str(place / "none.yaml")]).wait()
+    assert end.code == 78 and "none.yaml" in end.err, end
+
+
+def test_another_number_of_ranks_than_the_mesh_is_refused(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "three")
+    end = solo.Process(run.args("--of", "3")).wait()
+    assert end.code == 78 and "2" in end.err and "3" in end.err, end
+
+
+def test_a_missing_data_file_is_named(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(place / "no-such-images")), "missing")
+    end = run.run()
+    assert end.code == 65 and "no-such-images" in end.err, end
+    assert not run.sockets()
+
+
+def test_a_damaged_data_file_is_named(place, toy):
+    damaged = place / "cut"
+    damaged.write_bytes(open(toy.train["images"], "rb").read()[:-1])
+    run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(damaged)), "damaged")
+    end = run.run()
+    assert end.code == 65 and str(damaged) in end.err and "byte" in end.err, end
+
+
+def test_a_label_out_of_range_is_named(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, model__classes=4), "label")
+    end = run.run()
+    assert end.code == 65 and toy.train["labels"] in end.err and "label 4" in end.err, end
+
+
+def test_images_of_another_size_than_the_model_are_refused(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, model__inputs=63), "size")
+    end = run.run()
+    assert end.code in (65, 78) and "63" in end.err and "64" in end.err, end
+
+
+def test_ten_losses_in_a_row_that_are_no_numbers_end_the_job(place, toy):
+    job = solo.job(toy, RANKS, optimizer={"kind": "sgd"}, schedule={"kind": "constant", "value": 1e6})
+    job["model"]["activation"] = "relu"
+    job["train"]["steps"] = 200
+    run = solo.Run(place, job, "diverged")
+    end = run.run()
+    assert end.code == 65, end
+    rows = run.metrics()
+    bad = [r for r in rows if r["loss"] is None or r["grad_norm"] is None]
+    assert len(bad) == 10 and rows[-10:] == bad
+    assert all(set(r["nonfinite"]) <= {"loss", "grad_norm"} and r["nonfinite"] for r in bad)
+    assert f"up to {rows[-1]['step']}" in end.err and "not finite" in end.err, end
+
+
+# ---- metrics -------------------------------------------------------------------------------------
+
+
+def test_metrics_have_the_keys_of_the_contract(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, eval__every=15), "keys")
+    run.finish()
+    rows = run.metrics()
+    assert len(rows) == 30
+    for r in rows:
+        expected = ROW | ({"eval_loss", "eval_accuracy"} if r["step"] in (15, 30) else set())
+        assert set(r) == expected, r
+        assert r["tokens_per_s"] is None
+        for key in ("loss", "grad_norm", "lr", "samples_per_s", "step_ms"):
+            assert isinstance(r[key], (int, float)) and r[key] > 0, r
+        assert isinstance(r["run"], str) and len(r["run"]) == 32
+    assert 0 <= rows[-1]["eval_accuracy"] <= 1
+    assert len({r["run"] for r in rows}) == 1
+
+
+def test_no_metrics_are_written_when_none_are_wanted(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, metrics={"jsonl": False}), "silent")
+    run.finish()
+    assert not (run.dir / "metrics.jsonl").exists()
+
+
+def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
+    """A zombie of the older attempt holds the old file; what it still writes does not show."""
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "trim")
+    parent = run.start()
+    assert run.wait_until(run.saved(0), parent)
+    at = run.checkpoints()[-1].step
+    assert run.wait_until(lambda: any(r["step"] > at + 2 for r in run.metrics()), parent)
+    for pid in run.pids().values():
+        solo.kill_pid(pid)
+    assert parent.wait().code == 128 + signal.SIGKILL
+    saved = run.checkpoints()[-1].step
+    before = run.metrics()
+    with open(run.dir / "metrics.jsonl", "a", encoding="utf-8") as zombie:
+        run.finish()
+        zombie.write('{"step": 999, "loss": 1}\n')
+    after = run.metrics()
+    assert [r["step"] for r in after] == list(range(1, solo.BUSY_STEPS + 1))
+    assert after[:saved] == before[:saved]  # to the last digit of the timings: copied, not made again
+    assert after[saved : saved + 1] != before[saved : saved + 1]
+    assert len({r["run"] for r in after}) == 1
+    assert {p.name for p in run.dir.iterdir()} >= {"lock", "id", "job.yaml", "state", "metrics.jsonl", "logs"}
+    assert not (run.dir / "metrics.jsonl.new").exists()
+
+
+def test_a_torn_last_row_is_dropped_on_resume(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "torn")
+    parent = run.start()
+    assert run.wait_until(run.at(0, step=30), parent)
+    parent.signal(signal.SIGTERM)
+    assert parent.wait().code == 75
+    with open(run.dir / "metrics.jsonl", "r+b") as f:
+        f.truncate(os.path.getsize(f.name) - 9)
+    run.finish()
+    steps = [r["step"] for r in run.metrics()]
+    assert steps == sorted(set(steps)) and steps[-1] == solo.BUSY_STEPS and len(steps) == steps[-1] - 1
+
+
+# ---- the folder ----------------------------------------------------------------------------------
+
+
+def test_the_folder_is_ones_own_and_the_resolved_job_runs_again(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "own")
+    run.finish()
+    assert stat.S_IMODE(run.dir.stat().st_mode) == 0o700
+    resolved = solo.weft("plan", str(run.dir / "job.yaml"), "--json")
+    assert resolved.code == 0, resolved
+    given = solo.weft("plan", str(run.file), "--json")
+    assert json.loads(resolved.out)["hash"] == json.loads(given.out)["hash"]
+    assert not list(run.dir.glob("epoch-*/key")) and not list(run.dir.glob("epoch-*/address"))
+
+
+def test_a_folder_with_a_very_long_name_is_no_trouble(place, toy):
+    """Unix socket addresses hold 107 characters."""
+    deep = place / ("long-" * 20) / ("longer-" * 15)
+    deep.mkdir(parents=True)
+    run = solo.Run(deep, solo.job(toy, RANKS), "deep")
+    run.finish()
+    assert len(run.metrics()) == 30
+
+
+def test_retention_keeps_the_newest_and_the_chosen(place, noise):
+    job = solo.busy_job(noise, RANKS, checkpoint={"every": 5, "keep": 2, "keep_every": 20})
+    run = solo.Run(place, job, "keep")
+    run.finish()
+    steps = [c.step for c in run.checkpoints()]
+    # A save that finds the one before it open is skipped, so not every fifth step need be there.
+    assert steps[-1] == solo.BUSY_STEPS
+    assert all(s % 5 == 0 for s in steps)
+    young = [s for s in steps if s % 20]
+    assert len(young) <= 2, steps
+    left = [p.name for p in run.stores()[0].iterdir() if p.name.startswith((".tmp", ".trash", ".dead"))]
+    assert not left
+
+
+def test_overrides_act(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS), "over")
+    end = run.run("-s", "train.steps=4", "-s", "optimizer.kind=sgd")
+    assert end.code == 0, end
+    assert [r["step"] for r in run.metrics()] == [1, 2, 3, 4]
+    assert run.checkpoints()[-1].manifest["optimizer"] == "sgd"
+    assert not any(t.startswith("momentum/") for t in run.checkpoints()[-1].tensors())
+
+
+def test_a_terminal_gets_a_progress_line(place, toy):
+    """step, loss, samples/s and, until the end, the time that is left."""
+    run = solo.Run(place, solo.job(toy, RANKS, train__steps=40, eval__every=20), "tty")
+    master, slave = os.openpty()
+    p = subprocess.Popen([solo.RANK, *run.args()], stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    text = b""
+    try:
+        while chunk := os.read(master, 65536):
+            text += chunk
+    except OSError:  # the other side is closed
+        pass
+    assert p.wait(solo.WATCHDOG) == 0
+    os.close(master)
+    assert b"\rstep " in text and b"loss " in text and b"samples/s" in text and b"ETA " in text
+    assert b"accuracy" in text and b"metrics" in text

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same training whatever runs it: one rank or many, one host or two."""
+import math
+import os
+import re
+import socket
+import warnings
+
+import netns
+import pytest
+import solo
+
+STEPS = 30
+
+
+def train(place, job, name):
+    run = solo.Run(place, job, name)
+    run.finish()
+    return run
+
+
+def assert_same_numbers(one, many, tolerance=1e-5):
+    a, b = one.metrics(), many.metrics()
+    assert [r["step"] for r in a] == [r["step"] for r in b] == list(range(1, STEPS + 1))
+    for x, y in zip(a, b):
+        assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance), (x, y)
+        assert math.isclose(x["grad_norm"], y["grad_norm"], rel_tol=20 * tolerance), (x, y)
+        assert x["lr"] == y["lr"]
+        assert ("eval_loss" in x) == ("eval_loss" in y)
+        if "eval_loss" in x:
+            assert math.isclose(x["eval_loss"], y["eval_loss"], rel_tol=tolerance), (x, y)
+            assert math.isclose(x["eval_accuracy"], y["eval_accuracy"], abs_tol=0.011), (x, y)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, toy):
+    return train(tmp_path_factory.mktemp("alone"), solo.job(toy, 1, eval__every=10), "one")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
+    many = train(place, solo.job(toy, ranks, eval__every=10), "many")
+    assert_same_numbers(alone, many)
+    assert [r["step"] for r in many.metrics() if "eval_loss" in r] == [10, 20, 30]
+    assert len(many.checkpoints()[-1].manifest["files"]) == ranks
+    assert not many.sockets()
+
+
+@pytest.mark.parametrize("ranks, microbatches", [(1, 4), (2, 3), (3, 2)])
+def test_microbatches_do_not_change_the_numbers(place, toy, alone, ranks, microbatches):
+    job = solo.job(toy, ranks, eval__every=10, train__microbatches=microbatches)
+    assert_same_numbers(alone, train(place, job, "micro"))
+
+
+def test_it_learns(alone):
+    rows = alone.metrics()
+    assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
+    assert rows[-1]["eval_accuracy"] > 0.8  # chance is 0.2
+
+
+def test_twice_the_same_run_gives_the_same_bits(place, toy):
+    first = train(place, solo.job(toy, 2), "first")
+    second = train(place, solo.job(toy, 2), "second")
+    assert first.losses() == second.losses()
+    assert first.final() == second.final()
+
+
+def test_another_seed_gives_other_numbers(place, toy):
+    first = train(place, solo.job(toy, 2), "first")
+    second = train(place, solo.job(toy, 2, train__seed=4), "second")
+    assert first.metrics()[0]["loss"] != second.metrics()[0]["loss"]
+    assert first.final() != second.final()
+
+
+def test_four_by_hand_are_the_four_of_one_parent(place, toy):
+    together = train(place, solo.job(toy, 4), "together")
+    by_hand = solo.Run(place, solo.job(toy, 4), "hand")
+    ranks = [by_hand.start_rank(r) for r in (3, 1, 0, 2)]  # in whatever order they come
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 0, end
+    assert together.losses() == by_hand.losses()
+    assert together.final() == by_hand.final()
+
+
+def two_and_two(run, prefixes, flags):
+    ranks = [run.start_rank(r, *flags[r // 2], prefix=prefixes[r // 2]) for r in range(4)]
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 0, end
+    assert not run.sockets()
+
+
+def assert_bits_of_one_host(place, toy, split):
+    whole = train(place, solo.job(toy, 4, eval__every=10), "whole")
+    assert whole.losses() == split.losses()
+    evals = [[r["eval_loss"] for r in x.metrics() if "eval_loss" in r] for x in (whole, split)]
+    assert len(evals[0]) == 3 and evals[0] == evals[1]
+    assert whole.final() == split.final()
+
+
+def test_two_and_two_on_hosts_of_other_names_give_the_bits_of_one_host(place, toy):
+    """Over TCP on the loopback: what needs no privileges."""
+    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
+    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
+    two_and_two(split, [[], []], flags)
+    assert_bits_of_one_host(place, toy, split)
+
+
+def test_interleaved_hosts_give_the_bits_of_one_host(place, toy):
+    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
+    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
+    ranks = [split.start_rank(r, *flags[r % 2]) for r in range(4)]
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 0, end
+    assert_bits_of_one_host(place, toy, split)
+
+
+def test_two_and_two_in_network_namespaces_give_the_bits_of_one_host(place, toy):
+    """Nothing but the cable between them, and each finds out by itself which host it is."""
+    try:
+        pair = netns.Pair()
+    except netns.Unavailable as e:
+        if os.environ.get("CI") == "true" and os.geteuid() == 0:
+            pytest.fail(f"no network namespaces: {e}")
+        warnings.warn(f"SKIPPED for want of privileges: {e}")
+        pytest.skip(str(e))
+    try:
+        split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
+        two_and_two(split, pair.enter, [["--listen", f"{a}:0"] for a in pair.address])
+    finally:
+        pair.close()
+    assert_bits_of_one_host(place, toy, split)
+
+
+def test_a_rank_of_another_host_is_told_what_rank_0_lacks(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "deaf")
+    leader = run.start_rank(0, "--host", "left")
+    end = run.start_rank(1, "--host", "right", "--listen", "127.0.0.1:0").wait()
+    assert end.code == 78 and "--listen" in end.err, end
+    leader.signal(15)
+    assert leader.wait().code in (69, 75)
+
+
+def test_a_stranger_without_the_key_changes_nothing(place, noise):
+    """Whoever talks to the leader's port without knowing the epoch's key is dropped; training goes on."""
+    run = solo.Run(place, solo.busy_job(noise, 2), "open")
+    ranks = [run.start_rank(r, "--host", f"h{r}", "--listen", "127.0.0.1:0") for r in range(2)]
+    assert run.wait_until(run.at(0, step=2), ranks[0])
+    address = (run.epoch_dir() / "address").read_text()
+    host, port = re.search(r"^tcp tcp:(.*):(\d+)$", address, re.M).groups()
+    for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\x04\x00\x00\x00\x0a\x02\x08\x01"):
+        with socket.create_connection((host, int(port)), timeout=10) as s:
+            s.sendall(junk)
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 0, end

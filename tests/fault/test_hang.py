@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that stops without dying (SIGSTOP): the others say which one it is and where it stands, and end."""
+import re
+import signal
+
+import pytest
+import solo
+
+RANKS = 3
+
+
+def job(noise, **more):
+    return solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "1s"}, **more)
+
+
+def stop_and_collect(run, ranks, victim, step=15):
+    """Stops a rank at `step` or later, waits for the others' ends, then ends it too."""
+    assert run.wait_until(run.at(victim, step=step), ranks[victim])
+    ranks[victim].signal(signal.SIGSTOP)
+    try:
+        ends = {r: ranks[r].wait() for r in range(RANKS) if r != victim}
+        page = run.page(victim)
+    finally:
+        solo.kill_pid(ranks[victim].pid)
+    ranks[victim].wait()
+    return ends, page
+
+
+def assert_named(end, victim, host, page):
+    """The message names rank, host, step and the collective it had reached."""
+    assert end.code == 69, end
+    said = re.search(
+        rf"rank {victim} on host {host} \(running, step (\d+), (\w+), (in|after) collective (\d+) \(([^)]+)\)\) hangs",
+        end.err,
+    )
+    assert said, end
+    assert said[2] in solo.PHASES
+    assert int(said[1]) == page.step and int(said[4]) == page.entered, (said[0], page.step, page.entered)
+    assert (said[3] == "in") == (page.entered > page.left)
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, victim):
+    run = solo.Run(place, job(noise), "still")
+    ranks = [run.start_rank(r) for r in range(RANKS)]
+    ends, page = stop_and_collect(run, ranks, victim)
+    for end in ends.values():
+        assert_named(end, victim, r"\S+", page)
+
+
+def test_across_hosts_a_stopped_rank_is_named_with_what_its_peers_saw(place, noise):
+    run = solo.Run(place, job(noise), "apart")
+    ranks = [run.start_rank(r, "--host", f"h{r}", "--listen", "127.0.0.1:0") for r in range(RANKS)]
+    ends, page = stop_and_collect(run, ranks, 2)
+    for end in ends.values():
+        assert end.code == 69, end
+        said = re.search(r"rank 2 on host h2 \(running, step (\d+), .*collective (\d+) \(", end.err)
+        assert said, end
+        # Its last word may be older than where it stopped, never newer.
+        assert 0 < int(said[1]) <= page.step and 0 < int(said[2]) <= page.entered
+
+
+def test_a_stopped_leader_is_named_too(place, noise):
+    """Nobody hears from rank 0 any more: the others say so, and where it was seen last."""
+    run = solo.Run(place, job(noise), "leader")
+    ranks = [run.start_rank(r) for r in range(RANKS)]
+    ends, page = stop_and_collect(run, ranks, 0)
+    for end in ends.values():
+        assert end.code == 69, end
+        said = re.search(r"lost rank 0 on host \S+, which leads: .*step (\d+).*collective (\d+)", end.err)
+        assert said, end
+        assert 0 < int(said[1]) <= page.step
+
+
+def test_the_parent_puts_an_end_to_a_stopped_rank(place, noise):
+    """Left alone, the whole run ends by itself: no process stays, stopped or not."""
+    run = solo.Run(place, job(noise), "parent")
+    parent = run.start()
+    assert run.wait_until(run.at(1, step=15), parent)
+    pid = run.pids()[1]
+    solo.kill_pid(pid, signal.SIGSTOP)
+    end = parent.wait()
+    assert end.code == 69, end
+    assert re.search(r"rank 1 on host \S+ \(running, step \d+", end.err), end
+    assert not solo.alive(pid) and not run.pids()
+
+
+def test_a_pause_shorter_than_hang_after_is_no_hang(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, restart={"hang_after": "60s"}), "pause")
+    parent = run.start()
+    assert run.wait_until(run.at(1, step=10), parent)
+    pid = run.pids()[1]
+    solo.kill_pid(pid, signal.SIGSTOP)
+    run.wait_until(lambda: run.page(0).entered > run.page(1).left)  # rank 0 waits for it
+    solo.kill_pid(pid, signal.SIGCONT)
+    assert parent.wait().code == 0

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of any process at any moment: the others end and name it, nothing is left running, and the
+same command run again ends in the very bits of a run that was never disturbed."""
+import random
+import signal
+
+import pytest
+import solo
+
+RANKS = 3
+ROUNDS = 30 if solo.LONG else 6
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, noise):
+    run = solo.Run(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
+    run.finish()
+    return run
+
+
+def assert_ends_undisturbed(run, undisturbed):
+    assert run.final() == undisturbed.final()
+    assert run.losses() == undisturbed.losses()
+    assert len({r["run"] for r in run.metrics()}) == 1
+    verify = solo.weft("ckpt", "verify", str(run.stores()[0]))
+    assert verify.code == 0, verify
+
+
+def draw_moment(rng, run, victim):
+    """A condition and its description."""
+    kind = rng.choice(["start", "step", "step", "step", "ckpt", "saved", "last"])
+    if kind == "start":
+        return "starting", run.at(victim, state="starting")
+    if kind == "ckpt":
+        def writing():
+            return any(next(s.glob(".tmp-step-*"), None) for s in run.stores()) and run.page(victim)
+
+        return "a checkpoint is open", writing
+    if kind == "saved":
+        return "a checkpoint is committed", run.saved(victim)
+    if kind == "last":
+        return "the last checkpoint", run.at(victim, state="saving")
+    step, phase = rng.randint(2, solo.BUSY_STEPS - 5), rng.choice(solo.PHASES)
+    return f"step {step}, {phase}", run.at(victim, step=step, phase=phase)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undisturbed, seed):
+    rng = random.Random(seed)
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "killed")
+    for _ in range(2):
+        victim = rng.choice(["parent", 0, 1, 2])
+        text, moment = draw_moment(rng, run, 0 if victim == "parent" else victim)
+        print(f"seed {seed}: kill -9 of {victim} at {text}")
+        parent = run.start()
+        if run.wait_until(moment, parent):
+            target = parent.pid if victim == "parent" else run.pids().get(victim)
+            if target:
+                solo.kill_pid(target)
+        end = parent.wait()
+        if victim == "parent":
+            run.wait_until(lambda: not run.pids())
+        assert end.code in (0, -signal.SIGKILL, 128 + signal.SIGKILL), end  # 0: it was done before
+        assert not run.pids()
+    end = run.run()
+    assert end.code == 0, end
+    assert_ends_undisturbed(run, undisturbed)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("step", [20])
+def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim, step):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hand")
+    ranks = [run.start_rank(r) for r in range(RANKS)]
+    assert run.wait_until(run.at(victim, step=step), ranks[victim])
+    solo.kill_pid(ranks[victim].pid)
+    ends = [r.wait() for r in ranks]
+    assert ends[victim].code == -signal.SIGKILL
+    for r in set(range(RANKS)) - {victim}:
+        assert ends[r].code == 69, ends[r]
+        assert f"rank {victim} " in ends[r].err, ends[r]
+        others = {f"rank {x} " for x in range(RANKS)} - {f"rank {victim} ", f"rank {r} "}
+        lost = [line for line in ends[r].err.splitlines() if " error " in line][-1]
+        assert not any(o in lost.split("lost", 1)[-1] for o in others), lost
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_across_hosts_the_survivors_name_the_dead_rank(place, noise, victim):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hosts")
+    ranks = [run.start_rank(r, "--host", f"h{r % 2}", "--listen", "127.0.0.1:0") for r in range(RANKS)]
+    assert run.wait_until(run.at(victim, step=10), ranks[victim])
+    solo.kill_pid(ranks[victim].pid)
+    ends = [r.wait() for r in ranks]
+    for r in set(range(RANKS)) - {victim}:
+        assert ends[r].code == 69, ends[r]
+        assert f"rank {victim} on host h{victim % 2}" in ends[r].err, ends[r]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_parent_ends_with_the_code_of_the_culprit(place, noise, undisturbed, victim):
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "parent")
+    parent = run.start()
+    assert run.wait_until(run.saved(victim), parent)
+    solo.kill_pid(run.pids()[victim])
+    end = parent.wait()
+    assert end.code == 128 + signal.SIGKILL, end
+    assert f"rank {victim} was ended by signal 9" in end.err, end
+    assert not run.pids()
+    run.finish()
+    assert_ends_undisturbed(run, undisturbed)
+
+
+def test_no_rank_outlives_the_parent(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "orphan")
+    parent = run.start()
+    assert run.wait_until(run.at(1, step=3), parent)
+    pids = run.pids()
+    assert sorted(pids) == [0, 1, 2]
+    solo.kill_pid(parent.pid)
+    parent.wait()
+    run.wait_until(lambda: not any(solo.alive(p) for p in pids.values()))
+
+
+def test_killed_all_at_once_it_continues(place, noise, undisturbed):
+    """As when the machine's power goes, but for what the disk forgot (tests/fault has that too)."""
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "all")
+    parent = run.start()
+    assert run.wait_until(run.saved(0), parent)
+    for pid in [parent.pid, *run.pids().values()]:
+        solo.kill_pid(pid)
+    parent.wait()
+    run.wait_until(lambda: not run.pids())
+    saved = run.checkpoints()
+    run.finish()
+    assert_ends_undisturbed(run, undisturbed)
+    assert run.checkpoints()[-1].manifest["parent"] == {"epoch": saved[-1].epoch, "step": saved[-1].step}
+
+
+def test_killed_before_the_first_checkpoint_it_starts_over(place, noise, undisturbed):
+    run = solo.Run(place, solo.busy_job(noise, RANKS), "early")
+    parent = run.start()
+    assert run.wait_until(run.at(2, step=2), parent)
+    solo.kill_pid(run.pids()[2])
+    assert parent.wait().code == 128 + signal.SIGKILL
+    assert not run.checkpoints() or run.checkpoints()[0].step >= 7
+    run.finish()
+    assert_ends_undisturbed(run, undisturbed)

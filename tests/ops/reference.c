@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op table in plain f64. See reference.h.
+#include "tests/ops/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+
+// ---- loop indices ------------------------------------------------------------------------------
+
+enum { LABELS = 128 };
+
+// An assignment of loop indices, stepped through like an odometer; the labels it runs over are
+// listed outermost first.
+struct index {
+    int n;
+    int label[LABELS];
+    int64_t extent[LABELS]; // by label; 0: not run over
+    int64_t at[LABELS];     // by label
+};
+
+static void index_add(struct index *x, const struct ref_tensor *t, const int8_t *label, int dims)
+{
+    for (int d = 0; d < dims; d++) {
+        int l = label[d];
+        PRE(l >= 0 && (!x->extent[l] || x->extent[l] == t->shape.dim[d]));
+        if (x->extent[l])
+            continue;
+        x->extent[l] = t->shape.dim[d];
+        x->label[x->n++] = l;
+    }
+}
+
+static bool index_next(struct index *x)
+{
+    for (int i = x->n - 1; i >= 0; i--) {
+        int l = x->label[i];
+        if (++x->at[l] < x->extent[l])
+            return true;
+        x->at[l] = 0;
+    }
+    return false;
+}
+
+// Where the tensor's first `dims` dimensions point, in units of what lies behind them.
+static int64_t place(const struct index *x, const struct ref_tensor *t, const int8_t *label,
+                     int dims)
+{
+    int64_t at = 0;
+    for (int d = 0; d < dims; d++) {
+        PRE(x->extent[label[d]] == t->shape.dim[d]);
+        at = at * t->shape.dim[d] + x->at[label[d]];
+    }
+    return at;
+}
+
+struct call {
+    enum op op;
+    const struct op_attr *attr;
+    const struct ref_tensor *in;
+    int nin;
+    struct ref_tensor *out;
+    int nout;
+    bool accumulate;
+};
+
+static double *in_at(const struct call *c, int k, const struct index *x)
+{
+    return &c->in[k].v[place(x, &c->in[k], c->attr->label[k], c->in[k].shape.n)];
+}
+
+static double *out_at(const struct call *c, const struct index *x)
+{
+    return &c->out[0].v[place(x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n)];
+}
+
+// ---- linear algebra ----------------------------------------------------------------------------
+
+static void matmul_or_sum(const struct call *c)
+{
+    struct index x = {0};
+    index_add(&x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n);
+    for (int k = 0; k < c->nin; k++)
+        index_add(&x, &c->in[k], c->attr->label[k], c->in[k].shape.n);
+    int64_t n = shape_count(&c->out[0].shape);
+    double *sum = calloc((size_t)n, sizeof *sum);
+    PRE(sum);
+    do {
+        double term = c->op == OP_MATMUL ? *in_at(c, 0, &x) * *in_at(c, 1, &x) : *in_at(c, 0, &x);
+        sum[out_at(c, &x) - c->out[0].v] += term;
+    } while (index_next(&x));
+    double scale = c->op == OP_SUM ? (double)c->attr->scale : 1;
+    for (int64_t i = 0; i < n; i++)
+        c->out[0].v[i] = (c->accumulate ? c->out[0].v[i] : 0) + scale * sum[i];
+    free(sum);
+}
+
+// ---- elementwise -------------------------------------------------------------------------------
+
+static double gelu(double x)
+{
+    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+static double element(const struct call *c, double a, double b)
+{
+    switch (c->op) {
+    case OP_CAST:
+    case OP_SCALE:
+        return (double)c->attr->scale * a;
+    case OP_ADD:
+        return a + b;
+    case OP_SUB:
+        return a - b;
+    case OP_MUL:
+        return a * b;
+    case OP_DIV:
+        return a / b;
+    case OP_LOG:
+        return log(a);
+    case OP_RELU:
+        return isnan(a) ? a : fmax(a, 0);
+    case OP_RELU_GRAD:
+        return a > 0 ? b : 0;
+    case OP_GELU:
+        return gelu(a);
+    case OP_GELU_GRAD:
+        return b * gelu_slope(a);
+    case OP_TANH:
+        return tanh(a);
+    case OP_TANH_GRAD:
+        return b * (1 - a * a);
+    case OP_EQUAL:
+        return a == b;
+    default:
+        PRE(!"an elementwise op");
+        return 0;
+    }
+}
+
+static void elementwise(const struct call *c)
+{
+    struct index x = {0};
+    index_add(&x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n);
+    do {
+        double a = *in_at(c, 0, &x), b = c->nin > 1 ? *in_at(c, 1, &x) : 0;
+        *out_at(c, &x) = element(c, a, b);
+    } while (index_next(&x));
+}
+
+// ---- rows --------------------------------------------------------------------------------------
+
+static double row_max(const double *x, int64_t n)
+{
+    double max = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+static double row_sum_exp(const double *x, int64_t n, double m)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - m);
+    return sum;
+}
+
+static double row_argmax(const double *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return (double)best;
+}
+
+static void rows_narrow(const struct call *c)
+{
+    const struct ref_tensor *wide = &c->in[0];
+    int64_t n = wide->shape.dim[wide->shape.n - 1];
+    struct index x = {0};
+    index_add(&x, wide, c->attr->label[0], wide->shape.n - 1);
+    do {
+        const double *row = wide->v + place(&x, wide, c->attr->label[0], wide->shape.n - 1) * n;
+        double other = c->nin > 1 ? *in_at(c, 1, &x) : 0;
+        if (c->op == OP_ROW_MAX)
+            *out_at(c, &x) = row_max(row, n);
+        else if (c->op == OP_ROW_SUM_EXP)
+            *out_at(c, &x) = row_sum_exp(row, n, other);
+        else if (c->op == OP_ROW_ARGMAX)
+            *out_at(c, &x) = row_argmax(row, n);
+        else // PICK; an id outside belongs to another rank
+            *out_at(c, &x) = other >= 0 && other < (double)n ? row[(int64_t)other] : 0;
+    } while (index_next(&x));
+}
+
+static void rows_wide(const struct call *c)
+{
+    const struct ref_tensor *wide = &c->out[0];
+    const int8_t *label = c->attr->label[c->nin];
+    int64_t n = wide->shape.dim[wide->shape.n - 1];
+    struct index x = {0};
+    index_add(&x, wide, label, wide->shape.n - 1);
+    do {
+        int64_t at = place(&x, wide, label, wide->shape.n - 1) * n;
+        for (int64_t i = 0; i < n; i++) {
+            if (c->op == OP_ROW_EXP_MUL)
+                wide->v[at + i] = exp(c->in[0].v[at + i] - *in_at(c, 1, &x)) * *in_at(c, 2, &x);
+            else
+                wide->v[at + i] = (double)i == *in_at(c, 0, &x) ? *in_at(c, 1, &x) : 0;
+        }
+    } while (index_next(&x));
+}
+
+// ---- the end of a step -------------------------------------------------------------------------
+
+static void sqnorm(const struct call *c)
+{
+    double sum = 0;
+    for (int64_t i = 0; c->attr->scale != 0 && i < shape_count(&c->in[0].shape); i++)
+        sum += c->in[0].v[i] * c->in[0].v[i];
+    c->out[0].v[0] = (c->accumulate ? c->out[0].v[0] : 0) + (double)c->attr->scale * sum;
+}
+
+static void metrics(const struct call *c)
+{
+    int64_t at = 0;
+    for (int k = 0; k < c->nin; k++)
+        for (int64_t i = 0; i < shape_count(&c->in[k].shape); i++)
+            c->out[0].v[at++] = c->in[k].v[i];
+    PRE(at == shape_count(&c->out[0].shape));
+}
+
+static void clip(const struct call *c)
+{
+    const double *m = c->in[0].v;
+    double norm = sqrt(m[METRIC_SQNORM]), limit = (double)c->attr->clip_norm;
+    c->out[0].v[CLIP_SCALE] = limit > 0 && norm > limit ? limit / norm : 1;
+    c->out[0].v[CLIP_SKIP] = !(isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM]));
+}
+
+// In operands' order p, g, states, clip, hyper; the states are m and v, or the velocity.
+static void update(const struct call *c)
+{
+    const struct op_attr *a = c->attr;
+    const double *clip_v = c->in[c->nin - 2].v, *hyper = c->in[c->nin - 1].v;
+    double b1 = (double)a->beta1, b2 = (double)a->beta2, decay = (double)a->decay;
+    double lr = hyper[HYPER_LR] * (double)a->lr_scale;
+    for (int64_t i = 0; i < shape_count(&c->in[0].shape); i++) {
+        double p = c->in[0].v[i], g = clip_v[CLIP_SCALE] * c->in[1].v[i];
+        double m = c->nout > 1 ? c->in[2].v[i] : 0, v = c->nout > 2 ? c->in[3].v[i] : 0;
+        bool skip = clip_v[CLIP_SKIP] != 0;
+        if (!skip && c->op == OP_SGD) {
+            p -= lr * (g + decay * p);
+        } else if (!skip && c->op == OP_MOMENTUM) {
+            double d = g + decay * p;
+            m = b1 * m + d;
+            p -= lr * (a->nesterov ? d + b1 * m : m);
+        } else if (!skip) {
+            m = b1 * m + (1 - b1) * g;
+            v = b2 * v + (1 - b2) * g * g;
+            double step = m * hyper[HYPER_BIAS1] / (sqrt(v * hyper[HYPER_BIAS2]) + (double)a->eps);
+            p -= lr * (step + decay * p);
+        }
+        c->out[0].v[i] = p;
+        if (c->nout > 1)
+            c->out[1].v[i] = m;
+        if (c->nout > 2)
+            c->out[2].v[i] = v;
+    }
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+
+static void (*const table[OP_COUNT])(const struct call *c) = {
+    [OP_MATMUL] = matmul_or_sum,
+    [OP_SUM] = matmul_or_sum,
+    [OP_CAST] = elementwise,
+    [OP_ADD] = elementwise,
+    [OP_SUB] = elementwise,
+    [OP_MUL] = elementwise,
+    [OP_SCALE] = elementwise,
+    [OP_LOG] = elementwise,
+    [OP_DIV] = elementwise,
+    [OP_RELU] = elementwise,
+    [OP_RELU_GRAD] = elementwise,
+    [OP_GELU] = elementwise,
+    [OP_GELU_GRAD] = elementwise,
+    [OP_TANH] = elementwise,
+    [OP_TANH_GRAD] = elementwise,
+    [OP_ROW_MAX] = rows_narrow,
+    [OP_ROW_SUM_EXP] = rows_narrow,
+    [OP_ROW_EXP_MUL] = rows_wide,
+    [OP_PICK] = rows_narrow,
+    [OP_PICK_GRAD] = rows_wide,
+    [OP_ROW_ARGMAX] = rows_narrow,
+    [OP_EQUAL] = elementwise,
+    [OP_SQNORM] = sqnorm,
+    [OP_METRICS] = metrics,
+    [OP_CLIP] = clip,
+    [OP_SGD] = update,
+    [OP_MOMENTUM] = update,
+    [OP_ADAM] = update,
+};
+
+void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+            struct ref_tensor *out, int nout, bool accumulate)
+{
+    const struct call c = {.op = op,
+                           .attr = attr,
+                           .in = in,
+                           .nin = nin,
+                           .out = out,
+                           .nout = nout,
+                           .accumulate = accumulate};
+    PRE(table[op]);
+    table[op](&c);
+}

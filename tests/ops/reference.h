@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op table in plain f64: what every backend is compared with.
+//
+// Written from the comments of common/op/op.h alone, index by index, with no thought of speed. A
+// tensor of any dtype holds doubles (an i32 or u8 value is exact in one). Linked into tests only.
+#pragma once
+#include "common/op/op.h"
+
+struct ref_tensor {
+    struct shape shape;
+    enum dtype dtype;
+    double *v; // shape_count() of them, row-major
+};
+
+// Runs one op. Outputs may be the inputs' own arrays where op.h lets them alias. `accumulate` adds
+// to what out[0] holds.
+void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+            struct ref_tensor *out, int nout, bool accumulate);

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// One op called on a backend and in the reference. See rig.h.
+#include "tests/ops/rig.h"
+
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---- a device under test -----------------------------------------------------------------------
+
+void rig_find_backend(void)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    for (int up = 0; up < 3; up++)
+        *strrchr(path, '/') = 0;
+    setenv("WEFT_BACKEND_DIR", path, 0);
+}
+
+void rig_open(struct rig *r, int threads, const char *isa)
+{
+    struct err e = {0};
+    if (isa)
+        setenv("WEFT_CPU_ISA", isa, 1);
+    else
+        unsetenv("WEFT_CPU_ISA");
+    if (backend_load("cpu", &r->backend, &e) ||
+        r->backend->device_open(&(struct device_options){.threads = threads}, &r->device, &e) ||
+        r->backend->stream_new(r->device, &r->q, &e))
+        fail_msg("%s", e.text);
+    r->backend->device_info(r->device, &r->info);
+    unsetenv("WEFT_CPU_ISA");
+}
+
+void rig_close(struct rig *r)
+{
+    r->backend->device_close(r->device);
+}
+
+// ---- a case ------------------------------------------------------------------------------------
+
+static enum dtype dtype_in(enum op op, int k)
+{
+    bool ids = op == OP_EQUAL || (op == OP_PICK && k == 1) || (op == OP_PICK_GRAD && k == 0);
+    return ids ? DT_I32 : DT_F32;
+}
+
+// Reads one operand's letters; returns what lies behind them.
+static const char *operand(struct ref_tensor *t, int8_t *label, const char *text,
+                           const int64_t ext[26], struct arena *a)
+{
+    while (*text >= 'a' && *text <= 'z') {
+        label[t->shape.n] = (int8_t)(*text - 'a');
+        t->shape.dim[t->shape.n++] = ext[*text++ - 'a'];
+    }
+    t->v = arena_array(a, double, (size_t)shape_count(&t->shape));
+    return text;
+}
+
+void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
+              const int64_t ext[26])
+{
+    *c = (struct rig_case){.op = op, .attr = {.scale = 1, .lr_scale = 1}, .nout = op_outputs(op)};
+    for (const char *at = einsum;; at++) {
+        c->in[c->nin].dtype = dtype_in(op, c->nin);
+        at = operand(&c->in[c->nin], c->attr.label[c->nin], at, ext, a);
+        c->nin++;
+        if (*at == '-') {
+            einsum = at + 2;
+            break;
+        }
+    }
+    for (int k = 0; k < c->nout; k++) {
+        c->start[k].dtype = op == OP_ROW_ARGMAX ? DT_I32 : DT_F32;
+        operand(&c->start[k], c->attr.label[c->nin + k], einsum, ext, a);
+        rig_fill(&c->start[k], 77, -1, 1); // what an op must overwrite, or add to
+    }
+    c->attr.labels = 26;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+    return x ^ (x >> 32);
+}
+
+void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi)
+{
+    for (int64_t i = 0; i < shape_count(&t->shape); i++) {
+        double u = (double)(mix(seed * 1000003u + (uint64_t)i + 1) >> 40) * 0x1p-24;
+        double x = lo + u * (hi - lo);
+        t->v[i] = t->dtype == DT_F32 ? (double)(float)x : floor(x);
+    }
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static void store(void *to, const struct ref_tensor *t)
+{
+    for (int64_t i = 0; i < shape_count(&t->shape); i++) {
+        if (t->dtype == DT_F32)
+            ((float *)to)[i] = (float)t->v[i];
+        else if (t->dtype == DT_I32)
+            ((int32_t *)to)[i] = (int32_t)t->v[i];
+        else
+            ((uint8_t *)to)[i] = (uint8_t)t->v[i];
+    }
+}
+
+// Heap memory with nothing behind it: a sanitizer sees a kernel that reads or writes too far.
+static struct tensor upload(const struct rig *r, const struct ref_tensor *t)
+{
+    size_t bytes = (size_t)shape_count(&t->shape) * dtype_size(t->dtype);
+    struct tensor out = {.data = malloc(bytes), .dtype = t->dtype, .shape = t->shape};
+    void *host = malloc(bytes);
+    assert_non_null(out.data);
+    assert_non_null(host);
+    store(host, t);
+    assert_int_equal(r->backend->copy(r->q, out.data, host, bytes, NULL), 0);
+    free(host);
+    return out;
+}
+
+static double *download(const struct tensor *t, struct arena *a)
+{
+    int64_t n = shape_count(&t->shape);
+    double *v = arena_array(a, double, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = t->dtype == DT_F32 ? (double)((float *)t->data)[i] : ((int32_t *)t->data)[i];
+    return v;
+}
+
+// The input that output k is written over: p, then m, v behind the gradient.
+static int input_of(int output)
+{
+    return output ? output + 1 : 0;
+}
+
+void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
+             double *out[OP_MAX_OUT])
+{
+    struct op_call call = {
+        .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
+    struct err e = {0};
+    for (int k = 0; k < c->nin; k++)
+        call.in[k] = upload(r, &c->in[k]);
+    for (int k = 0; k < c->nout; k++)
+        call.out[k] = c->in_place ? call.in[input_of(k)] : upload(r, &c->start[k]);
+    if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
+        fail_msg("%s", e.text);
+    for (int k = 0; k < c->nout; k++) {
+        out[k] = download(&call.out[k], a);
+        if (!c->in_place)
+            free(call.out[k].data);
+    }
+    for (int k = 0; k < c->nin; k++)
+        free(call.in[k].data);
+}
+
+void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT])
+{
+    struct ref_tensor to[OP_MAX_OUT];
+    for (int k = 0; k < c->nout; k++) {
+        size_t n = (size_t)shape_count(&c->start[k].shape);
+        to[k] = c->start[k];
+        to[k].v = out[k] = arena_array(a, double, n);
+        memcpy(to[k].v, c->start[k].v, n * sizeof *to[k].v);
+    }
+    ref_op(c->op, &c->attr, c->in, c->nin, to, c->nout, c->accumulate);
+}
+
+static bool close_enough(double got, double want, double rtol, double atol)
+{
+    if (isnan(want) || isinf(want))
+        return isnan(want) ? isnan(got) : got == want;
+    return fabs(got - want) <= atol + rtol * fabs(want);
+}
+
+void rig_compare(const char *what, const double *got, const double *want, int64_t n, double rtol,
+                 double atol)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!close_enough(got[i], want[i], rtol, atol))
+            fail_msg("%s: element %lld of %lld is %.9g, not %.9g", what, (long long)i, (long long)n,
+                     got[i], want[i]);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One op called on a backend and in the reference, on the same operands.
+//
+// A case is written as an einsum: "ik,kj->ij", a letter a loop. Operands are kept as doubles that
+// f32 holds exactly, so both sides start from the same numbers.
+#pragma once
+#include "common/base/arena.h"
+#include "kernels/backend.h"
+#include "tests/ops/reference.h"
+
+// ---- a device under test -----------------------------------------------------------------------
+
+struct rig {
+    const struct backend *backend;
+    struct device *device;
+    struct stream_q *q;
+    struct device_info info;
+};
+
+// The folder of the libraries, for a test that is run by hand: two above the program.
+void rig_find_backend(void);
+// isa: WEFT_CPU_ISA; null: the machine's best.
+void rig_open(struct rig *r, int threads, const char *isa);
+void rig_close(struct rig *r);
+
+// ---- a case ------------------------------------------------------------------------------------
+
+struct rig_case {
+    enum op op;
+    struct op_attr attr;
+    int nin, nout;
+    struct ref_tensor in[OP_MAX_IN];
+    struct ref_tensor start[OP_MAX_OUT]; // what the outputs hold before the call
+    bool accumulate, in_place;           // in_place: outputs lie over the inputs they update
+};
+
+// Extents by letter: ext[0] is that of 'a'. Every output has the labels behind "->".
+void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
+              const int64_t ext[26]);
+// Uniform numbers in [lo, hi); integers for u8 and i32.
+void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi);
+
+// Results as doubles, in arrays of the arena.
+void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
+             double *out[OP_MAX_OUT]);
+void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT]);
+// Fails the test, naming case and element, unless |got − want| ≤ atol + rtol·|want| for all.
+void rig_compare(const char *what, const double *got, const double *want, int64_t n, double rtol,
+                 double atol);

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make check-peers: weft beside JAX and safetensors, live. In a pinned environment from PyPI (made
+# once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
+#   1 the goldens are made anew and compared with the committed ones
+#   2 the parity test runs on the new ones
+#   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
+#     holds what optax got
+set -eu
+build=$(cd "${1:-build}" && pwd)
+here=tests/parity
+peers=$build/peers
+python=$peers/bin/python
+
+if ! cmp -s $here/requirements.txt "$peers/requirements.txt"; then
+    echo "making $peers from PyPI"
+    rm -rf "$peers"
+    "${PYTHON:-python3}" -m venv "$peers"
+    "$peers/bin/pip" install -q --disable-pip-version-check -r $here/requirements.txt
+    cp $here/requirements.txt "$peers/requirements.txt"
+fi
+
+scratch=$(mktemp -d "$build/peers-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+export JAX_PLATFORMS=cpu WEFT_BACKEND_DIR="$build"
+
+echo "1 goldens"
+"$python" $here/jax_mlp.py "$scratch/golden"
+"$python" $here/jax_mlp.py --compare "$scratch/golden" $here/golden
+
+echo "2 parity"
+WEFT_GOLDEN="$scratch/golden" "$build/tests/parity/test_jax" >"$scratch/log" 2>&1 || {
+    cat "$scratch/log"
+    exit 1
+}
+tail -n 1 "$scratch/log"
+
+echo "3 checkpoint"
+"$python" $here/jax_mlp.py --run "$scratch/run"
+timeout 120 "$build/weft-rank" --solo "$scratch/solo" --job "$scratch/run/job.yaml" \
+    >"$scratch/log" 2>&1 || {
+    cat "$scratch/log"
+    exit 1
+}
+commit=$(find "$scratch/run/ckpt" -name COMMIT)
+[ -n "$commit" ] || {
+    echo "the run left no checkpoint in $scratch/run/ckpt"
+    exit 1
+}
+for c in $commit; do
+    "$build/weft" ckpt verify "$(dirname "$(dirname "$c")")"
+    "$python" $here/open_checkpoint.py "$(dirname "$c")" "$scratch/run/expect.safetensors"
+done

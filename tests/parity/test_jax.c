@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parity with JAX: weft's mlp on one CPU device against goldens that JAX and optax wrote
+// (jax_mlp.py says how). Everything from the job's text to the updated parameters is weft's own
+// path: job, compiler, exec, CPU backend. Only the step loop is the test's.
+//
+// Every run is made with one and with two microbatches. $WEFT_GOLDEN names another folder of
+// goldens (check_peers.sh makes fresh ones).
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ckpt/shard.h"
+#include "common/job/lr.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+#include "worker/rank/state.h"
+
+enum { STEPS = 20, SCHEDULES = 3, SCHEDULE_STEPS = 26 };
+
+static void must(int rc, const struct err *e)
+{
+    if (rc)
+        fail_msg("%s: %s", err_code_text(rc), e->text);
+}
+
+// ---- goldens -----------------------------------------------------------------------------------
+
+struct golden {
+    struct arena arena;
+    struct buf bytes;
+    struct shard_plan plan;
+};
+
+static void golden_open(struct golden *g, const char *name)
+{
+    char path[4096], chunk[4096];
+    struct err e = {0};
+    const char *dir = getenv("WEFT_GOLDEN");
+    snprintf(path, sizeof path, "%s/%s.safetensors", dir ? dir : "tests/parity/golden", name);
+    *g = (struct golden){0};
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        fail_msg("cannot open %s (run from the root of the source)", path);
+    for (size_t n; (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
+        buf_append(&g->bytes, chunk, n);
+    fclose(f);
+    must(shard_parse(&g->arena, g->bytes.data, g->bytes.len, g->bytes.len, &g->plan, &e), &e);
+}
+
+static void golden_close(struct golden *g)
+{
+    shard_plan_clear(&g->plan);
+    buf_clear(&g->bytes);
+    arena_clear(&g->arena);
+}
+
+// A tensor's elements, aligned, with a zero byte behind them; *count is set unless null.
+static const void *golden_get(struct golden *g, enum dtype t, int64_t *count, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static const void *golden_get(struct golden *g, enum dtype t, int64_t *count, const char *fmt, ...)
+{
+    char name[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    const struct shard_slice *s = shard_find(&g->plan, name);
+    if (!s || s->dtype != t)
+        fail_msg("the golden has no %s of that type", name);
+    char *copy = arena_alloc(&g->arena, s->bytes + 1);
+    memcpy(copy, g->bytes.data + s->at, s->bytes);
+    if (count)
+        *count = shape_count(&s->shape);
+    return copy;
+}
+
+static void job_of(struct golden *g, const char *which, int microbatches, struct job *job)
+{
+    const char *text = golden_get(g, DT_U8, NULL, "job/%s", which);
+    const char *micro = arena_printf(&g->arena, "train.microbatches=%d", microbatches);
+    struct job_errors errors = {0};
+    struct err e = {0};
+    int rc = job_parse(&g->arena, &weft_schema, which, NULL, text, strlen(text),
+                       (const char *[]){micro, "resources.threads=2"}, 2, job, &errors);
+    if (rc)
+        job_errors_err(&errors, &e);
+    must(rc, &e);
+}
+
+// ---- comparing ---------------------------------------------------------------------------------
+
+static double norm(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sqrt(sum);
+}
+
+static double distance(const float *x, const float *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+    return sqrt(sum);
+}
+
+// Written so that a NaN fails.
+static void expect_near(const char *what, double off, double allowed)
+{
+    if (!(off <= allowed))
+        fail_msg("%s: off by %.3e, allowed %.3e", what, off, allowed);
+}
+
+// ---- a training --------------------------------------------------------------------------------
+
+struct rig {
+    struct arena arena;
+    struct job job;
+    struct compiled compiled;
+    const struct backend *backend;
+    struct device *device;
+    struct exec *exec;
+    struct state state;
+};
+
+static void rig_open(struct rig *r, struct golden *g, const char *which, int microbatches)
+{
+    struct err e = {0};
+    *r = (struct rig){0};
+    job_of(g, which, microbatches, &r->job);
+    must(model_compile(&r->job, &r->arena, &r->compiled, NULL, &e), &e);
+    must(backend_load("cpu", &r->backend, &e), &e);
+    struct device_options d = {.threads = (int)r->job.resources.threads, .deterministic = true};
+    must(r->backend->device_open(&d, &r->device, &e), &e);
+    struct exec_options o = {.compiled = &r->compiled, .backend = r->backend, .device = r->device};
+    must(exec_open(&o, &r->exec, &e), &e);
+    must(state_open(&r->state, &r->arena, &r->compiled, r->exec, 0, &e), &e);
+    must(state_init(&r->state, &r->compiled, (uint64_t)r->job.train.seed, &e), &e);
+}
+
+static void rig_close(struct rig *r)
+{
+    exec_close(r->exec);
+    r->backend->device_close(r->device);
+    arena_clear(&r->arena);
+}
+
+// A named buffer of the step, as floats the arena owns.
+static const float *rig_get(struct rig *r, const char *name, int64_t *count)
+{
+    struct err e = {0};
+    void *device;
+    const struct buffer *b = exec_buffer(r->exec, PROGRAM_TRAIN, name, &device);
+    if (!b)
+        fail_msg("the program has no %s", name);
+    *count = shape_count(&b->shape);
+    float *out = arena_array(&r->arena, float, *count);
+    must(exec_get(r->exec, out, device, sizeof *out * (size_t)*count, &e), &e);
+    return out;
+}
+
+static void rig_put(struct rig *r, const char *name, const void *from, size_t bytes)
+{
+    struct err e = {0};
+    void *device;
+    const struct buffer *b = exec_buffer(r->exec, PROGRAM_TRAIN, name, &device);
+    if (!b)
+        fail_msg("the program has no %s", name);
+    size_t room = dtype_size(b->dtype) * (size_t)(shape_count(&b->shape) * b->copies);
+    assert_int_equal(bytes, room);
+    must(exec_put(r->exec, device, from, bytes, &e), &e);
+}
+
+// Calls `f` with each parameter's name; returns how many there are.
+typedef void (*param_fn)(struct rig *r, struct golden *g, const char *name, void *ctx);
+static int each_param(struct rig *r, struct golden *g, param_fn f, void *ctx)
+{
+    const struct program *p = &r->compiled.program[PROGRAM_TRAIN];
+    int n = 0;
+    for (int b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].kind == BUFFER_PARAM) {
+            f(r, g, p->buffers[b].name, ctx);
+            n++;
+        }
+    return n;
+}
+
+// Starts where JAX started, to the bit.
+static void put_initial(struct rig *r, struct golden *g, const char *name, void *ctx)
+{
+    (void)ctx;
+    int64_t n;
+    const float *from = golden_get(g, DT_F32, &n, "init/%s", name);
+    rig_put(r, name, from, sizeof *from * (size_t)n);
+}
+
+// What the step loop of rank/train.c gives a step: optax counts updates from one.
+static void put_scalars(struct rig *r, int step)
+{
+    const struct job_optimizer *o = &r->job.optimizer;
+    const float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr_at(&r->job.schedule, step),
+                                      [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, step + 1))),
+                                      [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, step + 1)))};
+    const float control[CONTROL_SLOTS] = {0};
+    rig_put(r, "hyper", hyper, sizeof hyper);
+    rig_put(r, "control", control, sizeof control);
+}
+
+static void run_step(struct rig *r, struct golden *g, int step, double *loss, double *grad_norm)
+{
+    struct err e = {0};
+    size_t batch = (size_t)r->job.data.batch, features = (size_t)r->job.model.inputs;
+    const uint8_t *images = golden_get(g, DT_U8, NULL, "images");
+    const int32_t *labels = golden_get(g, DT_I32, NULL, "labels");
+    rig_put(r, "images", images + (size_t)step * batch * features, batch * features);
+    rig_put(r, "labels", labels + (size_t)step * batch, batch * sizeof *labels);
+    put_scalars(r, step);
+    must(exec_run(r->exec, PROGRAM_TRAIN, &e), &e);
+    int64_t n;
+    const float *metrics = rig_get(r, "metrics", &n);
+    *loss = metrics[METRIC_LOSS];
+    *grad_norm = sqrt((double)metrics[METRIC_SQNORM]);
+}
+
+// ---- tests -------------------------------------------------------------------------------------
+
+struct param {
+    const char *golden, *run;
+    int microbatches;
+    double weights; // tolerance after the steps
+};
+
+// The two programs' logarithms and cosines may differ in the last place.
+static void expect_drawn(struct rig *r, struct golden *g, const char *name, void *ctx)
+{
+    (void)ctx;
+    int64_t n, golden_n;
+    const float *got = rig_get(r, name, &n);
+    const float *want = golden_get(g, DT_F32, &golden_n, "init/%s", name);
+    assert_int_equal(n, golden_n);
+    for (int64_t i = 0; i < n; i++)
+        expect_near(name, fabs((double)got[i] - want[i]), 0x1p-22 * fabs((double)want[i]));
+}
+
+static void initial_weights_are_the_ones_numpys_philox_draws(void **state)
+{
+    const struct param *p = *state;
+    struct golden g;
+    struct rig r;
+    golden_open(&g, p->golden);
+    rig_open(&r, &g, p->run, p->microbatches);
+    int layers = r.job.model.hidden.n + 1;
+    assert_int_equal(each_param(&r, &g, expect_drawn, NULL), 2 * layers);
+    rig_close(&r);
+    golden_close(&g);
+}
+
+static void expect_gradient(struct rig *r, struct golden *g, const char *name, void *ctx)
+{
+    const double *whole = ctx;
+    int64_t n, golden_n;
+    const float *want = golden_get(g, DT_F32, &golden_n, "grad/%s", name);
+    const float *got = rig_get(r, arena_printf(&r->arena, "grad/%s", name), &n);
+    assert_int_equal(n, golden_n);
+    expect_near(name, distance(got, want, n), 1e-4 * fmax(norm(want, n), 1e-6 * *whole));
+}
+
+static void first_loss_and_gradients_are_jaxs(void **state)
+{
+    const struct param *p = *state;
+    struct golden g;
+    struct rig r;
+    double loss, grad_norm;
+    golden_open(&g, p->golden);
+    rig_open(&r, &g, p->run, p->microbatches);
+    each_param(&r, &g, put_initial, NULL);
+    run_step(&r, &g, 0, &loss, &grad_norm);
+    double want = ((const float *)golden_get(&g, DT_F32, NULL, "%s/losses", p->run))[0];
+    double whole = ((const float *)golden_get(&g, DT_F32, NULL, "%s/norms", p->run))[0];
+    expect_near("loss", fabs(loss - want), 1e-5 * want);
+    expect_near("norm", fabs(grad_norm - whole), 1e-4 * whole);
+    each_param(&r, &g, expect_gradient, &whole);
+    rig_close(&r);
+    golden_close(&g);
+}
+
+static void expect_trained(struct rig *r, struct golden *g, const char *name, void *ctx)
+{
+    const struct param *p = ctx;
+    int64_t n, golden_n;
+    const float *got = rig_get(r, name, &n);
+    const float *start = golden_get(g, DT_F32, NULL, "init/%s", name);
+    const float *want = golden_get(g, DT_F32, &golden_n, "%s/%s", p->run, name);
+    assert_int_equal(n, golden_n);
+    double moved = distance(want, start, n);
+    assert_true(moved > 0);
+    expect_near(name, distance(got, want, n), p->weights * fmax(norm(want, n), moved));
+}
+
+static void twenty_steps_end_where_optax_ends(void **state)
+{
+    struct param p = *(const struct param *)*state;
+    struct golden g;
+    struct rig r;
+    double loss, grad_norm;
+    golden_open(&g, p.golden);
+    rig_open(&r, &g, p.run, p.microbatches);
+    each_param(&r, &g, put_initial, NULL);
+    const float *losses = golden_get(&g, DT_F32, NULL, "%s/losses", p.run);
+    const float *norms = golden_get(&g, DT_F32, NULL, "%s/norms", p.run);
+    for (int step = 0; step < STEPS; step++) {
+        char what[40];
+        snprintf(what, sizeof what, "step %d", step);
+        run_step(&r, &g, step, &loss, &grad_norm);
+        expect_near(what, fabs(loss - losses[step]), 1e-5 * losses[step]);
+        expect_near(what, fabs(grad_norm - norms[step]), 1e-4 * norms[step]);
+    }
+    each_param(&r, &g, expect_trained, &p);
+    rig_close(&r);
+    golden_close(&g);
+}
+
+// The values have been rounded to f32, which takes 6e-8 of the 1e-7.
+static void schedules_are_optaxs(void **state)
+{
+    (void)state;
+    struct golden g;
+    golden_open(&g, "schedules");
+    for (int i = 0; i < SCHEDULES; i++) {
+        struct job job;
+        char which[12], what[40];
+        int64_t n;
+        snprintf(which, sizeof which, "%d", i);
+        job_of(&g, which, 1, &job);
+        const float *want = golden_get(&g, DT_F32, &n, "values/%d", i);
+        assert_int_equal(n, SCHEDULE_STEPS);
+        for (int step = 0; step < SCHEDULE_STEPS; step++) {
+            double v = want[step];
+            snprintf(what, sizeof what, "schedule %d at step %d", i, step);
+            expect_near(what, fabs(lr_at(&job.schedule, step) - v),
+                        1e-7 * v + 1e-15 * job.schedule.peak);
+        }
+    }
+    golden_close(&g);
+}
+
+// Adam divides by a gradient's own size, so that rounding of a small one counts in full.
+static struct param params[] = {
+    {"relu", "adamw", 1, 1e-4},    {"relu", "adamw", 2, 1e-4},    {"gelu", "adamw", 1, 1e-4},
+    {"gelu", "adamw", 2, 1e-4},    {"relu", "sgd", 1, 1e-5},      {"relu", "sgd", 2, 1e-5},
+    {"gelu", "sgd", 1, 1e-5},      {"gelu", "sgd", 2, 1e-5},      {"relu", "momentum", 1, 1e-5},
+    {"relu", "momentum", 2, 1e-5}, {"gelu", "momentum", 1, 1e-5}, {"gelu", "momentum", 2, 1e-5},
+};
+enum { PARAMS = sizeof params / sizeof *params, CASES = 4 }; // the first CASES: one run a golden
+
+int main(void)
+{
+    struct CMUnitTest tests[2 * CASES + PARAMS + 1];
+    char names[2 * CASES + PARAMS][120];
+    int n = 0;
+    static const struct {
+        const char *name;
+        CMUnitTestFunction f;
+        int over;
+    } kinds[] = {
+        {"initial weights are the ones numpy's philox draws",
+         initial_weights_are_the_ones_numpys_philox_draws, CASES},
+        {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, CASES},
+        {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, PARAMS},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int i = 0; i < kinds[k].over; i++, n++) {
+            snprintf(names[n], sizeof names[n], "%s: %s, %s, %d microbatches", kinds[k].name,
+                     params[i].golden, params[i].run, params[i].microbatches);
+            tests[n] = (struct CMUnitTest){
+                .name = names[n], .test_func = kinds[k].f, .initial_state = &params[i]};
+        }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(schedules_are_optaxs);
+    return _cmocka_run_group_tests("parity with JAX", tests, (size_t)n, NULL, NULL);
+}

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives weft-rank --solo as a user would: data sets and job files by hand, processes, and what a run
+leaves behind (metrics, logs, checkpoints, progress pages). Checkpoints are read here by their own
+reader, so that what is compared does not pass through the code under test.
+
+A Run is one DIR with its job file; start() may be called again and again, as after a crash. Waits have
+generous watchdogs: a test fails for what happened, not for how long it took."""
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import struct
+import subprocess
+import time
+
+import numpy
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", REPO / "build"))
+RANK, WEFT = str(BUILD / "weft-rank"), str(BUILD / "weft")
+LONG = bool(os.environ.get("WEFT_LONG"))
+WATCHDOG = 120.0  # seconds; only a hang takes so long
+BUSY_STEPS = 150
+STATES = ["starting", "ready", "running", "saving", "ended"]
+PHASES = ["forward", "backward", "update"]
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+def write_idx(path, array):
+    """The format of MNIST: big-endian magic, dimensions, elements."""
+    code = {"uint8": 0x08, "int32": 0x0C, "float32": 0x0D}[str(array.dtype)]
+    head = struct.pack(">BBBB", 0, 0, code, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    pathlib.Path(path).write_bytes(head + array.astype(array.dtype.newbyteorder(">")).tobytes())
+
+
+class Set:
+    def __init__(self, folder, images, labels, eval_images=None, eval_labels=None):
+        self.features = int(numpy.prod(images.shape[1:]))
+        self.classes = int(labels.max()) + 1
+        self.train = {"images": str(folder / "train-images"), "labels": str(folder / "train-labels")}
+        write_idx(self.train["images"], images)
+        write_idx(self.train["labels"], labels)
+        self.eval = None
+        if eval_images is not None:
+            self.eval = {"images": str(folder / "eval-images"), "labels": str(folder / "eval-labels")}
+            write_idx(self.eval["images"], eval_images)
+            write_idx(self.eval["labels"], eval_labels)
+
+
+def toy_set(folder, n=480, held_out=96, classes=5, side=8, seed=11):
+    rng = numpy.random.default_rng(seed)
+    centres = rng.integers(0, 256, (classes, side, side))
+    labels = rng.integers(0, classes, n + held_out).astype(numpy.uint8)
+    clouds = centres[labels] + rng.normal(0, 40, (n + held_out, side, side))
+    images = clouds.clip(0, 255).astype(numpy.uint8)
+    return Set(folder, images[:n], labels[:n], images[n:], labels[n:])
+
+
+def noise_set(folder, n=960, classes=7, side=16, seed=5):
+    rng = numpy.random.default_rng(seed)
+    images = rng.integers(0, 256, (n, side, side), dtype=numpy.uint8)
+    labels = rng.integers(0, classes, n, dtype=numpy.uint8)
+    labels[:classes] = range(classes)
+    return Set(folder, images, labels)
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+def job(data, ranks, name="test", **changes):
+    """A job as a dict; changes are sections or single keys ("train.steps"-style with __ for the dot)."""
+    j = {
+        "name": name,
+        "model": {"inputs": data.features, "hidden": [32, 16], "classes": data.classes, "activation": "gelu"},
+        "mesh": {"dp": ranks},
+        "data": {"train": data.train, "batch": 24},
+        "optimizer": {"kind": "momentum"},
+        "schedule": {"kind": "constant", "value": 0.05},
+        "train": {"steps": 30, "seed": 3},
+        "checkpoint": {"dir": "ckpt"},
+    }
+    if data.eval:
+        j["data"]["eval"] = data.eval
+    j = json.loads(json.dumps(j))  # nothing shared with other jobs
+    for key, value in changes.items():
+        at, parts = j, key.split("__")
+        for p in parts[:-1]:
+            at = at.setdefault(p, {})
+        at[parts[-1]] = value
+    return j
+
+
+def busy_job(data, ranks, **changes):
+    """Steps of some milliseconds with a checkpoint every few: something to be killed in."""
+    base = {
+        "model__hidden": [384, 384],
+        "data__batch": 96,
+        "optimizer": {"kind": "adamw"},
+        "schedule": {"kind": "warmup_cosine", "peak": 1e-3, "warmup": 5},
+        "train__steps": BUSY_STEPS,
+        "checkpoint": {"dir": "ckpt", "every": 7, "keep": 3},
+    }
+    return job(data, ranks, **{**base, **changes})
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def kill_pid(pid, sig=signal.SIGKILL):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, sig)
+
+
+def cmdline(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def processes_naming(folder):
+    """Pids of our binaries whose arguments lie in `folder`, except for the dead."""
+    inside = os.fsencode(str(folder))
+    found = []
+    for name in os.listdir("/proc"):
+        args = cmdline(name) if name.isdigit() else []
+        if args and b"weft" in args[0] and any(inside in a for a in args) and alive(name):
+            found.append(int(name))
+    return found
+
+
+class Page:
+    """A copy of a rank's progress page (worker/collective/collective.h)."""
+
+    LAYOUT = struct.Struct("<IIiiqiii4xQQQQ64sQ")
+
+    def __init__(self, raw):
+        v = self.LAYOUT.unpack(raw[: self.LAYOUT.size])
+        self.magic, _, self.rank, self.pid, self.step = v[:5]
+        self.phase, self.microbatch = v[5:7]
+        self.state = STATES[v[7]] if 0 <= v[7] < len(STATES) else str(v[7])
+        self.ops, self.entered, self.left = v[8:11]
+
+
+class Ended:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __repr__(self):
+        return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class Process:
+    """One weft-rank: the parent of a solo, or a rank started by hand."""
+
+    def __init__(self, args, prefix=(), cwd=None):
+        self.out, self.err = b"", b""
+        self.p = subprocess.Popen(
+            [*prefix, RANK, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
+        )
+        self.pid = self.p.pid
+
+    def signal(self, sig):
+        self.p.send_signal(sig)
+
+    def running(self):
+        return self.p.poll() is None
+
+    def wait(self, timeout=WATCHDOG):
+        try:
+            out, err = self.p.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            out, err = self.p.communicate()
+            raise AssertionError(f"did not end within {timeout} s\n{out.decode()}\n{err.decode()}") from None
+        return Ended(self.p.returncode, out.decode(), err.decode())
+
+
+class Run:
+    def __init__(self, place, job_dict, name="run"):
+        self.place = pathlib.Path(place)
+        self.dir = self.place / name
+        self.file = self.place / f"{name}.yaml"
+        self.ranks = job_dict["mesh"]["dp"]
+        self.save_job(job_dict)
+
+    def save_job(self, job_dict):
+        self.job = job_dict
+        job_dict["checkpoint"]["dir"] = f"{self.dir.name}-ckpt"
+        text = json.dumps(job_dict, indent=1)  # JSON is YAML, but a duration stands without quotes
+        self.file.write_text(re.sub(r'"(\d+s)"', r"\1", text))
+
+    # -- starting
+    def args(self, *more):
+        return ["--solo", str(self.dir), "--job", str(self.file), *more]
+
+    def start(self, *more):
+        return Process(self.args("--of", str(self.ranks), *more))
+
+    def start_rank(self, rank, *more, prefix=()):
+        return Process(self.args("--of", str(self.ranks), "--rank", str(rank), *more), prefix)
+
+    def run(self, *more):
+        return self.start(*more).wait()
+
+    def finish(self, *more):
+        """Runs to the good end."""
+        end = self.run(*more)
+        assert end.code == 0, end
+        return end
+
+    # -- looking at it while it runs
+    def pids(self):
+        """{rank: pid} of the living ranks of this DIR."""
+        found = {}
+        for pid in processes_naming(self.dir):
+            args = cmdline(pid)
+            if b"--rank" in args:
+                found[int(args[args.index(b"--rank") + 1])] = pid
+        return found
+
+    def epoch_dir(self):
+        dirs = [d for d in self.dir.glob("epoch-*") if d.name[6:].isdigit()]
+        return max(dirs, key=lambda d: int(d.name[6:]), default=None)
+
+    def page(self, rank):
+        """The newest epoch's page of a rank, None while there is none."""
+        folder = self.epoch_dir()
+        try:
+            raw = (folder / f"page-{rank:04d}").read_bytes() if folder else b""
+        except OSError:
+            return None
+        return Page(raw) if len(raw) >= Page.LAYOUT.size and raw[:4] == b"tfew" else None
+
+    def wait_until(self, what, process=None, timeout=WATCHDOG):
+        """Polls `what` until it is true, and returns it; False when the process ended before that."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            value = what()
+            if value:
+                return value
+            if process is not None and not process.running():
+                return False
+            time.sleep(0.0005)
+        raise AssertionError("waited in vain")
+
+    def at(self, rank, step=0, state="running", phase=None):
+        """A condition: this rank (alive) is at `step` or later, in `state`, in `phase`."""
+
+        def reached():
+            p = self.page(rank)
+            return (
+                p is not None
+                and alive(p.pid)
+                and p.state == state
+                and p.step >= step
+                and (phase is None or p.phase == PHASES.index(phase))
+                and p
+            )
+
+        return reached
+
+    def saved(self, rank, step=0):
+        """A condition: a checkpoint is committed, and the rank runs on at `step` or later."""
+        running = self.at(rank, step)
+        return lambda: running() and self.checkpoints()
+
+    # -- what it left
+    def metrics(self):
+        return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
+
+    def losses(self):
+        return [(r["step"], r["loss"], r["grad_norm"]) for r in self.metrics()]
+
+    def log(self, rank):
+        path = self.dir / "logs" / f"rank-{rank:04d}.log"
+        return path.read_text() if path.exists() else ""
+
+    def stores(self):
+        return sorted(d.parent for d in (self.place / f"{self.dir.name}-ckpt").glob("*/OWNER"))
+
+    def checkpoints(self):
+        """Committed ones, newest last, as Checkpoint."""
+        found = []
+        for store in self.stores():
+            for d in store.iterdir():
+                m = re.fullmatch(r"step-(\d+)\.e(\d+)", d.name)
+                if m:
+                    found.append(Checkpoint(d, int(m[1]), int(m[2])))
+        return sorted(found, key=lambda c: (c.epoch, c.step))
+
+    def final(self):
+        newest = self.checkpoints()[-1]
+        assert newest.step == self.job["train"]["steps"]
+        return newest.tensors()
+
+    def sockets(self):
+        return [p for p in self.dir.rglob("*") if stat.S_ISSOCK(p.lstat().st_mode)]
+
+
+class Checkpoint:
+    def __init__(self, path, step, epoch):
+        self.path, self.step, self.epoch = path, step, epoch
+        self.manifest = json.loads((path / "MANIFEST.json").read_text())
+
+    def tensors(self):
+        """{name: digest of the whole tensor}, put together from its slices: who wrote what is no matter."""
+        sizes = {"F32": 4, "I32": 4, "U8": 1, "BF16": 2}
+        found = {}
+        for t in self.manifest["tensors"]:
+            size = sizes[t["dtype"]]
+            whole = numpy.zeros([*t["shape"], size], numpy.uint8)
+            seen = 0
+            for s in t["slices"]:
+                with open(self.path / s["file"], "rb") as f:
+                    f.seek(s["offset"])
+                    raw = f.read(s["bytes"])
+                box = tuple(slice(a, a + n) for a, n in zip(s["start"], s["shape"]))
+                whole[box] = numpy.frombuffer(raw, numpy.uint8).reshape([*s["shape"], size])
+                seen += len(raw)
+            assert seen == whole.size, f"{t['name']}: slices of {seen} bytes for {whole.size}"
+            found[t["name"]] = hashlib.sha256(whole.tobytes()).hexdigest()
+        return found
+
+
+def weft(*args):
+    p = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=WATCHDOG, check=False)
+    return Ended(p.returncode, p.stdout, p.stderr)
