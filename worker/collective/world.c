@@ -200,8 +200,11 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
     int rc = 0;
     atomic_store(&w->page->sleeping, 1);
     full_fence();
-    if (!step(w) && !ready(arg) && !(rc = world_look(w, e)))
-        rc = look_at_peers(w, e);
+    if (!step(w) && !ready(arg)) {
+        rc = world_look(w, e);
+        if (!rc)
+            rc = look_at_peers(w, e);
+    }
     if (!rc && !w->moved && !ready(arg))
         rc = w->t->nap(w, until, e);
     atomic_store(&w->page->sleeping, 0);
@@ -211,12 +214,12 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
 int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_ns, struct err *e)
 {
     struct err own;
-    int idle = 0, rc;
+    int idle = 0;
     int64_t until = 0;
     if (!e)
         e = &own;
     for (;;) {
-        if ((rc = world_look(w, e)))
+        if (world_look(w, e))
             return world_break(w, e);
         w->moved = false;
         if (ready(arg))
@@ -230,7 +233,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
                 until = clock_mono_ns() + limit_ns;
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
-            if ((rc = nap(w, ready, arg, until, e)))
+            if (nap(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }
     }
@@ -419,6 +422,7 @@ static void choose_spin(struct world *w)
 static int meet(struct world *w, const struct world_options *o, struct err *e)
 {
     struct sockets *s = w->tx;
+    PRE(s);
     int rc = greet_all(w, o, e);
     for (int i = 0; i < w->ranks && !rc; i++) {
         struct peer *p = &w->peers[i];
