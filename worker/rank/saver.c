@@ -173,7 +173,20 @@ int64_t saver_opened_at(const struct saver *s)
 
 void saver_lost(struct saver *s, const char *why)
 {
-    snapshot_aborted(s->snapshot, atomic_load(&s->opened_at), why);
+    int64_t step = atomic_load(&s->opened_at);
+    if (step >= 0)
+        snapshot_aborted(s->snapshot, step, why);
+}
+
+// A leader lost before the checkpoint opened was told to saver_lost() in vain: nobody will answer.
+static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    s->opened_at = step;
+    int rc = snapshot_begin(s->snapshot, step, samples, e);
+    const char *lost = link_lost(s->o.link);
+    if (!rc && lost)
+        saver_lost(s, lost);
+    return rc;
 }
 
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
@@ -185,8 +198,7 @@ static int wait_answer(struct saver *s, bool *ok, struct err *e)
 
 int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
-    s->opened_at = step;
-    int rc = snapshot_begin(s->snapshot, step, samples, e);
+    int rc = begin(s, step, samples, e);
     bool ok;
     if (!rc && !s->o.attempt->job->checkpoint.async)
         rc = wait_answer(s, &ok, e);
@@ -197,8 +209,7 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     bool ok = true;
     int rc = wait_answer(s, &ok, e);
-    s->opened_at = step;
-    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
+    rc = rc ? rc : begin(s, step, samples, e);
     rc = rc ? rc : wait_answer(s, &ok, e);
     if (rc || ok)
         return rc;
