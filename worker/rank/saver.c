@@ -174,11 +174,18 @@ int64_t saver_opened_at(const struct saver *s)
 void saver_lost(struct saver *s, const char *why)
 {
     int64_t step = atomic_load(&s->opened_at);
-    if (step >= 0)
+    if (step >= 0) // else there is nothing to abort
         snapshot_aborted(s->snapshot, step, why);
 }
 
-// A leader lost before the checkpoint opened was told to saver_lost() in vain: nobody will answer.
+static int wait_answer(struct saver *s, bool *ok, struct err *e)
+{
+    int rc = snapshot_drain(s->snapshot, ANSWER_NS, ok, e);
+    const char *lost = link_lost(s->o.link);
+    return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
+}
+
+// A leader that was lost before the save was open could not end it: it is looked for once more.
 static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     s->opened_at = step;
@@ -187,13 +194,6 @@ static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
     if (!rc && lost)
         saver_lost(s, lost);
     return rc;
-}
-
-static int wait_answer(struct saver *s, bool *ok, struct err *e)
-{
-    int rc = snapshot_drain(s->snapshot, ANSWER_NS, ok, e);
-    const char *lost = link_lost(s->o.link);
-    return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
 }
 
 int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
@@ -207,12 +207,15 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 
 int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
+    struct err why = {0};
     bool ok = true;
-    int rc = wait_answer(s, &ok, e);
-    rc = rc ? rc : begin(s, step, samples, e);
-    rc = rc ? rc : wait_answer(s, &ok, e);
-    if (rc || ok)
-        return rc;
-    return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted",
-                   (long long)step);
+    int rc = wait_answer(s, &ok, &why);
+    rc = rc ? rc : begin(s, step, samples, &why);
+    rc = rc ? rc : wait_answer(s, &ok, &why);
+    if (!rc && !ok)
+        return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
+                       (long long)step, why.text);
+    if (rc)
+        *e = why;
+    return rc;
 }
