@@ -60,7 +60,7 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
-BENCHES     := kernels allreduce
+BENCHES     := kernels allreduce ckpt_write
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
@@ -206,7 +206,7 @@ lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 	$(Q)$(MAKE) --no-print-directory $(PROTO_C)
-	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 clang-tidy --quiet --warnings-as-errors='*' -- $(CPPFLAGS) -std=c11
+	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
 
 ## make format       clang-format over every source
 format:

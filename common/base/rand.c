@@ -37,25 +37,54 @@ void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4])
     out[3] = c3;
 }
 
-uint32_t rand_word(const struct rand_site *s, uint64_t index)
+static void block_at(const struct rand_site *s, uint64_t block, uint32_t out[4])
 {
-    uint64_t block = index >> 2;
     const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), s->step, s->stream};
     const uint32_t key[2] = {(uint32_t)s->seed, (uint32_t)(s->seed >> 32)};
-    uint32_t out[4];
     philox4x32(ctr, key, out);
+}
+
+uint32_t rand_word(const struct rand_site *s, uint64_t index)
+{
+    uint32_t out[4];
+    block_at(s, index >> 2, out);
     return out[index & 3];
+}
+
+static float uniform_of(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
 }
 
 float rand_uniform(const struct rand_site *s, uint64_t index)
 {
-    return (float)(rand_word(s, index) >> 8) * 0x1p-24f;
+    return uniform_of(rand_word(s, index));
+}
+
+// The normal `index & 1` of its block.
+static float normal_of(const uint32_t block[4], uint64_t index)
+{
+    const uint32_t *words = &block[2 * (index & 1)];
+    double u = uniform_of(words[0]), v = uniform_of(words[1]);
+    return (float)(sqrt(-2 * log(u + 0x1p-25)) * cos(2 * M_PI * v));
 }
 
 float rand_normal(const struct rand_site *s, uint64_t index)
 {
-    double u = rand_uniform(s, 2 * index), v = rand_uniform(s, 2 * index + 1);
-    return (float)(sqrt(-2 * log(u + 0x1p-25)) * cos(2 * M_PI * v));
+    uint32_t block[4];
+    block_at(s, 2 * index >> 2, block);
+    return normal_of(block, index);
+}
+
+void rand_normals(const struct rand_site *s, uint64_t first, size_t n, float *out)
+{
+    uint32_t block[4];
+    for (size_t i = 0; i < n; i++) {
+        uint64_t index = first + i;
+        if (!i || !(index & 1))
+            block_at(s, 2 * index >> 2, block);
+        out[i] = normal_of(block, index);
+    }
 }
 
 // Bits of the smallest power of two ≥ n.

@@ -90,6 +90,19 @@ static void a_normal_is_the_documented_function_of_two_uniforms(void **state)
     }
 }
 
+static void a_run_of_normals_is_each_of_them(void **state)
+{
+    (void)state;
+    const struct rand_site s = {.seed = 9, .stream = 4, .step = 5};
+    float run[9];
+    for (uint64_t first = 0; first < 4; first++)
+        for (size_t n = 0; n <= 9; n++) {
+            rand_normals(&s, first, n, run);
+            for (size_t i = 0; i < n; i++)
+                assert_true(run[i] == rand_normal(&s, first + i));
+        }
+}
+
 static void check_bijection(uint64_t n, uint64_t seed, uint64_t round)
 {
     unsigned char *seen = calloc(n, 1);
@@ -190,6 +203,7 @@ int main(void)
         cmocka_unit_test(uniforms_are_the_top_24_bits_and_fill_the_unit_interval),
         cmocka_unit_test(normals_have_the_moments_of_a_normal),
         cmocka_unit_test(a_normal_is_the_documented_function_of_two_uniforms),
+        cmocka_unit_test(a_run_of_normals_is_each_of_them),
         cmocka_unit_test(every_index_appears_exactly_once),
         cmocka_unit_test(huge_domains_keep_their_bounds_and_never_collide),
         cmocka_unit_test(another_round_or_seed_is_another_order),

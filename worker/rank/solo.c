@@ -26,7 +26,9 @@ enum { TEXT_MAX = 8192, RETRY_MS = 5 };
 
 // ---- small files ----
 
-static int write_text(const char *dir, const char *name, const char *text, struct err *e)
+enum lasting { LOOSE, DURABLE }; // loose: a power loss may take it
+static int write_text(const char *dir, const char *name, const char *text, enum lasting lasting,
+                      struct err *e)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -37,13 +39,15 @@ static int write_text(const char *dir, const char *name, const char *text, struc
     size_t len = strlen(text);
     if (fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", tmp);
-    if (write(fd, text, len) != (ssize_t)len || fsync(fd))
+    if (write(fd, text, len) != (ssize_t)len || (lasting && fsync(fd)))
         rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
     close(fd);
     if (!rc && rename(tmp, path))
         rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
-    int d = rc ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!rc && (d < 0 || fsync(d)))
+    if (rc || !lasting)
+        return rc;
+    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d < 0 || fsync(d))
         rc = err_errno(e, ERR_IO, "cannot sync %s", dir);
     if (d >= 0)
         close(d);
@@ -222,11 +226,11 @@ static int new_id(struct solo *s, struct attempt *a, struct err *e)
     if ((rc = random_id(a->job_id, e)) || (rc = random_id(a->cluster_id, e)) ||
         (rc = random_id(a->run_id, e)))
         return rc;
-    if ((rc = sync_parent(s, e)) || (rc = write_text(s->dir, "job.yaml", a->job_text, e)))
+    if ((rc = sync_parent(s, e)) || (rc = write_text(s->dir, "job.yaml", a->job_text, DURABLE, e)))
         return rc;
     snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nhash %s\n", a->job_id, a->cluster_id,
              a->run_id, a->job_hash);
-    return write_text(s->dir, "id", text, e);
+    return write_text(s->dir, "id", text, DURABLE, e);
 }
 
 // Reads DIR/id, or makes it; another job is refused.
@@ -327,7 +331,7 @@ static int store_state(const struct solo *s, const struct attempt *a, struct err
     snprintf(text, sizeof text, "epoch %llu\nattempt %s\nrestore %s\nstep %lld\nfinished %d\n",
              (unsigned long long)a->epoch, a->attempt_id, a->restore ? a->restore : "none",
              (long long)a->restore_step, s->finished);
-    return write_text(s->dir, "state", text, e);
+    return write_text(s->dir, "state", text, DURABLE, e);
 }
 
 // Removes a folder of an epoch: its files are ours, it has no folders.
@@ -431,7 +435,7 @@ int solo_publish(const struct solo *s, const struct attempt *a, struct err *e)
     snprintf(text, sizeof text, "epoch %llu\nhost %s\nunix unix:%s/sock\n%s%s%s",
              (unsigned long long)a->epoch, s->host, s->epoch_dir, s->tcp_addr[0] ? "tcp " : "",
              s->tcp_addr, s->tcp_addr[0] ? "\n" : "");
-    return write_text(s->epoch_dir, "address", text, e);
+    return write_text(s->epoch_dir, "address", text, LOOSE, e); // of no use after a reboot
 }
 
 void solo_close(struct solo *s)

@@ -94,6 +94,21 @@ static uint64_t global_index(const struct box *b, const struct shape *global, in
     return index;
 }
 
+// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
+static void draw_chunk(const struct deal_part *p, const struct rand_site *site, float std,
+                       int64_t at, int64_t len, float *out)
+{
+    int last = p->box.shape.n - 1;
+    int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
+    for (int64_t i = 0; i < len;) {
+        int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
+        rand_normals(site, global_index(&p->box, &p->global, at + i), (size_t)n, out + i);
+        i += n;
+    }
+    for (int64_t i = 0; i < len; i++)
+        out[i] *= std;
+}
+
 static int draw(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
                 struct err *e)
 {
@@ -102,8 +117,7 @@ static int draw(struct state *s, int part, const struct value *v, uint64_t seed,
     int64_t n = shape_count(&p->box.shape);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t len = n - at < CHUNK ? n - at : CHUNK;
-        for (int64_t i = 0; i < len; i++)
-            chunk[i] = v->init_std * rand_normal(&site, global_index(&p->box, &p->global, at + i));
+        draw_chunk(p, &site, v->init_std, at, len, chunk);
         int rc =
             exec_put(s->exec, (float *)s->local[part] + at, chunk, (size_t)len * sizeof *chunk, e);
         if (rc)
