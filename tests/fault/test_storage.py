@@ -9,7 +9,7 @@ import time
 
 import pytest
 import tiny
-from conftest import mount
+from disks import mount
 
 
 def check_lost(run, lost, says=None):
