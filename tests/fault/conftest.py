@@ -24,8 +24,9 @@ def pytest_pyfunc_call(pyfuncitem):
         return None
     if subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode:
         skip_loudly("cannot mount: not root, and user namespaces are off")
-    inner = subprocess.run(["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                            pyfuncitem.nodeid], cwd=pyfuncitem.config.rootpath, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(prefix="weft-fault-") as base:  # pytest's own belongs to the true root
+        inner = subprocess.run(["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "--basetemp", base + "/p",
+                                pyfuncitem.nodeid], cwd=pyfuncitem.config.rootpath, capture_output=True, text=True)
     if inner.returncode:
         pytest.fail(inner.stdout + inner.stderr, pytrace=False)
     if "skipped" in inner.stdout:

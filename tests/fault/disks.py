@@ -2,7 +2,6 @@
 """File systems that a test mounts for itself, and what to do where it may not."""
 import os
 import subprocess
-import sys
 
 import pytest
 import tiny
@@ -12,13 +11,17 @@ def skip_loudly(why):
     """Root on CI has every means, so a full run there may leave nothing out."""
     if os.environ.get("CI") == "true" and os.geteuid() == 0 and tiny.LONG:
         pytest.fail("not run: " + why)
-    print(f"SKIPPED: {why}", file=sys.__stderr__, flush=True)
     pytest.skip(why)
 
 
 def mount(what, options=None):
     done = subprocess.run(["mount", *(options or []), *what], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stderr.strip() or "mount failed"
+
+
+def remount(path, options):
+    """The options that it has are left out: in a user namespace its owner's number means nothing."""
+    return mount([str(path)], ["--options-mode", "ignore", "-o", "remount," + options])
 
 
 class Disk:
@@ -29,13 +32,12 @@ class Disk:
         self.path.mkdir()
         with open(self.image, "wb") as f:
             f.truncate(320 << 20)  # mkfs.xfs wants 300 MB; the file is sparse
-        for tool in (["mkfs.xfs", "-q", str(self.image)],):
-            try:
-                done = subprocess.run(tool, capture_output=True, text=True)
-            except FileNotFoundError:
-                skip_loudly(f"{tool[0]} is not installed")
-            if done.returncode:
-                skip_loudly(f"{tool[0]}: {done.stderr.strip()}")
+        try:
+            made = subprocess.run(["mkfs.xfs", "-q", str(self.image)], capture_output=True, text=True)
+        except FileNotFoundError:
+            skip_loudly("mkfs.xfs is not installed")
+        if made.returncode:
+            skip_loudly("mkfs.xfs: " + made.stderr.strip())
         self.up()
 
     def up(self):

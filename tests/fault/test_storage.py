@@ -9,7 +9,7 @@ import time
 
 import pytest
 import tiny
-from disks import mount
+from disks import remount
 
 
 def check_lost(run, lost, says=None):
@@ -97,7 +97,7 @@ def test_a_disk_too_small_for_the_last_save_ends_the_run_with_70(home, data, ref
     check_lost_at_the_end(run, 8, "No space left on device")
     assert run.committed() == [2, 4] and sorted(run.aborted()) == [6, 8]
     tiny.check_store(job, [(1, 2), (1, 4)])
-    assert mount([str(job.ckpt)], ["-o", f"remount,size={8 * one}k"]) == ""
+    assert remount(job.ckpt, f"size={8 * one}k") == ""
     tiny.check_continues(job, [(1, 2), (1, 4)], reference())
 
 
@@ -139,13 +139,13 @@ class ReadOnly:
 
     def begin(self, job):
         for _ in range(500):  # a rank that is writing keeps it busy
-            if mount([str(job.ckpt)], ["-o", "remount,ro"]) == "":
+            if remount(job.ckpt, "bind,ro") == "":
                 return
             time.sleep(0.01)
         raise AssertionError("the file system stays busy")
 
     def end(self, job):
-        assert mount([str(job.ckpt)], ["-o", "remount,rw"]) == ""
+        assert remount(job.ckpt, "bind,rw") == ""
 
 
 class Vanished:
