@@ -206,7 +206,7 @@ lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 	$(Q)$(MAKE) --no-print-directory $(PROTO_C)
-	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 clang-tidy --quiet --warnings-as-errors='*' -- $(CPPFLAGS) -std=c11
+	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
 
 ## make format       clang-format over every source
 format:

@@ -20,7 +20,7 @@ enum { RANKS = 64 };
 static struct board { // rank-keyed addresses, shared by the forked ranks
     _Atomic int there;
     char value[256];
-} *board;
+} * board;
 
 static int board_put(void *ctx, const char *key, const char *value, struct err *e)
 {

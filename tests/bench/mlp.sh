@@ -11,7 +11,7 @@
 # step, PyTorch does not.
 set -eu
 build=$(cd "${1:-build}" && pwd)
-rounds=${ROUNDS:-5}
+rounds=${ROUNDS:-3}
 torch=2.15.0
 python=${TORCH_PYTHON:-$build/torch/bin/python}
 
@@ -82,6 +82,7 @@ cell() {
     cell 512,256 1024 150
     cell 2048,2048 128 60
     cell 2048,2048 1024 15
+    echo "# load after $(cut -d' ' -f1 /proc/loadavg); on $(nproc) cores; beside others the numbers say little"
 } >"$scratch/table"
 cat "$scratch/table"
 mkdir -p tests/bench/results

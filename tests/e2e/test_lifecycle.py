@@ -35,7 +35,7 @@ def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undistur
     assert "run the same command again" in end.out
     assert not run.sockets() and not run.pids()
     saved = run.checkpoints()[-1]
-    assert 17 <= saved.step < 60
+    assert 17 <= saved.step < solo.BUSY_STEPS
     rows = run.metrics()
     assert rows[-1]["step"] == saved.step
     assert [r["step"] for r in rows] == list(range(1, saved.step + 1))
@@ -72,7 +72,7 @@ def test_a_second_signal_ends_it_at_once(place, noise):
     assert run.wait_until(run.at(1, step=9), parent)
     solo.kill_pid(run.pids()[1], signal.SIGSTOP)  # so that the first cannot succeed
     parent.signal(signal.SIGINT)
-    run.wait_until(lambda: run.page(0).entered > run.page(1).left)
+    run.wait_until(lambda: "asked to stop" in run.log(0))  # else the two might be one
     parent.signal(signal.SIGINT)
     end = parent.wait()
     assert end.code == 128 + signal.SIGINT, end
@@ -81,7 +81,7 @@ def test_a_second_signal_ends_it_at_once(place, noise):
 
 def test_many_interruptions_end_in_the_same_bits(place, noise, undisturbed):
     run = solo.Run(place, solo.busy_job(noise, RANKS), "many")
-    for step in (5, 12, 13, 33, 58):
+    for step in (5, 12, 13, 70, 141):
         parent = run.start()
         if run.wait_until(run.at(0, step=step), parent):
             parent.signal(signal.SIGTERM)
@@ -267,18 +267,19 @@ def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
     """A zombie of the older attempt holds the old file; what it still writes does not show."""
     run = solo.Run(place, solo.busy_job(noise, RANKS), "trim")
     parent = run.start()
-    assert run.wait_until(run.at(0, step=33), parent)
+    assert run.wait_until(run.saved(0), parent)
+    at = run.checkpoints()[-1].step
+    assert run.wait_until(lambda: any(r["step"] > at + 2 for r in run.metrics()), parent)
     for pid in run.pids().values():
         solo.kill_pid(pid)
     assert parent.wait().code == 128 + signal.SIGKILL
     saved = run.checkpoints()[-1].step
     before = run.metrics()
-    assert before[-1]["step"] > saved
     with open(run.dir / "metrics.jsonl", "a", encoding="utf-8") as zombie:
         run.finish()
         zombie.write('{"step": 999, "loss": 1}\n')
     after = run.metrics()
-    assert [r["step"] for r in after] == list(range(1, 61))
+    assert [r["step"] for r in after] == list(range(1, solo.BUSY_STEPS + 1))
     assert after[:saved] == before[:saved]  # to the last digit of the timings: copied, not made again
     assert after[saved : saved + 1] != before[saved : saved + 1]
     assert len({r["run"] for r in after}) == 1
@@ -296,7 +297,7 @@ def test_a_torn_last_row_is_dropped_on_resume(place, noise):
         f.truncate(os.path.getsize(f.name) - 9)
     run.finish()
     steps = [r["step"] for r in run.metrics()]
-    assert steps == sorted(set(steps)) and steps[-1] == 60 and len(steps) == 59
+    assert steps == sorted(set(steps)) and steps[-1] == solo.BUSY_STEPS and len(steps) == steps[-1] - 1
 
 
 # ---- the folder ----------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ def test_retention_keeps_the_newest_and_the_chosen(place, noise):
     run.finish()
     steps = [c.step for c in run.checkpoints()]
     # A save that finds the one before it open is skipped, so not every fifth step need be there.
-    assert steps[-1] == 60
+    assert steps[-1] == solo.BUSY_STEPS
     assert all(s % 5 == 0 for s in steps)
     young = [s for s in steps if s % 20]
     assert len(young) <= 2, steps

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process is killed, or the power goes, at every system call of one save. Then the invariants of the
 checkpoint directory hold, and the next run comes to the numbers of a run that was never disturbed."""
+import hashlib
 import random
 import re
 import signal
+import subprocess
 
 import pytest
 import tiny
@@ -83,7 +85,9 @@ def test_killed_at_a_call_of_the_start_that_follows(home, data, reference, calls
     chosen = points if tiny.LONG else random.Random(5).sample(points, 6)
     for number, kind, path in chosen:
         job = dead.copy(home / f"start-{number}")
-        run = job.run({0: tiny.shim(job.home, at=number, do="kill")})
+        run = job.start({0: tiny.shim(job.home, at=number, do="kill")})
+        run.wait(0)
+        run.kill()  # rank 1 would look for rank 0 for a minute
         assert run.codes()[0] == -signal.SIGKILL, (number, kind, path, run.text())
         tiny.check_store(job, known)
         tiny.check_continues(job, known, reference())
@@ -119,7 +123,6 @@ def test_power_lost_after_the_end_keeps_everything_acknowledged(disk, home, data
     run = job.run()
     assert run.codes() == [0, 0] and run.committed() == [2, 4, 6, 8]
     shards = job.final()[0]
-    import subprocess
     subprocess.run(["xfs_io", "-x", "-c", "shutdown", str(disk.path)], check=True)
     assert disk.down()
     disk.up()
@@ -127,6 +130,6 @@ def test_power_lost_after_the_end_keeps_everything_acknowledged(disk, home, data
     assert job.committed()[-1] == (1, 8)
     again = job.run()
     assert again.codes() == [0, 0] and "the job is finished" in again.text(0)
-    kept = {p.name: tiny.hashlib.sha256(p.read_bytes()).hexdigest()
+    kept = {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
             for p in job.path(1, 8).iterdir() if p.name.startswith("shard-")}
     assert kept == shards == reference()[0]

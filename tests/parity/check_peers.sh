@@ -4,7 +4,8 @@
 # once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
 #   1 the goldens are made anew and compared with the committed ones
 #   2 the parity test runs on the new ones
-#   3 two ranks train to a checkpoint; the safetensors package opens it, and holds what optax got
+#   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
+#     holds what optax got
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=tests/parity
@@ -47,5 +48,6 @@ commit=$(find "$scratch/run/ckpt" -name COMMIT)
     exit 1
 }
 for c in $commit; do
+    "$build/weft" ckpt verify "$(dirname "$(dirname "$c")")"
     "$python" $here/open_checkpoint.py "$(dirname "$c")" "$scratch/run/expect.safetensors"
 done

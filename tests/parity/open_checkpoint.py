@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 import xxhash
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
@@ -92,8 +92,8 @@ def main(args):
             check(not left, f"{name}: holds {sorted(left)}, which the manifest does not tell")
         if len(args) == 2:
             compare(tensors, load_file(args[1]))
-    except Wrong as e:
-        print(f"{folder}: {e}")
+    except (Wrong, OSError, ValueError, KeyError, SafetensorError) as e:
+        print(f"{folder}: {type(e).__name__}: {e}")
         return 1
     print(f"{folder}: {len(tensors)} tensors in {len(files)} files")
     return 0

@@ -23,7 +23,8 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", REPO / "build"))
 RANK, WEFT = str(BUILD / "weft-rank"), str(BUILD / "weft")
 LONG = bool(os.environ.get("WEFT_LONG"))
-WATCHDOG = 240.0  # seconds; only a hang takes so long
+WATCHDOG = 120.0  # seconds; only a hang takes so long
+BUSY_STEPS = 150
 STATES = ["starting", "ready", "running", "saving", "ended"]
 PHASES = ["forward", "backward", "update"]
 
@@ -102,7 +103,7 @@ def busy_job(data, ranks, **changes):
         "data__batch": 96,
         "optimizer": {"kind": "adamw"},
         "schedule": {"kind": "warmup_cosine", "peak": 1e-3, "warmup": 5},
-        "train__steps": 60,
+        "train__steps": BUSY_STEPS,
         "checkpoint": {"dir": "ckpt", "every": 7, "keep": 3},
     }
     return job(data, ranks, **{**base, **changes})
@@ -271,6 +272,11 @@ class Run:
             )
 
         return reached
+
+    def saved(self, rank, step=0):
+        """A condition: a checkpoint is committed, and the rank runs on at `step` or later."""
+        running = self.at(rank, step)
+        return lambda: running() and self.checkpoints()
 
     # -- what it left
     def metrics(self):

@@ -32,19 +32,19 @@ struct crew { // what all ranks of a test share
 static struct crew crew; // zeroed by crew_start
 static int crew_rank;
 
-#define CHECK(x)                                                                                  \
-    do {                                                                                          \
-        if (!(x)) {                                                                               \
-            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, #x);           \
-            _exit(1);                                                                             \
-        }                                                                                         \
+#define CHECK(x)                                                                        \
+    do {                                                                                \
+        if (!(x)) {                                                                     \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, #x); \
+            _exit(1);                                                                   \
+        }                                                                               \
     } while (0)
-#define DO(call)                                                                                  \
-    do {                                                                                          \
-        if (call) {                                                                               \
-            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, e.text);       \
-            _exit(1);                                                                             \
-        }                                                                                         \
+#define DO(call)                                                                            \
+    do {                                                                                    \
+        if (call) {                                                                         \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, e.text); \
+            _exit(1);                                                                       \
+        }                                                                                   \
     } while (0)
 
 static inline int crew_put(void *ctx, const char *key, const char *value, struct err *e)
@@ -121,7 +121,8 @@ static inline float *crew_join(struct world **w, struct comm **all)
 
 static inline void crew_begin(int ranks, const char *hosts, size_t window)
 {
-    crew = (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
+    crew =
+        (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
     crew.deadline_ns = 60 * CLOCK_S;
     strcpy(crew.dir, "/tmp/weft-coll-XXXXXX");
     if (!mkdtemp(crew.dir))

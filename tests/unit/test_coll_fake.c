@@ -85,8 +85,9 @@ static void ranks_in_order_get_their_sums(void **state)
 {
     struct actor a[4];
     (void)state;
-    perform(a, 4, (void (*const[])(struct actor *)){sum_all_sizes, sum_all_sizes, sum_all_sizes,
-                                                    sum_all_sizes});
+    perform(a, 4,
+            (void (*const[])(struct actor *)){sum_all_sizes, sum_all_sizes, sum_all_sizes,
+                                              sum_all_sizes});
     for (int i = 0; i < 4; i++)
         assert_int_equal(a[i].rc, 0);
 }
@@ -133,8 +134,9 @@ static void crossed_communicators_are_a_deadlock_and_said_at_once(void **state)
     int told = 0;
     for (int i = 0; i < 2; i++) {
         assert_int_not_equal(a[i].rc, 0);
-        told += strstr(a[i].e.text, "deadlock: every rank waits: rank 0 after entering #1 (everyone)"
-                                    ", rank 1 after entering #1 (we two)") != NULL;
+        told +=
+            strstr(a[i].e.text, "deadlock: every rank waits: rank 0 after entering #1 (everyone)"
+                                ", rank 1 after entering #1 (we two)") != NULL;
     }
     assert_true(told > 0);
 }

@@ -32,7 +32,8 @@ static void fill(void)
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             float mantissa = (float)((int64_t)(x >> 40) - (1 << 23));
             int scale = (int)(x % 41) - 20;
-            operand[i][k] = scale < 0 ? mantissa / (float)(1 << -scale) : mantissa * (float)(1 << scale);
+            operand[i][k] =
+                scale < 0 ? mantissa / (float)(1 << -scale) : mantissa * (float)(1 << scale);
         }
     memcpy(before, operand, sizeof before);
 }

@@ -292,8 +292,8 @@ bool op_owes(struct comm *c, struct coll *o, int member)
     if (o->inlined)
         return !p->local && !link_flushed(p);
     if (p->local)
-        return atomic_load_explicit(&p->page->comms[c->slots[member]].done,
-                                    memory_order_acquire) < o->seq;
+        return atomic_load_explicit(&p->page->comms[c->slots[member]].done, memory_order_acquire) <
+               o->seq;
     size_t mine = op_slice(c, o, c->me).len, its = op_slice(c, o, member).len;
     return (k->scatter && (o->got[0][member] < mine || o->sent[0][member] < its)) ||
            (k->gather && (o->got[1][member] < its || o->sent[1][member] < mine)) ||
@@ -310,8 +310,9 @@ static void name_missing(char *out, size_t size, const struct peer *p, const cha
                  len ? ", " : "", p->rank, verb);
     else {
         page_text(p->page, text);
-        snprintf(out + len, size - len, "%srank %d has not %s it; it last entered #%" PRIu64 " (%s)",
-                 len ? ", " : "", p->rank, verb, entered, text);
+        snprintf(out + len, size - len,
+                 "%srank %d has not %s it; it last entered #%" PRIu64 " (%s)", len ? ", " : "",
+                 p->rank, verb, entered, text);
     }
 }
 

@@ -156,7 +156,8 @@ static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 static int publish(struct greet *g, const char *addr, struct err *e)
 {
     char key[32], value[200], hex[65];
-    sha256_hex(g->o->host, strlen(g->o->host), hex);
+    const char *host = g->o->host ? g->o->host : "";
+    sha256_hex(host, strlen(host), hex);
     snprintf(g->host, sizeof g->host, "%.*s", HOST_TEXT, hex);
     snprintf(key, sizeof key, "coll.%d", g->w->rank);
     snprintf(value, sizeof value, "1 %s %s", g->host, addr);

@@ -100,10 +100,8 @@ int shm_send(struct peer *p, char type, int fd, struct err *e)
         struct cmsghdr align;
     } u = {.room = {0}};
     struct iovec part = {&type, 1};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = u.room,
-                       .msg_controllen = sizeof u.room};
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = u.room, .msg_controllen = sizeof u.room};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;

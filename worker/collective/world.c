@@ -20,7 +20,7 @@
 
 // Turns before a nap. A turn pauses for some 40 of a bare loop's; after QUIET of them it yields the
 // core instead, which costs nothing where nobody else wants it.
-enum { QUIET = 400, SPIN = 1000, SPIN_YIELD = 20, SPIN_REMOTE = 50 };
+enum { QUIET = 40, SPIN = 400, SPIN_YIELD = 20, SPIN_REMOTE = 50 };
 
 struct sockets {
     int page_fd, window_fd, poke_fd;

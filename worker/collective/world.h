@@ -1,64 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside worker/collective: what its files share. Users include collective.h alone.
-//
-// Every rank owns a *page*: what it has announced and finished, written by it alone (but for
-// `sleeping`). Peers of its host map it; for a peer across hosts a private copy stands in, kept up
-// to date by that peer's frames. So the operations (local.c) read one form whoever the peer is.
-//
-// An operation of a communicator is known by its sequence number there, from 1, and lives in note
-// seq mod NOTES of each member's page. A rank starts seq + 64 only after it completed seq, for
-// which every member announced seq; so a note of NOTES = 2 × COLL_MAX_OPEN is never overwritten
-// before the slowest member has read it.
 #pragma once
-#include <stdalign.h>
-#include <stdatomic.h>
-
-#include "worker/collective/collective.h"
-
-enum {
-    COMM_MAX = 64,             // communicators ever made in a world
-    NOTES = 2 * COLL_MAX_OPEN, // see above
-    INLINE_MAX = 4096,         // operands up to this travel within the note
-    PIECE = 256 * 1024,        // bytes of work between two looks at the world; largest frame
-    STAGE = 4 * PIECE,         // bytes a peer may send ahead of our reduction
-    RANKS_MAX = 1024,
-    TEXT = 64
-};
-
-struct note {
-    alignas(64) _Atomic uint64_t seq; // stored last: the rest is valid for this operation
-    uint64_t number;                  // of the world
-    int64_t count;
-    uint64_t offset; // of the buffer in the owner's window; inlined: bytes of payload
-    uint32_t name;   // fnv1a
-    int32_t root;
-    uint8_t op, dtype;
-    uint8_t inlined; // payload holds the operand
-    uint8_t pad[5];
-    uint64_t granted; // in a remote peer's copy: bytes it lets us send for the scatter stage
-    alignas(64) unsigned char payload[INLINE_MAX];
-};
-
-struct comm_page {
-    alignas(64) _Atomic uint64_t key;  // 0: not made yet
-    alignas(64) _Atomic uint64_t done; // last operation whose work this rank has finished
-    struct note notes[NOTES];
-};
-
-enum page_state { PAGE_OPEN, PAGE_LEFT, PAGE_BROKEN };
-
-struct page {
-    uint32_t magic, version;
-    int32_t rank, pid;
-    uint64_t epoch;
-    alignas(64) _Atomic uint32_t sleeping; // the owner naps and wants a wake-up
-    alignas(64) _Atomic uint64_t entered;
-    _Atomic uint64_t text[TEXT / 8]; // the name of the last entered one, best effort
-    _Atomic uint32_t state;          // enum page_state; the next two are set before it
-    uint32_t code;                   // enum err_code
-    char why[256];
-    struct comm_page comms[COMM_MAX]; // mostly never touched, so never allocated
-};
+#include "worker/collective/page.h"
 
 struct link; // tcp.c
 
@@ -113,12 +56,12 @@ struct world {
 struct coll {
     struct coll_args args;
     uint64_t seq, number;
-    size_t bytes;           // of the whole tensor
-    size_t esize;           // of an element
-    int64_t per;            // elements a slice (the last may be shorter)
-    bool inlined, agreed;   // agreed: everyone announced the same operation
-    size_t ready;           // bytes of this rank's slice that may go out in the gather stage
-    int seen;               // members whose announcement was checked
+    size_t bytes;               // of the whole tensor
+    size_t esize;               // of an element
+    int64_t per;                // elements a slice (the last may be shorter)
+    bool inlined, agreed;       // agreed: everyone announced the same operation
+    size_t ready;               // bytes of this rank's slice that may go out in the gather stage
+    int seen;                   // members whose announcement was checked
     uint64_t *sent[2], *got[2]; // [member]: bytes of the scatter and the gather stage
     uint64_t *allowed;          // [member]: what we let it send for the scatter stage
 };
@@ -130,8 +73,8 @@ struct comm {
     int slot; // in this rank's page
     int n, me;
     struct peer **members;
-    int *slots; // of each member's page; −1: not seen yet
-    bool remote; // a member lives on another host
+    int *slots;                          // of each member's page; −1: not seen yet
+    bool remote;                         // a member lives on another host
     uint64_t started, worked, completed; // sequence numbers
     struct coll ops[COLL_MAX_OPEN];
     uint64_t *counters;   // behind the ops' arrays
@@ -181,8 +124,8 @@ bool link_blocked(const struct peer *p); // the socket takes no more now
 struct kind {
     const char *name;
     bool scatter, gather;
-    bool sums, even; // f32 only; the count must divide by the size
-    bool (*work)(struct comm *c, struct coll *o); // false: not finished yet
+    bool sums, even;                                // f32 only; the count must divide by the size
+    bool (*work)(struct comm *c, struct coll *o);   // false: not finished yet
     void (*finish)(struct comm *c, struct coll *o); // the same from the notes' payloads
 };
 extern const struct kind coll_kinds[]; // [enum coll_op], local.c
@@ -194,12 +137,10 @@ struct note *op_note(const struct comm *c, const struct coll *o, int member); //
 bool op_announced(struct comm *c, struct coll *o, int member);
 // Everyone announced the same; a difference breaks the world.
 bool op_agree(struct comm *c, struct coll *o);
-bool op_owes(struct comm *c, struct coll *o, int member); // it has not done its part yet
+bool op_owes(struct comm *c, struct coll *o, int member);   // it has not done its part yet
 int op_late(struct comm *c, struct coll *o, struct err *e); // ERR_TIMEOUT naming the missing
 int comms_deserter(const struct world *w); // a rank that left before its part, or −1
 void comm_delete(struct comm *c);
-void page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash);
-size_t page_text(const struct page *p, char out[TEXT]); // the last entered one's name
 
 // ---- local.c: the operations, and what tcp.c asks of them ----
 struct chunk {

@@ -230,8 +230,14 @@ static void decide(struct lead *l, struct commit_event *ev)
     arena_init(&a);
     ev->now_ns = clock_mono_ns();
     commit_step(&l->commit, ev, &a, &actions);
+    // Deletions go out first: rank 0 carries out what it was ordered before the answer to its last
+    // save lets it end.
     for (int i = 0; i < actions.n; i++)
-        act(l, &actions.v[i]);
+        if (actions.v[i].kind == COMMIT_DO_DELETE)
+            act(l, &actions.v[i]);
+    for (int i = 0; i < actions.n; i++)
+        if (actions.v[i].kind != COMMIT_DO_DELETE)
+            act(l, &actions.v[i]);
     arena_clear(&a);
 }
 

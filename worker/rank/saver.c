@@ -183,10 +183,20 @@ static int wait_answer(struct saver *s, bool *ok, struct err *e)
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
 }
 
-int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+// A leader that was lost before the save was open could not end it: it is looked for once more.
+static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     s->opened_at = step;
     int rc = snapshot_begin(s->snapshot, step, samples, e);
+    const char *lost = link_lost(s->o.link);
+    if (!rc && lost)
+        saver_lost(s, lost);
+    return rc;
+}
+
+int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    int rc = begin(s, step, samples, e);
     bool ok;
     if (!rc && !s->o.attempt->job->checkpoint.async)
         rc = wait_answer(s, &ok, e);
@@ -195,13 +205,15 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 
 int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
+    struct err why = {0};
     bool ok = true;
-    int rc = wait_answer(s, &ok, e);
-    s->opened_at = step;
-    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
-    rc = rc ? rc : wait_answer(s, &ok, e);
-    if (rc || ok)
-        return rc;
-    return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted",
-                   (long long)step);
+    int rc = wait_answer(s, &ok, &why);
+    rc = rc ? rc : begin(s, step, samples, &why);
+    rc = rc ? rc : wait_answer(s, &ok, &why);
+    if (!rc && !ok)
+        return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
+                       (long long)step, why.text);
+    if (rc)
+        *e = why;
+    return rc;
 }

@@ -46,6 +46,7 @@ struct snapshot {
     int64_t open_step; // −1: none
     int64_t samples;   // of the newest begin
     bool last_ok;
+    char last_why[200]; // of an abort
     bool timed;
     uint64_t last_bytes;
     int64_t last_ns, stall_ns;
@@ -465,6 +466,7 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
     pthread_mutex_lock(&s->lock);
     bool mine = settle(s, step, false);
     if (mine) {
+        snprintf(s->last_why, sizeof s->last_why, "%s", why);
         atomic_store(&s->cancel, true);
         if (s->c.rank == 0)
             push_locked(s, new_order(ORDER_REMOVE, entry_of(s, step)));
@@ -489,6 +491,8 @@ int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct
                      s->open_step);
     if (last_ok)
         *last_ok = s->last_ok;
+    if (!rc && last_ok && !s->last_ok)
+        err_set(e, ERR_ABORTED, "%s (in %s)", s->last_why, s->c.store->path);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storage that fails while a checkpoint is written costs that checkpoint and nothing else: the one before
+stands, training goes on, and one line says what and where."""
+import os
+import random
+import re
+import subprocess
+import time
+
+import pytest
+import tiny
+from conftest import mount
+
+
+def check_lost(run, lost, says=None):
+    """Exactly these steps were aborted, each with one line that names the cause and the directory."""
+    aborted = run.aborted()
+    assert sorted(aborted) == sorted(lost), run.text()
+    for step, lines in aborted.items():
+        assert len(lines) == 1, lines
+        assert " warn ckpt " in lines[0] and str(run.tiny.ckpt) in lines[0], lines[0]
+        assert re.search(says or "", lines[0]), lines[0]
+    assert len(re.findall(r"Z (warn|error) ", run.text())) == len(lost), run.text()
+
+
+def check_lost_at_the_end(run, step, says):
+    """The run ends with 70 and the reason. Ranks that saw another one end with 70 first lost a peer, 69; the
+    code of a run is that of its cause."""
+    assert 70 in run.codes() and set(run.codes()) <= {69, 70}, run.text()
+    assert re.search(rf"Z error rank .*the last checkpoint, of step {step}, was aborted: .*{says}.*"
+                     + re.escape(str(run.tiny.ckpt)), run.text()), run.text()
+    for lines in run.aborted().values():
+        assert len(lines) == 1 and re.search(says, lines[0]) and str(run.tiny.ckpt) in lines[0], run.text()
+
+
+# Of the save of step 4, by path; the calls a save makes there, and what the line then says.
+REFUSED = [
+    (0, "mkdir", "EROFS", r"rank 0: cannot make .*Read-only file system"),
+    (0, "create", "ENOSPC", r"rank 0: shard-00000-of-00002\.safetensors: cannot create: No space left"),
+    (0, "write", "EIO", r"rank 0: shard-00000-of-00002\.safetensors: cannot write at byte 0: Input/output"),
+    (1, "write", "ENOSPC", r"rank 1: shard-00001-of-00002\.safetensors: cannot write at byte 0: No space"),
+    (1, "sync", "EIO", r"rank 1: shard-00001-of-00002\.safetensors: cannot sync: Input/output error"),
+    (0, "close", "EIO", r"rank 0: shard-00000-of-00002\.safetensors: cannot close: Input/output error"),
+    (0, "rename", "EIO", r"cannot rename \.tmp-step-00000004\.e1 to step-00000004\.e1: Input/output"),
+]
+
+
+@pytest.mark.parametrize("rank, kind, error, says", REFUSED)
+def test_a_refused_call_costs_one_checkpoint(home, data, reference, rank, kind, error, says):
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({rank: tiny.shim(job.ckpt, match="step-00000004", kind=kind, at=1, do=error)})
+    assert run.codes() == [0, 0], run.text()
+    check_lost(run, [4], says)
+    assert run.committed() == [2, 6, 8]
+    assert job.final() == reference()
+    tiny.check_store(job, [(1, s) for s in run.committed()])
+    assert not [n for n in job.names() if "step-00000004" in n], "what is left of it was removed"
+
+
+def test_any_one_call_of_a_save_that_fails_is_survived(home, data, reference):
+    """Whatever call it is, and whether the checkpoint of step 6 is then committed or aborted, it says so,
+    the run comes to its end with the right numbers and so does the directory."""
+    calls = [c for c in tiny.enumerate_save(tiny.Tiny(home / "calls", data), 6) if c[1] != "read"]
+    chosen = calls if tiny.LONG else random.Random(11).sample(calls, 5)
+    for number, kind, path in chosen:
+        job = tiny.Tiny(home / str(number), data)
+        run = job.run({0: tiny.shim(job.ckpt, arm="step-00000006", at=number, do="EIO")})
+        where = f"call {number}, {kind} {path}\n{run.text()}"
+        assert run.codes() == [0, 0], where
+        assert set(run.aborted()) <= {6} and all(len(x) == 1 for x in run.aborted().values()), where
+        assert sorted(run.committed() + list(run.aborted())) == [2, 4, 6, 8], where
+        assert job.final() == reference(), where
+        tiny.check_store(job, [(1, s) for s in run.committed()])
+
+
+@pytest.mark.parametrize("which", ["ckpt", "solo/metrics.jsonl"])
+def test_writes_cut_short_are_finished(home, data, reference, which):
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({r: tiny.shim(job.home, match=which, kind="write", at="1+", do="short") for r in (0, 1)})
+    assert run.codes() == [0, 0], run.text()
+    assert run.committed() == [2, 4, 6, 8] and job.final() == reference()
+
+
+@pytest.mark.mounts
+def test_a_disk_too_small_for_the_last_save_ends_the_run_with_70(home, data, reference, tmpfs):
+    """Two checkpoints fit, a third one beside them does not; more room and the same command finish the job."""
+    big = tiny.Tiny(home / "measure", data)
+    assert big.run().codes() == [0, 0]
+    one = sum(4096 * -(-p.stat().st_size // 4096) for p in big.path(1, 8).iterdir()) // 1024
+    job = tiny.Tiny(home / "job", data)
+    tmpfs(job.ckpt, f"size={2 * one + one // 2 + 16}k")
+    run = job.run()
+    check_lost_at_the_end(run, 8, "No space left on device")
+    assert run.committed() == [2, 4] and 6 in run.aborted()
+    tiny.check_store(job, [(1, 2), (1, 4)])
+    assert mount([str(job.ckpt)], ["-o", f"remount,size={8 * one}k"]) == ""
+    tiny.check_continues(job, [(1, 2), (1, 4)], reference())
+
+
+class Full:
+    """Not a block is left."""
+    options, says = "size=4m", "No space left on device"
+
+    def begin(self, job):
+        with open(job.ckpt / "filler", "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+
+    def end(self, job):
+        (job.ckpt / "filler").unlink()
+
+
+class NoInodes(Full):
+    """There is room, but not for one more file."""
+    options, says = "size=4m,nr_inodes=64", "No space left on device"
+
+    def begin(self, job):
+        (job.ckpt / "fillers").mkdir()
+        try:
+            for i in range(64):
+                (job.ckpt / "fillers" / str(i)).touch()
+        except OSError:
+            pass
+
+    def end(self, job):
+        for one in (job.ckpt / "fillers").iterdir():
+            one.unlink()
+
+
+class ReadOnly:
+    options, says = "size=4m", "Read-only file system"
+
+    def begin(self, job):
+        for _ in range(500):  # a rank that is writing keeps it busy
+            if mount([str(job.ckpt)], ["-o", "remount,ro"]) == "":
+                return
+            time.sleep(0.01)
+        raise AssertionError("the file system stays busy")
+
+    def end(self, job):
+        assert mount([str(job.ckpt)], ["-o", "remount,rw"]) == ""
+
+
+class Vanished:
+    """Somebody renames the directory that the ranks hold open."""
+    options, says = None, "No such file or directory"
+
+    def begin(self, job):
+        job.ckpt.rename(job.home / "elsewhere")
+
+    def end(self, job):
+        (job.home / "elsewhere").rename(job.ckpt)
+
+
+class Replaced(Vanished):
+    """And another one stands in its place."""
+    says = "was replaced by another"
+
+    def begin(self, job):
+        name = job.store().name
+        super().begin(job)
+        (job.ckpt / name).mkdir(parents=True)
+
+    def end(self, job):
+        subprocess.run(["rm", "-r", str(job.ckpt)], check=True)
+        super().end(job)
+
+
+@pytest.mark.mounts
+@pytest.mark.parametrize("fault", [Full, NoInodes, ReadOnly, Vanished, Replaced])
+@pytest.mark.parametrize("lifted", [True, False])
+def test_a_fault_of_the_storage_while_training(home, data, reference, tmpfs, fault, lifted):
+    """Rank 0 stops before it writes a step's row, which comes before the step's checkpoint: at step 4 the
+    fault comes, at step 8 it goes. The save of step 10 is the last."""
+    job, fault = tiny.Tiny(home / "job", data, steps=10), fault()
+    if fault.options:
+        tmpfs(job.ckpt, fault.options)
+    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="stop")})
+    for step in range(4, 11):
+        assert run.wait_stopped(), run.text()
+        if step == 4:
+            fault.begin(job)
+        if step == 8 and lifted:
+            fault.end(job)
+        run.resume()
+    codes = run.wait()
+    lost = set(run.aborted())
+    assert {4, 6} <= lost and len(run.committed()) == len(set(run.committed())), run.text()
+    if lifted:  # rank 1 may have met the fault at step 8 before it went
+        check_lost(run, lost, fault.says)
+        assert codes == [0, 0] and 10 not in lost, run.text()
+        assert set(run.committed()) == {2, 4, 6, 8, 10} - lost, run.text()
+        assert job.final() == reference(10)
+    else:
+        check_lost_at_the_end(run, 10, fault.says)
+        assert run.committed() == [2] and 8 in lost, run.text()
+        assert [step for step, *_ in job.losses()] == list(range(1, 11)), "training went on to its end"
+        fault.end(job)
+        tiny.check_store(job, [(1, 2)])
+        tiny.check_continues(job, [(1, 2)], reference(10))
+
+
+def test_a_directory_that_is_deleted_costs_its_checkpoints_and_not_the_run(home, data, reference):
+    job = tiny.Tiny(home / "job", data)
+    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at=4, do="stop")})
+    assert run.wait_stopped()
+    subprocess.run(["rm", "-r", str(job.ckpt)], check=True)
+    run.resume()
+    run.wait()
+    check_lost_at_the_end(run, 8, "No such file or directory")
+    assert run.committed() == [2] and {4, 6} <= set(run.aborted()), run.text()
+    assert not os.path.exists(job.ckpt), "nothing is written where nobody looks"
+    again = job.run()
+    assert again.codes() == [0, 0] and job.final() == reference(), again.text()
+
+
+def test_a_checkpoint_that_cannot_be_read_is_passed_over(home, data, reference):
+    """The disk gives EIO for the newest: the one before it is taken, with a line."""
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({0: tiny.shim(job.ckpt, arm="tmp-step-00000008", at=1, do="kill")})
+    assert run.committed() == [2, 4, 6]
+    again = job.run({0: tiny.shim(job.ckpt, match="step-00000006.e1/shard-00001", kind="read", at="1+", do="EIO")})
+    assert again.codes() == [0, 0], again.text()
+    assert re.search(r"checkpoint step-00000006\.e1 is passed over: .*shard-00001.*Input/output", again.text(0))
+    assert job.restored() == 4 and job.final() == reference()
