@@ -10,7 +10,7 @@ build=$1 rounds=${2:-5}
 here=$(dirname "$0")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-mpicc -O2 -Wall -o "$out/mpi" "$here/mpi_allreduce.c"
+mpicc -O2 -Wall -I"$here/../.." -o "$out/mpi" "$here/mpi_allreduce.c"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 mpi() {

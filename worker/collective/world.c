@@ -212,12 +212,12 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
 int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_ns, struct err *e)
 {
     struct err own;
-    int idle = 0, rc;
+    int idle = 0;
     int64_t until = 0;
     if (!e)
         e = &own;
     for (;;) {
-        if ((rc = world_look(w, e)))
+        if (world_look(w, e))
             return world_break(w, e);
         w->moved = false;
         if (ready(arg))
@@ -231,7 +231,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
                 until = clock_mono_ns() + limit_ns;
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
-            if ((rc = nap(w, ready, arg, until, e)))
+            if (nap(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }
     }
