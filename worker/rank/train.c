@@ -263,13 +263,10 @@ static void close_all(struct trainer *t)
 
 // ---- one step ----------------------------------------------------------------------------------
 
-static int put_scalars(struct trainer *t, int64_t step, double lr, struct err *e)
+static int put_scalars(struct trainer *t, int64_t step, struct err *e)
 {
-    const struct job_optimizer *o = &t->job->optimizer;
-    double count = (double)(step + 1);
-    float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr,
-                                [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, count))),
-                                [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, count)))};
+    float hyper[HYPER_SLOTS];
+    hyper_at(t->job, step, hyper);
     float control[CONTROL_SLOTS] = {
         [CONTROL_STOP] = link_stop_requested(t->link), [CONTROL_NO_SAVE] = saver_busy(t->saver)};
     int rc = exec_put(t->exec, t->hyper, hyper, sizeof hyper, e);
@@ -280,18 +277,17 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
 {
     int64_t begin = clock_mono_ns();
     struct batch b;
-    double lr = lr_at(&t->job->schedule, step);
     page_step(t->attempt->page, step + 1);
     int rc = feed_next(t->feed, &b, e);
     rc = rc ? rc : inputs_put(&t->inputs, &b, e);
-    rc = rc ? rc : put_scalars(t, step, lr, e);
+    rc = rc ? rc : put_scalars(t, step, e);
     rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
     size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
     rc = rc ? rc : exec_get(t->exec, f->metrics, t->metrics_device, bytes, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
     f->row = (struct step_row){.step = step + 1,
                                .steps = t->job->train.steps,
-                               .lr = lr,
+                               .lr = lr_at(&t->job->schedule, step),
                                .tokens_per_s = -1,
                                .samples_per_s = (double)t->job->data.batch * 1000 / ms,
                                .step_ms = ms};
