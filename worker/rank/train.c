@@ -33,6 +33,7 @@ enum {
     STALLS = 10,
 };
 #define START_NS (120 * CLOCK_S)
+#define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
 
 // What the host keeps of a step until its metrics are looked at.
 struct in_flight {
@@ -327,11 +328,12 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
     if (t->attempt->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
-    if (++t->nonfinite >= NONFINITE_MAX)
-        return err_set(e, ERR_DATA,
-                       "loss or gradient is not finite for %d steps in a row, up to %lld",
-                       NONFINITE_MAX, (long long)f->row.step);
-    return rc;
+    if (++t->nonfinite < NONFINITE_MAX)
+        return rc;
+    // All come to this at the same step: who left before the rest would make them lose a peer.
+    (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
+    return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
+                   NONFINITE_MAX, (long long)f->row.step);
 }
 
 static bool due(int64_t every, int64_t done)
