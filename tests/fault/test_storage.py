@@ -65,7 +65,7 @@ def test_any_one_call_of_a_save_that_fails_is_survived(home, data, reference):
     """Whatever call it is, and whether the checkpoint of step 6 is then committed or aborted, it says so,
     the run comes to its end with the right numbers and so does the directory."""
     calls = [c for c in tiny.enumerate_save(tiny.Tiny(home / "calls", data), 6) if c[1] != "read"]
-    chosen = calls if tiny.LONG else random.Random(11).sample(calls, 5)
+    chosen = calls if tiny.LONG else random.Random(11).sample(calls, 12)
     for number, kind, path in chosen:
         job = tiny.Tiny(home / str(number), data)
         run = job.run({0: tiny.shim(job.ckpt, arm="step-00000006", at=number, do="EIO")})
@@ -83,6 +83,23 @@ def test_writes_cut_short_are_finished(home, data, reference, which):
     run = job.run({r: tiny.shim(job.home, match=which, kind="write", at="1+", do="short") for r in (0, 1)})
     assert run.codes() == [0, 0], run.text()
     assert run.committed() == [2, 4, 6, 8] and job.final() == reference()
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "short"])
+def test_rows_of_metrics_that_cannot_be_written_cost_nothing_else(home, data, reference, error):
+    """A row cut short is finished; one that is refused is missing, and the next ones are whole."""
+    job = tiny.Tiny(home / "job", data)
+    faults = tiny.shim(job.solo, match="metrics.jsonl", kind="write", at=3, do=error)
+    run = job.run({0: faults})
+    assert run.codes() == [0, 0] and run.committed() == [2, 4, 6, 8], run.text()
+    shards, losses = job.final()
+    assert shards == reference()[0]
+    if error == "short":
+        assert losses == reference()[1]
+    else:
+        assert losses == [row for row in reference()[1] if row[0] != 3]
+        lines = re.findall(r"Z warn metrics .*", run.text())
+        assert len(lines) == 2 and "No space left on device" in lines[0] and "rows lost: 1" in lines[1]
 
 
 @pytest.mark.mounts
