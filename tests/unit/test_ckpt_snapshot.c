@@ -256,6 +256,25 @@ static void an_order_repeated_is_answered_the_same(void **state)
     close_bus(&b);
 }
 
+// A leader lost before the first save ends whatever is open: there is nothing.
+static void an_end_before_the_first_save_aborts_nothing(void **state)
+{
+    (void)state;
+    static struct bus b;
+    char said[512] = "";
+    open_bus(&b, 3);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    log_set_fd(fileno(file));
+    snapshot_aborted(b.rank[0], -1, "lost rank 1");
+    log_set_fd(2);
+    rewind(file);
+    (void)!fgets(said, sizeof said, file);
+    fclose(file);
+    assert_string_equal(said, "");
+    close_bus(&b);
+}
+
 static void a_drain_without_an_answer_times_out(void **state)
 {
     (void)state;
@@ -475,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_ranks_commit_what_they_staged),
         cmocka_unit_test(an_order_repeated_is_answered_the_same),
+        cmocka_unit_test(an_end_before_the_first_save_aborts_nothing),
         cmocka_unit_test(a_drain_without_an_answer_times_out),
         cmocka_unit_test(a_file_that_may_not_grow_costs_one_checkpoint),
         cmocka_unit_test(a_directory_that_cannot_be_made_costs_one_checkpoint),

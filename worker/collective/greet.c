@@ -129,7 +129,7 @@ static int listen_unix(struct greet *g, struct err *e)
 
 static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 {
-    strcpy(out, "-");
+    snprintf(out, ADDR_TEXT, "-");
     if (!g->o->listen)
         return 0;
     struct addrinfo *a = tcp_address(g->o->listen, AI_PASSIVE);

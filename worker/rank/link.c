@@ -437,14 +437,19 @@ void link_set_silence(struct link *l, int64_t silence_ns)
     pthread_mutex_unlock(&l->mutex);
 }
 
-// Queues a frame for the control thread; one that does not fit means that nobody reads.
-static void post(struct link *l, const Weft__Rank__Frame *f)
+// Queues a frame for the control thread's next turn; one that does not fit means that nobody reads.
+static void leave(struct link *l, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
     pthread_mutex_lock(&l->mutex);
     if (!atomic_load(&l->lost) && frame_queue(&l->conn, f, &e))
         leader_lost(l, e.text);
     pthread_mutex_unlock(&l->mutex);
+}
+
+static void post(struct link *l, const Weft__Rank__Frame *f)
+{
+    leave(l, f);
     kick(l);
 }
 
@@ -625,12 +630,14 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 
 // ---- training and checkpoints ----
 
+// Not worth waking the control thread for: of those that wait for its next turn the newest is sent,
+// so short steps do not pay for two threads and a socket each time.
 void link_step_report(struct link *l, const struct step_row *row)
 {
     Weft__Rank__StepReport body;
     report_from_row(row, &body);
     FRAME(f, STEP_REPORT, step_report, &body);
-    post(l, &f);
+    leave(l, &f);
 }
 
 void link_log(struct link *l, int level, const char *text)

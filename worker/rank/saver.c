@@ -174,7 +174,9 @@ int64_t saver_opened_at(const struct saver *s)
 
 void saver_lost(struct saver *s, const char *why)
 {
-    snapshot_aborted(s->snapshot, atomic_load(&s->opened_at), why);
+    int64_t step = atomic_load(&s->opened_at);
+    if (step >= 0) // else there is nothing to abort
+        snapshot_aborted(s->snapshot, step, why);
 }
 
 static int wait_answer(struct saver *s, bool *ok, struct err *e)

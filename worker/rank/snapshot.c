@@ -443,7 +443,7 @@ void snapshot_order_delete(struct snapshot *s, struct store_entry id)
 
 static bool settle(struct snapshot *s, int64_t step, bool ok)
 {
-    bool mine = s->open_step == step;
+    bool mine = step >= 0 && s->open_step == step;
     if (mine) {
         s->open_step = -1;
         s->last_ok = ok;
