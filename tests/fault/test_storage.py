@@ -37,6 +37,15 @@ def check_lost_at_the_end(run, step, says):
     assert step in run.aborted(), run.text()
 
 
+def fill(path):
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            pass
+
+
 # Of the save of step 4, by path; the calls a save makes there, and what the line then says.
 REFUSED = [
     (0, "mkdir", "EROFS", r"rank 0: cannot make .*Read-only file system"),
@@ -103,6 +112,29 @@ def test_rows_of_metrics_that_cannot_be_written_cost_nothing_else(home, data, re
 
 
 @pytest.mark.mounts
+def test_a_disk_that_is_full_for_the_metrics_leaves_no_half_row(home, data, reference, tmpfs):
+    """The solo folder is full from step 4 on: the row that meets the end of a page is written in part, and
+    taken back. Once there is room again rows are whole."""
+    job = tiny.Tiny(home / "job", data, steps=40, every=20)
+    tmpfs(job.solo, "size=4m")
+    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="stop")})
+    stops = 0
+    while run.wait_stopped():
+        stops += 1
+        if stops == 1:
+            fill(job.solo / "filler")
+        if stops == 35:
+            (job.solo / "filler").unlink()
+        run.resume()
+    assert run.wait() == [0, 0] and run.committed() == [20, 40], run.text()
+    rows = job.losses()  # each line is whole, or this fails
+    assert 10 < len(rows) < 40 and set(rows) < set(reference(40)[1]) and rows[-1][0] == 40
+    assert job.final()[0] == reference(40)[0]
+    lines = re.findall(r"Z warn .*", run.text())
+    assert len(lines) == 2 and "No space left on device" in lines[0] and f"rows lost: {40 - len(rows)}" in lines[1]
+
+
+@pytest.mark.mounts
 def test_a_disk_too_small_for_the_last_save_ends_the_run_with_70(home, data, reference, tmpfs):
     """Two checkpoints fit, a third one beside them does not; more room and the same command finish the job."""
     big = tiny.Tiny(home / "measure", data)
@@ -123,12 +155,7 @@ class Full:
     options, says = "size=4m", "No space left on device"
 
     def begin(self, job):
-        with open(job.ckpt / "filler", "wb", buffering=0) as f:
-            try:
-                while True:
-                    f.write(bytes(4096))
-            except OSError:
-                pass
+        fill(job.ckpt / "filler")
 
     def end(self, job):
         (job.ckpt / "filler").unlink()
