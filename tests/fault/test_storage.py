@@ -37,6 +37,15 @@ def check_lost_at_the_end(run, step, says):
     assert step in run.aborted(), run.text()
 
 
+def fill(path):
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            pass
+
+
 # Of the save of step 4, by path; the calls a save makes there, and what the line then says.
 REFUSED = [
     (0, "mkdir", "EROFS", r"rank 0: cannot make .*Read-only file system"),
@@ -65,7 +74,7 @@ def test_any_one_call_of_a_save_that_fails_is_survived(home, data, reference):
     """Whatever call it is, and whether the checkpoint of step 6 is then committed or aborted, it says so,
     the run comes to its end with the right numbers and so does the directory."""
     calls = [c for c in tiny.enumerate_save(tiny.Tiny(home / "calls", data), 6) if c[1] != "read"]
-    chosen = calls if tiny.LONG else random.Random(11).sample(calls, 5)
+    chosen = calls if tiny.LONG else random.Random(11).sample(calls, 12)
     for number, kind, path in chosen:
         job = tiny.Tiny(home / str(number), data)
         run = job.run({0: tiny.shim(job.ckpt, arm="step-00000006", at=number, do="EIO")})
@@ -83,6 +92,46 @@ def test_writes_cut_short_are_finished(home, data, reference, which):
     run = job.run({r: tiny.shim(job.home, match=which, kind="write", at="1+", do="short") for r in (0, 1)})
     assert run.codes() == [0, 0], run.text()
     assert run.committed() == [2, 4, 6, 8] and job.final() == reference()
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "short"])
+def test_rows_of_metrics_that_cannot_be_written_cost_nothing_else(home, data, reference, error):
+    """A row cut short is finished; one that is refused is missing, and the next ones are whole."""
+    job = tiny.Tiny(home / "job", data)
+    faults = tiny.shim(job.solo, match="metrics.jsonl", kind="write", at=3, do=error)
+    run = job.run({0: faults})
+    assert run.codes() == [0, 0] and run.committed() == [2, 4, 6, 8], run.text()
+    shards, losses = job.final()
+    assert shards == reference()[0]
+    if error == "short":
+        assert losses == reference()[1]
+    else:
+        assert losses == [row for row in reference()[1] if row[0] != 3]
+        lines = re.findall(r"Z warn metrics .*", run.text())
+        assert len(lines) == 2 and "No space left on device" in lines[0] and "rows lost: 1" in lines[1]
+
+
+@pytest.mark.mounts
+def test_a_disk_that_is_full_for_the_metrics_leaves_no_half_row(home, data, reference, tmpfs):
+    """The solo folder is full from step 4 on: the row that meets the end of a page is written in part, and
+    taken back. Once there is room again rows are whole."""
+    job = tiny.Tiny(home / "job", data, steps=40, every=20)
+    tmpfs(job.solo, "size=4m")
+    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="stop")})
+    stops = 0
+    while run.wait_stopped():
+        stops += 1
+        if stops == 1:
+            fill(job.solo / "filler")
+        if stops == 35:
+            (job.solo / "filler").unlink()
+        run.resume()
+    assert run.wait() == [0, 0] and run.committed() == [20, 40], run.text()
+    rows = job.losses()  # each line is whole, or this fails
+    assert 10 < len(rows) < 40 and set(rows) < set(reference(40)[1]) and rows[-1][0] == 40
+    assert job.final()[0] == reference(40)[0]
+    lines = re.findall(r"Z warn .*", run.text())
+    assert len(lines) == 2 and "No space left on device" in lines[0] and f"rows lost: {40 - len(rows)}" in lines[1]
 
 
 @pytest.mark.mounts
@@ -106,12 +155,7 @@ class Full:
     options, says = "size=4m", "No space left on device"
 
     def begin(self, job):
-        with open(job.ckpt / "filler", "wb", buffering=0) as f:
-            try:
-                while True:
-                    f.write(bytes(4096))
-            except OSError:
-                pass
+        fill(job.ckpt / "filler")
 
     def end(self, job):
         (job.ckpt / "filler").unlink()

@@ -64,7 +64,7 @@ struct trainer {
     struct in_flight flight[2];
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
-    int64_t saves_skipped;
+    int64_t saves_skipped, rows_lost;
 };
 
 // ---- opening -----------------------------------------------------------------------------------
@@ -302,16 +302,33 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
+// A file that cannot be written costs rows, never the run: one line when it begins, one when it
+// ends.
+static void write_row(struct trainer *t, const struct step_row *row)
+{
+    struct err e = {0};
+    if (metrics_write(t->metrics, row, &e)) {
+        if (t->rows_lost++ == 0)
+            log_warn("metrics", "rows are lost from step %lld on: %s", (long long)row->step,
+                     e.text);
+    } else if (t->rows_lost) {
+        log_warn("metrics", "rows lost: %lld, up to step %lld", (long long)t->rows_lost,
+                 (long long)row->step - 1);
+        t->rows_lost = 0;
+    }
+}
+
 // The row of a finished step goes out, once.
-static int tell(struct trainer *t, struct in_flight *f, struct err *e)
+static void tell(struct trainer *t, struct in_flight *f)
 {
     if (f->told)
-        return 0;
+        return;
     f->told = true;
     f->row.loss = f->metrics[METRIC_LOSS];
     f->row.grad_norm = sqrt((double)f->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
-    return t->metrics ? metrics_write(t->metrics, &f->row, e) : 0;
+    if (t->metrics)
+        write_row(t, &f->row);
 }
 
 // Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
@@ -320,16 +337,16 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
     const float *m = f->metrics;
     t->stop |= m[METRIC_STOP] > 0;
     t->no_save = m[METRIC_NO_SAVE] > 0;
-    int rc = tell(t, f, e);
+    tell(t, f);
     if (isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM])) {
         t->nonfinite = 0;
-        return rc;
+        return 0;
     }
     if (t->attempt->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
     if (++t->nonfinite < NONFINITE_MAX)
-        return rc;
+        return 0;
     // All come to this at the same step: who left before the rest would make them lose a peer.
     (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
     return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
@@ -362,8 +379,8 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
-    int rc = tell(t, &t->flight[(done - 1) & 1], e);
-    return rc ? rc : saver_begin(t->saver, done, done * t->job->data.batch, e);
+    tell(t, &t->flight[(done - 1) & 1]);
+    return saver_begin(t->saver, done, done * t->job->data.batch, e);
 }
 
 static int finish(struct trainer *t, int64_t done, struct err *e)
