@@ -69,11 +69,10 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undistu
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-@pytest.mark.parametrize("step", [20])
-def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim, step):
+def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim):
     run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hand")
     ranks = [run.start_rank(r) for r in range(RANKS)]
-    assert run.wait_until(run.at(victim, step=step), ranks[victim])
+    assert run.wait_until(run.at(victim, step=20), ranks[victim])
     solo.kill_pid(ranks[victim].pid)
     ends = [r.wait() for r in ranks]
     assert ends[victim].code == -signal.SIGKILL

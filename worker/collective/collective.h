@@ -66,6 +66,9 @@ struct world_options {
     int (*put)(void *ctx, const char *key, const char *value, struct err *e);
     int (*get)(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
                struct err *e);
+    // May be null. Asked many times a second while world_open waits: true ends it with ERR_PEER (the
+    // leader said that somebody died). Later it is world_abort's business.
+    bool (*lost)(void *ctx);
     void *ctx;
 };
 

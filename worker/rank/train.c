@@ -104,6 +104,11 @@ static void on_lost(void *ctx, const char *why)
         saver_lost(saver, why);
 }
 
+static bool leader_lost(void *link)
+{
+    return link_lost(link) != NULL;
+}
+
 static int open_world(struct trainer *t, struct err *e)
 {
     const struct attempt *a = t->attempt;
@@ -120,6 +125,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,
+                              .lost = leader_lost,
                               .ctx = t->link};
     memcpy(o.key, a->key, sizeof o.key);
     return world_open(&o, &t->exec_options.world, e);
