@@ -343,6 +343,18 @@ static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
     return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
 }
 
+// A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
+static int save(struct trainer *t, int64_t done, struct err *e)
+{
+    bool waits = !t->job->checkpoint.async;
+    if (waits)
+        page_state(t->attempt->page, RANK_SAVING);
+    int rc = saver_begin(t->saver, done, done * t->job->data.batch, e);
+    if (waits)
+        page_state(t->attempt->page, RANK_RUNNING);
+    return rc;
+}
+
 // Opens a checkpoint where one is due. Every rank comes to the same answer: no_save is the sum of
 // step n−1, and what opened at the end of step n−1 is known to all.
 static int save_if_due(struct trainer *t, int64_t done, struct err *e)
@@ -359,7 +371,7 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
     int rc = tell(t, &t->flight[(done - 1) & 1], e);
-    return rc ? rc : saver_begin(t->saver, done, done * t->job->data.batch, e);
+    return rc ? rc : save(t, done, e);
 }
 
 static int finish(struct trainer *t, int64_t done, struct err *e)
