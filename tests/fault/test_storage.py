@@ -87,6 +87,16 @@ def test_slow_storage_is_waited_for(home, data, reference, rank, kind, match, at
     assert job.final() == reference()
 
 
+def test_rows_of_metrics_that_find_no_room_are_lost_and_nothing_else(home, data, reference):
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="ENOSPC")})
+    assert run.codes() == [0, 0], run.text()
+    told = re.findall(r"Z (?:warn|error) .*", run.text())
+    assert len(told) == 1 and re.search("warn metrics .*from step 4 on: .*No space left", told[0]), run.text()
+    shards, losses = job.final()
+    assert (shards, losses) == (reference()[0], reference()[1][:3])
+
+
 @pytest.mark.parametrize("which", ["ckpt", "solo/metrics.jsonl"])
 def test_writes_cut_short_are_finished(home, data, reference, which):
     job = tiny.Tiny(home / "job", data)

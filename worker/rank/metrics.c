@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/json.h"
@@ -127,9 +128,14 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_end(&m->json);
     json_out_clear(&m->json);
     buf_putc(&m->line, '\n');
-    if (write_all(m->fd, m->line.data, m->line.len))
-        return err_errno(e, ERR_IO, "cannot write metrics");
-    return 0;
+    struct stat before;
+    bool known = !fstat(m->fd, &before);
+    if (!write_all(m->fd, m->line.data, m->line.len))
+        return 0;
+    int rc = err_errno(e, ERR_IO, "cannot write metrics");
+    if (known && ftruncate(m->fd, before.st_size))
+        log_debug("metrics", "half a row is left behind");
+    return rc;
 }
 
 void metrics_close(struct metrics *m)

@@ -64,6 +64,7 @@ struct trainer {
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
     int64_t saves_skipped;
+    bool rows_fail; // the newest row could not be written
 };
 
 // ---- opening -----------------------------------------------------------------------------------
@@ -299,16 +300,27 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
+// Metrics that cannot be written (a full disk) cost rows, not the run; one line says so.
+static void write_row(struct trainer *t, const struct step_row *row)
+{
+    struct err e = {0};
+    bool failed = metrics_write(t->metrics, row, &e) != 0;
+    if (failed && !t->rows_fail)
+        log_warn("metrics", "rows are lost from step %lld on: %s", (long long)row->step, e.text);
+    t->rows_fail = failed;
+}
+
 // The row of a finished step goes out, once.
-static int tell(struct trainer *t, struct in_flight *f, struct err *e)
+static void tell(struct trainer *t, struct in_flight *f)
 {
     if (f->told)
-        return 0;
+        return;
     f->told = true;
     f->row.loss = f->metrics[METRIC_LOSS];
     f->row.grad_norm = sqrt((double)f->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
-    return t->metrics ? metrics_write(t->metrics, &f->row, e) : 0;
+    if (t->metrics)
+        write_row(t, &f->row);
 }
 
 // Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
@@ -317,10 +329,10 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
     const float *m = f->metrics;
     t->stop |= m[METRIC_STOP] > 0;
     t->no_save = m[METRIC_NO_SAVE] > 0;
-    int rc = tell(t, f, e);
+    tell(t, f);
     if (isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM])) {
         t->nonfinite = 0;
-        return rc;
+        return 0;
     }
     if (t->attempt->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
@@ -329,7 +341,7 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
         return err_set(e, ERR_DATA,
                        "loss or gradient is not finite for %d steps in a row, up to %lld",
                        NONFINITE_MAX, (long long)f->row.step);
-    return rc;
+    return 0;
 }
 
 static bool due(int64_t every, int64_t done)
@@ -370,8 +382,8 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
-    int rc = tell(t, &t->flight[(done - 1) & 1], e);
-    return rc ? rc : save(t, done, e);
+    tell(t, &t->flight[(done - 1) & 1]);
+    return save(t, done, e);
 }
 
 static int finish(struct trainer *t, int64_t done, struct err *e)
