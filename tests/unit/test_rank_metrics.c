@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/base/log.h"
 #include "worker/rank/metrics.h"
 
 static char path[64];
@@ -135,7 +136,16 @@ static void a_torn_last_row_is_left_out(void **state)
     assert_non_null(f);
     fputs("{\"step\":6,\"lo", f);
     fclose(f);
+    FILE *log = tmpfile();
+    char said[512] = "";
+    assert_non_null(log);
+    log_set_fd(fileno(log));
     write_steps(9, 10, 10, 2);
+    log_set_fd(2);
+    rewind(log);
+    assert_non_null(fgets(said, sizeof said, log));
+    fclose(log);
+    assert_non_null(strstr(said, "what follows step 5 is no row"));
     assert_int_equal(read_rows(lines, 40), 6);
     assert_true(number(lines[5], "step") == 10);
 }
