@@ -373,12 +373,13 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 {
     if (!due(t->job->checkpoint.every, done))
         return 0;
-    if (t->no_save || saver_opened_at(t->saver) == done - 1) {
+    bool too_soon = saver_opened_at(t->saver) == done - 1;
+    if (t->no_save || too_soon) {
         if (t->attempt->rank == 0)
             log_warn("ckpt",
-                     "skipped the checkpoint of step %lld: the one before is still open "
-                     "(%lld skipped)",
-                     (long long)done, (long long)++t->saves_skipped);
+                     "skipped the checkpoint of step %lld: the one before %s (%lld skipped)",
+                     (long long)done, too_soon ? "was of the step before" : "is still open",
+                     (long long)++t->saves_skipped);
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
