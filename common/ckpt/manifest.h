@@ -36,7 +36,7 @@ struct manifest_tensor {
     const char *name;
     enum dtype dtype;
     struct shape shape; // global
-    const char *spec;   // "[dp, null]", as the plan prints it
+    const char *spec;   // "[dp, null]": null where nothing cuts
     int nslices;
     struct manifest_slice *slices;
 };

@@ -107,16 +107,20 @@ static void temporaries_place(struct program *p, struct arena *scratch,
 }
 
 // The most bytes of stash alive at one instruction.
-static uint64_t stash_peak(const struct program *p)
+static uint64_t stash_peak(const struct program *p, struct arena *scratch)
 {
-    uint64_t peak = 0;
+    uint64_t peak = 0, now = 0;
+    uint64_t *born = arena_array(scratch, uint64_t, p->ninstrs + 1);
+    uint64_t *freed = arena_array(scratch, uint64_t, p->ninstrs + 1); // after the one before
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->kind != BUFFER_STASH)
+            continue;
+        born[buf->first] += buf->bytes;
+        freed[buf->last + 1] += buf->bytes;
+    }
     for (int i = 0; i < p->ninstrs; i++) {
-        uint64_t now = 0;
-        for (int b = 0; b < p->nbuffers; b++) {
-            const struct buffer *buf = &p->buffers[b];
-            if (buf->kind == BUFFER_STASH && buf->first <= i && i <= buf->last)
-                now += buf->bytes;
-        }
+        now += born[i] - freed[i];
         if (now > peak)
             peak = now;
     }
@@ -135,7 +139,7 @@ int plan_memory(struct program *programs, int n, struct arena *scratch, struct m
         memcpy(out->region, base, sizeof base);
         for (int i = 0; i < n; i++) {
             temporaries_place(&programs[i], scratch, base, out->region);
-            uint64_t peak = stash_peak(&programs[i]);
+            uint64_t peak = stash_peak(&programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }
         for (int r = 0; r < REGION_COUNT; r++)

@@ -17,6 +17,7 @@
 //                what was not flushed, and then SIGKILL
 //                EIO | ENOSPC | EROFS: the call fails and is not carried out (a close is)
 //                short: a write takes half of what it is given
+//                slow: the call waits SLOW_S seconds first
 //
 // Everything goes to the kernel by syscall(), so nothing here calls back into what it replaces.
 // Deliberately absent: calls made inside the C library (stdio, opendir), which the checkpoint code
@@ -41,7 +42,7 @@
 #define XFS_IOC_GOINGDOWN         _IOR('X', 125, uint32_t)
 #define XFS_GOING_FLAGS_NOFLUSHED 2u
 
-enum { PATH_ROOM = 2 * PATH_MAX };
+enum { PATH_ROOM = 2 * PATH_MAX, SLOW_S = 5 };
 
 static struct {
     const char *dir, *arm, *match, *kind, *doing;
@@ -151,6 +152,8 @@ static struct call begin(const char *kind, const char *whole)
     pthread_mutex_unlock(&fault.lock);
     if (c.meant && is_stop(c.doing) && !fault.when_after)
         stop_here(c.doing);
+    if (c.meant && !strcmp(c.doing, "slow"))
+        sleep(SLOW_S);
     return c;
 }
 

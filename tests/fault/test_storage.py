@@ -86,6 +86,30 @@ def test_any_one_call_of_a_save_that_fails_is_survived(home, data, reference):
         tiny.check_store(job, [(1, s) for s in run.committed()])
 
 
+# The shim's slow call takes longer than a rank may stand still.
+SLOW = [(0, "sync", "step-00000004", 1), (1, "sync", "step-00000004", 1), (0, "rename", "step-00000002", 2)]
+
+
+@pytest.mark.parametrize("rank, kind, match, at", SLOW)
+def test_slow_storage_is_waited_for(home, data, reference, rank, kind, match, at):
+    """A save that every rank waits for, or a deletion that rank 0 is left with, is no hang."""
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({rank: tiny.shim(job.ckpt, match=match, kind=kind, at=at, do="slow")}, "-s", "restart.hang_after=2s")
+    assert run.codes() == [0, 0], run.text()
+    assert run.committed() == [2, 4, 6, 8] and not run.aborted(), run.text()
+    assert job.final() == reference()
+
+
+def test_rows_of_metrics_that_find_no_room_are_lost_and_nothing_else(home, data, reference):
+    job = tiny.Tiny(home / "job", data)
+    run = job.run({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="ENOSPC")})
+    assert run.codes() == [0, 0], run.text()
+    told = re.findall(r"Z (?:warn|error) .*", run.text())
+    assert len(told) == 1 and re.search("warn metrics .*from step 4 on: .*No space left", told[0]), run.text()
+    shards, losses = job.final()
+    assert (shards, losses) == (reference()[0], reference()[1][:3])
+
+
 @pytest.mark.parametrize("which", ["ckpt", "solo/metrics.jsonl"])
 def test_writes_cut_short_are_finished(home, data, reference, which):
     job = tiny.Tiny(home / "job", data)

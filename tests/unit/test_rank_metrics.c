@@ -8,12 +8,16 @@
 #include <cmocka.h>
 // clang-format on
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/base/log.h"
 #include "worker/rank/metrics.h"
 
 static char path[64];
@@ -132,9 +136,45 @@ static void a_torn_last_row_is_left_out(void **state)
     assert_non_null(f);
     fputs("{\"step\":6,\"lo", f);
     fclose(f);
+    FILE *log = tmpfile();
+    char said[512] = "";
+    assert_non_null(log);
+    log_set_fd(fileno(log));
     write_steps(9, 10, 10, 2);
+    log_set_fd(2);
+    rewind(log);
+    assert_non_null(fgets(said, sizeof said, log));
+    fclose(log);
+    assert_non_null(strstr(said, "what follows step 5 is no row"));
     assert_int_equal(read_rows(lines, 40), 6);
     assert_true(number(lines[5], "step") == 10);
+}
+
+// The file may grow by half a row: that half must not stay, or it would be glued to the next row.
+static void a_row_that_does_not_fit_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    char lines[40][512];
+    struct metrics *m;
+    struct err e = {0};
+    struct step_row row = {.step = 3, .loss = 1, .tokens_per_s = -1};
+    struct rlimit before, small;
+    struct stat st;
+    write_steps(0, 1, 2, 1);
+    assert_int_equal(metrics_open(path, "run7", 2, &m, &e), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){(rlim_t)st.st_size + 20, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int rc = metrics_write(m, &row, &e);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(rc, ERR_IO);
+    row.step = 4;
+    assert_int_equal(metrics_write(m, &row, &e), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 40), 3);
+    assert_true(number(lines[2], "step") == 4);
 }
 
 static void a_zombie_keeps_writing_to_the_old_file(void **state)
@@ -160,6 +200,7 @@ int main(void)
         CASE(what_is_not_finite_is_null_and_listed),
         CASE(a_resume_keeps_the_rows_up_to_the_restored_step),
         CASE(a_torn_last_row_is_left_out),
+        CASE(a_row_that_does_not_fit_leaves_nothing_behind),
         CASE(a_zombie_keeps_writing_to_the_old_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

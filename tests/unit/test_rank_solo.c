@@ -272,6 +272,7 @@ static void another_job_is_refused_until_it_is_said_to_be_new(void **state)
     assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=21", "--new", NULL}), 0);
     assert_says("run/metrics.jsonl", "\"step\":21,");
     assert_says("run/old-1/metrics.jsonl", "\"step\":20,");
+    assert_says("run/logs/rank-0000.log", "the old state is in");
 }
 
 static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **state)
@@ -279,6 +280,8 @@ static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **st
     (void)state;
     assert_int_equal(run("out", NULL, (const char *[]){"--bogus", NULL}), 78);
     assert_says("out", "usage: weft-rank");
+    assert_int_equal(run("out", NULL, (const char *[]){"--rank", "3", NULL}), 78);
+    assert_says("out", "the job's mesh has 3 devices: no rank 3");
     assert_int_equal(run("out", NULL, (const char *[]){"--of", "2", NULL}), 78);
     assert_says("out", "3 devices, --of says 2");
     assert_int_equal(

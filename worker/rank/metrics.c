@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/json.h"
@@ -36,18 +37,16 @@ static int write_all(int fd, const char *data, size_t len)
     return 0;
 }
 
-// Whether a line of the old file is a whole row of a step that the restored state has seen.
-static bool row_kept(const char *line, size_t len, int64_t restored_step)
+// The step of a line of the old file; false when it is no whole row.
+static bool row_step(const char *line, size_t len, int64_t *step)
 {
     struct arena a;
     arena_init(&a);
     struct json *row;
-    int64_t step;
-    bool keep = len > 0 && line[len - 1] == '\n' && !json_parse(&a, line, len - 1, &row, NULL) &&
-                row->type == JSON_OBJECT && !json_get_int(row, "step", &step, NULL) &&
-                step <= restored_step;
+    bool whole = len > 0 && line[len - 1] == '\n' && !json_parse(&a, line, len - 1, &row, NULL) &&
+                 row->type == JSON_OBJECT && !json_get_int(row, "step", step, NULL);
     arena_clear(&a);
-    return keep;
+    return whole;
 }
 
 // Rows come in the order of their steps, so the first that does not belong ends the copy.
@@ -60,10 +59,18 @@ static int copy_rows(const char *path, int64_t restored_step, int to, struct err
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
+    int64_t kept = 0;
     int rc = 0;
-    while ((n = getline(&line, &cap, f)) > 0 && n < ROW_MAX_BYTES) {
-        if (!row_kept(line, (size_t)n, restored_step))
+    while ((n = getline(&line, &cap, f)) > 0) {
+        int64_t step;
+        if (n >= ROW_MAX_BYTES || !row_step(line, (size_t)n, &step)) {
+            log_warn("metrics", "%s: what follows step %lld is no row and is left out", path,
+                     (long long)kept);
             break;
+        }
+        if (step > restored_step)
+            break;
+        kept = step;
         if (write_all(to, line, (size_t)n)) {
             rc = err_errno(e, ERR_IO, "cannot write beside %s", path);
             break;

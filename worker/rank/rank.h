@@ -22,7 +22,7 @@ enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex 
     X(STARTING, "starting") /* compiles, opens the device, joins the world, loads a checkpoint */ \
     X(READY, "ready")       /* waits for the others' plan hashes */                               \
     X(RUNNING, "running")   /* steps, evaluates */                                                \
-    X(SAVING, "saving")     /* no more steps: waits for the last checkpoint's answer */           \
+    X(SAVING, "saving")     /* between steps or after the last: waits for a save's answer */      \
     X(ENDED, "ended")       /* about to exit */
 enum rank_state {
 #define X(id, text) RANK_##id,

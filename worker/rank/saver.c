@@ -179,11 +179,21 @@ void saver_lost(struct saver *s, const char *why)
         snapshot_aborted(s->snapshot, step, why);
 }
 
-static int wait_answer(struct saver *s, bool *ok, struct err *e)
+static int answer(struct saver *s, int rc, bool *ok, struct err *e)
 {
-    int rc = snapshot_drain(s->snapshot, ANSWER_NS, ok, e);
     const char *lost = link_lost(s->o.link);
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
+}
+
+// The other ranks go on with the answer, so rank 0 does not stay behind for its deletions.
+static int wait_answer(struct saver *s, bool *ok, struct err *e)
+{
+    return answer(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
+}
+
+static int wait_all(struct saver *s, bool *ok, struct err *e)
+{
+    return answer(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
 // A leader that was lost before the save was open could not end it: it is looked for once more.
@@ -212,7 +222,7 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
     rc = rc ? rc : begin(s, step, samples, &why);
-    rc = rc ? rc : wait_answer(s, &ok, &why);
+    rc = rc ? rc : wait_all(s, &ok, &why);
     if (!rc && !ok) {
         // Each hears the answer for itself before the first one ends, or that end would pass for
         // the cause of the others'.

@@ -477,16 +477,27 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
                  s->c.store->path);
 }
 
-int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
+static bool idle_locked(const struct snapshot *s)
+{
+    return !open_locked(s) && !s->running && list_empty(&s->queue);
+}
+
+static bool closed_locked(const struct snapshot *s)
+{
+    return !open_locked(s);
+}
+
+static int wait_until(struct snapshot *s, bool (*done)(const struct snapshot *), int64_t timeout_ns,
+                      bool *last_ok, struct err *e)
 {
     int64_t until = clock_mono_ns() + timeout_ns;
     struct timespec at = {.tv_sec = until / CLOCK_S, .tv_nsec = until % CLOCK_S};
     int rc = 0, waited = 0;
     pthread_mutex_lock(&s->lock);
-    while ((open_locked(s) || s->running || !list_empty(&s->queue)) && !waited)
+    while (!done(s) && !waited)
         waited = timeout_ns ? pthread_cond_timedwait(&s->settled, &s->lock, &at)
                             : pthread_cond_wait(&s->settled, &s->lock);
-    if (open_locked(s) || s->running || !list_empty(&s->queue))
+    if (!done(s))
         rc = err_set(e, ERR_TIMEOUT, "the checkpoint of step %" PRId64 " is not decided in time",
                      s->open_step);
     if (last_ok)
@@ -495,6 +506,16 @@ int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct
         err_set(e, ERR_ABORTED, "%s (in %s)", s->last_why, s->c.store->path);
     pthread_mutex_unlock(&s->lock);
     return rc;
+}
+
+int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
+{
+    return wait_until(s, closed_locked, timeout_ns, last_ok, e);
+}
+
+int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
+{
+    return wait_until(s, idle_locked, timeout_ns, last_ok, e);
 }
 
 bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns)

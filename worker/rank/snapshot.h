@@ -63,8 +63,11 @@ void snapshot_order_delete(struct snapshot *s, struct store_entry id);
 void snapshot_committed(struct snapshot *s, int64_t step);
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why);
 
-// Waits until nothing is open and the thread has nothing to do. ERR_TIMEOUT after `timeout_ns`
-// (0: none). `last_ok`, may be null: whether the newest answer was Committed; `e` says why not.
+// Waits until nothing is open: the answer is there and staging is free. ERR_TIMEOUT after
+// `timeout_ns` (0: none). `last_ok`, may be null: whether the newest answer was Committed; `e` says
+// why not.
+int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
+// The same, and the thread has nothing left to do: removals and deletions are through.
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
 // How many bytes and nanoseconds the last shard took to write (metrics); false: none yet.
 bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns);

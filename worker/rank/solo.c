@@ -179,10 +179,11 @@ static int random_id(char out[RANK_ID_MAX], struct err *e)
     return rc;
 }
 
-// Moves the state of another job to DIR/old-<n>, the first free.
+// Moves the state of another job to DIR/old-<n>, the first free. Logs stay: the parent of the ranks
+// writes to them already, and each line names its job.
 static int move_aside(struct solo *s, struct err *e)
 {
-    static const char *const names[] = {"job.yaml", "state", "metrics.jsonl", "logs", "id"};
+    static const char *const names[] = {"job.yaml", "state", "metrics.jsonl", "id"};
     char old[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
     int n = 1;
     for (;; n++) {
@@ -535,8 +536,10 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     solo_host(o, s->host, sizeof s->host);
     arena_init(&a);
     int rc = solo_job(o, &a, &job, &text, hash, NULL, e);
-    int ranks = (int)job.resources.devices;
+    int ranks = rc ? 0 : (int)job.resources.devices;
     arena_clear(&a);
+    if (!rc && o->rank >= ranks)
+        rc = err_set(e, ERR_INVALID, "the job's mesh has %d devices: no rank %d", ranks, o->rank);
     if (rc || (rc = open_dir(o, s, e)))
         return rc;
     for (;;) {

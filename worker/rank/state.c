@@ -22,7 +22,7 @@ static struct box box_of(const struct value *v, const struct mesh *m, int rank)
     return b;
 }
 
-// "[dp, null]": as the plan's JSON has it, JSON text.
+// "[dp, null]": the spec's text in the manifest, null where nothing cuts.
 static const char *spec_text(struct arena *a, const struct value *v, const struct mesh *m)
 {
     struct buf text = {0}, json = {0};

@@ -364,23 +364,36 @@ static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
     return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
 }
 
+// A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
+static int save(struct trainer *t, int64_t done, struct err *e)
+{
+    bool waits = !t->job->checkpoint.async;
+    if (waits)
+        page_state(t->attempt->page, RANK_SAVING);
+    int rc = saver_begin(t->saver, done, done * t->job->data.batch, e);
+    if (waits)
+        page_state(t->attempt->page, RANK_RUNNING);
+    return rc;
+}
+
 // Opens a checkpoint where one is due. Every rank comes to the same answer: no_save is the sum of
 // step n−1, and what opened at the end of step n−1 is known to all.
 static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 {
     if (!due(t->job->checkpoint.every, done))
         return 0;
-    if (t->no_save || saver_opened_at(t->saver) == done - 1) {
+    bool too_soon = saver_opened_at(t->saver) == done - 1;
+    if (t->no_save || too_soon) {
         if (t->attempt->rank == 0)
             log_warn("ckpt",
-                     "skipped the checkpoint of step %lld: the one before is still open "
-                     "(%lld skipped)",
-                     (long long)done, (long long)++t->saves_skipped);
+                     "skipped the checkpoint of step %lld: the one before %s (%lld skipped)",
+                     (long long)done, too_soon ? "was of the step before" : "is still open",
+                     (long long)++t->saves_skipped);
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
     tell(t, &t->flight[(done - 1) & 1]);
-    return saver_begin(t->saver, done, done * t->job->data.batch, e);
+    return save(t, done, e);
 }
 
 static int finish(struct trainer *t, int64_t done, struct err *e)
