@@ -34,11 +34,12 @@ int inputs_open_set(const struct job *job, const struct job_data_files *files, s
 static int check_set(const struct dataset *set, const struct buffer *images, struct err *e)
 {
     if (set->dtype != images->dtype)
-        return err_set(e, ERR_DATA, "the images are %s, the job says data.dtype: %s",
-                       dtype_name(set->dtype), dtype_name(images->dtype));
+        return err_set(e, ERR_DATA, "%s: the images are %s, the job says data.dtype: %s",
+                       set->images.path, dtype_name(set->dtype), dtype_name(images->dtype));
     if ((int64_t)set->features != images->shape.dim[1])
-        return err_set(e, ERR_DATA, "an image has %llu values, the job says model.inputs: %lld",
-                       (unsigned long long)set->features, (long long)images->shape.dim[1]);
+        return err_set(e, ERR_DATA, "%s: an image has %llu values, the job says model.inputs: %lld",
+                       set->images.path, (unsigned long long)set->features,
+                       (long long)images->shape.dim[1]);
     return 0;
 }
 

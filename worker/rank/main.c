@@ -383,6 +383,7 @@ int main(int argc, char **argv)
     struct solo_options o = {.rank = -1};
     const char *overrides[OVERRIDES_MAX];
     struct err e = {0};
+    (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         fputs(usage, stdout);
         return 0;

@@ -110,13 +110,14 @@ void status_say(struct status *s, const char *fmt, ...)
 
 void status_finish(struct status *s, int code, const char *dir, const char *store)
 {
+    bool lasting = code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG; // would end so again
     if (code == RANK_EXIT_DONE)
         status_say(s, "done after %lld steps, loss %.4f", (long long)s->row.step, s->row.loss);
     else if (code == RANK_EXIT_DRAINED)
         status_say(s, "stopped; run the same command again to continue");
     else
-        status_say(s, "ended with %d (%s); run the same command again to continue", code,
-                   rank_exit_text(code));
+        status_say(s, "ended with %d (%s)%s", code, rank_exit_text(code),
+                   lasting ? "" : "; run the same command again to continue");
     if (s->evaluated)
         status_say(s, "evaluation after step %lld: accuracy %.2f %%, loss %.4f",
                    (long long)s->eval.step, 100 * s->eval.eval_accuracy, s->eval.eval_loss);
