@@ -35,6 +35,7 @@ struct device_info {
     char isa[32];        // "avx512", "sm_90"
     char libraries[128]; // "onednn 2.6.3": goes into the numerics record
     uint64_t memory;     // bytes
+    uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;
 };
 

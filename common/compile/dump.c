@@ -81,6 +81,8 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
     put_views(i->in, i->nin, out);
     buf_puts(out, " ->");
     put_views(i->out, i->nout, out);
+    if (i->workspace >= 0)
+        buf_printf(out, " using b%d", i->workspace);
     buf_putc(out, '\n');
 }
 

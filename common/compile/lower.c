@@ -122,12 +122,19 @@ static enum buffer_kind kind_of(const struct value *v)
     return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
 }
 
+static int buffer_add(struct lowering *l)
+{
+    struct program *p = l->p;
+    p->buffers = arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    return p->nbuffers++;
+}
+
 static int buffer_make(struct lowering *l, int root, int m)
 {
     struct program *p = l->p;
     const struct value *v = &l->g->values[root];
-    p->buffers = arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
-    struct buffer *b = &p->buffers[p->nbuffers];
+    int at = buffer_add(l);
+    struct buffer *b = &p->buffers[at];
     *b = (struct buffer){.value = root,
                          .name = v->name,
                          .kind = kind_of(v),
@@ -139,8 +146,8 @@ static int buffer_make(struct lowering *l, int root, int m)
                          .first = p->ninstrs,
                          .last = p->ninstrs};
     b->bytes = (uint64_t)shape_count(&b->shape) * dtype_size(b->dtype) * (uint64_t)b->copies;
-    l->buffer[root * l->microbatches + m] = p->nbuffers;
-    return p->nbuffers++;
+    l->buffer[root * l->microbatches + m] = at;
+    return at;
 }
 
 static struct view view_of(struct lowering *l, int value, int m)
@@ -213,6 +220,34 @@ static void emit_coll(struct lowering *l, const struct node *n, struct instr *i)
     emit(l, i);
 }
 
+// One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
+static int workspace_for(struct lowering *l, const struct node *n)
+{
+    const struct op_row *row = op_row(n->op);
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+    if (!row->workspace)
+        return -1;
+    for (int k = 0; k < n->nin; k++)
+        in[k] = local_shape(l, n->in[k]);
+    for (int k = 0; k < n->nout; k++)
+        out[k] = local_shape(l, n->out[k]);
+    struct program *p = l->p;
+    uint64_t bytes = row->workspace(n, in, out);
+    int b = program_find(p, "workspace");
+    if (b < 0) {
+        b = buffer_add(l);
+        p->buffers[b] = (struct buffer){.value = -1,
+                                        .name = "workspace",
+                                        .kind = BUFFER_WORKSPACE,
+                                        .source = VALUE_TEMP,
+                                        .persistent = true,
+                                        .copies = 1};
+    }
+    if (bytes > p->buffers[b].bytes)
+        p->buffers[b].bytes = bytes;
+    return b;
+}
+
 static void emit_node(struct lowering *l, int node, int m)
 {
     const struct node *n = &l->g->nodes[node];
@@ -237,10 +272,13 @@ static void emit_node(struct lowering *l, int node, int m)
         i.out[k] = view_of(l, n->out[k], m);
     int contribution = l->first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
-    if (n->kind == NODE_COLL)
+    i.workspace = -1;
+    if (n->kind == NODE_COLL) {
         emit_coll(l, n, &i);
-    else
-        emit(l, &i);
+        return;
+    }
+    i.workspace = workspace_for(l, n);
+    emit(l, &i);
 }
 
 static void stash_find(struct program *p)
@@ -282,6 +320,7 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         struct slot slot = s->slots[i];
         emit(&l, &(struct instr){.kind = INSTR_MARK,
                                  .node = -1,
+                                 .workspace = -1,
                                  .phase = slot.phase,
                                  .microbatch = slot.microbatch});
         for (int n = 0; n < g->nnodes; n++)

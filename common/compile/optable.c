@@ -111,6 +111,15 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
     return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
 }
 
+static size_t workspace_chunks(const struct node *n, const struct shape *in,
+                               const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    int64_t count = shape_count(&in[0]);
+    return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
+}
+
 #define ELEMENTWISE(rule)                                                          \
     {                                                                              \
         .infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true \
@@ -126,7 +135,11 @@ static const struct op_row table[OP_COUNT] = {
                    .shard = shard_contract,
                    .flops = flops_matmul,
                    .accumulates = true},
-    [OP_SUM] = {.infer = infer_f32, .vjp = vjp_sum, .shard = shard_contract, .accumulates = true},
+    [OP_SUM] = {.infer = infer_f32,
+                .vjp = vjp_sum,
+                .shard = shard_contract,
+                .workspace = workspace_chunks,
+                .accumulates = true},
     [OP_CAST] = {.infer = infer_cast, .shard = shard_pointwise},
     [OP_ADD] = ELEMENTWISE(vjp_add),
     [OP_SUB] = ELEMENTWISE(vjp_sub),
@@ -147,7 +160,10 @@ static const struct op_row table[OP_COUNT] = {
     [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise},
     [OP_ROW_ARGMAX] = {.infer = infer_rows, .shard = shard_pointwise},
     [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
-    [OP_SQNORM] = {.infer = infer_f32, .shard = shard_partial_scalar, .accumulates = true},
+    [OP_SQNORM] = {.infer = infer_f32,
+                   .shard = shard_partial_scalar,
+                   .workspace = workspace_chunks,
+                   .accumulates = true},
     [OP_METRICS] = {.infer = infer_f32, .shard = shard_partial_scalar},
     [OP_CLIP] = {.infer = infer_f32, .shard = shard_pointwise},
     [OP_SGD] = {.infer = infer_update, .shard = shard_update, .inplace = true},

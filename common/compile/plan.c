@@ -27,7 +27,9 @@ static int persistent_join(struct program *programs, int n, struct map *by_name,
                 map_put(by_name, buf->name, buf);
                 continue;
             }
-            if (first->bytes != buf->bytes)
+            if (buf->kind == BUFFER_WORKSPACE && buf->bytes > first->bytes)
+                first->bytes = buf->bytes; // the largest need of all programs
+            else if (buf->kind != BUFFER_WORKSPACE && first->bytes != buf->bytes)
                 return err_set(e, ERR_INTERNAL, "plan: %s has two sizes", buf->name);
             if (buf->region == REGION_SHARED)
                 first->region = REGION_SHARED;
@@ -50,9 +52,11 @@ static void persistent_place(struct program *programs, int n, struct map *by_nam
                 m->params += buf->kind == BUFFER_PARAM ? buf->bytes : 0;
                 m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
                 m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
+                m->workspace += buf->kind == BUFFER_WORKSPACE ? buf->bytes : 0;
             }
             buf->region = first->region;
             buf->offset = first->offset;
+            buf->bytes = first->bytes;
         }
 }
 
@@ -144,7 +148,8 @@ int plan_memory(struct program *programs, int n, struct arena *scratch, struct m
         }
         for (int r = 0; r < REGION_COUNT; r++)
             out->arena += out->region[r];
-        out->transient = out->arena - out->params - out->grads - out->optimizer - out->stash;
+        out->transient =
+            out->arena - out->params - out->grads - out->optimizer - out->stash - out->workspace;
     }
     map_clear(&by_name);
     return rc;

@@ -16,6 +16,7 @@ enum buffer_kind {
     BUFFER_GRAD,
     BUFFER_OPTIMIZER,
     BUFFER_STASH,     // made in a forward, read in a backward
+    BUFFER_WORKSPACE, // scratch of one op
     BUFFER_TRANSIENT, // everything else of the step
     BUFFER_KINDS
 };
@@ -49,6 +50,7 @@ struct instr {
     enum op op;
     int nin, nout;
     struct view in[OP_MAX_IN], out[OP_MAX_OUT];
+    int workspace; // buffer, −1 for none
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
     enum coll_kind coll;

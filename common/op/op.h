@@ -130,6 +130,10 @@ struct op_attr {
     bool nesterov;                  // MOMENTUM
 };
 
+// A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not depend
+// on the threads; its workspace is a double for each.
+enum { OP_CHUNKS = 1024 };
+
 // ---- the call a kernel receives: local shapes, device pointers ----
 struct tensor {
     void *data;
@@ -141,7 +145,7 @@ struct op_call {
     const struct op_attr *attr;
     int nin, nout;
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
-    void *workspace; // at least what the op table's workspace() asked for
+    void *workspace; // scratch inside the arena: what the op table's workspace() asked for
     size_t workspace_bytes;
     bool accumulate; // add to what out[0] holds (MATMUL, SUM, SQNORM): sums over microbatches
 };

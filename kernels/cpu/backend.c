@@ -133,7 +133,7 @@ static void device_close(struct device *d)
 static void device_info(const struct device *d, struct device_info *out)
 {
     const dnnl_version_t *v = dnnl_version();
-    *out = (struct device_info){.threads = pool_threads(d->pool)};
+    *out = (struct device_info){.threads = pool_threads(d->pool), .allocated = d->allocated};
     snprintf(out->model, sizeof out->model, "cpu");
     snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
     snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d", v->major, v->minor,
@@ -257,7 +257,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .warm_up = gemm_warm_up,
     .alloc = memory_alloc,
     .free = memory_free,
-    .host_alloc = memory_alloc,
+    .host_alloc = memory_host_alloc,
     .host_free = memory_free,
     .stream_new = stream_new,
     .stream_free = stream_free,

@@ -8,16 +8,13 @@
 
 // Elements worth a thread of their own, and the alignment of slices: 16 KB of f32.
 enum { GRAIN = 4096 };
-// Chunks of a long reduction: their number bounds the scratch, their size depends on the length
-// alone, so that the sum does not depend on the threads.
-enum { MAX_CHUNKS = 1024 };
 
 struct device {
     struct pool *pool;
     const struct vec *vec;
     bool panels; // oneDNN here suffers from rows a multiple of 2 KB apart: gemm.c
     struct list regions, streams, events; // what device_close frees
-    double partial[MAX_CHUNKS];
+    uint64_t allocated;                   // bytes of device memory asked for and not freed
 };
 
 struct stream_q {
@@ -31,6 +28,7 @@ struct event {
 
 // memory.c
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
+int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 void memory_free(struct device *d, void *p);
 void memory_clear(struct device *d);
 

@@ -16,6 +16,7 @@ struct region {
     struct list link;
     void *map, *base; // mapped; handed out
     size_t map_bytes;
+    size_t device_bytes; // counted as device memory; 0: host memory
 };
 
 struct touch {
@@ -34,7 +35,7 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+static int map_region(struct device *d, size_t bytes, bool host, void **out, struct err *e)
 {
     bool huge = bytes >= HUGE_PAGE;
     size_t page = huge ? HUGE_PAGE : SMALL_PAGE;
@@ -54,14 +55,27 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     r->base = (char *)r->map + skip;
     if (huge)
         madvise(r->base, need, MADV_HUGEPAGE); // refused: small pages do
+    r->device_bytes = host ? 0 : bytes;
+    d->allocated += r->device_bytes;
     list_append(&d->regions, &r->link);
     pool_for(d->pool, (int64_t)need, (int64_t)page, touch_slice, &(struct touch){r->base});
     *out = r->base;
     return 0;
 }
 
-static void region_free(struct region *r)
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
+    return map_region(d, bytes, false, out, e);
+}
+
+int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    return map_region(d, bytes, true, out, e);
+}
+
+static void region_free(struct device *d, struct region *r)
+{
+    d->allocated -= r->device_bytes;
     list_remove(&r->link);
     munmap(r->map, r->map_bytes);
     free(r);
@@ -74,7 +88,7 @@ void memory_free(struct device *d, void *p)
     list_for_each (it, &d->regions) {
         struct region *r = list_entry(it, struct region, link);
         if (r->base == p) {
-            region_free(r);
+            region_free(d, r);
             return;
         }
     }
@@ -84,5 +98,5 @@ void memory_free(struct device *d, void *p)
 void memory_clear(struct device *d)
 {
     list_for_each (it, &d->regions)
-        region_free(list_entry(it, struct region, link));
+        region_free(d, list_entry(it, struct region, link));
 }

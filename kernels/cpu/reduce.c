@@ -15,7 +15,7 @@ typedef double (*run_sum)(const float *x, int64_t n);
 
 static int64_t chunk_size(int64_t n)
 {
-    int64_t size = (n + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    int64_t size = (n + OP_CHUNKS - 1) / OP_CHUNKS;
     return size < CHUNK ? CHUNK : (size + GRAIN - 1) / GRAIN * GRAIN;
 }
 
@@ -35,10 +35,12 @@ static void chunk_slice(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static double sum_parallel(struct device *d, run_sum fn, const float *x, int64_t n)
+static double sum_parallel(struct device *d, const struct op_call *c, run_sum fn, const float *x,
+                           int64_t n)
 {
-    struct chunks w = {.fn = fn, .x = x, .n = n, .size = chunk_size(n), .partial = d->partial};
+    struct chunks w = {.fn = fn, .x = x, .n = n, .size = chunk_size(n), .partial = c->workspace};
     int64_t count = (n + w.size - 1) / w.size;
+    PRE((size_t)count * sizeof(double) <= c->workspace_bytes);
     pool_for(d->pool, count, 1, chunk_slice, &w);
     double total = 0;
     for (int64_t i = 0; i < count; i++)
@@ -100,7 +102,8 @@ static void sum_rows(struct work *w)
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        double s = sum_parallel(w->device, w->device->vec->sum, source(w, w->kept.n, i), n);
+        double s =
+            sum_parallel(w->device, w->call, w->device->vec->sum, source(w, w->kept.n, i), n);
         put(&result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
@@ -173,7 +176,7 @@ int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
     // Scale 0: another rank counts this part; what lies here may not even be a number.
     double scale = (double)c->attr->scale, s = 0;
     if (scale != 0)
-        s = scale * sum_parallel(q->device, q->device->vec->sqsum, c->in[0].data,
+        s = scale * sum_parallel(q->device, c, q->device->vec->sqsum, c->in[0].data,
                                  shape_count(&c->in[0].shape));
     put(c->out[0].data, s, c->accumulate);
     return 0;

@@ -152,6 +152,8 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     struct op_call call = {
         .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
     struct err e = {0};
+    call.workspace_bytes = OP_CHUNKS * sizeof(double);
+    call.workspace = malloc(call.workspace_bytes);
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k]);
     for (int k = 0; k < c->nout; k++)
@@ -165,6 +167,7 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     }
     for (int k = 0; k < c->nin; k++)
         free(call.in[k].data);
+    free(call.workspace);
 }
 
 void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT])

@@ -36,13 +36,11 @@ struct exec {
 static int regions_open(struct exec *x, struct err *e)
 {
     const struct memory *m = &x->o.compiled->memory;
-    uint64_t allocated = 0;
     if (m->region[REGION_PRIVATE]) {
         int rc = x->o.backend->alloc(x->o.device, m->region[REGION_PRIVATE],
                                      &x->region[REGION_PRIVATE], e);
         if (rc)
             return rc;
-        allocated += m->region[REGION_PRIVATE];
     }
     if (m->region[REGION_SHARED]) {
         PRE(x->o.world);
@@ -52,11 +50,7 @@ static int regions_open(struct exec *x, struct err *e)
                                      m->region[REGION_SHARED], e);
         if (rc)
             return rc;
-        allocated += m->region[REGION_SHARED];
     }
-    if (allocated != m->arena)
-        return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes, %llu were allocated",
-                       (unsigned long long)m->arena, (unsigned long long)allocated);
     for (int r = 0; r < REGION_COUNT; r++) {
         int rc =
             m->region[r] ? x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e) : 0;
@@ -134,6 +128,10 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
         b->attr.scale = 0;
     b->call = (struct op_call){
         .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
+    if (i->workspace >= 0) {
+        b->call.workspace = address(x, p, (struct view){.buffer = i->workspace});
+        b->call.workspace_bytes = p->buffers[i->workspace].bytes;
+    }
     for (int k = 0; k < i->nin; k++)
         b->call.in[k] = operand(x, p, i->in[k], n->in[k]);
     for (int k = 0; k < i->nout; k++)
@@ -280,6 +278,18 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e)
             return fail(b, rc, e);
     }
     return 0;
+}
+
+int exec_check_memory(const struct exec *x, struct err *e)
+{
+    const struct memory *m = &x->o.compiled->memory;
+    struct device_info info;
+    x->o.backend->device_info(x->o.device, &info);
+    uint64_t have = info.allocated + (x->region[REGION_SHARED] ? m->region[REGION_SHARED] : 0);
+    if (have == m->arena)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes of device memory, %llu are taken",
+                   (unsigned long long)m->arena, (unsigned long long)have);
 }
 
 // ---- access ------------------------------------------------------------------------------------

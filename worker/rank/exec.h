@@ -4,7 +4,7 @@
 // every instruction to pointers once, and then runs programs without allocating or looking anything
 // up. One thread.
 //
-// What was allocated is checked against the plan, to the byte.
+// What the device has handed out is checked against the plan, to the byte.
 #pragma once
 #include "common/compile/compile.h"
 #include "kernels/backend.h"
@@ -23,6 +23,10 @@ struct exec_options {
 
 int exec_open(const struct exec_options *o, struct exec **out, struct err *e);
 void exec_close(struct exec *x); // null is fine
+
+// The device memory taken, whoever took it, is what the plan said. Holds after the opening of all
+// that a rank opens, and after training.
+int exec_check_memory(const struct exec *x, struct err *e);
 
 // Runs one program from start to end: a whole step. The metrics vector is then in its buffer, and
 // everything is queued on the stream (exec_stream).

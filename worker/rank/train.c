@@ -243,6 +243,9 @@ static int open_all(struct trainer *t, struct err *e)
                           &t->metrics, e);
     if (rc)
         return rc;
+    rc = exec_check_memory(t->exec, e);
+    if (rc)
+        return rc;
     log_plan(t);
     page_state(t->attempt->page, RANK_READY);
     return link_ready(t->link, t->compiled.hash, clock_mono_ns() + START_NS, e);
@@ -444,6 +447,7 @@ int train_run(const struct attempt *a, struct link *l, enum train_end *end, stru
         rc = inputs_feed(&t.inputs, &t.set, train_ids, &t.sampler, (uint64_t)a->restore_step,
                          (uint64_t)a->job->train.steps, &t.feed, e);
     rc = rc ? rc : loop(&t, end, e);
+    rc = rc ? rc : exec_check_memory(t.exec, e);
     if (rc && t.exec_options.world)
         world_abort(t.exec_options.world, "this rank failed");
     close_all(&t);
