@@ -37,7 +37,7 @@ COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
-               train exec feed inputs evaluate state saver
+               train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main plan files

@@ -49,6 +49,9 @@ struct backend {
     int (*device_open)(const struct device_options *o, struct device **out, struct err *e);
     void (*device_close)(struct device *d);
     void (*device_info)(const struct device *d, struct device_info *out);
+    // Optional: makes what the libraries would make at their first use (generated code), so that it
+    // can be done while something else is waited for. Any thread, at any time, no device needed.
+    void (*warm_up)(void);
 
     // Device memory: `alloc` is the arena's private region (CPU: huge pages, touched by the threads
     // that compute on it). `adopt` makes memory that somebody else mapped (a collective window)

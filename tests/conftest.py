@@ -17,6 +17,17 @@ def shared_memory():
     return {f"/dev/shm/{n}" for n in os.listdir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
 
 
+def is_mapped(path):
+    """Whether a living process has it: then it belongs to some other program."""
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if path in maps.read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
 @pytest.fixture
 def place(tmp_path):
     """A folder for one test's jobs; at its end no process may still name it."""
@@ -25,8 +36,7 @@ def place(tmp_path):
     left = solo.processes_naming(tmp_path)
     for pid in left:  # a failing test must not disturb the next
         solo.kill_pid(pid)
-    # What another program puts there meanwhile does not belong to this user's ranks.
-    shm = {f for f in shared_memory() - before if "weft" in f}
+    shm = {f for f in shared_memory() - before if not is_mapped(f)}
     assert not left, f"processes left behind: {left}"
     assert not shm, f"shared memory left behind: {shm}"
 

@@ -31,19 +31,30 @@ static bool bump_last_digit(char *text)
     return false;
 }
 
-// Fills "d.ddde±xx" with the fewest digits that read back to `value` > 0. Below a power of two
-// numbers lie twice as dense as above it, so there the nearest text of n digits can be too far
-// below while the next one above still reads back.
+// Fills "d.ddde±xx" with `digits` digits; false when none such read back to `value`. Below a power
+// of two numbers lie twice as dense as above it, so there the nearest text of n digits can be too
+// far below while the next one above still reads back.
+static bool write_digits(double value, bool is_float, int digits, char *text, size_t size)
+{
+    snprintf(text, size, "%.*e", digits - 1, value);
+    return reads_back(text, value, is_float) ||
+           (bump_last_digit(text) && reads_back(text, value, is_float));
+}
+
+// The fewest digits that read back to `value` > 0. What n digits can do n + 1 can, so the number is
+// halved in on: most values of a run need nearly all 17.
 static void shortest_digits(double value, bool is_float, char *text, size_t size)
 {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, size, "%.*e", digits - 1, value);
-        if (reads_back(text, value, is_float))
-            return;
-        if (bump_last_digit(text) && reads_back(text, value, is_float))
-            return;
+    int few = 1, many = is_float ? 9 : 17;
+    while (few < many) {
+        int digits = (few + many) / 2;
+        if (write_digits(value, is_float, digits, text, size))
+            many = digits;
+        else
+            few = digits + 1;
     }
-    POST(!"17 digits tell every double");
+    bool enough = write_digits(value, is_float, few, text, size);
+    POST(enough);
 }
 
 enum { LAID_OUT = 31 }; // bytes, with the zero byte, without the sign

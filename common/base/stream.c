@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { PIECE = 8 << 20, WRITEBACK_MIN = 1 << 20 };
+
 // ---- kind: a file ------------------------------------------------------------------------------
 static int file_read(struct stream *s, void *to, size_t len, size_t *got, struct err *e)
 {
@@ -29,11 +31,20 @@ static int file_read(struct stream *s, void *to, size_t len, size_t *got, struct
     return 0;
 }
 
+// A long write goes to the disk piece by piece while the next piece is copied, so that the sync at
+// its end finds little left to wait for. Whether it was begun does not matter, and its failure is
+// the sync's to report.
+static void file_begin_writeback(const struct stream *s, size_t len)
+{
+    if (len >= WRITEBACK_MIN)
+        (void)sync_file_range(s->fd, (off_t)(s->at - len), (off_t)len, SYNC_FILE_RANGE_WRITE);
+}
+
 static int file_write(struct stream *s, const void *from, size_t len, struct err *e)
 {
     const char *p = from;
     while (len) {
-        ssize_t n = pwrite(s->fd, p, len, (off_t)s->at);
+        ssize_t n = pwrite(s->fd, p, len < PIECE ? len : PIECE, (off_t)s->at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
@@ -44,6 +55,7 @@ static int file_write(struct stream *s, const void *from, size_t len, struct err
         p += n;
         len -= (size_t)n;
         s->at += (uint64_t)n;
+        file_begin_writeback(s, (size_t)n);
     }
     return 0;
 }

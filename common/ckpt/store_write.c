@@ -126,15 +126,16 @@ int store_commit(struct store *s, const struct manifest *m, struct err *e)
         return store_fsync(s->fd, s->path, e);
     if (errno != ENOENT)
         return err_errno(e, ERR_IO, "cannot look for %s", final);
-    int dir = openat(s->fd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc, dir = openat(s->fd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) {
-        int saved = errno; // a fence that took it away is the better answer
-        int rc = store_check_epoch(s, m->epoch, NULL, e);
-        errno = saved;
-        return rc ? rc : err_errno(e, errno == ENOENT ? ERR_DATA : ERR_IO, "cannot open %s", tmp);
+        rc = err_errno(e, errno == ENOENT ? ERR_DATA : ERR_IO, "cannot open %s", tmp);
+    } else {
+        rc = commit_dir(s, dir, m, tmp, final, e);
+        close(dir);
     }
-    int rc = commit_dir(s, dir, m, tmp, final, e);
-    close(dir);
+    struct err fenced = {0}; // whatever call met it, a fence that took the directory is the reason
+    if (rc && store_check_epoch(s, m->epoch, NULL, &fenced) == ERR_FENCED)
+        return err_set(e, ERR_FENCED, "%s", fenced.text);
     return rc;
 }
 

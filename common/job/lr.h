@@ -2,5 +2,8 @@
 // Learning-rate schedules, optax's formulas: lr_at(schedule, 0) is used by the first update.
 #pragma once
 #include "common/job/job.h"
+#include "common/op/op.h"
 
 double lr_at(const struct job_schedule *s, int64_t step);
+// The device scalars of the step's update: learning rate and Adam's bias corrections.
+void hyper_at(const struct job *job, int64_t step, float out[HYPER_SLOTS]);

@@ -43,6 +43,7 @@ int verb_ckpt(const struct verb *v, int argc, char **argv)
     bool deep = strcmp(argv[0], "verify") == 0;
     if (ls_collect(&ls, argv[1], deep, &e)) {
         fprintf(stderr, "weft ckpt: %s\n", e.text);
+        ls_clear(&ls);
         return CLIENT_USAGE;
     }
     (json ? ls_print_json : ls_print_text)(&ls, &out);

@@ -254,6 +254,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .device_open = device_open,
     .device_close = device_close,
     .device_info = device_info,
+    .warm_up = gemm_warm_up,
     .alloc = memory_alloc,
     .free = memory_free,
     .host_alloc = memory_alloc,

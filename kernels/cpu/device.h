@@ -44,6 +44,8 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
 
+void gemm_warm_up(void); // gemm.c
+
 // The error of a call the kernels do not serve: "cpu: NAME: …".
 int op_refuse(const struct op_call *c, struct err *e, const char *what);
 // Refuses operands that are not of dtype t.

@@ -12,6 +12,7 @@
 #include "kernels/cpu/device.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
 #include <string.h>
 
 // Of libgomp, which oneDNN runs on; clang has no omp.h on a bare Debian.
@@ -128,4 +129,21 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
     w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
     run(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: matmul: onednn status %d", w.status) : 0;
+}
+
+// oneDNN writes the code of a product when it first meets its transposes and beta: 10 to 40 ms. The
+// size is one that its small and thin paths do not take.
+void gemm_warm_up(void)
+{
+    enum { N = 64 };
+    static const struct {
+        char a, b;
+        float beta;
+    } kinds[] = {{'N', 'N', 0}, {'N', 'T', 0}, {'T', 'N', 0}, {'N', 'N', 1}, {'T', 'N', 1}};
+    float *a = calloc(3 * N * N, sizeof *a);
+    omp_set_num_threads(1);
+    for (size_t i = 0; a && i < sizeof kinds / sizeof *kinds; i++)
+        (void)dnnl_sgemm(kinds[i].a, kinds[i].b, N, N, N, 1.0f, a, N, a + N * N, N, kinds[i].beta,
+                         a + 2 * N * N, N);
+    free(a);
 }

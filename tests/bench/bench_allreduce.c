@@ -4,6 +4,7 @@
 // letter a rank ("ab") puts ranks on different hosts, so over loopback TCP.
 //
 //   bench_allreduce [ranks [hosts]]
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,21 @@ static int measure(struct comm *all, void *buf, struct err *e)
     return 0;
 }
 
+// Each to a core of its own, as mpirun --bind-to core does: the scheduler's choice under load is
+// not what is measured.
+static void bind_to(int rank)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof all, &all))
+        return;
+    int skip = rank % CPU_COUNT(&all);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all) && skip-- == 0)
+            CPU_SET(i, &one);
+    (void)sched_setaffinity(0, sizeof one, &one);
+}
+
 static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
 {
     struct err e;
@@ -75,6 +91,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     void *buf;
     int group[RANKS];
     char host[2] = {hosts ? hosts[rank] : 'a', 0};
+    bind_to(rank);
     struct world_options o = {.rank = rank,
                               .ranks = ranks,
                               .host = host,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "allreduce_sizes.h"
+#include "tests/bench/allreduce_sizes.h"
 
 int main(int argc, char **argv)
 {

@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import tiny  # noqa: E402
+from disks import Disk, mount, skip_loudly  # noqa: E402
 
 
 def pytest_configure(config):
@@ -23,8 +24,9 @@ def pytest_pyfunc_call(pyfuncitem):
         return None
     if subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode:
         skip_loudly("cannot mount: not root, and user namespaces are off")
-    inner = subprocess.run(["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                            pyfuncitem.nodeid], cwd=pyfuncitem.config.rootpath, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(prefix="weft-fault-") as base:  # pytest's own belongs to the true root
+        inner = subprocess.run(["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "--basetemp", base + "/p",
+                                pyfuncitem.nodeid], cwd=pyfuncitem.config.rootpath, capture_output=True, text=True)
     if inner.returncode:
         pytest.fail(inner.stdout + inner.stderr, pytrace=False)
     if "skipped" in inner.stdout:
@@ -32,24 +34,12 @@ def pytest_pyfunc_call(pyfuncitem):
     return True
 
 
-def skip_loudly(why):
-    """Root on CI has every means, so a full run there may leave nothing out."""
-    if os.environ.get("CI") == "true" and os.geteuid() == 0 and tiny.LONG:
-        pytest.fail("not run: " + why)
-    print(f"SKIPPED: {why}", file=sys.__stderr__, flush=True)
-    pytest.skip(why)
-
-
-def mount(what, options=None):
-    done = subprocess.run(["mount", *(options or []), *what], capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stderr.strip() or "mount failed"
-
-
 @pytest.fixture
 def home():
     """A folder on the disk that /tmp is on. pytest's own keeps the last three runs: too much here."""
     path = tempfile.mkdtemp(prefix="weft-fault-")
     yield pathlib.Path(path)
+    tiny.kill_all()  # what a failed test has left, perhaps stopped
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -93,32 +83,6 @@ def tmpfs(request):
     yield make
     for path in mounted:
         subprocess.run(["umount", "-l", str(path)], capture_output=True)
-
-
-class Disk:
-    """An xfs in a file, mounted by a loop device: one that can lose its power."""
-
-    def __init__(self, folder):
-        self.image, self.path = folder / "disk", folder / "mnt"
-        self.path.mkdir()
-        with open(self.image, "wb") as f:
-            f.truncate(320 << 20)  # mkfs.xfs wants 300 MB; the file is sparse
-        for tool in (["mkfs.xfs", "-q", str(self.image)],):
-            try:
-                done = subprocess.run(tool, capture_output=True, text=True)
-            except FileNotFoundError:
-                skip_loudly(f"{tool[0]} is not installed")
-            if done.returncode:
-                skip_loudly(f"{tool[0]}: {done.stderr.strip()}")
-        self.up()
-
-    def up(self):
-        why = mount([str(self.image), str(self.path)], ["-o", "loop"])
-        if why:
-            skip_loudly("no loop mount: " + why)
-
-    def down(self):
-        return subprocess.run(["umount", str(self.path)], capture_output=True, text=True).returncode == 0
 
 
 @pytest.fixture

@@ -118,7 +118,8 @@ static void stop_here(const char *doing)
         if (fd < 0 || syscall(SYS_ioctl, fd, XFS_IOC_GOINGDOWN, &flags))
             abort(); // not an xfs of ours: the test must not go on as if the power had gone
     }
-    syscall(SYS_kill, getpid(), strcmp(doing, "stop") ? SIGKILL : SIGSTOP);
+    // To this very thread: another one would take it while this one goes on to the call.
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), strcmp(doing, "stop") ? SIGKILL : SIGSTOP);
 }
 
 static bool is_stop(const char *doing)

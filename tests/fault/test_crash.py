@@ -63,7 +63,7 @@ def kill_at(job, rank, call, reference):
     tiny.check_store(job, known + acknowledged(after, 2))
 
 
-@pytest.mark.parametrize("rank, few", [(0, 5), (1, 2)])
+@pytest.mark.parametrize("rank, few", [(0, 12), (1, 5)])
 def test_killed_at_a_call_of_a_save(home, data, reference, calls, rank, few):
     for i, call in enumerate(sample(calls[rank], few)):
         kill_at(tiny.Tiny(home / str(i), data), rank, call, reference())
@@ -113,7 +113,7 @@ def test_power_lost_at_a_call_of_a_save(disk, home, data, reference, calls):
     chosen = calls[0]
     if not tiny.LONG:
         commit = next(i for i, c in enumerate(calls[0]) if c[1] == "rename")
-        chosen = [calls[0][i] for i in (commit, commit + 1, commit + 2)]
+        chosen = [calls[0][i] for i in (commit - 5, commit - 1, commit, commit + 1, commit + 2, commit + 3)]
     for i, call in enumerate(chosen):
         cut_power(disk, home, data, call, reference(), str(i))
 

@@ -26,6 +26,14 @@ def stop_and_collect(run, ranks, victim, step=15):
     return ends, page
 
 
+def assert_wait_for_it(ends, victim, page):
+    """Survivors name the collective in which they wait: one that the stopped rank did not complete."""
+    waits = [re.search(rf"all_reduce #(\d+) \([^)]+\) in 'dp': rank {victim} ", e.err) for e in ends.values()]
+    numbers = [int(w[1]) for w in waits if w]
+    assert numbers, ends
+    assert all(page.left < n <= page.entered + 1 for n in numbers), (numbers, page.left, page.entered)
+
+
 def assert_named(end, victim, host, page):
     """The message names rank, host, step and the collective it had reached."""
     assert end.code == 69, end
@@ -46,18 +54,21 @@ def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, vict
     ends, page = stop_and_collect(run, ranks, victim)
     for end in ends.values():
         assert_named(end, victim, r"\S+", page)
+    assert_wait_for_it(ends, victim, page)
 
 
 def test_across_hosts_a_stopped_rank_is_named_with_what_its_peers_saw(place, noise):
     run = solo.Run(place, job(noise), "apart")
     ranks = [run.start_rank(r, "--host", f"h{r}", "--listen", "127.0.0.1:0") for r in range(RANKS)]
-    ends, page = stop_and_collect(run, ranks, 2)
+    # Far enough in that it has told of a collective: a rank of another host does so a few times a second.
+    ends, page = stop_and_collect(run, ranks, 2, step=300)
     for end in ends.values():
         assert end.code == 69, end
         said = re.search(r"rank 2 on host h2 \(running, step (\d+), .*collective (\d+) \(", end.err)
         assert said, end
         # Its last word may be older than where it stopped, never newer.
         assert 0 < int(said[1]) <= page.step and 0 < int(said[2]) <= page.entered
+    assert_wait_for_it(ends, 2, page)  # what its peers saw is exact
 
 
 def test_a_stopped_leader_is_named_too(place, noise):

@@ -61,6 +61,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undistu
         if victim == "parent":
             run.wait_until(lambda: not run.pids())
         assert end.code in (0, -signal.SIGKILL, 128 + signal.SIGKILL), end  # 0: it was done before
+        assert "did not end by themselves" not in end.err, end
         assert not run.pids()
     end = run.run()
     assert end.code == 0, end
@@ -68,11 +69,10 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undistu
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-@pytest.mark.parametrize("step", [20])
-def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim, step):
+def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim):
     run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hand")
     ranks = [run.start_rank(r) for r in range(RANKS)]
-    assert run.wait_until(run.at(victim, step=step), ranks[victim])
+    assert run.wait_until(run.at(victim, step=20), ranks[victim])
     solo.kill_pid(ranks[victim].pid)
     ends = [r.wait() for r in ranks]
     assert ends[victim].code == -signal.SIGKILL
@@ -105,9 +105,23 @@ def test_the_parent_ends_with_the_code_of_the_culprit(place, noise, undisturbed,
     end = parent.wait()
     assert end.code == 128 + signal.SIGKILL, end
     assert f"rank {victim} was ended by signal 9" in end.err, end
+    assert "did not end by themselves" not in end.err, end
     assert not run.pids()
     run.finish()
     assert_ends_undisturbed(run, undisturbed)
+
+
+@pytest.mark.parametrize("turn", range(30 if solo.LONG else 6))
+def test_killed_while_the_last_checkpoint_opens_nobody_waits_in_vain(place, noise, turn):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=60), "last")
+    ranks = [run.start_rank(r) for r in range(RANKS)]
+    victim = turn % RANKS
+    if run.wait_until(run.at(victim, state="saving"), ranks[victim]):
+        solo.kill_pid(ranks[victim].pid)
+    ends = [r.wait() for r in ranks]
+    assert ends[victim].code in (0, -signal.SIGKILL)
+    for r in set(range(RANKS)) - {victim}:
+        assert ends[r].code in (0, 69), ends[r]  # 0: it had the answer already
 
 
 def test_no_rank_outlives_the_parent(place, noise):

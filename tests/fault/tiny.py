@@ -47,11 +47,20 @@ def shim(directory, **fault):
     return env
 
 
+RUNS = []
+
+
+def kill_all():
+    while RUNS:
+        RUNS.pop().kill()
+
+
 class Run:
     """One attempt: a process a rank, started together."""
 
     def __init__(self, tiny, number, faults, extra):
         self.tiny, self.procs, self.files = tiny, [], []
+        RUNS.append(self)
         tiny.outputs.mkdir(parents=True, exist_ok=True)
         for rank in range(tiny.ranks):
             path = tiny.outputs / f"attempt-{number}-rank-{rank}"

@@ -206,10 +206,8 @@ static void put_initial(struct rig *r, struct golden *g, const char *name, void 
 // What the step loop of rank/train.c gives a step: optax counts updates from one.
 static void put_scalars(struct rig *r, int step)
 {
-    const struct job_optimizer *o = &r->job.optimizer;
-    const float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr_at(&r->job.schedule, step),
-                                      [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, step + 1))),
-                                      [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, step + 1)))};
+    float hyper[HYPER_SLOTS];
+    hyper_at(&r->job, step, hyper);
     const float control[CONTROL_SLOTS] = {0};
     rig_put(r, "hyper", hyper, sizeof hyper);
     rig_put(r, "control", control, sizeof control);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "coll_world.h"
+#include "tests/unit/coll_world.h"
 
 enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "coll_world.h"
+#include "tests/unit/coll_world.h"
 
 enum { WINDOW = 8 << 20, COUNT = WINDOW / sizeof(float) };
 

@@ -412,7 +412,7 @@ static void ranks_that_do_not_join_in_time_are_named(void **state)
 {
     (void)state;
     struct team t;
-    team_lead(&t, 3, 200 * CLOCK_MS, 0);
+    team_lead(&t, 3, 2 * CLOCK_S, 0);
     team_join(&t, 1);
     const char *why = link_lost_wait(t.link[0], 20 * CLOCK_S);
     assert_non_null(why);

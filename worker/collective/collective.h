@@ -23,8 +23,14 @@
 #include "common/base/err.h"
 #include "common/op/op.h"
 
-enum coll_op { COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_BROADCAST, COLL_BARRIER };
-enum coll_sum { COLL_SUM }; // later: max
+enum coll_op {
+    COLL_ALL_REDUCE,
+    COLL_REDUCE_SCATTER,
+    COLL_ALL_GATHER,
+    COLL_BROADCAST,
+    COLL_BARRIER
+};
+enum coll_sum { COLL_SUM };                // later: max
 const char *coll_op_name(enum coll_op op); // "all_reduce"
 
 struct world;
@@ -36,20 +42,20 @@ struct progress_page {
     uint32_t magic, version; // PROGRESS_MAGIC, 1
     int32_t rank, pid;
     _Atomic int64_t step;
-    _Atomic int32_t phase, microbatch; // enum program_phase of compile/program.h
-    _Atomic int32_t state;             // enum rank_state of worker/rank
-    _Atomic uint64_t ops;              // instructions started
+    _Atomic int32_t phase, microbatch;        // enum program_phase of compile/program.h
+    _Atomic int32_t state;                    // enum rank_state of worker/rank
+    _Atomic uint64_t ops;                     // instructions started
     _Atomic uint64_t coll_entered, coll_left; // number of the last collective, from 1
-    _Atomic uint64_t coll_name;        // the first 8 bytes of the tensor's name hash (fnv1a of it)
-    char coll_text[64];                // the name as text, best effort: a hint for people
-    _Atomic uint64_t heartbeat_ns;     // clock_mono_ns of the last change
+    _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
+    char coll_text[64];            // the name as text, best effort: a hint for people
+    _Atomic uint64_t heartbeat_ns; // clock_mono_ns of the last change
 };
 #define PROGRESS_MAGIC 0x77656674u
 
 struct world_options {
     int rank, ranks;
-    const char *host;      // ranks with equal text share memory (unix sockets pass memfds)
-    const char *listen;    // TCP address for peers of other hosts, "10.0.0.1:0"; null: one host only
+    const char *host;   // ranks with equal text share memory (unix sockets pass memfds)
+    const char *listen; // TCP address for peers of other hosts, "10.0.0.1:0"; null: one host only
     unsigned char key[32]; // the attempt's secret: TCP peers prove it (HMAC challenge, both ways)
     uint64_t epoch;
     int64_t connect_ns, deadline_ns; // for world_open; for each operation (0: none)
@@ -60,6 +66,9 @@ struct world_options {
     int (*put)(void *ctx, const char *key, const char *value, struct err *e);
     int (*get)(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
                struct err *e);
+    // May be null. Asked many times a second while world_open waits: true ends it with ERR_PEER
+    // (the leader said that somebody died). Later it is world_abort's business.
+    bool (*lost)(void *ctx);
     void *ctx;
 };
 
@@ -84,13 +93,13 @@ int comm_coord(const struct comm *c); // this rank's place in the group
 
 struct coll_args {
     enum coll_op op;
-    enum dtype dtype;  // DT_F32 (sums); any for gather and broadcast
-    void *buf;         // ALL_REDUCE, BROADCAST: in place. REDUCE_SCATTER: operand, the result is
-                       // this coordinate's slice in place. ALL_GATHER: the whole result, this
-                       // coordinate's slice is the operand in place
-    int64_t count;     // elements of the whole tensor (scatter and gather: divisible by the size)
-    int root;          // BROADCAST: coordinate
-    const char *name;  // borrowed until the wait; for messages and the progress page
+    enum dtype dtype; // DT_F32 (sums); any for gather and broadcast
+    void *buf;        // ALL_REDUCE, BROADCAST: in place. REDUCE_SCATTER: operand, the result is
+                      // this coordinate's slice in place. ALL_GATHER: the whole result, this
+                      // coordinate's slice is the operand in place
+    int64_t count;    // elements of the whole tensor (scatter and gather: divisible by the size)
+    int root;         // BROADCAST: coordinate
+    const char *name; // borrowed until the wait; for messages and the progress page
 };
 struct coll_ticket {
     uint64_t number; // of the world, from 1

@@ -129,7 +129,7 @@ static int listen_unix(struct greet *g, struct err *e)
 
 static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 {
-    strcpy(out, "-");
+    snprintf(out, ADDR_TEXT, "-");
     if (!g->o->listen)
         return 0;
     struct addrinfo *a = tcp_address(g->o->listen, AI_PASSIVE);
@@ -188,17 +188,24 @@ static int find_peers(struct greet *g, struct err *e)
 }
 
 // ---- calling ----
-static int wait_for(int fd, short events, int64_t until)
+// The caller's leader may know before us that the others will not come.
+enum { LOOK_MS = 50 };
+static bool lost(const struct greet *g)
+{
+    return g->o->lost && g->o->lost(g->o->ctx);
+}
+
+static int wait_for(const struct greet *g, int fd, short events)
 {
     struct pollfd p = {fd, events, 0};
-    for (;;) {
-        int64_t left = (until - clock_mono_ns()) / CLOCK_MS;
-        int n = poll(&p, 1, left < 0 ? 0 : (int)(left + 1));
+    while (clock_mono_ns() < g->until && !lost(g)) {
+        int n = poll(&p, 1, LOOK_MS);
         if (n > 0)
             return 0;
-        if (n == 0 || errno != EINTR)
-            return ERR_TIMEOUT;
+        if (n < 0 && errno != EINTR)
+            break;
     }
+    return ERR_TIMEOUT;
 }
 
 static int dial(const struct greet *g, int rank, int *fd, struct err *e)
@@ -220,7 +227,7 @@ static int dial(const struct greet *g, int rank, int *fd, struct err *e)
     *fd = socket(to->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0 || (connect(*fd, to, len) && errno != EINPROGRESS))
         rc = err_errno(e, ERR_PEER, "cannot reach rank %d at %s", rank, g->addrs[rank]);
-    else if (wait_for(*fd, POLLOUT, g->until))
+    else if (wait_for(g, *fd, POLLOUT))
         rc = err_set(e, ERR_TIMEOUT, "rank %d does not answer at %s", rank, g->addrs[rank]);
     else if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
         rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s", rank, g->addrs[rank],
@@ -230,7 +237,7 @@ static int dial(const struct greet *g, int rank, int *fd, struct err *e)
     return rc;
 }
 
-static int read_all(int fd, void *to, size_t len, int64_t until)
+static int read_all(const struct greet *g, int fd, void *to, size_t len)
 {
     for (size_t got = 0; got < len;) {
         ssize_t n = recv(fd, (char *)to + got, len - got, 0);
@@ -238,7 +245,7 @@ static int read_all(int fd, void *to, size_t len, int64_t until)
             got += (size_t)n;
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
             return ERR_PEER;
-        else if (wait_for(fd, POLLIN, until))
+        else if (wait_for(g, fd, POLLIN))
             return ERR_TIMEOUT;
     }
     return 0;
@@ -265,7 +272,7 @@ static int call(struct greet *g, int rank, struct err *e)
     int rc = dial(g, rank, &p->fd, e);
     if (rc)
         return rc;
-    rc = send_whole(p->fd, &h, sizeof h) ? read_all(p->fd, &c, sizeof c, g->until) : ERR_PEER;
+    rc = send_whole(p->fd, &h, sizeof h) ? read_all(g, p->fd, &c, sizeof c) : ERR_PEER;
     if (rc)
         return err_set(e, rc, "rank %d %s", rank,
                        rc == ERR_PEER ? "refused us: another key or epoch" : "does not answer");
@@ -273,7 +280,7 @@ static int call(struct greet *g, int rank, struct err *e)
     if (!same_mac(mac, c.mac))
         return err_set(e, ERR_PEER, "whoever answers for rank %d has not the attempt's key", rank);
     prove(g, "caller", &h, c.nonce, mac);
-    rc = send_whole(p->fd, mac, sizeof mac) ? read_all(p->fd, &welcome, 1, g->until) : ERR_PEER;
+    rc = send_whole(p->fd, mac, sizeof mac) ? read_all(g, p->fd, &welcome, 1) : ERR_PEER;
     if (rc || welcome != WELCOME)
         return err_set(e, rc ? rc : ERR_PEER, "rank %d did not welcome us", rank);
     return 0;
@@ -368,6 +375,8 @@ static int wait_guests(struct greet *g, struct err *e)
 {
     struct pollfd polls[GUESTS + 2];
     int64_t now = clock_mono_ns();
+    if (lost(g))
+        return err_set(e, ERR_PEER, "the attempt is over");
     if (now >= g->until)
         return err_set(e, ERR_TIMEOUT, "rank %d has not come (%d callers were refused)", missing(g),
                        g->refused);
@@ -382,7 +391,8 @@ static int wait_guests(struct greet *g, struct err *e)
             wake = t->until;
         polls[i + 2] = (struct pollfd){t->fd, POLLIN, 0};
     }
-    (void)poll(polls, GUESTS + 2, (int)((wake - now) / CLOCK_MS + 1));
+    int64_t ms = (wake - now) / CLOCK_MS + 1;
+    (void)poll(polls, GUESTS + 2, (int)(ms < LOOK_MS ? ms : LOOK_MS));
     return 0;
 }
 

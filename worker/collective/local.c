@@ -436,7 +436,7 @@ int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e)
 
 int coll_run(struct comm *c, const struct coll_args *a, struct err *e)
 {
-    struct coll_ticket t;
+    struct coll_ticket t = {0};
     int rc = coll_start(c, a, &t, e);
     return rc ? rc : coll_wait(c, &t, e);
 }

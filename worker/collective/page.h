@@ -8,6 +8,7 @@
 // which every member announced seq; so a note of NOTES = 2 × COLL_MAX_OPEN is never overwritten
 // before the slowest member has read it.
 #pragma once
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 
@@ -49,6 +50,7 @@ struct page {
     uint32_t magic, version;
     int32_t rank, pid;
     uint64_t epoch;
+    cpu_set_t cpus;                        // where the owner may run
     alignas(64) _Atomic uint32_t sleeping; // the owner naps and wants a wake-up
     alignas(64) _Atomic uint64_t entered;
     _Atomic uint64_t text[TEXT / 8]; // the name of the last entered one, best effort

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,8 +200,11 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
     int rc = 0;
     atomic_store(&w->page->sleeping, 1);
     full_fence();
-    if (!step(w) && !ready(arg) && !(rc = world_look(w, e)))
-        rc = look_at_peers(w, e);
+    if (!step(w) && !ready(arg)) {
+        rc = world_look(w, e);
+        if (!rc)
+            rc = look_at_peers(w, e);
+    }
     if (!rc && !w->moved && !ready(arg))
         rc = w->t->nap(w, until, e);
     atomic_store(&w->page->sleeping, 0);
@@ -212,12 +214,12 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
 int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_ns, struct err *e)
 {
     struct err own;
-    int idle = 0, rc;
+    int idle = 0;
     int64_t until = 0;
     if (!e)
         e = &own;
     for (;;) {
-        if ((rc = world_look(w, e)))
+        if (world_look(w, e))
             return world_break(w, e);
         w->moved = false;
         if (ready(arg))
@@ -231,7 +233,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
                 until = clock_mono_ns() + limit_ns;
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
-            if ((rc = nap(w, ready, arg, until, e)))
+            if (nap(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }
     }
@@ -401,20 +403,26 @@ static bool pages_here(void *arg)
     return true;
 }
 
-// With more ranks than cores a spinning rank takes the core from the one it waits for.
+// With more ranks than cores a spinning rank takes the core from the one it waits for. The cores
+// are those that any of the host's ranks may use: each may be bound to its own.
 static void choose_spin(struct world *w)
 {
     int here = 0;
-    cpu_set_t cpus;
+    cpu_set_t all;
+    CPU_ZERO(&all);
     for (int i = 0; i < w->ranks; i++)
-        here += w->peers[i].local;
-    w->yield = !sched_getaffinity(0, sizeof cpus, &cpus) && here > CPU_COUNT(&cpus);
+        if (w->peers[i].local) {
+            here++;
+            CPU_OR(&all, &all, &w->peers[i].page->cpus);
+        }
+    w->yield = here > CPU_COUNT(&all);
     w->spin = w->yield ? SPIN_YIELD : w->remotes ? SPIN_REMOTE : SPIN;
 }
 
 static int meet(struct world *w, const struct world_options *o, struct err *e)
 {
     struct sockets *s = w->tx;
+    PRE(s);
     int rc = greet_all(w, o, e);
     for (int i = 0; i < w->ranks && !rc; i++) {
         struct peer *p = &w->peers[i];
@@ -426,10 +434,11 @@ static int meet(struct world *w, const struct world_options *o, struct err *e)
             rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
         w->remotes += !p->local;
     }
-    if (rc)
-        return rc;
-    choose_spin(w);
-    return world_wait(w, pages_here, w, o->connect_ns, e);
+    if (!rc)
+        rc = world_wait(w, pages_here, w, o->connect_ns, e);
+    if (!rc)
+        choose_spin(w);
+    return rc;
 }
 
 int world_open(const struct world_options *o, struct world **out, struct err *e)

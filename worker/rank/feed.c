@@ -72,8 +72,8 @@ static void *feed_main(void *arg)
             f->err = e; // the slot stays empty: earlier batches are still good
         else
             f->state[slot] = SLOT_FULL;
-        pthread_cond_broadcast(&f->changed);
         pthread_mutex_unlock(&f->lock);
+        pthread_cond_broadcast(&f->changed); // not under the lock: who wakes would run into it
         if (rc)
             break;
     }
@@ -126,7 +126,7 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     pthread_mutex_lock(&f->lock);
     if (f->next > f->o.first)
         f->state[slot ^ 1] = SLOT_EMPTY;
-    pthread_cond_broadcast(&f->changed);
+    // A thread that waits for an empty slot is told below: while this one is not full it does not.
     while (f->state[slot] != SLOT_FULL && !f->err.code)
         pthread_cond_wait(&f->changed, &f->lock);
     if (f->state[slot] == SLOT_FULL) {
@@ -136,6 +136,7 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
         *e = f->err;
     }
     pthread_mutex_unlock(&f->lock);
+    pthread_cond_broadcast(&f->changed);
     if (rc)
         return rc;
     out->step = f->next++;

@@ -53,6 +53,7 @@ struct link {
     char leader_host[RANK_HOST_MAX];
     char leader_page[4200];
     int64_t ticked_ns;
+    bool reported; // a step; the training thread's own
     bool closing;
     int64_t close_ns; // when closing gives up
     bool shut;        // our half is closed
@@ -437,14 +438,19 @@ void link_set_silence(struct link *l, int64_t silence_ns)
     pthread_mutex_unlock(&l->mutex);
 }
 
-// Queues a frame for the control thread; one that does not fit means that nobody reads.
-static void post(struct link *l, const Weft__Rank__Frame *f)
+// Queues a frame for the control thread's next turn; one that does not fit means that nobody reads.
+static void leave(struct link *l, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
     pthread_mutex_lock(&l->mutex);
     if (!atomic_load(&l->lost) && frame_queue(&l->conn, f, &e))
         leader_lost(l, e.text);
     pthread_mutex_unlock(&l->mutex);
+}
+
+static void post(struct link *l, const Weft__Rank__Frame *f)
+{
+    leave(l, f);
     kick(l);
 }
 
@@ -625,12 +631,18 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 
 // ---- training and checkpoints ----
 
+// The first is sent at once, and evaluations are. Others are not worth waking the control thread
+// for: of those that wait for its next turn the newest is sent, so short steps do not pay for two
+// threads and a socket each time.
 void link_step_report(struct link *l, const struct step_row *row)
 {
     Weft__Rank__StepReport body;
     report_from_row(row, &body);
     FRAME(f, STEP_REPORT, step_report, &body);
-    post(l, &f);
+    leave(l, &f);
+    if (!l->reported || row->evaluated)
+        kick(l);
+    l->reported = true;
 }
 
 void link_log(struct link *l, int level, const char *text)

@@ -22,6 +22,7 @@
 #include "worker/rank/spawn.h"
 #include "worker/rank/status.h"
 #include "worker/rank/train.h"
+#include "worker/rank/warm.h"
 
 enum {
     OVERRIDES_MAX = 200,
@@ -311,6 +312,7 @@ static int run_rank(const struct solo_options *o)
     bool finished = false;
     int fd = -1, code, rc;
     PRE(p != NULL);
+    struct warm *warm = warm_start("cpu");
     p->socket_fd = p->solo.lock_fd = -1;
     p->leads = o->rank == 0;
     log_context(NULL, o->rank);
@@ -333,6 +335,7 @@ static int run_rank(const struct solo_options *o)
         status_finish(&p->status, code, p->solo.dir, p->plan.store);
     clear(p);
     free(p);
+    warm_join(warm);
     return code;
 }
 

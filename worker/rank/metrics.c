@@ -15,6 +15,7 @@
 
 struct metrics {
     int fd;
+    off_t end; // of the last whole row
     char run_id[64];
     struct buf line;
     struct json_out json;
@@ -104,6 +105,7 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
         return err_set(e, ERR_NOMEM, "no memory for metrics");
     }
     m->fd = fd;
+    m->end = lseek(fd, 0, SEEK_END);
     snprintf(m->run_id, sizeof m->run_id, "%s", run_id);
     *out = m;
     return 0;
@@ -134,14 +136,14 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_end(&m->json);
     json_out_clear(&m->json);
     buf_putc(&m->line, '\n');
-    struct stat before;
-    bool known = !fstat(m->fd, &before);
-    if (!write_all(m->fd, m->line.data, m->line.len))
-        return 0;
-    int rc = err_errno(e, ERR_IO, "cannot write metrics");
-    if (known && ftruncate(m->fd, before.st_size))
-        log_debug("metrics", "half a row is left behind");
-    return rc;
+    if (write_all(m->fd, m->line.data, m->line.len)) {
+        err_errno(e, ERR_IO, "cannot write metrics");
+        if (ftruncate(m->fd, m->end)) // else half a row stays: the next attempt's copy ends there
+            log_debug("metrics", "cannot take back half a row");
+        return ERR_IO;
+    }
+    m->end += (off_t)m->line.len;
+    return 0;
 }
 
 void metrics_close(struct metrics *m)

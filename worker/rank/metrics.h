@@ -26,7 +26,7 @@ struct metrics;
 // parse end the copy there with a warning in the log.
 int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
                  struct err *e);
-// Non-finite numbers are written as null and listed under "nonfinite".
-// A row that cannot be written whole leaves nothing behind; the next one may be tried.
+// Non-finite numbers are written as null and listed under "nonfinite". A row that cannot be written
+// whole is not there at all; the next one may be again.
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e);
 void metrics_close(struct metrics *m); // null is fine

@@ -13,6 +13,7 @@
 // The writer's answer has no deadline of its own (design §9): this one ends a rank whose leader
 // lives but has forgotten it.
 #define ANSWER_NS (600 * CLOCK_S)
+#define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
 
 struct saver {
     struct saver_options o;
@@ -173,7 +174,9 @@ int64_t saver_opened_at(const struct saver *s)
 
 void saver_lost(struct saver *s, const char *why)
 {
-    snapshot_aborted(s->snapshot, atomic_load(&s->opened_at), why);
+    int64_t step = atomic_load(&s->opened_at);
+    if (step >= 0) // else there is nothing to abort
+        snapshot_aborted(s->snapshot, step, why);
 }
 
 static int answer(struct saver *s, int rc, bool *ok, struct err *e)
@@ -220,9 +223,14 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     int rc = wait_answer(s, &ok, &why);
     rc = rc ? rc : begin(s, step, samples, &why);
     rc = rc ? rc : wait_all(s, &ok, &why);
-    if (!rc && !ok)
+    if (!rc && !ok) {
+        // Each hears the answer for itself before the first one ends, or that end would pass for
+        // the cause of the others'.
+        (void)link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
+                           NULL);
         return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
                        (long long)step, why.text);
+    }
     if (rc)
         *e = why;
     return rc;

@@ -28,6 +28,8 @@
 
 // The leader names a failure within seconds; without a leader there is nothing to wait for.
 enum { LOG_MAX = 8 << 20, GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
+// A rank that died before it joined is known to us alone: after this the others are asked to stop.
+#define ASK_NS CLOCK_S
 
 struct child {
     pid_t pid; // 0: reaped
@@ -42,6 +44,7 @@ struct spawn {
     struct child *children;
     int asked;       // signals passed on
     int64_t kill_ns; // when the rest are killed; 0: not yet
+    int64_t ask_ns;  // when the rest are asked to stop; 0: not yet
     bool killed;
     int code, lesser; // the cause's code; of its consequences: 69 rather than 75
     int cause;        // the rank; −1: none
@@ -201,10 +204,12 @@ static void note_end(struct spawn *s, int rank, int status)
         s->code = code;
     }
     int64_t kill_ns = clock_mono_ns() + (rank == 0 ? GRACE_LEADERLESS_S : GRACE_S) * CLOCK_S;
-    if (code != RANK_EXIT_DRAINED && (!s->kill_ns || kill_ns < s->kill_ns))
+    if (code == RANK_EXIT_DRAINED)
+        return;
+    if (!s->kill_ns || kill_ns < s->kill_ns)
         s->kill_ns = kill_ns;
-    if (code != RANK_EXIT_DRAINED && rank == 0 && s->asked++ == 0)
-        kill_all(s, SIGTERM); // those that still look for it give up
+    if (!s->ask_ns)
+        s->ask_ns = clock_mono_ns() + (rank == 0 ? 0 : ASK_NS);
 }
 
 static void reap(struct spawn *s)
@@ -255,6 +260,8 @@ static void loop(struct spawn *s)
             if (p[1 + r].revents)
                 read_child(s, r);
         read_signals(s);
+        if (s->ask_ns && clock_mono_ns() >= s->ask_ns && s->asked++ == 0)
+            kill_all(s, SIGTERM); // those that still look for it give up
         if (s->kill_ns && !s->killed && clock_mono_ns() > s->kill_ns) {
             log_warn("solo", "%d ranks did not end by themselves and are killed", s->alive);
             s->killed = true;

@@ -33,6 +33,7 @@ enum {
     STALLS = 10,
 };
 #define START_NS (120 * CLOCK_S)
+#define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
 
 // What the host keeps of a step until its metrics are looked at.
 struct in_flight {
@@ -63,8 +64,7 @@ struct trainer {
     struct in_flight flight[2];
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
-    int64_t saves_skipped;
-    bool rows_fail; // the newest row could not be written
+    int64_t saves_skipped, rows_lost;
 };
 
 // ---- opening -----------------------------------------------------------------------------------
@@ -105,6 +105,11 @@ static void on_lost(void *ctx, const char *why)
         saver_lost(saver, why);
 }
 
+static bool leader_lost(void *link)
+{
+    return link_lost(link) != NULL;
+}
+
 static int open_world(struct trainer *t, struct err *e)
 {
     const struct attempt *a = t->attempt;
@@ -121,6 +126,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,
+                              .lost = leader_lost,
                               .ctx = t->link};
     memcpy(o.key, a->key, sizeof o.key);
     return world_open(&o, &t->exec_options.world, e);
@@ -264,13 +270,10 @@ static void close_all(struct trainer *t)
 
 // ---- one step ----------------------------------------------------------------------------------
 
-static int put_scalars(struct trainer *t, int64_t step, double lr, struct err *e)
+static int put_scalars(struct trainer *t, int64_t step, struct err *e)
 {
-    const struct job_optimizer *o = &t->job->optimizer;
-    double count = (double)(step + 1);
-    float hyper[HYPER_SLOTS] = {[HYPER_LR] = (float)lr,
-                                [HYPER_BIAS1] = (float)(1 / (1 - pow(o->beta1, count))),
-                                [HYPER_BIAS2] = (float)(1 / (1 - pow(o->beta2, count)))};
+    float hyper[HYPER_SLOTS];
+    hyper_at(t->job, step, hyper);
     float control[CONTROL_SLOTS] = {
         [CONTROL_STOP] = link_stop_requested(t->link), [CONTROL_NO_SAVE] = saver_busy(t->saver)};
     int rc = exec_put(t->exec, t->hyper, hyper, sizeof hyper, e);
@@ -281,18 +284,17 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
 {
     int64_t begin = clock_mono_ns();
     struct batch b;
-    double lr = lr_at(&t->job->schedule, step);
     page_step(t->attempt->page, step + 1);
     int rc = feed_next(t->feed, &b, e);
     rc = rc ? rc : inputs_put(&t->inputs, &b, e);
-    rc = rc ? rc : put_scalars(t, step, lr, e);
+    rc = rc ? rc : put_scalars(t, step, e);
     rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
     size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
     rc = rc ? rc : exec_get(t->exec, f->metrics, t->metrics_device, bytes, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
     f->row = (struct step_row){.step = step + 1,
                                .steps = t->job->train.steps,
-                               .lr = lr,
+                               .lr = lr_at(&t->job->schedule, step),
                                .tokens_per_s = -1,
                                .samples_per_s = (double)t->job->data.batch * 1000 / ms,
                                .step_ms = ms};
@@ -300,14 +302,20 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
-// Metrics that cannot be written (a full disk) cost rows, not the run; one line says so.
+// A file that cannot be written costs rows, never the run: one line when it begins, one when it
+// ends.
 static void write_row(struct trainer *t, const struct step_row *row)
 {
     struct err e = {0};
-    bool failed = metrics_write(t->metrics, row, &e) != 0;
-    if (failed && !t->rows_fail)
-        log_warn("metrics", "rows are lost from step %lld on: %s", (long long)row->step, e.text);
-    t->rows_fail = failed;
+    if (metrics_write(t->metrics, row, &e)) {
+        if (t->rows_lost++ == 0)
+            log_warn("metrics", "rows are lost from step %lld on: %s", (long long)row->step,
+                     e.text);
+    } else if (t->rows_lost) {
+        log_warn("metrics", "rows lost: %lld, up to step %lld", (long long)t->rows_lost,
+                 (long long)row->step - 1);
+        t->rows_lost = 0;
+    }
 }
 
 // The row of a finished step goes out, once.
@@ -337,11 +345,12 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
     if (t->attempt->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
-    if (++t->nonfinite >= NONFINITE_MAX)
-        return err_set(e, ERR_DATA,
-                       "loss or gradient is not finite for %d steps in a row, up to %lld",
-                       NONFINITE_MAX, (long long)f->row.step);
-    return 0;
+    if (++t->nonfinite < NONFINITE_MAX)
+        return 0;
+    // All come to this at the same step: who left before the rest would make them lose a peer.
+    (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
+    return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
+                   NONFINITE_MAX, (long long)f->row.step);
 }
 
 static bool due(int64_t every, int64_t done)

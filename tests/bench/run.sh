@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs the benchmarks, one after the other, and keeps what each says under tests/bench/results as
+# DATE-COMMIT-NAME.txt, below the date, the commit, the hardware, the load and the command.
+#
+#   run.sh BUILD [NAME...]
+#
+# NAME: start steps ckpt kernels allreduce mlp; default: all. A benchmark whose peer is not
+# installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out, and that is said.
+set -u
+build=$(cd "$1" && pwd)
+shift
+cd "$(dirname "$0")/../.." || exit 1
+export WEFT_BACKEND_DIR="$build"
+results=tests/bench/results
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo none)
+git diff --quiet HEAD 2>/dev/null || commit=$commit-dirty
+failed=0
+mkdir -p "$results"
+
+head_of() {
+    echo "# date      $(date -u +%FT%TZ)"
+    echo "# commit    $commit"
+    echo "# hardware  $(lscpu | sed -n 's/^Model name: *//p' | head -n 1), $(nproc) cores," \
+        "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo), Linux $(uname -r)"
+    echo "# load      $(cut -d' ' -f1-3 /proc/loadavg) before; beside other work only ratios hold"
+    echo "# command   $*"
+}
+
+# keep NAME COMMAND...
+keep() {
+    name=$1
+    shift
+    file=$results/$(date -u +%F)-$commit-$name.txt
+    echo "== $name"
+    head_of "$(echo "$*" | sed "s|$build|BUILD|g")" >"$file"
+    "$@" >>"$file"
+    rc=$?
+    cat "$file"
+    [ "$rc" = 0 ] && return
+    echo "FAILED  $name (exit $rc)"
+    rm -f "$file"
+    failed=$((failed + 1))
+}
+
+without() {
+    echo "LEFT OUT  $1: $2"
+}
+
+[ $# -gt 0 ] || set -- start steps ckpt kernels allreduce mlp
+for bench in "$@"; do
+    case $bench in
+    start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
+    steps) keep steps /usr/bin/python3 tests/bench/steps.py "$build" ;;
+    ckpt) keep ckpt sh tests/bench/ckpt_write.sh "$build" ;;
+    kernels) keep kernels "$build/tests/bench/bench_kernels" ;;
+    allreduce)
+        if command -v mpicc >/dev/null; then
+            keep allreduce sh tests/bench/allreduce.sh "$build"
+        else
+            without allreduce "no mpicc (apt-get install openmpi-bin libopenmpi-dev)"
+        fi
+        ;;
+    mlp)
+        if [ -n "${TORCH_PYTHON:-}" ] || [ -x "$build/torch/bin/python" ]; then
+            keep mlp sh tests/bench/mlp.sh "$build"
+        else
+            without mlp "no PyTorch (TORCH_PYTHON says where; sh tests/bench/mlp.sh BUILD makes one, 5 GB)"
+        fi
+        ;;
+    *)
+        echo "no benchmark is called $bench"
+        failed=$((failed + 1))
+        ;;
+    esac
+done
+exit $((failed > 0))

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend's libraries loaded and warmed up on a thread of their own, while a starting rank
+// waits for the disk or for rank 0. Nothing depends on it: what is not there in time is made when
+// needed, and a backend that cannot be loaded is reported by whoever needs it.
+#pragma once
+
+struct warm;
+
+struct warm *warm_start(const char *backend); // null: no thread to be had
+void warm_join(struct warm *w);               // before the process ends; null is fine
