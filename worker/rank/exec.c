@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/rank/page.h"
+
 struct bound {
     const struct instr *instr;
     struct op_call call; // OP
@@ -228,20 +230,12 @@ void exec_close(struct exec *x)
 
 // ---- running -----------------------------------------------------------------------------------
 
-static void mark(struct exec *x, const struct instr *i)
-{
-    struct progress_page *page = x->o.page;
-    if (!page)
-        return;
-    atomic_store_explicit(&page->phase, (int)i->phase, memory_order_relaxed);
-    atomic_store_explicit(&page->microbatch, i->microbatch, memory_order_relaxed);
-}
-
 static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
 {
     switch (b->instr->kind) {
     case INSTR_MARK:
-        mark(x, b->instr);
+        if (x->o.page)
+            page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
         return 0;
     case INSTR_OP:
         return x->o.backend->ops[b->instr->op](x->stream, &b->call, e);
