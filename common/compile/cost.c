@@ -49,24 +49,48 @@ static void count_collectives(const struct program *p, struct arena *a, struct c
     }
 }
 
-// FLOPs of one microbatch; `m` null: on global shapes.
+// An op's operands as one device sees them; `m` null: whole.
+struct shapes {
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+};
+
+static void shapes_of(const struct graph *g, const struct mesh *m, const struct node *n,
+                      struct shapes *s)
+{
+    for (int k = 0; k < n->nin + n->nout; k++) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        struct shape *to = k < n->nin ? &s->in[k] : &s->out[k - n->nin];
+        *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
+    }
+}
+
+// FLOPs of one microbatch.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
+        struct shapes s;
         if (n->kind != NODE_OP || !op_row(n->op)->flops ||
             (forward_only && n->phase != PHASE_FORWARD))
             continue;
-        struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-        for (int k = 0; k < n->nin + n->nout; k++) {
-            const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-            struct shape *to = k < n->nin ? &in[k] : &out[k - n->nin];
-            *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
-        }
-        total += op_row(n->op)->flops(n, in, out);
+        shapes_of(g, m, n, &s);
+        total += op_row(n->op)->flops(n, s.in, s.out);
     }
     return total;
+}
+
+static double traffic(const struct program *p)
+{
+    double bytes = 0;
+    for (int i = 0; i < p->ninstrs; i++) {
+        struct shapes s;
+        if (p->instrs[i].kind != INSTR_OP)
+            continue;
+        shapes_of(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node], &s);
+        bytes += op_bytes(p->graph, &p->graph->nodes[p->instrs[i].node], s.in, s.out);
+    }
+    return bytes;
 }
 
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
@@ -78,6 +102,7 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
     double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
     out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
+    out->traffic = traffic(p);
     for (int b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].source == VALUE_INPUT)
             out->batch_bytes += p->buffers[b].bytes;

@@ -22,6 +22,7 @@ struct cost {
     struct coll_row *colls; // of the train program, in the order they first run
     double flops_per_step;  // whole job: matmuls, backward twice forward, no redundancy
     double utilisation;     // matmul FLOPs of the unpartitioned program / of all devices together
+    double traffic;         // bytes a device's ops read and write in a step
     uint64_t batch_bytes;   // of one step's inputs on a device
 };
 

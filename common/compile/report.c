@@ -274,9 +274,12 @@ void report_text(const struct report *r, struct buf *out)
     put_bytes(out, r->device->libraries);
     buf_putc(out, '\n');
     text_collectives(r, out);
-    buf_printf(out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches\n",
-               r->cost.flops_per_step, r->cost.utilisation,
-               r->compiled->program[PROGRAM_TRAIN].microbatches);
+    buf_printf(
+        out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches; each device reads and writes ",
+        r->cost.flops_per_step, r->cost.utilisation,
+        r->compiled->program[PROGRAM_TRAIN].microbatches);
+    put_bytes(out, (uint64_t)r->cost.traffic);
+    buf_putc(out, '\n');
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
                r->fits ? "it would run" : "it does not fit");
 }

@@ -209,6 +209,20 @@ def test_another_number_of_ranks_than_the_mesh_is_refused(place, toy):
     assert end.code == 78 and "2" in end.err and "3" in end.err, end
 
 
+def test_a_job_larger_than_the_machine_is_refused_before_it_takes_memory(place, toy):
+    run = solo.Run(place, solo.job(toy, RANKS, model__hidden=[1 << 20, 1 << 20]), "large")
+    end = run.run()
+    assert end.code == 78 and "GiB of device memory" in end.err, end
+
+
+def test_synchronous_saves_may_follow_each_other(place, toy):
+    checkpoint = {"dir": "ckpt", "every": 1, "keep": 6, "async": False}
+    run = solo.Run(place, solo.job(toy, RANKS, train__steps=6, checkpoint=checkpoint), "each")
+    end = run.run()
+    assert end.code == 0, end
+    assert sorted(c.step for c in run.checkpoints()) == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_missing_data_file_is_named(place, toy):
     run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(place / "no-such-images")), "missing")
     end = run.run()

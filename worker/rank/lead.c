@@ -515,9 +515,6 @@ static void on_member(struct lead *l, struct peer *p, const Weft__Rank__Frame *f
     case WEFT__RANK__FRAME__BODY_PROGRESS:
         on_progress(l, r, f->progress);
         return;
-    case WEFT__RANK__FRAME__BODY_LOG:
-        log_line((enum log_level)(f->log->level & 3), "rank", "rank %d: %s", r, f->log->text);
-        return;
     case WEFT__RANK__FRAME__BODY_EXIT:
         on_exit_frame(l, r, f->exit);
         return;

@@ -645,15 +645,6 @@ void link_step_report(struct link *l, const struct step_row *row)
     l->reported = true;
 }
 
-void link_log(struct link *l, int level, const char *text)
-{
-    FRAME_BODY(body, Log, log);
-    body.level = level;
-    body.text = frame_text(text);
-    FRAME(f, LOG, log, &body);
-    post(l, &f);
-}
-
 void link_shard_done(struct link *l, const struct shard_report *r)
 {
     struct arena a;

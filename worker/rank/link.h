@@ -70,7 +70,6 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 
 // ---- training ----
 void link_step_report(struct link *l, const struct step_row *row); // never blocks
-void link_log(struct link *l, int level, const char *text);        // never blocks; may be dropped
 
 // ---- checkpoints: snapshot's ops and orders, carried ----
 void link_shard_done(struct link *l, const struct shard_report *r); // r->rank is set here

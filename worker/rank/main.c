@@ -250,7 +250,8 @@ static int judge(struct process *p, int rc, enum train_end end, struct err *e)
         page_read(page, &at);
     int code = rank_exit_code(rc);
     bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
-    if (link_stop_requested(p->link) && (gave_up || at.state < RANK_RUNNING))
+    bool waited = rc == ERR_ABORTED || rc == ERR_PEER || rc == ERR_TIMEOUT;
+    if (link_stop_requested(p->link) && (gave_up || (waited && at.state < RANK_RUNNING)))
         return RANK_EXIT_DRAINED;
     const char *why =
         code == RANK_EXIT_LOST ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;

@@ -83,6 +83,20 @@ static int open_compiled(struct trainer *t, struct err *e)
     return rc;
 }
 
+// Said before the arena is touched: a machine without the memory would kill whom it likes.
+static int check_fits(const struct trainer *t, struct err *e)
+{
+    struct device_info info;
+    t->exec_options.backend->device_info(t->device, &info);
+    uint64_t here = t->attempt->listen ? 1 : (uint64_t)t->attempt->ranks;
+    uint64_t need = t->compiled.memory.arena * (info.shares_host ? here : 1);
+    if (need <= info.memory)
+        return 0;
+    return err_set(e, ERR_INVALID,
+                   "the plan needs %.1f GiB of device memory on this host, there are %.1f GiB",
+                   (double)need / 0x1p30, (double)info.memory / 0x1p30);
+}
+
 static int open_device(struct trainer *t, struct err *e)
 {
     int rc = backend_load("cpu", &t->exec_options.backend, e);
@@ -91,7 +105,7 @@ static int open_device(struct trainer *t, struct err *e)
     struct device_options o = {.threads = (int)t->job->resources.threads, .deterministic = true};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
-    return rc;
+    return rc ? rc : check_fits(t, e);
 }
 
 // Any thread: the attempt is over, so nothing may wait on it any more.
@@ -385,7 +399,8 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 {
     if (!due(t->job->checkpoint.every, done))
         return 0;
-    bool too_soon = saver_opened_at(t->saver) == done - 1;
+    // Where all ranks waited for the answer, nothing can be open.
+    bool too_soon = t->job->checkpoint.async && saver_opened_at(t->saver) == done - 1;
     if (t->no_save || too_soon) {
         if (t->attempt->rank == 0)
             log_warn("ckpt",
