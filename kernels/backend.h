@@ -37,7 +37,7 @@ struct device_info {
     uint64_t memory;     // bytes
     uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;
-    bool shares_host;    // memory is the host's, shared with the host's other devices
+    bool shares_host; // memory is the host's, shared with the host's other devices
 };
 
 typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);

@@ -23,12 +23,13 @@ bool shape_equal(const struct shape *a, const struct shape *b);
 
 // ---- dimension names: the logical axes that rules map to mesh axes ----
 // DIM_NONE names a dimension no rule may cut.
-#define DIM_TABLE(X)                                                                        \
-    X(BATCH, batch)                                                                         \
-    X(SEQ, seq)                                                                             \
-    X(EMBED, embed)                                                                         \
-    X(MLP, mlp) X(HEADS, heads) X(KV_HEADS, kv_heads) X(HEAD_DIM, head_dim) X(VOCAB, vocab) \
-        X(CLASSES, classes) X(LATENT, latent) X(NORM, norm) X(POSITION, position)           \
+#define DIM_TABLE(X)                                                              \
+    X(BATCH, batch)                                                               \
+    X(SEQ, seq)                                                                   \
+    X(EMBED, embed)                                                               \
+    X(MLP, mlp)                                                                   \
+    X(HEADS, heads) X(KV_HEADS, kv_heads) X(HEAD_DIM, head_dim) X(VOCAB, vocab)   \
+        X(CLASSES, classes) X(LATENT, latent) X(NORM, norm) X(POSITION, position) \
             X(EXPERT, expert)
 enum dim {
     DIM_NONE,
@@ -130,8 +131,8 @@ struct op_attr {
     bool nesterov;                  // MOMENTUM
 };
 
-// A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not depend
-// on the threads; its workspace is a double for each.
+// A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not
+// depend on the threads; its workspace is a double for each.
 enum { OP_CHUNKS = 1024 };
 
 // ---- the call a kernel receives: local shapes, device pointers ----
