@@ -61,9 +61,8 @@ static void test_the_largest_mesh_times_the_most_microbatches_does_not_overflow(
 {
     (void)state;
     expect_errors(
-        NAME_LINE MODEL_LINE DATA_LINE
-        "train: {steps: 1, microbatches: 1024}\nmesh: {dp: 65536}\n",
-        "job.yaml:3:46: data.batch: 12 is not a multiple of 4294967296 (65536 data-parallel "
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 1024}\nmesh: {dp: 65536}\n",
+        "job.yaml:3:46: data.batch: 12 is not a multiple of 67108864 (65536 data-parallel "
         "devices x 1024 microbatches): 67108864 would do\n");
 }
 
