@@ -4,7 +4,7 @@
 # Says what it installs; uses sudo only when not root. PACKAGES_ONLY=1 prints the list.
 set -eu
 build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev"
-check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-numpy xfsprogs iproute2 util-linux strace gdb"
+check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy xfsprogs iproute2 util-linux strace gdb"
 data="dataset-fashion-mnist gzip"
 [ "${PACKAGES_ONLY:-}" ] && { echo "$build $check $data"; exit 0; }
 missing=""

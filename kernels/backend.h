@@ -74,7 +74,8 @@ struct backend {
     int (*event_record)(struct stream_q *q, struct event *ev, struct err *e);
     int (*event_wait)(struct stream_q *q, struct event *ev, struct err *e); // q waits for ev
     int (*event_query)(struct event *ev, bool *done, struct err *e);
-    int (*event_sync)(struct event *ev, struct err *e); // the host waits
+    int (*event_sync)(struct event *ev,
+                      struct err *e); // the host waits; one never recorded is done
 
     // Bytes between host and device or within the device, ordered on q.
     int (*copy)(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);

@@ -86,6 +86,8 @@ struct sum {
     int n, cap, *contrib;
 };
 
+enum { MAX_PARTS = 4 };
+
 struct graph {
     struct arena *arena;
     struct value *values;
@@ -99,9 +101,9 @@ struct graph {
     enum point point;
     enum node_when when;
     // Roles, value ids or −1.
-    int loss, metrics;    // the loss's sum; the metrics vector, summed over all ranks
-    int nparts, parts[4]; // the loss's companions (accuracy), sums
-    const char *part_name[4];
+    int loss, metrics;            // the loss's sum; the metrics vector, summed over all ranks
+    int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
+    const char *part_name[MAX_PARTS];
     struct err *err; // the first failure of a builder call; borrowed
     int failed;      // its code: later builder calls do nothing, the caller looks once at the end
 };

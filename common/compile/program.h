@@ -73,7 +73,7 @@ struct program {
     axis_set axes[8];
     int metrics; // buffer of the metrics vector
     int nparts;  // of the loss
-    const char *part_name[4];
+    const char *part_name[MAX_PARTS];
 };
 
 int program_find(const struct program *p, const char *name); // buffer by name, −1

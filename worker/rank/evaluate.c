@@ -41,8 +41,8 @@ void evaluation_close(struct evaluation *v)
 int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e)
 {
     struct feed *feed;
-    float slots[1 + 4];
-    double sum[1 + 4] = {0};
+    float slots[1 + MAX_PARTS];
+    double sum[1 + MAX_PARTS] = {0};
     int rc =
         inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
     if (rc)

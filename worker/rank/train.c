@@ -35,11 +35,19 @@ enum {
 #define START_NS (120 * CLOCK_S)
 #define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
 
+// The words that travel between host and device each step, in staging memory.
+struct words {
+    float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // down
+    float metrics[METRIC_PARTS + MAX_PARTS];          // up
+};
+
 // What the host keeps of a step until its metrics are looked at.
 struct in_flight {
     struct step_row row;
-    float *metrics; // host memory the device writes to
-    bool told;      // the row went out
+    struct words *words;
+    struct event *fed;  // the batch was copied: the feed may have its memory back
+    struct event *done; // the metrics are in `words`
+    bool told;          // the row went out
 };
 
 struct trainer {
@@ -174,11 +182,13 @@ static int open_exec(struct trainer *t, struct err *e)
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
+    const struct backend *b = t->exec_options.backend;
     for (int i = 0; i < 2 && !rc; i++) {
-        void *host;
-        size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
-        rc = t->exec_options.backend->host_alloc(t->device, bytes, &host, e);
-        t->flight[i].metrics = rc ? NULL : host;
+        void *host = NULL;
+        rc = b->host_alloc(t->device, sizeof(struct words), &host, e);
+        t->flight[i].words = host;
+        rc = rc ? rc : b->event_new(t->device, &t->flight[i].fed, e);
+        rc = rc ? rc : b->event_new(t->device, &t->flight[i].done, e);
     }
     return rc;
 }
@@ -275,9 +285,14 @@ static void close_all(struct trainer *t)
     evaluation_close(&t->evaluation);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
-    for (int i = 0; i < 2; i++)
-        if (t->flight[i].metrics)
-            b->host_free(t->device, t->flight[i].metrics);
+    for (int i = 0; i < 2; i++) {
+        if (t->flight[i].fed)
+            b->event_free(t->flight[i].fed);
+        if (t->flight[i].done)
+            b->event_free(t->flight[i].done);
+        if (t->flight[i].words)
+            b->host_free(t->device, t->flight[i].words);
+    }
     exec_close(t->exec);
     world_close(t->exec_options.world);
     if (t->device)
@@ -287,27 +302,40 @@ static void close_all(struct trainer *t)
 
 // ---- one step ----------------------------------------------------------------------------------
 
-static int put_scalars(struct trainer *t, int64_t step, struct err *e)
+static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct err *e)
 {
-    float hyper[HYPER_SLOTS];
-    hyper_at(t->job, step, hyper);
-    float control[CONTROL_SLOTS] = {
-        [CONTROL_STOP] = link_stop_requested(t->link), [CONTROL_NO_SAVE] = saver_busy(t->saver)};
-    int rc = exec_put(t->exec, t->hyper, hyper, sizeof hyper, e);
-    return rc ? rc : exec_put(t->exec, t->control, control, sizeof control, e);
+    const struct backend *b = t->exec_options.backend;
+    struct stream_q *q = exec_stream(t->exec);
+    hyper_at(t->job, step, w->hyper);
+    w->control[CONTROL_STOP] = link_stop_requested(t->link);
+    w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
+    int rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
+    return rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+}
+
+// Queues a step: everything the device needs, the program, the way back of its metrics. The memory
+// of the step before last is free: its metrics were looked at.
+static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+{
+    const struct backend *b = t->exec_options.backend;
+    struct stream_q *q = exec_stream(t->exec);
+    struct batch batch;
+    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
+    int rc = b->event_sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
+    rc = rc ? rc : feed_next(t->feed, &batch, e);
+    rc = rc ? rc : inputs_put(&t->inputs, &batch, e);
+    rc = rc ? rc : put_scalars(t, step, f->words, e);
+    rc = rc ? rc : b->event_record(q, f->fed, e);
+    rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
+    rc = rc ? rc : b->copy(q, f->words->metrics, t->metrics_device, bytes, e);
+    return rc ? rc : b->event_record(q, f->done, e);
 }
 
 static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     int64_t begin = clock_mono_ns();
-    struct batch b;
     page_step(t->attempt->page, step + 1);
-    int rc = feed_next(t->feed, &b, e);
-    rc = rc ? rc : inputs_put(&t->inputs, &b, e);
-    rc = rc ? rc : put_scalars(t, step, e);
-    rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
-    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
-    rc = rc ? rc : exec_get(t->exec, f->metrics, t->metrics_device, bytes, e);
+    int rc = queue_step(t, step, f, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
     f->row = (struct step_row){.step = step + 1,
                                .steps = t->job->train.steps,
@@ -341,8 +369,8 @@ static void tell(struct trainer *t, struct in_flight *f)
     if (f->told)
         return;
     f->told = true;
-    f->row.loss = f->metrics[METRIC_LOSS];
-    f->row.grad_norm = sqrt((double)f->metrics[METRIC_SQNORM]);
+    f->row.loss = f->words->metrics[METRIC_LOSS];
+    f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
     if (t->metrics)
         write_row(t, &f->row);
@@ -351,7 +379,10 @@ static void tell(struct trainer *t, struct in_flight *f)
 // Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
 static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
 {
-    const float *m = f->metrics;
+    const float *m = f->words->metrics;
+    int rc = t->exec_options.backend->event_sync(f->done, e);
+    if (rc)
+        return rc;
     t->stop |= m[METRIC_STOP] > 0;
     t->no_save = m[METRIC_NO_SAVE] > 0;
     tell(t, f);
@@ -410,7 +441,11 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
-    tell(t, &t->flight[(done - 1) & 1]);
+    struct in_flight *f = &t->flight[(done - 1) & 1];
+    int rc = t->exec_options.backend->event_sync(f->done, e);
+    if (rc)
+        return rc;
+    tell(t, f);
     return save(t, done, e);
 }
 
