@@ -23,14 +23,20 @@ bool shape_equal(const struct shape *a, const struct shape *b);
 
 // ---- dimension names: the logical axes that rules map to mesh axes ----
 // DIM_NONE names a dimension no rule may cut.
-#define DIM_TABLE(X)                                                              \
-    X(BATCH, batch)                                                               \
-    X(SEQ, seq)                                                                   \
-    X(EMBED, embed)                                                               \
-    X(MLP, mlp)                                                                   \
-    X(HEADS, heads) X(KV_HEADS, kv_heads) X(HEAD_DIM, head_dim) X(VOCAB, vocab)   \
-        X(CLASSES, classes) X(LATENT, latent) X(NORM, norm) X(POSITION, position) \
-            X(EXPERT, expert)
+#define DIM_TABLE(X)      \
+    X(BATCH, batch)       \
+    X(SEQ, seq)           \
+    X(EMBED, embed)       \
+    X(MLP, mlp)           \
+    X(HEADS, heads)       \
+    X(KV_HEADS, kv_heads) \
+    X(HEAD_DIM, head_dim) \
+    X(VOCAB, vocab)       \
+    X(CLASSES, classes)   \
+    X(LATENT, latent)     \
+    X(NORM, norm)         \
+    X(POSITION, position) \
+    X(EXPERT, expert)
 enum dim {
     DIM_NONE,
 #define X(id, name) DIM_##id,
