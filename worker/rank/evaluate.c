@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/rank/page.h"
+#include "common/attempt/page.h"
 
 static void eval_ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
 {

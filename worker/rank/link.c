@@ -22,10 +22,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/rank/frame.h"
-#include "worker/rank/page.h"
 #include "worker/rank/report.h"
 
 enum { KEY_MAX = 400, PROGRESS_MS = 250, CLOSE_MS = 2000 };

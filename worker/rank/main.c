@@ -12,12 +12,12 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead.h"
 #include "worker/rank/link.h"
-#include "worker/rank/page.h"
 #include "worker/rank/solo.h"
 #include "worker/rank/spawn.h"
 #include "worker/rank/status.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/rank/frame.h"
+#include "common/attempt/frame.h"
 
 void report_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
 {

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
@@ -22,7 +23,6 @@
 #include "common/model/model.h"
 #include "worker/rank/evaluate.h"
 #include "worker/rank/link.h"
-#include "worker/rank/page.h"
 #include "worker/rank/saver.h"
 #include "worker/rank/state.h"
 
