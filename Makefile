@@ -51,7 +51,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -70,7 +70,7 @@ UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo
+UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     :=
 UNIT_COORD   :=
 UNIT_AGENT   :=
@@ -240,7 +240,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

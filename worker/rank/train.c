@@ -462,7 +462,10 @@ static int loop(struct trainer *t, enum train_end *end, struct err *e)
     page_state(t->attempt->page, RANK_RUNNING);
     for (int64_t n = first; n < steps; n++) {
         struct in_flight *f = &t->flight[n & 1];
+        const char *lost = link_lost(t->link); // with no peers there is no world to be aborted
         log_step(n + 1);
+        if (lost)
+            return err_set(e, ERR_PEER, "%s", lost);
         int rc = run_step(t, n, f, e);
         if (!rc && n > first)
             rc = look_at(t, &t->flight[(n - 1) & 1], e);
