@@ -433,6 +433,38 @@ static void a_rank_whose_epoch_is_over_does_not_begin(void **state)
     agent_clear(&a);
 }
 
+static void paths_of_a_job_stay_beneath_the_assigned_roots(void **state)
+{
+    (void)state;
+    struct agent a;
+    agent_init(&a, 2, 20);
+    a.data_root = a.checkpoint_root = top;
+    agent_spawn(&a);
+    serve(&a, NULL);
+    assert_all_end(&a, RANK_EXIT_DONE);
+    agent_clear(&a);
+    // The same job, its data now a link outwards.
+    assert_int_equal(system("rm -rf attempt/* out ckpt; mkdir root; ln -s ../data root/data"), 0);
+    char root[80];
+    snprintf(root, sizeof root, "%s/root", top);
+    agent_init(&a, 2, 20);
+    a.data_root = root;
+    agent_spawn(&a);
+    serve(&a, NULL);
+    assert_all_end(&a, RANK_EXIT_CONFIG);
+    assert_says("out", "path 'data/images' leaves the root ");
+    agent_clear(&a);
+    // Its checkpoints elsewhere than beneath their root.
+    assert_int_equal(system("rm -rf attempt/* out"), 0);
+    agent_init(&a, 2, 20);
+    a.checkpoint_root = root;
+    agent_spawn(&a);
+    serve(&a, NULL);
+    assert_all_end(&a, RANK_EXIT_CONFIG);
+    assert_says("out", "leaves the root ");
+    agent_clear(&a);
+}
+
 static void a_rank_whose_parent_is_another_ends_at_once(void **state)
 {
     (void)state;
@@ -493,6 +525,7 @@ int main(int argc, char **argv)
         CASE(the_end_of_its_descriptor_ends_a_rank_with_69),
         CASE(a_stop_of_the_agent_drains_all_ranks_at_one_step),
         CASE(a_rank_whose_epoch_is_over_does_not_begin),
+        CASE(paths_of_a_job_stay_beneath_the_assigned_roots),
         CASE(a_rank_whose_parent_is_another_ends_at_once),
         CASE(a_descriptor_that_is_no_socket_is_a_bad_configuration),
         CASE(a_probe_tells_the_devices_as_json),

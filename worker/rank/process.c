@@ -81,7 +81,7 @@ static int parse_job(struct process *p, struct err *e)
 static int check_epoch(const struct attempt *a, struct err *e)
 {
     struct store store;
-    int rc = store_open(&store, a->store, e);
+    int rc = store_open_beneath(&store, a->checkpoint_root, a->store, e);
     rc = rc ? rc : store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
     store_close(&store);
     return rc;
