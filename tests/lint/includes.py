@@ -40,7 +40,7 @@ HOMES = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/",
     "nccl.h": "worker/collective/nccl.c",
     "grpc": "common/rpc/",
-    "sqlite3.h": "coordinator/store.c",
+    "sqlite3.h": "coordinator/db",
     "openssl": "common/rpc/tls",
 }
 MAX_LINES = {".c": 800, ".h": 220}
