@@ -49,6 +49,9 @@ struct progress_page {
     _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
     char coll_text[64];            // the name as text, best effort: a hint for people
     _Atomic uint64_t heartbeat_ns; // clock_mono_ns of the last change
+    // Whom the owner waits for in a collective and the last one that it saw that rank enter, in
+    // one word: (rank + 1) << 48 | number; 0: nobody. Not a change of its own: no heartbeat.
+    _Atomic uint64_t awaited;
 };
 #define PROGRESS_MAGIC 0x77656674u
 

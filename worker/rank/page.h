@@ -29,9 +29,11 @@ struct page_view {
     int phase, microbatch, state;
     uint64_t ops, coll_entered, coll_left, heartbeat_ns;
     char coll_text[64];
+    int awaits;              // 1 + the rank that it waits for in a collective; 0: nobody
+    uint64_t awaits_entered; // the last one that it saw that rank enter
 };
 void page_read(const struct progress_page *p, struct page_view *out);
-// True when nothing but time differs.
+// True when nothing differs that is progress: whom a rank waits for is none.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
 // "step 12, backward, in collective 31 (fc1/weight)" into out.
 void page_view_text(const struct page_view *v, char *out, size_t size);
