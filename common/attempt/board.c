@@ -266,6 +266,9 @@ static void recall_value(struct board *b, const Weft__Rank__KvValue *f)
     en->value = strdup(f->value);
     PRE(en->value != NULL);
     en->writer = -1;
+    for (int r = 0; r < b->ranks; r++)
+        if (en->waits[r])
+            send_value(b, r, f->key, f->value, "", false);
 }
 
 static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f)

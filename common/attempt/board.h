@@ -40,6 +40,7 @@ void board_ready(struct board *b, int rank, const char *plan_hash);
 void board_tick(struct board *b, int64_t now_ns); // deadlines of barriers
 
 // A leader that has forgotten takes in what it once answered: KvValue, BarrierDone, ReadyDone. An
-// answer brought is the answer; nothing is sent. Other frames, and what is known, change nothing.
+// answer brought is the answer, also for whoever waits. Other frames, and what is known, change
+// nothing.
 void board_recall(struct board *b, const Weft__Rank__Frame *answer);
 void board_extend(struct board *b, int64_t ns); // all open deadlines move on by so much
