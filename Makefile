@@ -46,7 +46,8 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 COORD_SRC   :=
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+               home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
