@@ -11,8 +11,9 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 
 # ---- what is built -----------------------------------------------------------------------------
 PROTO_SRC   := proto/rank.proto
+SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream
+BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -33,10 +34,24 @@ DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
+# What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
+ATTEMPT_SRC := life page frame board watch
+ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
+
+RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join
+RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
+
+# The coordinator and the worker daemon without their main.c: what tests link.
+COORD_SRC   :=
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+
+AGENT_SRC   :=
+AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
+
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main rank page metrics frame report link board watch join lead status solo spawn snapshot \
+RANK_SRC    := main process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -49,14 +64,19 @@ CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 CPU_ISAS    := baseline avx2 avx512
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := err arena buf list map log rand hash json stream
+UNIT_BASE    := err arena buf list map log rand hash json stream root
 UNIT_JOB     := job_yaml job_parse job_check job_print
 UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-UNIT_RANK    := rank_frame rank_link rank_watch rank_metrics rank_feed rank_solo
+UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
+UNIT_RPC     := rpc tls_ca
+UNIT_COORD   :=
+UNIT_AGENT   :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
+# These link the service's libraries too.
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
@@ -80,13 +100,18 @@ COMMON_LIBS := -lyaml -lxxhash -lm
 RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
+SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
+SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 # A rank without its main: what tests link.
-RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c) $(PROTO_O)
+RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
-PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so
-TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
+DAEMONS  := $(if $(COORD_SRC),$(BUILD)/weft-coordinator) $(if $(AGENT_SRC),$(BUILD)/weft-worker)
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
+TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
@@ -110,7 +135,7 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
-$(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h &: proto/%.proto
+$(BUILD)/gen/proto/%.pb-c.c $(BUILD)/gen/proto/%.pb-c.h &: proto/%.proto | $(PROTO_SRC) $(SERVICE_SRC)
 	$(call say,PROTO,$@)
 	@mkdir -p $(BUILD)/gen
 	$(Q)protoc-c --c_out=$(BUILD)/gen $<
@@ -121,8 +146,10 @@ $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -c $< -o $@
 
 # Whoever includes a generated header waits for it.
-$(call obj,$(RANK_SRC)): | $(PROTO_C)
+$(call obj,$(RANK_SRC) $(ATTEMPT_SRC)): | $(PROTO_C)
 $(UNIT_RANK:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C)
+$(call obj,$(RPC_SRC) $(COORD_SRC) coordinator/main.c $(AGENT_SRC) worker/main.c $(CLI_SRC)): | $(PROTO_C) $(SERVICE_C)
+$(SERVICE_TESTS:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C) $(SERVICE_C)
 
 $(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
 	$(call say,AR,$@)
@@ -132,14 +159,35 @@ $(BUILD)/libcoll.a: $(call obj,$(COLL_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# Everything the daemons and the client share beyond libcommon.
+$(BUILD)/libservice.a: $(call obj,$(RPC_SRC) $(ATTEMPT_SRC)) $(PROTO_O) $(SERVICE_O)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libcoord.a: $(call obj,$(COORD_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libagent.a: $(call obj,$(AGENT_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 $(BUILD)/librank.a: $(RANK_PARTS)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 # ---- products ----------------------------------------------------------------------------------
-$(BUILD)/weft: $(call obj,$(CLI_SRC)) $(BUILD)/libcommon.a
+$(BUILD)/weft: $(call obj,$(CLI_SRC)) $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+
+$(BUILD)/weft-coordinator: $(call obj,coordinator/main.c) $(BUILD)/libcoord.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COORD_LIBS)
+
+$(BUILD)/weft-worker: $(call obj,worker/main.c) $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
 
 $(BUILD)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -173,6 +221,12 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
 
+$(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
+        $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COORD_LIBS)
+
 # weft-rank with a double in training's place: what surrounds training is tested by itself.
 $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \
         $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
@@ -186,7 +240,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
@@ -201,11 +255,11 @@ check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
 ## make lint         include arrows, formatting, clang-tidy
-ALL_C = $(COMMON_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c
+ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c
 lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
 	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
-	$(Q)$(MAKE) --no-print-directory $(PROTO_C)
+	$(Q)$(MAKE) --no-print-directory $(PROTO_C) $(SERVICE_C)
 	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
 
 ## make format       clang-format over every source
@@ -232,7 +286,7 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),worker/rank/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
+	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),common/attempt/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
 bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)

@@ -23,6 +23,7 @@
     X(DEVICE, "device failed")      /* the accelerator or its driver */                        \
     X(LIMIT, "limit reached")       /* a documented bound was hit */                           \
     X(UNSUPPORTED, "not supported") /* a valid request this build cannot do */                 \
+    X(REFUSED, "refused")           /* a peer understood and said no */                        \
     X(NOMEM, "out of memory")       /* a large allocation failed; small ones abort, arena.h */ \
     X(INTERNAL, "internal error")   /* a bug of ours, found by a check */
 

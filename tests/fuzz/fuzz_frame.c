@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "worker/rank/frame.h"
+#include "common/attempt/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
 #include "worker/rank/link.h"
-#include "worker/rank/page.h"
 #include "worker/rank/train.h"
 
 static int misbehave(const struct attempt *a, int64_t step, struct err *e)

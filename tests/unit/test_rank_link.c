@@ -18,12 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
-#include "worker/rank/frame.h"
 #include "worker/rank/join.h"
 #include "worker/rank/lead.h"
 #include "worker/rank/link.h"
-#include "worker/rank/page.h"
 
 enum { RANKS_MAX = 4 };
 

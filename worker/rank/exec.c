@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/rank/page.h"
+#include "common/attempt/page.h"
 
 struct bound {
     const struct instr *instr;

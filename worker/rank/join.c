@@ -16,9 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "worker/rank/frame.h"
 
 void join_mac(const struct join_who *w, const char *from, const unsigned char *first,
               const unsigned char *second, unsigned char out[JOIN_MAC])

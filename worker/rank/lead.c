@@ -25,13 +25,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/attempt/board.h"
+#include "common/attempt/frame.h"
+#include "common/attempt/watch.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/rank/board.h"
-#include "worker/rank/frame.h"
 #include "worker/rank/join.h"
 #include "worker/rank/report.h"
-#include "worker/rank/watch.h"
 
 enum {
     TICK_MS = 200,

@@ -2,35 +2,17 @@
 // A rank: one process that trains at one mesh coordinate for one attempt of a job.
 //
 // What it is told once (struct attempt: the content of the Assign frame and what this process adds
-// about itself), what it says about itself (enum rank_state, on the progress page) and how it ends
-// (exit codes).
+// about itself). Its states and exit codes are in common/attempt/life.h.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attempt/life.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"
 
 struct job;
 struct progress_page;
-
-enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
-
-// progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
-// step; the other states have the deadline of their name in lead.h.
-#define RANK_STATES(X)                                                                            \
-    X(STARTING, "starting") /* compiles, opens the device, joins the world, loads a checkpoint */ \
-    X(READY, "ready")       /* waits for the others' plan hashes */                               \
-    X(RUNNING, "running")   /* steps, evaluates */                                                \
-    X(SAVING, "saving")     /* between steps or after the last: waits for a save's answer */      \
-    X(ENDED, "ended")       /* about to exit */
-enum rank_state {
-#define X(id, text) RANK_##id,
-    RANK_STATES(X)
-#undef X
-        RANK_STATE_COUNT
-};
-const char *rank_state_text(int state); // never null
 
 // Everything train_run() needs to know. Strings lie in `arena`, which main owns.
 struct attempt {
@@ -50,24 +32,12 @@ struct attempt {
     const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
     int64_t restore_step;  // 0 for a fresh start
     int64_t hang_after_ns;
+    const char *data_root, *checkpoint_root; // null, or what all of the job's paths lie beneath
+    const char *metrics; // path of metrics.jsonl; null unless this rank writes it (rank 0)
     // of this process
-    const char *host;           // ranks with the same text share memory
-    const char *listen;         // TCP address for other hosts' ranks, port 0; null: all on one host
+    const char *host;   // ranks with the same text share memory
+    const char *listen; // may be assigned too: TCP address for other hosts' ranks, port 0; null:
+                        // all on one host
     const char *socket_dir;     // 0700, on this host, ours alone
-    const char *metrics;        // path of metrics.jsonl; null unless this rank writes it (rank 0)
     struct progress_page *page; // ours
 };
-
-// How a rank ends (design §10).
-enum rank_exit {
-    RANK_EXIT_DONE = 0,
-    RANK_EXIT_DATA = 65,
-    RANK_EXIT_LOST = 69,
-    RANK_EXIT_INTERNAL = 70,
-    RANK_EXIT_DEVICE = 71,
-    RANK_EXIT_DRAINED = 75,
-    RANK_EXIT_CONFIG = 78,
-};
-// The exit code of an ERR_*; 0 for 0.
-int rank_exit_code(int err);
-const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"

@@ -5,10 +5,10 @@
 #pragma once
 #include <stdbool.h>
 
+#include "common/attempt/page.h"
 #include "common/base/arena.h"
 #include "proto/rank.pb-c.h"
 #include "worker/rank/link.h"
-#include "worker/rank/page.h"
 
 void report_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
 void report_to_view(const Weft__Rank__Progress *p, struct page_view *out);

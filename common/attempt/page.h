@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress pages: a small mapped file a rank in which it says where it is, read from outside, so
-// that a stuck rank cannot hide. The layout is struct progress_page of collective.h.
+// that a stuck rank cannot hide.
 //
 // The rank's main thread writes step, phase and state, the collectives their own fields. Readers
 // take a copy (page_read); its fields may be of slightly different moments.
@@ -8,9 +8,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attempt/life.h"
 #include "common/base/err.h"
-#include "worker/collective/collective.h"
-#include "worker/rank/rank.h"
+
+// What a rank publishes so that a stuck one cannot hide: written by its owner with relaxed stores,
+// read by anyone who mapped it (another process). All counters only grow within an attempt.
+struct progress_page {
+    uint32_t magic, version; // PROGRESS_MAGIC, 1
+    int32_t rank, pid;
+    _Atomic int64_t step;
+    _Atomic int32_t phase, microbatch;        // enum program_phase of compile/program.h
+    _Atomic int32_t state;                    // enum rank_state
+    _Atomic uint64_t ops;                     // instructions started
+    _Atomic uint64_t coll_entered, coll_left; // number of the last collective, from 1
+    _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
+    char coll_text[64];            // the name as text, best effort: a hint for people
+    _Atomic uint64_t heartbeat_ns; // clock_mono_ns of the last change
+    // Whom the owner waits for in a collective and the last one that it saw that rank enter, in
+    // one word: (rank + 1) << 48 | number; 0: nobody. Not a change of its own: no heartbeat.
+    _Atomic uint64_t awaited;
+};
+#define PROGRESS_MAGIC 0x77656674u
 
 int page_create(const char *path, int rank, struct progress_page **out, struct err *e); // O_EXCL
 int page_open(const char *path, const struct progress_page **out, struct err *e);       // read-only

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
+#include "common/attempt/watch.h"
 #include "common/base/clock.h"
-#include "worker/rank/watch.h"
 
 #define MS CLOCK_MS
 enum { N = 4 };

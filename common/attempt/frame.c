@@ -3,7 +3,7 @@
 //
 // A frame that waits is one heap block: the link, its kind (for the newest-wins rule) and the bytes
 // with their length in front, so that a write is one pointer and a length.
-#include "worker/rank/frame.h"
+#include "common/attempt/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who hangs; see watch.h.
-#include "worker/rank/watch.h"
+#include "common/attempt/watch.h"
 
 #include <stdlib.h>
 #include <string.h>

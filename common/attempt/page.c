@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress pages; see page.h.
-#include "worker/rank/page.h"
+#include "common/attempt/page.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/rank/page.h"
+#include "common/attempt/page.h"
 
 struct watch_entry {
     struct page_view view;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys, barriers, agreement; see board.h.
-#include "worker/rank/board.h"
+#include "common/attempt/board.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "worker/rank/frame.h"
 
 struct entry { // of a key: put, waited for, or both
     int writer;

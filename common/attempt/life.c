@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a rank: states and exit codes; see rank.h.
-#include "worker/rank/rank.h"
+// The tables of a rank's states and exit codes; see life.h.
+#include "common/attempt/life.h"
+
+#include <stddef.h>
+
+#include "common/base/err.h"
 
 const char *rank_state_text(int state)
 {

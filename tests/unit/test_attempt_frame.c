@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "worker/rank/frame.h"
 
 struct pair {
     struct frame_conn a, b;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a rank as others see it: the states on its progress page and how it ends. Words that
+// ranks, agents and the coordinator share.
+#pragma once
+
+enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
+
+// progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
+// step; the other states have the deadline of their name in lead.h.
+#define RANK_STATES(X)                                                                            \
+    X(STARTING, "starting") /* compiles, opens the device, joins the world, loads a checkpoint */ \
+    X(READY, "ready")       /* waits for the others' plan hashes */                               \
+    X(RUNNING, "running")   /* steps, evaluates */                                                \
+    X(SAVING, "saving")     /* between steps or after the last: waits for a save's answer */      \
+    X(ENDED, "ended")       /* about to exit */
+enum rank_state {
+#define X(id, text) RANK_##id,
+    RANK_STATES(X)
+#undef X
+        RANK_STATE_COUNT
+};
+const char *rank_state_text(int state); // never null
+
+// How a rank ends (design §10).
+enum rank_exit {
+    RANK_EXIT_DONE = 0,
+    RANK_EXIT_DATA = 65,
+    RANK_EXIT_LOST = 69,
+    RANK_EXIT_INTERNAL = 70,
+    RANK_EXIT_DEVICE = 71,
+    RANK_EXIT_DRAINED = 75,
+    RANK_EXIT_CONFIG = 78,
+};
+// The exit code of an ERR_* (base/err.h); 0 for 0.
+int rank_exit_code(int err);
+const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's decider: everything the coordinator knows, and what it does about each event.
+// No I/O, no clock, no threads: time and messages arrive in the event, and what is to be done
+// leaves as rows to write and actions to carry out.
+//
+//   event ──► coord_step ──► out.writes   one transaction, durable first
+//                        └─► out.actions  then these, in order
+//
+// The owner (main.c; the simulator) may batch: several coord_step into one coord_out, one
+// transaction, then all actions. A transaction that fails sends nothing and ends the process:
+// memory is then ahead of the disk and only a restart from the rows is right.
+//
+// After a restart the owner feeds every stored row to coord_load and then calls coord_started.
+// Readers (status, jobs, …) are functions of the state and never change it.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "proto/rows.pb-c.h"
+#include "proto/weft.pb-c.h"
+
+struct coord;
+
+struct coord_config {
+    unsigned char seed[32]; // of all ids, nonces and keys: random in main, given in tests
+    const char
+        *cluster; // known from the state directory; null: a new cluster, coord_started makes one
+    int64_t lease_ns;      // 0: 10 s
+    int64_t heartbeat_ns;  // 0: 2 s
+    int64_t keep_ended_ms; // ended jobs, their events and rows; 0: 30 days
+    int keep_events;       // a job, the oldest dropped; 0: 2000
+};
+
+// cluster (out, 33 bytes) of coord_started. Rows may come in any order.
+struct coord *coord_new(const struct coord_config *c);
+void coord_free(struct coord *c); // null is fine
+int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e);
+
+enum coord_event_kind {
+    COORD_EV_UP,     // conn said `up`
+    COORD_EV_GONE,   // conn's stream has ended
+    COORD_EV_SUBMIT, // call, who, role, submit
+    COORD_EV_ACT,    // call, who, role, act
+    COORD_EV_TICK,   // time passed; at least every 100 ms while anything is open (coord_due)
+    COORD_EVENTS
+};
+struct coord_event {
+    enum coord_event_kind kind;
+    int64_t now_ns;  // monotonic; all deadlines
+    int64_t wall_ms; // since 1970; rows and people
+    uint64_t conn;   // of a worker's stream; never used again
+    const Weft__V1__Up *up;
+    uint64_t call; // to answer by
+    const char *who, *role;
+    const Weft__V1__SubmitRequest *submit;
+    const Weft__V1__ActRequest *act;
+};
+
+enum coord_action_kind {
+    COORD_SEND,   // down to conn
+    COORD_DROP,   // end conn's stream after what was sent: code PERMISSION_DENIED or ABORTED, text
+    COORD_REPLY,  // reply (SubmitReply or ActReply) to call
+    COORD_REFUSE, // call: not done; `code` (RPC_*: invalid, not found, failed precondition) and
+                  // text
+    COORD_PUBLISH // to whoever watches `job`: update (borrowed status, event or report)
+};
+struct coord_action {
+    enum coord_action_kind kind;
+    uint64_t conn, call;
+    const Weft__V1__Down *down;
+    const ProtobufCMessage *reply;
+    int code; // gRPC's number
+    const char *text;
+    const char *job;
+    const Weft__V1__WatchUpdate *update;
+};
+struct coord_out { // all memory is the arena's
+    struct arena *arena;
+    int nwrites, cap_writes;
+    Weft__Rows__Write **writes;
+    int nactions, cap_actions;
+    struct coord_action *actions;
+};
+
+// Once, after the rows: begins the grace of one lease, makes the cluster id if there is none.
+void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coord_out *out);
+void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out);
+int64_t coord_due(const struct coord *c); // when the next TICK does something; 0: nothing is open
+
+// ---- readers; results lie in the arena ----
+const char *coord_cluster(const struct coord *c);
+Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, struct arena *a);
+// Null: not found, or not one; `e` says which. `target` as in ActRequest.
+Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
+                                  struct err *e);
+// All but `events`, which the store has.
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
+                              int64_t wall_ms, struct arena *a, struct err *e);
+Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);
+Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
+                                              struct arena *a, struct err *e);
+// The streams of the hosts that hold logs of a job's newest attempt; rank −1: all. Returns how many
+// (at most max), or −1 with `e`.
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
+                    char job[33], struct err *e);
+struct coord_counts { // for /metrics
+    int64_t jobs[16]; // by enum JobState
+    int64_t hosts_ready, hosts_away, devices, devices_busy;
+    int64_t restarts, committed, failures, steps;
+};
+void coord_count(const struct coord *c, struct coord_counts *out);

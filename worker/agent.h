@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent: what a worker decides. No I/O, no clock, no threads; main.c (and the simulator) feed
+// it events and carry out its actions in order.
+//
+//          ┌────────────── CLOSED / backoff ◄──────────────┐
+//          ▼                                               │
+//      AWAY ── OPEN ──► GREETING ── Challenge ──► REGISTERING ── Registered ──► ATTACHED
+//          ▲                                               │ FencedOut
+//          │                    cleared: new incarnation   ▼
+//          └─────────────────────────────────────────── FENCED (kills, proves by ranks.lock)
+//                                                          └─ twin: EXIT 76
+// Attempts live on through AWAY and every reconnect: ranks keep stepping. What ranks asked, put,
+// were answered, and how they ended is kept for the epoch's life and brought with Register.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/attempt/page.h"
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "proto/weft.pb-c.h"
+
+struct agent;
+
+struct agent_device {
+    const char *kind, *model;
+    int64_t memory;
+};
+struct agent_config {
+    unsigned char seed[32];
+    const char *host;        // id, 32 hex digits, durable
+    const char *incarnation; // new at every start
+    const char *cluster;     // durable once known; null: none yet
+    const char *name, *version, *rack, *address, *share;
+    const char *data_root, *checkpoint_root; // null: none (`weft run`)
+    const struct agent_device *devices;
+    int ndevices;
+    int64_t memory;
+    int64_t grace_ns; // for SIGTERM's drain
+};
+struct agent *agent_new(const struct agent_config *c);
+void agent_free(struct agent *a);
+
+enum agent_event_kind {
+    AGENT_EV_OPEN,    // the stream to the coordinator is open
+    AGENT_EV_CLOSED,  // it has ended, or could not be opened: text
+    AGENT_EV_DOWN,    // down
+    AGENT_EV_SPAWNED, // slot, pid; or ok false and text
+    AGENT_EV_FRAME,   // slot: a rank's frame
+    AGENT_EV_ENDED,   // slot's process was reaped: code, signal, log
+    AGENT_EV_PAGE,    // slot: its page, when it changed
+    AGENT_EV_STORAGE, // storage: done
+    AGENT_EV_CLEARED, // ranks.lock proves that no rank lives; incarnation: the new one
+    AGENT_EV_LOG,     // chunk: lines that were asked for
+    AGENT_EV_TERM,    // asked to stop: drain within the grace, then exit. A second one: at once
+    AGENT_EV_TICK,
+    AGENT_EVENTS
+};
+struct agent_event {
+    enum agent_event_kind kind;
+    int64_t now_ns;
+    int slot; // of a rank's process: given by AGENT_SPAWN, used again after AGENT_EV_ENDED
+    bool ok;
+    int pid, code, signal;
+    const char *text, *log, *incarnation;
+    const Weft__V1__Down *down;
+    const Weft__Rank__Frame *frame;
+    const struct page_view *page;
+    const Weft__V1__StorageDone *storage;
+    const Weft__V1__LogChunk *chunk;
+};
+
+enum agent_action_kind {
+    AGENT_CONNECT,    // open the stream (after wait_ns)
+    AGENT_DISCONNECT, // close it; AGENT_EV_CLOSED comes
+    AGENT_SEND,       // up
+    AGENT_SPAWN,      // slot: a rank by `spawn`
+    AGENT_FRAME,      // slot: frame down
+    AGENT_KILL,       // slot: signal
+    AGENT_STORAGE,    // storage: a durable act, answered by AGENT_EV_STORAGE
+    AGENT_LOGS,       // log: tail, answered by AGENT_EV_LOG
+    AGENT_CLEAR,      // kill what lives, take ranks.lock alone, make a new incarnation
+    AGENT_REMEMBER,   // cluster: durable, before the next action
+    AGENT_FORGET,     // job, epoch: its run directory may go
+    AGENT_EXIT,       // code
+};
+struct agent_spawn {
+    const char *job, *name;
+    uint64_t epoch;
+    int rank, device, threads;
+    const char *kind;
+    const Weft__Rank__Assign *assign; // whole, rank filled in; main sends it after Hello
+};
+struct agent_action {
+    enum agent_action_kind kind;
+    int64_t wait_ns;
+    int slot, signal, code;
+    const Weft__V1__Up *up;
+    const Weft__Rank__Frame *frame;
+    const struct agent_spawn *spawn;
+    const Weft__V1__Storage *storage;
+    const Weft__V1__LogAsk *log;
+    const char *cluster, *job;
+    uint64_t epoch;
+};
+struct agent_out { // all memory is the arena's
+    struct arena *arena;
+    int n, cap;
+    struct agent_action *v;
+};
+// The first event is AGENT_EV_TICK: it answers with AGENT_CONNECT.
+void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out *out);
+int64_t agent_due(const struct agent *g); // when the next TICK does something; 0: nothing
+int agent_living(const struct agent *g);  // processes not reaped
