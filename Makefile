@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -42,7 +42,7 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := db coord out job attempt frames checkpoint recover member placement queue requests acts story views
+COORD_SRC   := db service streams daemon certs coord out job attempt frames checkpoint recover member placement queue requests acts story views
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
