@@ -38,7 +38,7 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls
+RPC_SRC     := rpc loop call packet address args server health client tls find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
@@ -55,7 +55,8 @@ RANK_SRC    := main metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main plan files
+CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+               doctor completion run embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update

@@ -46,7 +46,7 @@ static const struct meaning {
     {RPC_DEADLINE_EXCEEDED, CLIENT_AWAY, "it is stopped or overloaded: look at its host and log"},
     {RPC_CANCELLED, CLIENT_AWAY, "it was stopped meanwhile: try again"},
     {RPC_NOT_FOUND, CLIENT_REFUSED, "`weft jobs --all` and `weft workers` list what is known"},
-    {RPC_INVALID_ARGUMENT, CLIENT_REFUSED, "change the request as it says"},
+    {RPC_INVALID_ARGUMENT, CLIENT_USAGE, "change the request as it says"},
     {RPC_FAILED_PRECONDITION, CLIENT_REFUSED, "`weft status` and `weft why` say what it does now"},
     {RPC_PERMISSION_DENIED, CLIENT_REFUSED,
      "use a certificate of another role: weft-coordinator issue makes one"},
