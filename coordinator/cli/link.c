@@ -64,14 +64,28 @@ static const struct meaning *meaning_of(enum rpc_code code)
     return &other;
 }
 
+// gRPC puts what matters behind "last error: UNKNOWN: ".
+static const char *core_of(const char *text)
+{
+    const char *last = strstr(text, "last error: "), *colon = last ? strstr(last + 12, ": ") : NULL;
+    return colon ? colon + 2 : text;
+}
+
+// Without the " (code 5)" that is for logs.
+static int bare_length(const char *text)
+{
+    const char *code = strstr(text, " (code ");
+    return (int)(code ? (size_t)(code - text) : strlen(text));
+}
+
 int link_explain(const struct link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = meaning_of(code);
     char what[400], where[LINK_ADDRESS_MAX + 80];
     if (m->exit == CLIENT_AWAY)
-        snprintf(what, sizeof what, "the coordinator is not reached: %s", text);
+        snprintf(what, sizeof what, "the coordinator is not reached: %s", core_of(text));
     else
-        snprintf(what, sizeof what, "%s", text);
+        snprintf(what, sizeof what, "%.*s", bare_length(text), text);
     snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
     complain(l->verb, what, where, m->todo);
     return m->exit;
@@ -94,7 +108,7 @@ int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *
 {
     static const char *const names[] = {"client", "admin"};
     *out = (struct rpc_tls){0};
-    if (!dir)
+    if (!dir || !*dir)
         return 0;
     out->ca = arena_printf(a, "%s/ca.pem", dir);
     if (access(out->ca, R_OK))

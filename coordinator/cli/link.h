@@ -76,5 +76,5 @@ enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *r
                                 bool patient, int64_t timeout_ns, ProtobufCMessage **m,
                                 enum rpc_code *code, char text[256]);
 
-// Where certificates lie in a --tls folder: ca.pem, and client.* or else admin.*. Null dir: none.
+// Where certificates lie in a --tls folder: ca.pem, and client.* or else admin.*. Null or "": none.
 int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *e);

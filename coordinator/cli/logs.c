@@ -69,7 +69,8 @@ static void show(const struct logs *g, const Weft__V1__LogLines *m, const char *
     } else {
         if (g->args->rank < 0)
             buf_printf(&out, "[%d] ", m->rank);
-        buf_append(&out, line, len);
+        for (size_t i = 0; i < len; i++) // what a rank wrote does not steer the reader's terminal
+            buf_putc(&out, (unsigned char)line[i] < ' ' && line[i] != '\t' ? '?' : line[i]);
         buf_putc(&out, '\n');
     }
     fwrite(out.data, 1, out.len, stdout);

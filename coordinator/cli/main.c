@@ -79,11 +79,20 @@ static const struct verb *find(const char *name)
     return NULL;
 }
 
+static int width(const char *text) // characters, not bytes
+{
+    int n = 0;
+    for (; *text; text++)
+        n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
 static void help(FILE *to)
 {
     fprintf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
     for (int i = 0; i < VERBS; i++)
-        fprintf(to, "  weft %-12s%-14s %s\n", verbs[i].name, verbs[i].args, verbs[i].doc);
+        fprintf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
+                14 - width(verbs[i].args), "", verbs[i].doc);
     fprintf(
         to,
         "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "

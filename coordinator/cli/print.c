@@ -128,7 +128,7 @@ const char *word_state(Weft__Rows__JobState s)
 const char *word_checkpoint(int state)
 {
     return state >= 0 && state < COMMIT_STATES ? commit_state_name((enum commit_state)state)
-                                               : "unknown";
+                                               : "UNKNOWN";
 }
 
 int job_ended(Weft__Rows__JobState s)

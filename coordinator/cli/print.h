@@ -30,7 +30,7 @@ const char *word_rate(double value, char out[WORD_MAX]);       // "812", "12.3k"
 const char *word_bytes(int64_t bytes, char out[WORD_MAX]);     // "512 B", "1.5 GiB"
 const char *word_time(int64_t t_ms, char out[WORD_MAX]);       // local, "2026-11-21 13:00:02.125"
 const char *word_state(Weft__Rows__JobState s);                // "RUNNING"; "UNKNOWN"
-const char *word_checkpoint(int state);                        // "committed"
+const char *word_checkpoint(int state);                        // "COMMITTED"; "UNKNOWN"
 
 // What a job's state means to the exit code of who waits for it; -1: it goes on.
 int job_ended(Weft__Rows__JobState s);
