@@ -220,7 +220,9 @@ static void start_write(struct call *c, const struct order *o)
     if (o->packet) {
         c->out = o->packet;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
-        ops[n].flags = o->hint ? GRPC_WRITE_BUFFER_HINT : 0; // more follows: one system call
+        // More follows: one system call. Not beside headers: the core then starts no write at all,
+        // the batch never lands, and everything waits for the next ping.
+        ops[n].flags = o->hint && !n ? GRPC_WRITE_BUFFER_HINT : 0;
         ops[n++].data.send_message.send_message = c->out->bytes;
     }
     if (o->close) {
@@ -275,6 +277,9 @@ void call_tick(struct call *c)
     pthread_mutex_lock(&c->r->lock);
     conclude(c);
     pthread_mutex_unlock(&c->r->lock);
+    // A status may overtake the last read: for the client its end is told here, always.
+    if (!c->server && c->method->shape != RPC_UNARY)
+        c->tell(c, RPC_END, NULL);
     c->tell(c, RPC_CLOSED, NULL);
     list_remove(&c->link);
     c->gone(c);
@@ -316,7 +321,7 @@ static void read_nothing(struct call *c, bool ok)
     c->read = SIDE_OVER;
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
-    else if (ok && c->method->shape != RPC_UNARY)
+    else if (c->server && ok && c->fate != SIDE_OVER) // else it is dead: RPC_CLOSED says so
         c->tell(c, RPC_END, NULL);
 }
 
