@@ -46,7 +46,8 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 COORD_SRC   :=
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
-AGENT_SRC   :=
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+               home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
@@ -75,7 +76,7 @@ UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca
 UNIT_COORD   :=
-UNIT_AGENT   :=
+UNIT_AGENT   := agent_story
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
