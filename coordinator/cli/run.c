@@ -102,8 +102,9 @@ static void say_where(const struct run *r)
         return;
     if (*r->record.store)
         printf("checkpoints  %s\n", r->record.store);
-    printf("metrics      %s/worker/jobs/%s/metrics.jsonl\n", r->record.dir, r->record.job);
-    printf("logs         %s/worker/jobs/%s/logs\n", r->record.dir, r->record.job);
+    if (*r->record.store && r->job.metrics.jsonl)
+        printf("metrics      %s/metrics.jsonl\n", r->record.store);
+    printf("logs         %s/worker/jobs\n", r->record.dir);
     fflush(stdout);
 }
 
