@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static int in_path(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");
