@@ -142,7 +142,7 @@ static int prepare(struct embed *m, int devices, struct err *e)
         d->name = names[i];
         d->wanted = true;
         snprintf(m->state[i], sizeof m->state[i], "%s/%s", m->root, rooms[i]);
-        snprintf(d->log, sizeof d->log, "%s.log", m->state[i]);
+        snprintf(d->log, sizeof d->log, "%s/%s.log", m->root, rooms[i]);
         int rc = found_program(names[i], d->program, sizeof d->program, e);
         if (rc)
             return rc;

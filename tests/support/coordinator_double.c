@@ -269,19 +269,23 @@ static void (*const answers[METHODS])(const struct rpc_event *ev) = {
     [LOGS] = on_logs,
 };
 
+// The job a call is about, or the one that is known.
+static const char *target_of(const struct rpc_event *ev, long method)
+{
+    const void *m = ev->message;
+    if (method == LOGS)
+        return ((const Weft__V1__LogsRequest *)m)->job;
+    if (method == ACT) // hosts and jobs in any state are known, but for one
+        return strcmp(((const Weft__V1__ActRequest *)m)->target, "nosuch") ? job_name : "nosuch";
+    bool by_job = method == STATUS || method == WHY || method == CHECKPOINTS || method == WATCH;
+    return by_job ? ((const Weft__V1__JobRequest *)m)->job : job_name;
+}
+
 static void answer(const struct rpc_event *ev)
 {
-    long m = ev->method - methods;
-    const char *target = m == LOGS ? ((const Weft__V1__LogsRequest *)(const void *)ev->message)->job
-                         : m == STATUS || m >= WHY
-                             ? ((const Weft__V1__JobRequest *)(const void *)ev->message)->job
-                             : job_name;
-    if (m == ACT)
-        target = ((const Weft__V1__ActRequest *)(const void *)ev->message)->target;
-    if (m == WORKERS || (m == ACT && strcmp(target, "nosuch") != 0))
-        target = job_name;
-    if (knows(target))
-        answers[m](ev);
+    long method = ev->method - methods;
+    if (knows(target_of(ev, method)))
+        answers[method](ev);
     else
         rpc_finish(script.rpc, ev->call, RPC_NOT_FOUND, "no such job");
 }
