@@ -269,22 +269,28 @@ static void (*const answers[METHODS])(const struct rpc_event *ev) = {
     [LOGS] = on_logs,
 };
 
-// The job a call is about, or the one that is known.
-static const char *target_of(const struct rpc_event *ev, long method)
+static bool is_about_known(const struct rpc_event *ev, long method)
 {
     const void *m = ev->message;
-    if (method == LOGS)
-        return ((const Weft__V1__LogsRequest *)m)->job;
-    if (method == ACT) // hosts and jobs in any state are known, but for one
-        return strcmp(((const Weft__V1__ActRequest *)m)->target, "nosuch") ? job_name : "nosuch";
-    bool by_job = method == STATUS || method == WHY || method == CHECKPOINTS || method == WATCH;
-    return by_job ? ((const Weft__V1__JobRequest *)m)->job : job_name;
+    switch (method) {
+    case LOGS:
+        return knows(((const Weft__V1__LogsRequest *)m)->job);
+    case ACT: // hosts and jobs in any state are known, but for one
+        return strcmp(((const Weft__V1__ActRequest *)m)->target, "nosuch") != 0;
+    case STATUS:
+    case WHY:
+    case CHECKPOINTS:
+    case WATCH:
+        return knows(((const Weft__V1__JobRequest *)m)->job);
+    default:
+        return true;
+    }
 }
 
 static void answer(const struct rpc_event *ev)
 {
     long method = ev->method - methods;
-    if (knows(target_of(ev, method)))
+    if (is_about_known(ev, method))
         answers[method](ev);
     else
         rpc_finish(script.rpc, ev->call, RPC_NOT_FOUND, "no such job");
