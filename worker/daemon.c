@@ -53,6 +53,7 @@ struct daemon {
     uint64_t call;      // 0: no stream
     int64_t connect_ns; // when to open one; 0: not
     int64_t look_ns;    // the last look at the pages
+    int64_t lost_ns;    // when the loss of the coordinator was last told; 0: it is there
     int signals;
     struct loop_source *on_parent;
     struct late *late;
@@ -238,6 +239,7 @@ static void attached(struct daemon *d)
 {
     char line[64];
     log_info("worker", "attached to %s", d->c->coordinator);
+    d->lost_ns = 0;
     if (d->ready || d->c->ready_fd < 0)
         return;
     d->ready = true;
@@ -245,6 +247,16 @@ static void attached(struct daemon *d)
     if (write(d->c->ready_fd, line, (size_t)n) != n)
         log_warn("worker", "nobody reads that it is ready");
     close(d->c->ready_fd);
+}
+
+// The first failure is told, then one a minute.
+static void say_lost(struct daemon *d, const char *why)
+{
+    int64_t now = clock_mono_ns();
+    if (d->lost_ns && now - d->lost_ns < 60 * CLOCK_S)
+        return;
+    d->lost_ns = now;
+    log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, why);
 }
 
 static void on_stream(struct daemon *d, struct rpc_event *ev)
@@ -259,7 +271,7 @@ static void on_stream(struct daemon *d, struct rpc_event *ev)
         rpc_more(d->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED) {
         d->call = 0;
-        log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, ev->text);
+        say_lost(d, ev->text);
         logs_drop_all(d->logs);
         feed(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
     }
