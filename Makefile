@@ -56,7 +56,8 @@ RANK_SRC    := main process probe metrics report link join lead status solo spaw
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main plan files
+CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+               doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update
@@ -239,6 +240,13 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
+
+# A coordinator that answers from a script: the client is tested against it by itself.
+$(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+$(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

@@ -108,6 +108,7 @@ static void a_server_stream_brings_all_in_order_then_ends(void **state)
     Weft__V1__LogsRequest m;
     weft__v1__logs_request__init(&m);
     (void)state;
+    p.serve.keepalive_ns = p.dial.keepalive_ns = 2 * PATIENCE; // no ping may push it out
     pair_open(&p, LOOPBACK);
     m.job = (char *)(uintptr_t) "j";
     rpc_call(p.channel, &methods[LOGS], &m.base, 0, false, NULL);
