@@ -70,13 +70,8 @@ UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-<<<<<<< HEAD
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := tls_ca
-=======
-UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo
-UNIT_RPC     := rpc
->>>>>>> w/rpc
+UNIT_RPC     := rpc tls_ca
 UNIT_COORD   :=
 UNIT_AGENT   :=
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
