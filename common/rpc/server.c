@@ -190,7 +190,8 @@ static void drain(struct rpc_server *s)
     health_changed(s);
 }
 
-// The core drops what arrives from now on without a word: so it is told only when closing.
+// What arrives while the core shuts down may be cut off as CANCELLED: so draining is ours, and the
+// core is told only when closing.
 static void shut_down(struct rpc_server *s)
 {
     drain(s);
