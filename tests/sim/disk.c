@@ -58,14 +58,14 @@ struct disk_node *disk_make(struct disk *d, struct disk_node *dir, const char *n
     struct disk_node *n = disk_loose(d, is_dir);
     const char *own = arena_strdup(&d->sim->arena, name);
     put(d, &dir->now, own, n);
-    note(d, dir, OP_ADD, own, NULL, n);
+    note(d, dir, ENTRY_ADD, own, NULL, n);
     return n;
 }
 
 void disk_remove(struct disk *d, struct disk_node *dir, const char *name)
 {
     struct disk_node *n = take(&dir->now, name);
-    note(d, dir, OP_REMOVE, arena_strdup(&d->sim->arena, name), NULL, n);
+    note(d, dir, ENTRY_REMOVE, arena_strdup(&d->sim->arena, name), NULL, n);
 }
 
 void disk_move(struct disk *d, struct disk_node *dir, const char *from, const char *to)
@@ -73,7 +73,7 @@ void disk_move(struct disk *d, struct disk_node *dir, const char *from, const ch
     struct disk_node *n = take(&dir->now, from);
     const char *own = arena_strdup(&d->sim->arena, to);
     put(d, &dir->now, own, n);
-    note(d, dir, OP_MOVE, arena_strdup(&d->sim->arena, from), own, n);
+    note(d, dir, ENTRY_MOVE, arena_strdup(&d->sim->arena, from), own, n);
 }
 
 void disk_write(struct disk *d, struct disk_node *file, const void *from, int64_t n, int64_t at)
@@ -94,13 +94,13 @@ static void settle(struct disk *d, struct disk_node *dir, const struct disk_op *
 {
     struct disk_node *n;
     switch (op->kind) {
-    case OP_ADD:
+    case ENTRY_ADD:
         put(d, &dir->kept, op->name, op->node);
         return;
-    case OP_REMOVE:
+    case ENTRY_REMOVE:
         (void)take(&dir->kept, op->name);
         return;
-    case OP_MOVE:
+    case ENTRY_MOVE:
         n = take(&dir->kept, op->name);
         if (n)
             put(d, &dir->kept, op->to, n);

@@ -23,7 +23,7 @@ struct disk_dir {
     struct disk_entry *v;
     int n, cap;
 };
-enum disk_op_kind { OP_ADD, OP_REMOVE, OP_MOVE };
+enum disk_op_kind { ENTRY_ADD, ENTRY_REMOVE, ENTRY_MOVE };
 struct disk_op { // an entry's change that is not synced
     enum disk_op_kind kind;
     const char *name, *to;

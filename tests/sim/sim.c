@@ -167,8 +167,10 @@ enum fiber_act fiber_doing(void)
     return running ? running->act : ACT_NONE;
 }
 
+#ifdef WITH_ASAN
 static const void *main_bottom;
 static size_t main_size;
+#endif
 
 static void enter(struct fiber *f)
 {

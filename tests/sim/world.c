@@ -12,7 +12,7 @@
 #include "tests/sim/check.h"
 
 // ---- kinds of jobs ----
-static const struct shape {
+static const struct job_kind {
     int ranks, steps, every, keep;
     bool async;
 } shapes[] = {
@@ -25,7 +25,7 @@ static struct variant variants[SHAPES];
 
 static void make_variant(int i)
 {
-    const struct shape *sh = &shapes[i];
+    const struct job_kind *sh = &shapes[i];
     struct variant *v = &variants[i];
     struct arena a;
     struct buf out = {0};
