@@ -190,7 +190,7 @@ static void first(void *arg, uint64_t life)
     else
         dbase_commit(t->w->db, t->out.writes, t->out.nwrites);
     if (t->out.nwrites)
-        world_moment(t->w, MOMENT_SEND, ACT_NONE);
+        world_moment(t->w, MOMENT_SEND, NULL);
     if (b->proc)
         proc_after(b->proc, t->out.nwrites ? sim_between(s, 1000, 300000) : 0, second, t, life);
 }
@@ -201,7 +201,7 @@ static void run_turn(struct boss *b, struct turn *t)
     b->turn = t;
     b->turning = true;
     if (t->out.nwrites)
-        world_moment(b->w, MOMENT_COMMIT, ACT_NONE);
+        world_moment(b->w, MOMENT_COMMIT, NULL);
     proc_after(b->proc, t->out.nwrites ? sim_between(s, 100000, 3 * MS) : 0, first, t, b->life);
 }
 

@@ -93,6 +93,8 @@ static void note_reaped(struct host *h, const char *job, uint64_t epoch)
 
 void check_up(struct host *h, const Weft__V1__Up *m)
 {
+    if (m->body_case == WEFT__V1__UP__BODY_REGISTER)
+        world_moment(h->w, MOMENT_REGISTER, h->proc);
     if (m->body_case == WEFT__V1__UP__BODY_REAPED)
         note_reaped(h, m->reaped->job, m->reaped->epoch);
 }
@@ -241,7 +243,7 @@ static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
             sim_fail(&w->sim, "step %d.e%d of job %.8s is acknowledged and not there", (int)r->step,
                      (int)r->epoch, r->job);
         k->acknowledged = true;
-        world_moment(w, MOMENT_ACKNOWLEDGED, ACT_NONE);
+        world_moment(w, MOMENT_ACKNOWLEDGED, NULL);
         break;
     case COMMIT_ABORTED:
         if (k->acknowledged)

@@ -55,7 +55,7 @@ struct disk {
     int open_fds;
     // What is watched (check.c): a rename of an entry of a job's directory, before it is done.
     void *watch_arg;
-    void (*on_call)(void *arg, enum fiber_act act);
+    void (*on_call)(void *arg);
     void (*on_rename)(void *arg, struct disk_node *dir, const char *from, const char *to);
 };
 

@@ -85,7 +85,7 @@ static bool wait_turn(void)
     struct disk *d = disk_mounted;
     struct sim *s = d->sim;
     if (d->on_call && !fiber_proc()->dead)
-        d->on_call(d->watch_arg, fiber_doing());
+        d->on_call(d->watch_arg);
     int64_t ns = sim_chance(s, 30) ? sim_between(s, MS, 2000 * MS) : sim_between(s, 5000, 400000);
     return fiber_pause(ns);
 }

@@ -44,8 +44,19 @@ const struct fault_mix *fault_mix_of(uint64_t seed)
 }
 
 // ---- strikes ----
+static bool is_on(const struct host *h, const struct proc *p)
+{
+    for (const struct rank *r = h->living; r; r = r->next)
+        if (&r->proc == p)
+            return true;
+    return p && h->proc == p;
+}
+
 static struct host *any_host(struct world *w)
 {
+    for (int i = 0; i < w->nhosts && w->struck; i++)
+        if (is_on(&w->hosts[i], w->struck))
+            return &w->hosts[i];
     return &w->hosts[sim_below(&w->sim, w->nhosts)];
 }
 
@@ -55,7 +66,9 @@ static struct rank *any_rank(struct world *w)
     int n = 0;
     for (int i = 0; i < w->nhosts; i++)
         for (struct rank *r = w->hosts[i].living; r; r = r->next)
-            if (!r->dying && sim_below(&w->sim, ++n) == 0)
+            if (&r->proc == w->struck)
+                return r;
+            else if (!r->dying && sim_below(&w->sim, ++n) == 0)
                 pick = r;
     return pick;
 }
@@ -238,16 +251,21 @@ static enum fault_kind draw(struct world *w)
 
 static void springs(void *arg, uint64_t kind)
 {
-    fault_strike(arg, (enum fault_kind)kind);
+    struct world *w = arg;
+    fault_strike(w, (enum fault_kind)kind);
+    w->struck = NULL;
 }
 
-void world_moment(struct world *w, enum moment m, enum fiber_act act)
+void world_moment(struct world *w, enum moment m, struct proc *of)
 {
     struct trap *t = &w->trap;
-    if (t->at != m || w->quiet || (t->act != act && m == MOMENT_DISK) || --t->countdown > 0)
+    struct sim *s = &w->sim;
+    if (t->at != m || w->quiet || (m == MOMENT_DISK && t->act != fiber_doing()) ||
+        --t->countdown > 0)
         return;
     t->at = MOMENT_NONE;
-    sim_after(&w->sim, sim_chance(&w->sim, 500) ? 0 : sim_between(&w->sim, 0, 3 * MS), springs, w,
+    w->struck = sim_chance(s, 800) ? of : NULL;
+    sim_after(s, sim_chance(s, 500) ? 0 : sim_between(s, 0, 3 * MS), springs, w,
               (uint64_t)t->fault);
 }
 
@@ -262,7 +280,7 @@ static void strikes(void *arg, uint64_t kind)
     }
     static const enum fiber_act acts[] = {ACT_SHARD,  ACT_COMMIT, ACT_COMMIT,
                                           ACT_DELETE, ACT_FENCE,  ACT_PROBE};
-    w->trap = (struct trap){.at = (enum moment)(1 + sim_below(s, 4)),
+    w->trap = (struct trap){.at = (enum moment)(1 + sim_below(s, MOMENTS - 1)),
                             .act = acts[sim_below(s, 6)],
                             .countdown = 1 + sim_below(s, 10),
                             .fault = (enum fault_kind)kind};

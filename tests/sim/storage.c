@@ -94,8 +94,6 @@ static int fence(struct act *x, struct store *s, struct err *e)
     int n = 0;
     int rc = store_fence(s, (int64_t)x->op->epoch, x->op->attempt, &greatest, e);
     x->done.greatest = rc == ERR_FENCED ? (uint64_t)greatest : 0;
-    if (!rc)
-        store_sweep(s, (int64_t)x->op->epoch, 0);
     rc = rc ? rc : store_scan(s, x->arena, &v, &n, e);
     if (rc)
         return rc;
@@ -103,6 +101,18 @@ static int fence(struct act *x, struct store *s, struct err *e)
     for (int i = 0; i < n; i++)
         list_one(x, v[i]);
     return 0;
+}
+
+static void answers(void *arg, uint64_t tag)
+{
+    struct act *x = arg;
+    (void)tag;
+    TRACE(&x->host->w->sim, "%s: storage %d of %.4s e%d: %s, %d checkpoints", x->host->name,
+          x->op->op, x->op->job, (int)x->op->epoch, x->done.ok ? "done" : x->done.why,
+          (int)x->done.n_committed);
+    if (x->done.ok && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
+        check_fenced(x->host->w, x->op->job, x->op->epoch, x->op->attempt, x->path);
+    host_step(x->host, &(struct agent_event){.kind = AGENT_EV_STORAGE, .storage = &x->done});
 }
 
 static void body(void *arg)
@@ -122,21 +132,13 @@ static void body(void *arg)
         rc = read_nonces(x, &s, &e);
     else if (!rc)
         rc = fence(x, &s, &e);
-    store_close(&s);
     x->done.ok = rc == 0;
     x->done.store = x->path;
     x->done.why = arena_strdup(x->arena, e.text);
-}
-
-static void done(void *arg)
-{
-    struct act *x = arg;
-    TRACE(&x->host->w->sim, "%s: storage %d of %.4s e%d: %s, %d checkpoints", x->host->name,
-          x->op->op, x->op->job, (int)x->op->epoch, x->done.ok ? "done" : x->done.why,
-          (int)x->done.n_committed);
-    if (x->done.ok && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
-        check_fenced(x->host->w, x->op->job, x->op->epoch, x->op->attempt, x->path);
-    host_step(x->host, &(struct agent_event){.kind = AGENT_EV_STORAGE, .storage = &x->done});
+    proc_after(fiber_proc(), 1000, answers, x, 0);
+    if (!rc && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
+        store_sweep(&s, (int64_t)x->op->epoch, 0); // as the worker does: after the answer
+    store_close(&s);
 }
 
 static char *dup_or_empty(struct arena *a, const char *s)
@@ -165,5 +167,5 @@ void storage_do(struct host *h, const Weft__V1__Storage *op)
     x->done.epoch = op->epoch;
     x->done.attempt = o->attempt;
     fiber_start(h->proc, op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? ACT_FENCE : ACT_PROBE,
-                body, done, x);
+                body, NULL, x);
 }

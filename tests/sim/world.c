@@ -110,9 +110,9 @@ static void build_hosts(struct world *w)
     }
 }
 
-static void on_call(void *arg, enum fiber_act act)
+static void on_call(void *arg)
 {
-    world_moment(arg, MOMENT_DISK, act);
+    world_moment(arg, MOMENT_DISK, fiber_proc());
 }
 
 static void quiet(void *arg, uint64_t tag)

@@ -125,11 +125,12 @@ void rank_fails(struct rank *r, int code);   // code < 0: by a signal
 void rank_hangs(struct rank *r, int64_t ns); // stops; 0: for good
 
 // ---- the world ----
-#define FAULTS(X)                                                                            \
-    X(boss_crash)                                                                            \
-    X(boss_stop)                                                                             \
-    X(stream) X(partition) X(worker_crash) X(host_stop) X(host_power) X(power) X(rank_crash) \
-        X(rank_stop) X(rank_error) X(db) X(client) X(term)
+#define FAULTS(X)                                                                               \
+    X(boss_crash)                                                                               \
+    X(boss_stop)                                                                                \
+    X(stream)                                                                                   \
+    X(partition) X(worker_crash) X(host_stop) X(host_power) X(power) X(rank_crash) X(rank_stop) \
+        X(rank_error) X(db) X(client) X(term)
 enum fault_kind {
 #define X(name) FAULT_##name,
     FAULTS(X)
@@ -143,7 +144,15 @@ struct fault_mix {
     int eio_per_mille;
 };
 // A fault may wait for a moment that matters instead of a time.
-enum moment { MOMENT_NONE, MOMENT_DISK, MOMENT_COMMIT, MOMENT_SEND, MOMENT_ACKNOWLEDGED };
+enum moment {
+    MOMENT_NONE,
+    MOMENT_DISK,         // a call of a fiber
+    MOMENT_COMMIT,       // a transaction of the coordinator begins
+    MOMENT_SEND,         // it is durable, nothing has been sent
+    MOMENT_ACKNOWLEDGED, // a checkpoint is
+    MOMENT_REGISTER,     // a worker says Register
+    MOMENTS
+};
 struct trap {
     enum moment at;
     enum fiber_act act; // MOMENT_DISK
@@ -178,6 +187,7 @@ struct world {
     struct check *check;
     const struct fault_mix *mix;
     struct trap trap;
+    struct proc *struck; // whom the moment was of: faults prefer it
     bool quiet, db_harmed, done;
     int64_t quiet_ns;
     int64_t lease;
@@ -192,7 +202,7 @@ int variant_count(void);
 const struct variant *variant_of(const char *resolved);
 void world_run(uint64_t seed, bool tracing, struct sim_result *out);
 void world_free_all(void);
-void world_moment(struct world *w, enum moment m, enum fiber_act act);
+void world_moment(struct world *w, enum moment m, struct proc *of);
 void fault_strike(struct world *w, enum fault_kind k); // fault.c
 const struct fault_mix *fault_mix_of(uint64_t seed);
 void fault_plan(struct world *w);
