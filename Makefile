@@ -38,14 +38,15 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls
+RPC_SRC     := rpc loop call packet address args server health client tls find \
+               tls_cert tls_ca tls_token tls_join
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
 COORD_SRC   :=
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
@@ -71,7 +72,7 @@ UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := rpc
+UNIT_RPC     := rpc tls_ca
 UNIT_COORD   :=
 UNIT_AGENT   := agent_story
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)

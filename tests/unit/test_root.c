@@ -8,11 +8,17 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/root.h"
@@ -169,6 +175,42 @@ static void folders_are_made_beneath_the_root_only(void **state)
     assert_int_equal(root_mkdir(root, "none/bad", 0700, &there, &e), ERR_NOTFOUND);
 }
 
+// In a child whose kernel does not know openat2: the code of opening `path`.
+static int open_without_openat2(const char *beneath, const char *path)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof rules / sizeof *rules, .filter = rules};
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int fd;
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            _exit(200);
+        _exit(root_open(beneath, path, O_RDONLY, 0, &fd, NULL));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_kernel_without_openat2_is_an_error_and_no_way_around(void **state)
+{
+    (void)state;
+    int code = open_without_openat2(root, "file");
+    if (code == 200) {
+        print_message("SKIP: no system call filters here\n");
+        skip();
+    }
+    assert_int_equal(code, ERR_UNSUPPORTED);
+    assert_int_equal(open_without_openat2(NULL, in_top("root/file")), 0);
+}
+
 static void paths_are_joined_to_the_root_for_messages(void **state)
 {
     (void)state;
@@ -246,6 +288,7 @@ int main(void)
         CASE(without_a_root_every_path_is_what_it_is),
         CASE(what_is_not_there_is_not_found_and_nothing_is_made),
         CASE(folders_are_made_beneath_the_root_only),
+        CASE(a_kernel_without_openat2_is_an_error_and_no_way_around),
         CASE(paths_are_joined_to_the_root_for_messages),
         CASE(a_data_set_is_read_beneath_the_root_only),
         CASE(checkpoints_are_made_and_found_beneath_the_root_only),
