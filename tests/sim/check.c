@@ -215,11 +215,21 @@ static bool may_move(Weft__Rows__JobState from, Weft__Rows__JobState to)
     return from == to || (table[from] >> to & 1);
 }
 
+// Each transition is an event; the row is written once a step, whatever happened in it.
+static void event_row(struct world *w, const Weft__Rows__Event *r)
+{
+    struct seen_job *j = seen_job(w, r->job);
+    if (!may_move(j->state, r->state) && !w->db_harmed)
+        sim_fail(&w->sim, "job %.8s goes from state %d to %d", r->job, j->state, r->state);
+    j->state = r->state;
+}
+
 static void job_row(struct world *w, const Weft__Rows__Job *r)
 {
     struct seen_job *j = seen_job(w, r->id);
-    if (!may_move(j->state, r->state) && !w->db_harmed)
-        sim_fail(&w->sim, "job %.8s goes from state %d to %d", r->id, j->state, r->state);
+    if (j->state != r->state && !w->db_harmed)
+        sim_fail(&w->sim, "job %.8s is in state %d, its last event says %d", r->id, r->state,
+                 j->state);
     if (r->epoch < j->epoch && !w->db_harmed)
         sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
                  (int)r->epoch);
@@ -276,6 +286,8 @@ void check_row(struct world *w, const Weft__Rows__Write *row)
         return;
     if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
         job_row(w, row->job);
+    else if (row->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
+        event_row(w, row->event);
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
         checkpoint_row(w, row->checkpoint);
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)

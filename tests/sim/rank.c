@@ -229,9 +229,10 @@ static void looked(void *arg)
     }
     put_address(r);
     get_address(r, 0);
-    get_address(r, (r->rank + 1) % r->n);
-    if (r->n == 1)
-        r->answers++; // both asked for the same key
+    if ((r->rank + 1) % r->n != 0)
+        get_address(r, r->rank + 1);
+    else
+        r->answers++;
 }
 
 static void begin(void *arg, uint64_t tag)

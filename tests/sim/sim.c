@@ -244,6 +244,15 @@ static void resume(void *arg, uint64_t turn)
     run(f);
 }
 
+static void prepare(ucontext_t *c, char *stack)
+{
+    getcontext(c);
+    c->uc_stack.ss_sp = stack;
+    c->uc_stack.ss_size = STACK;
+    c->uc_link = NULL;
+    makecontext(c, fiber_main, 0);
+}
+
 void fiber_start(struct proc *p, enum fiber_act act, void (*body)(void *), void (*done)(void *),
                  void *arg)
 {
@@ -265,11 +274,7 @@ void fiber_start(struct proc *p, enum fiber_act act, void (*body)(void *), void 
     f->turn++;
     f->next = p->fibers;
     p->fibers = f;
-    getcontext(&f->here);
-    f->here.uc_stack.ss_sp = f->stack;
-    f->here.uc_stack.ss_size = STACK;
-    f->here.uc_link = NULL;
-    makecontext(&f->here, fiber_main, 0);
+    prepare(&f->here, f->stack);
     sim_after(p->sim, sim_between(p->sim, 10000, 100000), resume, f, f->turn);
 }
 
