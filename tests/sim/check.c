@@ -224,6 +224,14 @@ static void event_row(struct world *w, const Weft__Rows__Event *r)
     j->state = r->state;
 }
 
+static bool is_trained(const struct seen_job *j, int64_t steps)
+{
+    for (const struct seen_ckpt *k = j->ckpts; k; k = k->next)
+        if (k->id.step == steps && k->named)
+            return true;
+    return false;
+}
+
 static void job_row(struct world *w, const Weft__Rows__Job *r)
 {
     struct seen_job *j = seen_job(w, r->id);
@@ -233,7 +241,7 @@ static void job_row(struct world *w, const Weft__Rows__Job *r)
     if (r->epoch < j->epoch && !w->db_harmed)
         sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
                  (int)r->epoch);
-    if (r->state == J(SUCCEEDED) && !j->trained)
+    if (r->state == J(SUCCEEDED) && !is_trained(j, r->steps))
         sim_fail(&w->sim, "job %.8s has succeeded and nobody saved its last step", r->id);
     j->state = r->state;
     j->epoch = r->epoch;
@@ -344,12 +352,6 @@ bool check_restored(struct rank *r)
     if (!good && r->crew->begun == r->n)
         sim_fail(&r->w->sim, "%s restores %s, which is not whole", r->proc.who, r->restore);
     return good;
-}
-
-void check_trained(struct rank *r)
-{
-    if (r->step >= r->kind->steps)
-        seen_job(r->w, r->job)->trained = true;
 }
 
 // ---- the end ----

@@ -22,7 +22,6 @@ void check_ordered(struct rank *r, const Weft__Rank__Commit *c);
 void check_heard(struct rank *r, int64_t step, bool committed);
 void check_barrier(struct rank *r, bool passed);
 bool check_restored(struct rank *r);
-void check_trained(struct rank *r);
 // The storage.
 void check_renamed(void *world, struct disk_node *dir, const char *from, const char *to);
 void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *attempt,

@@ -24,7 +24,7 @@ struct seen_job {
     uint64_t epoch;   // of the row
     uint64_t started; // greatest assigned
     uint64_t fenced;  // greatest answered by a fence
-    bool durably_fenced, trained, exists;
+    bool durably_fenced, exists;
     struct seen_ckpt *ckpts;
     struct seen_fence *fences;
 };

@@ -352,7 +352,6 @@ static void last_is_over(struct rank *r)
 {
     r->wait = WAIT_NOTHING;
     if (r->last_ok) {
-        check_trained(r);
         rank_exits(r, r->step >= r->kind->steps ? RANK_EXIT_DONE : RANK_EXIT_DRAINED, "");
         return;
     }
