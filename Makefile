@@ -43,7 +43,7 @@ RPC_SRC     := rpc loop call packet address args server health client tls find \
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   :=
+COORD_SRC   := coord out job attempt frames checkpoint recover member placement queue requests acts story views
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage
@@ -73,7 +73,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca
-UNIT_COORD   :=
+UNIT_COORD   := coord_run
 UNIT_AGENT   := agent_story
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
@@ -86,6 +86,8 @@ BENCHES     := kernels allreduce ckpt_write
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
 SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
+SIM_AGENT   := attempts agent agent_ranks agent_say
+SIM_AGENT   := $(SIM_AGENT:%=worker/%.c)
 # The store's system calls, sent to the simulated disk.
 SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
@@ -236,13 +238,17 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COORD_LIBS)
 
+# The world that the coordinator's decider is played in.
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
+$(call obj,tests/unit/coord_world.c): | $(PROTO_C) $(SERVICE_C)
+
 # Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
 faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))
 $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) $(COORD_SRC) $(AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) $(COORD_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)

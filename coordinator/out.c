@@ -59,8 +59,7 @@ void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCM
 static struct coord_action *add(struct coord *c, enum coord_action_kind kind)
 {
     struct coord_out *o = c->out;
-    o->actions =
-        arena_grow(o->arena, o->actions, sizeof *o->actions, o->nactions, &o->cap_actions);
+    o->actions = arena_grow(o->arena, o->actions, sizeof *o->actions, o->nactions, &o->cap_actions);
     struct coord_action *a = &o->actions[o->nactions++];
     *a = (struct coord_action){.kind = kind};
     return a;

@@ -10,7 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-struct entry { // of a key: put, waited for, or both
+struct entry {   // of a key: put, waited for, or both
     int writer;  // -1: not known (recalled)
     char *value; // null: not put yet
     bool *waits; // [ranks]
