@@ -670,10 +670,15 @@ static bool watchable(struct attempt *at)
     bool silent = !attempt_all_back(at);
     for (int i = 0; i < at->nhosts; i++)
         silent = silent || member_silent(c, at->hosts[i].member);
-    if (at->hosts_were_silent && !silent)
-        for (int r = 0; r < at->nranks; r++)
-            at->watch.entries[r].changed_ns = c->now_ns;
-    at->hosts_were_silent = silent;
+    if (silent && !at->silent_ns)
+        at->silent_ns = c->now_ns;
+    for (int r = 0; r < at->nranks && at->silent_ns && !silent; r++) {
+        struct watch_entry *en = &at->watch.entries[r]; // what was not heard does not count
+        int64_t later = en->changed_ns + (c->now_ns - at->silent_ns);
+        en->changed_ns = later < c->now_ns ? later : c->now_ns;
+    }
+    if (!silent)
+        at->silent_ns = 0;
     return !silent;
 }
 

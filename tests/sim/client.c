@@ -206,7 +206,7 @@ static void watches(void *arg, uint64_t since)
         if (c->submit && !c->replaced)
             all &= c->answered && see_job(w, c);
     }
-    all = all && see_hosts(w);
+    all &= w->boss.proc && see_hosts(w);
     for (int i = 0; i < w->nhosts; i++)
         all = all && !w->hosts[i].living && w->hosts[i].conn;
     if (all)
