@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/frames.h"
 #include "coordinator/member.h"
@@ -555,6 +556,8 @@ void attempt_reaped(struct attempt *at, struct ahost *h)
 // Before the fence answered no Start has gone out: there is nothing to reap.
 static bool nothing_lives(const struct attempt *at)
 {
+    if (!WEFT_RULE(reaped_frees))
+        return true;
     if (!at->job->row->fenced)
         return true;
     for (int i = 0; i < at->nhosts; i++)

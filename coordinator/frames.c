@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/member.h"
 #include "coordinator/recover.h"
@@ -204,7 +205,7 @@ static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
 static void on_reaped(struct coord *c, struct member *m, const Weft__V1__Reaped *r)
 {
     struct told t;
-    bool own = !strcmp(r->incarnation, m->row->incarnation);
+    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, m->row->incarnation);
     if (own && find(c, m, r->job, r->epoch, &t) && has_begun(&t)) {
         int alive = t.at->alive;
         attempt_reaped(t.at, t.h);

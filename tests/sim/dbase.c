@@ -9,7 +9,9 @@
 
 #include "common/base/err.h"
 #include "common/base/map.h"
+#include "common/ckpt/commit.h"
 #include "tests/sim/check.h"
+#include "tests/sim/mutate.h"
 
 struct row {
     const char *key;
@@ -92,6 +94,11 @@ static void write_one(struct dbase *d, const Weft__Rows__Write *w)
     key_of(w, key);
     if (w->row_case == WEFT__ROWS__WRITE__ROW_AUDIT)
         return; // never read back
+    if (MUTATED(ordered_durable) && w->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT &&
+        w->checkpoint->state == COMMIT_ORDERED)
+        return;
+    if (MUTATED(fence_durable) && w->row_case == WEFT__ROWS__WRITE__ROW_JOB)
+        w->job->fenced = false;
     if (w->row_case == WEFT__ROWS__WRITE__ROW_JOB)
         assert_old(d, w, key);
     struct row *r = arena_new(a, struct row);
