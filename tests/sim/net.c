@@ -158,7 +158,7 @@ static void cut(struct conn *c, struct pipe_way *p, bool loses, int64_t late)
             at = &(*at)->next;
         *at = NULL;
     }
-    int64_t stretch = sim_chance(s, 300) ? sim_between(s, 0, 4 * S) : 0;
+    int64_t stretch = sim_chance(s, 300) && !c->w->mix->gentle ? sim_between(s, 0, 4 * S) : 0;
     for (struct packet *k = p->first; k; k = k->next) {
         k->at += stretch;
         p->last = k;
@@ -168,17 +168,20 @@ static void cut(struct conn *c, struct pipe_way *p, bool loses, int64_t late)
     schedule(c, p, s->now + late);
 }
 
-static int64_t notice(struct sim *s)
+// In a gentle schedule nobody may seem away for a lease.
+static int64_t notice(struct world *w)
 {
-    return sim_chance(s, 200) ? sim_between(s, S, 8 * S) : sim_between(s, MS, 300 * MS);
+    struct sim *s = &w->sim;
+    return sim_chance(s, 200) && !w->mix->gentle ? sim_between(s, S, 8 * S)
+                                                 : sim_between(s, MS, 300 * MS);
 }
 
 void net_break(struct conn *c)
 {
     struct sim *s = &c->w->sim;
     TRACE(s, "net: stream %d of %s breaks", (int)c->id, c->host->name);
-    cut(c, &c->up, true, notice(s));
-    cut(c, &c->down, true, notice(s));
+    cut(c, &c->up, true, notice(c->w));
+    cut(c, &c->down, true, notice(c->w));
 }
 
 void net_agent_leaves(struct conn *c)
@@ -186,7 +189,7 @@ void net_agent_leaves(struct conn *c)
     struct sim *s = &c->w->sim;
     c->down.cut = c->down.fin = c->down.told = true;
     c->down.first = NULL;
-    cut(c, &c->up, sim_chance(s, 300), notice(s));
+    cut(c, &c->up, sim_chance(s, 300), notice(c->w));
 }
 
 void net_boss_drops(struct world *w, uint64_t conn)
@@ -206,7 +209,7 @@ void net_boss_died(struct world *w)
             continue;
         c->up.first = NULL;
         c->up.cut = c->up.fin = c->up.told = true;
-        cut(c, &c->down, true, notice(&w->sim));
+        cut(c, &c->down, true, notice(w));
     }
 }
 

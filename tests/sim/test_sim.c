@@ -118,9 +118,11 @@ static int sweep(uint64_t from, uint64_t count)
     return failed != 0;
 }
 
-static int hunt(uint64_t below)
+static int hunt(uint64_t below, unsigned long long only)
 {
     for (int rule = 0; rule < RULE_COUNT; rule++) {
+        if (only && !(only >> rule & 1))
+            continue;
         struct sim_result r = {0};
         uint64_t seed = 0;
         weft_rules_off = 1ULL << rule;
@@ -147,7 +149,7 @@ static int by_hand(int argc, char **argv)
             from = strtoull(argv[i + 1], NULL, 10);
     }
     int rc = !strcmp(what, "--seed")   ? replay(from)
-             : !strcmp(what, "--hunt") ? hunt(from)
+             : !strcmp(what, "--hunt") ? hunt(from, weft_rules_off)
                                        : sweep(from, count);
     world_free_all();
     return rc;
