@@ -357,7 +357,8 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         drop(c, number, CODE_DENIED, no);
         return;
     }
-    const struct fenced *f = fenced_find(c, r->host, r->incarnation);
+    const struct fenced *f =
+        WEFT_RULE(incarnation) ? fenced_find(c, r->host, r->incarnation) : NULL;
     if (f) {
         send_fenced(c, number, f->twin ? twin_why : "its lease was lost", f->twin);
         return;

@@ -190,6 +190,12 @@ void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m)
     const struct host *h = host_of(w, conn);
     if (h && m->body_case == WEFT__V1__DOWN__BODY_START)
         check_start(w, h, m->start);
+    if (h && m->body_case == WEFT__V1__DOWN__BODY_REGISTERED && fenced(w, h->incarnation) &&
+        !w->db_harmed)
+        sim_fail(&w->sim, "%s is accepted as %.8s, which is fenced", h->name, h->incarnation);
+    if (m->body_case == WEFT__V1__DOWN__BODY_FRAME &&
+        m->frame->frame->body_case == WEFT__RANK__FRAME__BODY_BARRIER_DONE)
+        world_moment(w, MOMENT_BARRIER, NULL);
     if (m->body_case == WEFT__V1__DOWN__BODY_FRAME &&
         m->frame->frame->body_case == WEFT__RANK__FRAME__BODY_COMMIT)
         check_commit_sent(w, m->frame);
@@ -327,6 +333,16 @@ void check_heard(struct rank *r, int64_t step, bool committed)
     if (committed && !k->acknowledged)
         sim_fail(&r->w->sim, "%s hears that step %d is committed and that is not durable",
                  r->proc.who, (int)step);
+}
+
+void check_answered(struct rank *r, int64_t step, int code)
+{
+    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, step);
+    int says = code ? 2 : 1;
+    if (k->written && k->written != says)
+        sim_fail(&r->w->sim, "%s answers the order to commit step %d otherwise than at first",
+                 r->proc.who, (int)step);
+    k->written = says;
 }
 
 void check_barrier(struct rank *r, bool passed)

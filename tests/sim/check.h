@@ -20,6 +20,7 @@ void check_row(struct world *w, const Weft__Rows__Write *row);
 void check_shard_done(struct rank *r, int64_t step);
 void check_ordered(struct rank *r, const Weft__Rank__Commit *c);
 void check_heard(struct rank *r, int64_t step, bool committed);
+void check_answered(struct rank *r, int64_t step, int code); // by the writer
 void check_barrier(struct rank *r, bool passed);
 bool check_restored(struct rank *r);
 // The storage.

@@ -77,6 +77,7 @@ void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *
     f->next = j->fences;
     j->fences = f;
     j->fenced = epoch > j->fenced ? epoch : j->fenced;
+    world_moment(w, MOMENT_FENCED, NULL);
 }
 
 // ---- names ----

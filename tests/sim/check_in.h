@@ -10,6 +10,7 @@ struct seen_ckpt {
     bool named;                           // has its final name now
     bool ordered, acknowledged, deleting; // rows
     int answer;                           // heard by ranks: 1 committed, 2 aborted
+    int written;                          // the writer's answer: 1 done, 2 failed
     uint64_t digest;                      // of its files when it was named
 };
 struct seen_fence {

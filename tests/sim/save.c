@@ -140,6 +140,7 @@ static void say_commit(struct rank *r, const struct order *o)
     b.code = r->answered_code;
     b.text = r->answered_text;
     FRAME(f, COMMIT_DONE, commit_done, &b);
+    check_answered(r, o->id.step, r->answered_code);
     rank_says(r, &f);
 }
 

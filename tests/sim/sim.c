@@ -86,8 +86,12 @@ bool sim_next(struct sim *s)
 // ---- randomness ----
 uint32_t sim_word(struct sim *s)
 {
-    struct rand_site site = {.seed = s->seed, .stream = 7};
-    return rand_word(&site, s->draws++);
+    if (s->draws % 4 == 0) {
+        uint32_t counter[4] = {(uint32_t)(s->draws / 4), (uint32_t)(s->draws >> 34), 0, 7};
+        uint32_t key[2] = {(uint32_t)s->seed, (uint32_t)(s->seed >> 32)};
+        philox4x32(counter, key, s->words);
+    }
+    return s->words[s->draws++ % 4];
 }
 
 int sim_below(struct sim *s, int n)

@@ -19,6 +19,7 @@
 struct sim_event;
 struct sim {
     uint64_t seed, draws;
+    uint32_t words[4]; // of the block at hand
     int64_t now, wall0_ms;
     struct sim_event *heap;
     int n, cap;

@@ -139,7 +139,7 @@ static void build(struct world *w)
     boss_start(w);
     build_hosts(w);
     client_begin(w, w->nhosts > 8 ? 6 + sim_below(s, 6) : 1 + sim_below(s, 3));
-    w->quiet_ns = sim_between(s, 10 * S, 45 * S);
+    w->quiet_ns = sim_between(s, 6 * S, 30 * S);
     fault_plan(w);
     sim_after(s, w->quiet_ns, quiet, w, 0);
 }

@@ -130,8 +130,9 @@ void rank_hangs(struct rank *r, int64_t ns); // stops; 0: for good
     X(boss_stop)                                                                                 \
     X(stream)                                                                                    \
     X(partition)                                                                                 \
-    X(worker_crash) X(host_stop) X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) \
-        X(db) X(client) X(term)
+    X(worker_crash)                                                                              \
+    X(host_stop) X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) X(db) X(client) \
+        X(term)
 enum fault_kind {
 #define X(name) FAULT_##name,
     FAULTS(X)
@@ -152,6 +153,8 @@ enum moment {
     MOMENT_SEND,         // it is durable, nothing has been sent
     MOMENT_ACKNOWLEDGED, // a checkpoint is
     MOMENT_REGISTER,     // a worker says Register
+    MOMENT_BARRIER,      // a barrier is answered
+    MOMENT_FENCED,       // a fence is done
     MOMENTS
 };
 struct trap {
