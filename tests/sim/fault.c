@@ -161,7 +161,7 @@ static void host_power(struct world *w)
     sim_after(&w->sim, sim_between(&w->sim, 500 * MS, 15 * S), host_begins, h, 0);
 }
 
-static void power(struct world *w)
+static void lose_power(struct world *w)
 {
     struct sim *s = &w->sim;
     TRACE(s, "power loss of everything");
@@ -172,6 +172,11 @@ static void power(struct world *w)
     check_after_power_loss(w);
     for (int i = 0; i < w->nhosts; i++)
         sim_after(s, sim_between(s, 500 * MS, 3 * S), host_begins, &w->hosts[i], 0);
+}
+
+static void power(struct world *w)
+{
+    lose_power(w);
     boss_again(w);
 }
 
@@ -202,6 +207,8 @@ static void db(struct world *w)
     if (!w->boss.proc)
         return;
     boss_die(w);
+    if (sim_chance(&w->sim, 300))
+        lose_power(w);
     if (sim_chance(&w->sim, 300))
         dbase_delete(w->db);
     else

@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/sim/mutate.h"
 #include "tests/sim/world.h"
@@ -42,22 +44,69 @@ static bool run_fails(uint64_t seed, struct sim_result *r)
 }
 
 // ---- random schedules ----
+struct share { // of the schedules, a process a core
+    uint64_t ran, events, seed;
+    bool failed;
+};
+
+static struct share run_share(uint64_t first, uint64_t step, uint64_t count)
+{
+    struct share s = {0};
+    for (s.seed = first; s.seed < count && !s.failed; s.seed += step) {
+        struct sim_result r;
+        s.failed = run_fails(s.seed, &r);
+        s.events += r.events;
+        s.ran++;
+        if (s.failed)
+            break;
+    }
+    return s;
+}
+
+// Gives the share's result back through a pipe.
+static int fork_share(uint64_t first, uint64_t step, uint64_t count)
+{
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct share s = run_share(first, step, count);
+        _exit(write(fd[1], &s, sizeof s) == (ssize_t)sizeof s ? 0 : 1);
+    }
+    close(fd[1]);
+    return fd[0];
+}
+
 static void every_schedule_keeps_every_invariant(void **state)
 {
-    uint64_t count = getenv("WEFT_LONG") ? 100000 : 500, events = 0;
+    enum { CORES_MAX = 64 };
+    bool all = getenv("WEFT_LONG") != NULL;
+    uint64_t count = all ? 100000 : 500, ran = 0, events = 0;
+    long cores = all ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
     int64_t begun = clock_mono_ns();
+    int fd[CORES_MAX];
     (void)state;
-    for (uint64_t seed = 0; seed < count; seed++) {
+    cores = cores < 1 ? 1 : cores > CORES_MAX ? CORES_MAX : cores;
+    for (int i = 0; i < cores; i++)
+        fd[i] = fork_share((uint64_t)i, (uint64_t)cores, count);
+    for (int i = 0; i < cores; i++) {
+        struct share s;
         struct sim_result r;
-        if (run_fails(seed, &r)) {
-            world_run(seed, true, &r);
-            fail_msg("schedule %" PRIu64 ": %s", seed, r.why);
+        assert_int_equal(read(fd[i], &s, sizeof s), sizeof s);
+        close(fd[i]);
+        assert_true(wait(NULL) > 0);
+        ran += s.ran;
+        events += s.events;
+        if (s.failed) {
+            world_run(s.seed, true, &r);
+            fail_msg("schedule %" PRIu64 ": %s", s.seed, r.why);
         }
-        events += r.events;
     }
     double s = (double)(clock_mono_ns() - begun) / (double)S;
-    print_message("%" PRIu64 " schedules, %" PRIu64 " events, %.0f schedules/s\n", count, events,
-                  (double)count / s);
+    assert_int_equal(ran, count);
+    print_message("%" PRIu64 " schedules, %" PRIu64 " events, %.0f schedules/s on %ld cores\n", ran,
+                  events, (double)ran / s, cores);
 }
 
 static void the_same_seed_is_the_same_schedule(void **state)

@@ -125,14 +125,14 @@ void rank_fails(struct rank *r, int code);   // code < 0: by a signal
 void rank_hangs(struct rank *r, int64_t ns); // stops; 0: for good
 
 // ---- the world ----
-#define FAULTS(X)                                                                                \
-    X(boss_crash)                                                                                \
-    X(boss_stop)                                                                                 \
-    X(stream)                                                                                    \
-    X(partition)                                                                                 \
-    X(worker_crash)                                                                              \
-    X(host_stop) X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) X(db) X(client) \
-        X(term)
+#define FAULTS(X)   \
+    X(boss_crash)   \
+    X(boss_stop)    \
+    X(stream)       \
+    X(partition)    \
+    X(worker_crash) \
+    X(host_stop)    \
+    X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) X(db) X(client) X(term)
 enum fault_kind {
 #define X(name) FAULT_##name,
     FAULTS(X)
