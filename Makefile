@@ -42,8 +42,10 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := db service streams daemon certs coord out job attempt frames checkpoint recover member placement queue requests acts story views
-COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
+COORD_SRC   := db service streams daemon certs
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
                home join daemon
@@ -249,7 +251,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) $(COORD_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
