@@ -150,21 +150,6 @@ int observe_cores(void)
     return n > 0 ? n : 1;
 }
 
-void observe_share(char *out, size_t size)
-{
-    char machine[64] = "", name[64] = "host";
-    struct stat st = {0};
-    int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, machine, sizeof machine - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    machine[n > 0 ? n : 0] = 0;
-    machine[strcspn(machine, "\n")] = 0;
-    (void)gethostname(name, sizeof name - 1);
-    (void)stat("/proc/self/ns/net", &st);
-    snprintf(out, size, "%s-%.8s-%llu", name, machine, (unsigned long long)st.st_ino);
-}
-
 static bool loopback(const struct sockaddr *a)
 {
     char host[64];
@@ -174,12 +159,13 @@ static bool loopback(const struct sockaddr *a)
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
+// A coordinator on this machine: whoever attaches to it is here too.
 void observe_address(const char *coordinator, char *out, size_t size)
 {
     char host[256];
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
     const char *colon = strrchr(coordinator, ':');
-    *out = 0;
+    snprintf(out, size, "127.0.0.1");
     if (!strncmp(coordinator, "unix:", 5) || !colon)
         return;
     bool bracket = coordinator[0] == '[' && colon[-1] == ']';
@@ -187,14 +173,15 @@ void observe_address(const char *coordinator, char *out, size_t size)
              coordinator + bracket);
     if (getaddrinfo(host, colon + 1, &hints, &list))
         return;
-    for (struct addrinfo *it = list; it && !*out; it = it->ai_next) {
+    bool found = false;
+    for (struct addrinfo *it = list; it && !found; it = it->ai_next) {
         struct sockaddr_storage own;
         socklen_t len = sizeof own;
         int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&
             !getsockname(fd, (struct sockaddr *)&own, &len) && !loopback((struct sockaddr *)&own))
-            (void)getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
-                              NI_NUMERICHOST);
+            found = !getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
+                                 NI_NUMERICHOST);
         if (fd >= 0)
             close(fd);
     }
