@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -328,6 +329,16 @@ static int join(const struct flags *f)
     return exit_code(rc);
 }
 
+// A rank takes four descriptors.
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int main(int argc, char **argv)
 {
     struct flags f = {.ready_fd = -1, .parent_fd = -1, .grace_ns = GRACE_S * CLOCK_S};
@@ -348,6 +359,7 @@ int main(int argc, char **argv)
     }
     if (f.token)
         return join(&f);
+    raise_limits();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

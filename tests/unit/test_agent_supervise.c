@@ -138,19 +138,6 @@ static bool lock_is_free(const struct rig *r)
     return got;
 }
 
-static bool lives(int pid)
-{
-    char path[64], text[200] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return false;
-    (void)!read(fd, text, sizeof text - 1);
-    close(fd);
-    const char *p = strrchr(text, ')');
-    return p && p[2] != 'Z' && p[2] != 'X';
-}
-
 // ---- what comes back ----
 
 static void a_rank_is_assigned_and_its_frames_page_and_lines_come_back(void **state)
@@ -303,7 +290,7 @@ static void a_recorded_survivor_is_killed_before_the_lock_proves_anything(void *
 {
     struct rig *r = *state;
     int pid = survivor(r);
-    assert_int_equal(rankslock_record(r->lock, pid, NULL), 0);
+    assert_int_equal(rankslock_record(r->lock, pid, true, NULL), 0);
     assert_int_equal(rankslock_prove(r->lock, 30 * CLOCK_S, NULL), 0);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
