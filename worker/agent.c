@@ -135,8 +135,8 @@ static int64_t backoff(struct agent *g)
     struct rand_site site = {.stream = 1};
     memcpy(&site.seed, g->c.seed, sizeof site.seed);
     g->failures++;
-    span = span < most ? span : most;
-    return span / 2 + (int64_t)((double)(span / 2) * (double)rand_uniform(&site, g->draws++));
+    int64_t half = (span < most ? span : most) / 2;
+    return half + (int64_t)((double)half * (double)rand_uniform(&site, g->draws++));
 }
 
 static void hang_up(struct agent *g, const char *why, int64_t now, struct agent_out *out)
