@@ -175,7 +175,7 @@ static void on_challenge(struct agent *g, const struct agent_event *ev, struct a
         return;
     }
     move(g, AGENT_REGISTERING, ev->now_ns);
-    say_register(g, c->nonce, ev->now_ns, out);
+    say_register(g, c, ev->now_ns, out);
 }
 
 // Reports that could not go up while nobody was there.

@@ -153,11 +153,11 @@ static Weft__V1__AttemptHere *attempt_here(const struct agent *g, struct kept *k
     return h;
 }
 
-void say_register(struct agent *g, const char *nonce, int64_t now, struct agent_out *out)
+void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now, struct agent_out *out)
 {
     NEW(m, V1__Register, v1__register);
-    m->nonce = text(out, nonce);
-    m->cluster = text(out, g->cluster);
+    m->nonce = text(out, c->nonce);
+    m->cluster = text(out, c->cluster);
     m->host = text(out, g->c.host);
     m->incarnation = text(out, g->incarnation);
     m->name = text(out, g->c.name);

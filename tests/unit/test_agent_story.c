@@ -29,6 +29,7 @@ static void a_new_worker_echoes_the_nonce_and_then_remembers_the_cluster(void **
     challenge(r, "first");
     challenge(r, "second"); // the newest counts
     assert_string_equal(said(r, UP(REGISTER))->register_->nonce, "second");
+    assert_string_equal(said(r, UP(REGISTER))->register_->cluster, "c1");
     assert_int_equal(said(r, UP(REGISTER))->register_->n_devices, 4);
     assert_null(the(r, AGENT_REMEMBER));
     registered(r);
