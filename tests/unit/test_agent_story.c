@@ -390,6 +390,31 @@ static void at_the_end_of_the_grace_it_kills_and_leaves(void **state)
     assert_int_equal(the(r, AGENT_EXIT)->code, 0);
 }
 
+static void with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace(void **state)
+{
+    struct rig *r = running(state, 1);
+    lose(r);
+    term(r);
+    ended(r, 0, RANK_EXIT_DRAINED, 0);
+    for (int64_t t = CLOCK_S; t < LEASE; t += CLOCK_S) {
+        tick(r, CLOCK_S);
+        assert_null(the(r, AGENT_EXIT));
+    }
+    assert_int_equal(agent_due(r->g), r->now + CLOCK_S);
+    tick(r, CLOCK_S);
+    assert_int_equal(the(r, AGENT_EXIT)->code, 0);
+}
+
+static void a_greeting_that_is_not_answered_is_given_up_after_a_lease(void **state)
+{
+    struct rig *r = *state;
+    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
+    int64_t due = agent_due(r->g);
+    assert_int_equal(due, r->now + LEASE);
+    tick(r, due - r->now);
+    assert_non_null(the(r, AGENT_DISCONNECT));
+}
+
 static void asked_twice_it_kills_at_once(void **state)
 {
     struct rig *r = running(state, 1);
@@ -459,6 +484,8 @@ int main(void)
         STORY(a_worker_without_ranks_leaves_at_once),
         STORY(asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows),
         STORY(at_the_end_of_the_grace_it_kills_and_leaves),
+        STORY(with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace),
+        STORY(a_greeting_that_is_not_answered_is_given_up_after_a_lease),
         STORY(asked_twice_it_kills_at_once),
         STORY(a_leaving_worker_that_comes_back_says_so),
         STORY(something_is_due_whenever_a_tick_would_act),
