@@ -417,6 +417,7 @@ static int open_hands(struct daemon *d, struct err *e)
     struct supervise_config s = {
         .loop = d->loop,
         .state = d->c->home->dir,
+        .runs = d->c->runs,
         .rank = d->c->rank,
         .share = d->c->agent.share,
         .ops = {d, on_rank_frame, on_rank_page, on_rank_ended},

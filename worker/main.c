@@ -217,7 +217,7 @@ struct worker {
     struct arena arena;
     struct daemon_config c;
     char name[128], rank[PATH_LEN], address[300], own_address[256], share[256];
-    char data_root[PATH_LEN], checkpoint_root[PATH_LEN];
+    char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
 };
 
 static int find_roots(const struct flags *f, struct worker *w, struct err *e)
@@ -251,8 +251,9 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     int rc = rpc_address(f->coordinator, w->address, sizeof w->address, e);
     name_it(f, w->name, sizeof w->name);
     snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
+    rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
     if (!f->share)
-        observe_share(w->share, sizeof w->share);
+        observe_share(w->runs, w->share, sizeof w->share);
     if (!rc && !f->address)
         observe_address(w->address, w->own_address, sizeof w->own_address);
     a->name = w->name;
@@ -263,6 +264,7 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     a->memory = observe_memory();
     a->grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
+    w->c.runs = w->runs;
     if (!rc && !*w->share)
         rc = err_set(e, ERR_INVALID, "--share is empty");
     return rc;
