@@ -77,7 +77,7 @@ UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_run coord_http
-UNIT_AGENT   := agent_story agent_supervise
+UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
@@ -278,7 +278,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
