@@ -357,8 +357,10 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
 {
     PRE(c->n == 0);
     c->epoch = epoch;
-    for (int i = 0; i < n; i++)
-        c->records[insert(c, records[i].id, records[i].state)] = records[i];
+    for (int i = 0; i < n; i++) {
+        int at = insert(c, records[i].id, records[i].state);
+        c->records[at] = records[i];
+    }
     for (int i = 0; i < c->n; i++)
         if (c->records[i].id.epoch == epoch && c->records[i].state <= COMMIT_ORDERED)
             c->open = i;
