@@ -551,7 +551,8 @@ static void bring_barrier(const struct world *w, const struct world_attempt *at,
     h->answered[h->n_answered++] = rf;
 }
 
-static void fill_attempts(const struct world *w, const struct world_host *h, struct arena *a, Weft__V1__Register *r)
+static void fill_attempts(const struct world *w, const struct world_host *h, struct arena *a,
+                          Weft__V1__Register *r)
 {
     r->attempts = arena_array(a, Weft__V1__AttemptHere *, 8);
     for (int i = 0; i < 8; i++) {
