@@ -294,13 +294,7 @@ class Run:
 
     def checkpoints(self):
         """Committed ones, newest last, as Checkpoint."""
-        found = []
-        for store in self.stores():
-            for d in store.iterdir():
-                m = re.fullmatch(r"step-(\d+)\.e(\d+)", d.name)
-                if m:
-                    found.append(Checkpoint(d, int(m[1]), int(m[2])))
-        return sorted(found, key=lambda c: (c.epoch, c.step))
+        return checkpoints_of(*self.stores())
 
     def final(self):
         newest = self.checkpoints()[-1]
@@ -309,6 +303,16 @@ class Run:
 
     def sockets(self):
         return [p for p in self.dir.rglob("*") if stat.S_ISSOCK(p.lstat().st_mode)]
+
+
+def checkpoints_of(*stores):
+    found = []
+    for store in stores:
+        for d in pathlib.Path(store).iterdir():
+            m = re.fullmatch(r"step-(\d+)\.e(\d+)", d.name)
+            if m:
+                found.append(Checkpoint(d, int(m[1]), int(m[2])))
+    return sorted(found, key=lambda c: (c.epoch, c.step))
 
 
 class Checkpoint:

@@ -53,6 +53,7 @@ struct link {
     char leader_host[RANK_HOST_MAX];
     char leader_page[4200];
     int64_t ticked_ns;
+    bool agent;    // leads, not rank 0
     bool reported; // a step; the training thread's own
     bool closing;
     int64_t close_ns; // when closing gives up
@@ -89,8 +90,14 @@ static void set_lost(struct link *l, const char *why)
 
 static void leader_lost(struct link *l, const char *how)
 {
-    char at[300] = "", text[800];
+    char at[300] = "", seen[80] = "", text[900];
+    struct page_view own = {0};
     const struct progress_page *page;
+    if (l->agent) {
+        snprintf(text, sizeof text, "lost the agent: %s", how);
+        set_lost(l, text);
+        return;
+    }
     bool here = l->leader_page[0] && !strcmp(l->leader_host, l->host);
     if (here && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
         page_read(page, &l->leader);
@@ -98,8 +105,13 @@ static void leader_lost(struct link *l, const char *how)
     }
     if (l->leader_host[0])
         page_view_text(&l->leader, at, sizeof at);
-    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s", *at ? " on host " : "",
-             l->leader_host, how, *at ? "; it was last seen " : "", at);
+    if (l->page)
+        page_read(l->page, &own);
+    if (own.awaits == 1 && !here)
+        snprintf(seen, sizeof seen, "; this rank saw it enter collective %llu last",
+                 (unsigned long long)own.awaits_entered);
+    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s%s", *at ? " on host " : "",
+             l->leader_host, how, *at ? "; it was last seen " : "", at, seen);
     set_lost(l, text);
 }
 
@@ -287,7 +299,9 @@ static void send_progress(struct link *l, int64_t now)
     if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
         return;
     page_read(l->page, &v);
-    if (page_view_equal(&v, &l->told) && now - l->told_ns < CLOCK_S)
+    bool same = page_view_equal(&v, &l->told) && v.awaits == l->told.awaits &&
+                v.awaits_entered == l->told.awaits_entered;
+    if (same && now - l->told_ns < CLOCK_S)
         return;
     l->told = v;
     l->told_ns = now;
@@ -391,6 +405,18 @@ static void destroy(struct link *l)
     free(l);
 }
 
+// The agent knows already whom it has started here: its own version and pid are what a rank adds.
+static void queue_hello(struct link *l)
+{
+    FRAME_BODY(body, Hello, hello);
+    body.version = FRAME_VERSION;
+    body.rank = -1;
+    body.host = l->host;
+    body.pid = (int32_t)getpid();
+    FRAME(f, HELLO, hello, &body);
+    (void)frame_queue(&l->conn, &f, NULL); // the first of an empty queue
+}
+
 int link_open(const struct link_options *o, struct link **out, struct err *e)
 {
     struct link *l = calloc(1, sizeof *l);
@@ -402,6 +428,8 @@ int link_open(const struct link_options *o, struct link **out, struct err *e)
     snprintf(l->leader_page, sizeof l->leader_page, "%s", o->leader_page ? o->leader_page : "");
     l->page = o->page;
     l->rank = -1;
+    if ((l->agent = o->agent))
+        queue_hello(l);
     l->silence_ns = o->silence_ns;
     l->heard_ns = clock_mono_ns();
     sigset_t set;
@@ -497,6 +525,11 @@ static struct answer *find_answer(struct link *l, const char *key)
     return NULL;
 }
 
+static const char *leader_name(const struct link *l)
+{
+    return l->agent ? "the agent" : "rank 0";
+}
+
 // Waits for the answer under `key` and copies its value; a failed one is `code` with its text.
 static int wait_answer(struct link *l, const char *key, int code, char *value, size_t size,
                        int64_t deadline_ns, struct err *e)
@@ -519,7 +552,7 @@ static int wait_answer(struct link *l, const char *key, int code, char *value, s
     else if (!a && atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", key);
     else if (!a)
-        rc = err_set(e, ERR_TIMEOUT, "rank 0 did not answer in time about %s", key);
+        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), key);
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -549,7 +582,7 @@ int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct e
     else if (atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
     else
-        rc = err_set(e, ERR_TIMEOUT, "rank 0 did not assign in time");
+        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", leader_name(l));
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thousand hosts against one real coordinator, over real streams: the agents are the real ones
+// (agent_step), each on its own connection; their ranks are pretended: ready at once, one step
+// report a second. Prints what the coordinator costs and how long a client waits meanwhile.
+//
+//   bench_hosts ADDRESS PID HOSTS JOBS SECONDS [--restart-file F]
+//
+// JOBS jobs of HOSTS/JOBS ranks are submitted and must all run before the clock starts. Afterwards
+// one line "waiting" is printed: whoever started this kills the coordinator and starts it again;
+// the time until every host is back and every job runs in its old epoch is printed then.
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/rpc/rpc.h"
+#include "worker/agent.h"
+
+enum { SLOTS = 4, CALL_MS = 50 };
+
+static const struct rpc_method attach = {
+    "/weft.v1.Hosts/Attach", RPC_BIDI, &weft__v1__up__descriptor, &weft__v1__down__descriptor, 0, 0,
+};
+static const struct rpc_method submit = {
+    "/weft.v1.Weft/Submit",
+    RPC_UNARY,
+    &weft__v1__submit_request__descriptor,
+    &weft__v1__submit_reply__descriptor,
+    0,
+    0,
+};
+static const struct rpc_method jobs = {
+    "/weft.v1.Weft/Jobs",
+    RPC_UNARY,
+    &weft__v1__jobs_request__descriptor,
+    &weft__v1__jobs_reply__descriptor,
+    0,
+    0,
+};
+static const struct rpc_method workers = {
+    "/weft.v1.Weft/Workers",
+    RPC_UNARY,
+    &weft__v1__workers_request__descriptor,
+    &weft__v1__workers_reply__descriptor,
+    0,
+    0,
+};
+
+struct slot {
+    bool used, running;
+    int64_t step, next_ns;
+};
+struct host {
+    struct agent *agent;
+    struct rpc_channel *channel;
+    uint64_t call;
+    int64_t connect_ns; // 0: no attempt pending
+    struct slot slot[SLOTS];
+    char id[33], incarnation[33], name[32];
+};
+struct bench {
+    struct rpc *rpc;
+    const char *address;
+    struct host *hosts;
+    int nhosts;
+    struct rpc_channel *client;
+    int64_t asked_ns;
+    bool asking, settled;
+    int want_jobs, running, ready;
+    uint64_t epochs;
+    double *waits_ms;
+    int nwaits, cap_waits;
+};
+
+static void step(struct bench *b, struct host *h, const struct agent_event *ev);
+
+// ---- pretended ranks ----
+
+static void say(struct bench *b, struct host *h, int slot, const Weft__Rank__Frame *f)
+{
+    struct agent_event ev = {.kind = AGENT_EV_FRAME, .slot = slot, .frame = f};
+    step(b, h, &ev);
+}
+
+static void spawn(struct bench *b, struct host *h, int slot)
+{
+    h->slot[slot] = (struct slot){.used = true};
+    struct agent_event ev = {
+        .kind = AGENT_EV_SPAWNED, .slot = slot, .ok = true, .pid = 100000 + slot};
+    step(b, h, &ev);
+    FRAME_BODY(body, Ready, ready);
+    body.plan_hash = frame_text("one plan");
+    FRAME(f, READY, ready, &body);
+    say(b, h, slot, &f);
+}
+
+static void report(struct bench *b, struct host *h, int slot, int64_t now)
+{
+    struct slot *s = &h->slot[slot];
+    s->next_ns = now + CLOCK_S;
+    struct page_view view = {
+        .rank = 0, .pid = 100000 + slot, .step = ++s->step, .state = RANK_RUNNING};
+    view.ops = (uint64_t)s->step;
+    struct agent_event page = {.kind = AGENT_EV_PAGE, .slot = slot, .page = &view};
+    step(b, h, &page);
+    FRAME_BODY(body, StepReport, step_report);
+    body.step = s->step;
+    body.steps = 1000000;
+    body.loss = 1.0 / (double)s->step;
+    body.step_ms = 1000;
+    FRAME(f, STEP_REPORT, step_report, &body);
+    say(b, h, slot, &f);
+}
+
+static void end(struct bench *b, struct host *h, int slot, int code)
+{
+    if (!h->slot[slot].used)
+        return;
+    h->slot[slot] = (struct slot){0};
+    struct agent_event ev = {
+        .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .log = "", .text = ""};
+    step(b, h, &ev);
+}
+
+// ---- agents ----
+
+static void storage(struct bench *b, struct host *h, const Weft__V1__Storage *s)
+{
+    Weft__V1__StorageDone done = WEFT__V1__STORAGE_DONE__INIT;
+    done.op = s->op;
+    done.job = s->job;
+    done.epoch = s->epoch;
+    done.attempt = s->attempt;
+    done.ok = true;
+    done.store = frame_text("/nowhere");
+    struct agent_event ev = {.kind = AGENT_EV_STORAGE, .storage = &done};
+    step(b, h, &ev);
+}
+
+static void act(struct bench *b, struct host *h, const struct agent_action *x)
+{
+    switch (x->kind) {
+    case AGENT_CONNECT:
+        h->connect_ns = clock_mono_ns() + x->wait_ns;
+        return;
+    case AGENT_DISCONNECT:
+        rpc_cancel(b->rpc, h->call);
+        return;
+    case AGENT_SEND:
+        (void)rpc_send(b->rpc, h->call, &x->up->base, NULL);
+        return;
+    case AGENT_SPAWN:
+        spawn(b, h, x->slot);
+        return;
+    case AGENT_FRAME:
+        if (x->frame->body_case == WEFT__RANK__FRAME__BODY_READY_DONE)
+            h->slot[x->slot].running = true;
+        else if (x->frame->body_case == WEFT__RANK__FRAME__BODY_STOP)
+            end(b, h, x->slot, RANK_EXIT_DRAINED);
+        return;
+    case AGENT_KILL:
+        end(b, h, x->slot, 128 + x->signal);
+        return;
+    case AGENT_STORAGE:
+        storage(b, h, x->storage);
+        return;
+    case AGENT_CLEAR: {
+        snprintf(h->incarnation, sizeof h->incarnation, "%032llx",
+                 (unsigned long long)clock_mono_ns());
+        struct agent_event ev = {.kind = AGENT_EV_CLEARED, .incarnation = h->incarnation};
+        step(b, h, &ev);
+        return;
+    }
+    case AGENT_EXIT:
+        fprintf(stderr, "%s was told to exit with %d\n", h->name, x->code);
+        exit(1);
+    case AGENT_LOGS:
+    case AGENT_REMEMBER:
+    case AGENT_FORGET:
+        return;
+    }
+}
+
+static void step(struct bench *b, struct host *h, const struct agent_event *ev)
+{
+    struct arena a;
+    arena_init(&a);
+    struct agent_out out = {.arena = &a};
+    struct agent_event timed = *ev;
+    timed.now_ns = clock_mono_ns();
+    agent_step(h->agent, &timed, &out);
+    for (int i = 0; i < out.n; i++)
+        act(b, h, &out.v[i]);
+    arena_clear(&a);
+}
+
+static void tick(struct bench *b, struct host *h, int64_t now)
+{
+    if (h->connect_ns && now >= h->connect_ns) {
+        h->connect_ns = 0;
+        h->call = rpc_call(h->channel, &attach, NULL, 0, true, h);
+        struct agent_event ev = {.kind = AGENT_EV_OPEN};
+        step(b, h, &ev);
+    }
+    for (int i = 0; i < SLOTS; i++)
+        if (h->slot[i].running && now >= h->slot[i].next_ns)
+            report(b, h, i, now);
+    int64_t due = agent_due(h->agent);
+    if (due && now >= due) {
+        struct agent_event ev = {.kind = AGENT_EV_TICK};
+        step(b, h, &ev);
+    }
+}
+
+static void open_hosts(struct bench *b)
+{
+    static const struct agent_device device = {"cpu", "pretended", 1LL << 30};
+    for (int i = 0; i < b->nhosts; i++) {
+        struct host *h = &b->hosts[i];
+        snprintf(h->id, sizeof h->id, "%032x", i + 1);
+        snprintf(h->incarnation, sizeof h->incarnation, "%032x", 0x10000 + i);
+        snprintf(h->name, sizeof h->name, "host-%04d", i);
+        struct agent_config c = {.host = h->id,
+                                 .incarnation = h->incarnation,
+                                 .name = h->name,
+                                 .version = WEFT_VERSION,
+                                 .rack = "",
+                                 .address = "127.0.0.1",
+                                 .share = h->name,
+                                 .devices = &device,
+                                 .ndevices = 1,
+                                 .memory = 1LL << 34,
+                                 .grace_ns = CLOCK_S};
+        memcpy(c.seed, h->id, sizeof c.seed);
+        h->agent = agent_new(&c);
+        struct rpc_channel_options o = {.address = b->address};
+        struct err e = {0};
+        if (rpc_dial(b->rpc, &o, &h->channel, &e)) {
+            fprintf(stderr, "bench_hosts: %s\n", e.text);
+            exit(1);
+        }
+        struct agent_event ev = {.kind = AGENT_EV_TICK};
+        step(b, h, &ev);
+    }
+}
+
+// ---- the client beside them ----
+
+static void ask(struct bench *b, int64_t now)
+{
+    static const Weft__V1__JobsRequest jr = WEFT__V1__JOBS_REQUEST__INIT;
+    if (b->asking || now - b->asked_ns < CALL_MS * CLOCK_MS)
+        return;
+    b->asking = true;
+    b->asked_ns = now;
+    (void)rpc_call(b->client, &jobs, &jr.base, 5 * CLOCK_S, false, b);
+}
+
+static void answered(struct bench *b, const Weft__V1__JobsReply *r)
+{
+    b->running = 0;
+    b->epochs = 0;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        b->running += r->jobs[i]->state == WEFT__ROWS__JOB_STATE__RUNNING;
+        b->epochs += r->jobs[i]->epoch;
+    }
+    if (b->nwaits == b->cap_waits) {
+        b->cap_waits = b->cap_waits ? 2 * b->cap_waits : 1024;
+        b->waits_ms = realloc(b->waits_ms, sizeof *b->waits_ms * (size_t)b->cap_waits);
+        PRE(b->waits_ms != NULL);
+    }
+    b->waits_ms[b->nwaits++] = (double)(clock_mono_ns() - b->asked_ns) / 1e6;
+}
+
+static void on_event(struct bench *b, struct rpc_event *ev)
+{
+    struct host *h = ev->user;
+    if (ev->user == b || ev->user == NULL) {
+        if (ev->kind == RPC_MESSAGE && ev->method == &jobs)
+            answered(b, (const Weft__V1__JobsReply *)ev->message);
+        if (ev->kind == RPC_CLOSED && ev->user == b)
+            b->asking = false;
+        return;
+    }
+    if (ev->kind == RPC_MESSAGE) {
+        struct agent_event down = {.kind = AGENT_EV_DOWN,
+                                   .down = (const Weft__V1__Down *)ev->message};
+        step(b, h, &down);
+        rpc_more(b->rpc, ev->call);
+    } else if (ev->kind == RPC_CLOSED && ev->call == h->call) {
+        struct agent_event closed = {.kind = AGENT_EV_CLOSED, .text = ev->text};
+        step(b, h, &closed);
+    }
+}
+
+static void turn(struct bench *b)
+{
+    struct rpc_event ev;
+    (void)rpc_wait(b->rpc, 5 * CLOCK_MS);
+    while (rpc_next(b->rpc, &ev)) {
+        on_event(b, &ev);
+        rpc_event_clear(&ev);
+    }
+    int64_t now = clock_mono_ns();
+    for (int i = 0; i < b->nhosts; i++)
+        tick(b, &b->hosts[i], now);
+    ask(b, now);
+}
+
+static void submit_jobs(struct bench *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct buf text = {0};
+        int ranks = b->nhosts / n;
+        buf_printf(&text,
+                   "name: load-%d\nmodel: {inputs: 64, hidden: [8], classes: 4}\nmesh: {dp: %d}\n"
+                   "data: {train: {images: i, labels: l}, batch: %d}\noptimizer: {kind: sgd}\n"
+                   "schedule: {kind: constant, value: 0.1}\ntrain: {steps: 1000000}\ncheckpoint: "
+                   "{dir: .}\n",
+                   i, ranks, ranks);
+        char id[33];
+        snprintf(id, sizeof id, "%032x", 0x7000000 + i);
+        Weft__V1__SubmitRequest r = WEFT__V1__SUBMIT_REQUEST__INIT;
+        r.request_id = id;
+        r.resolved = frame_text(buf_str(&text));
+        (void)rpc_call(b->client, &submit, &r.base, 60 * CLOCK_S, true, NULL);
+        buf_clear(&text);
+        if (i % 20 == 19)
+            turn(b);
+    }
+}
+
+// ---- the numbers ----
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, c = *(const double *)y;
+    return (a > c) - (a < c);
+}
+
+static double cpu_s(int pid)
+{
+    char path[40], text[600];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    const char *p = strrchr(text, ')');
+    unsigned long user = 0, sys = 0;
+    if (!p ||
+        sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &sys) != 2)
+        return 0;
+    return (double)(user + sys) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static long rss_mb(int pid)
+{
+    char path[40];
+    long size = 0, resident = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        if (fscanf(f, "%ld %ld", &size, &resident) != 2)
+            resident = 0;
+        fclose(f);
+    }
+    return resident * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+static void until_running(struct bench *b, const char *what)
+{
+    int64_t start = clock_mono_ns();
+    b->running = -1;
+    while (b->running < b->want_jobs && clock_mono_ns() - start < 300 * CLOCK_S)
+        turn(b);
+    printf("%s: %d of %d jobs run after %.2f s\n", what, b->running, b->want_jobs,
+           (double)(clock_mono_ns() - start) / 1e9);
+}
+
+static void measure(struct bench *b, int pid, int seconds)
+{
+    double before = cpu_s(pid);
+    int64_t start = clock_mono_ns();
+    b->nwaits = 0;
+    while (clock_mono_ns() - start < seconds * CLOCK_S)
+        turn(b);
+    double wall = (double)(clock_mono_ns() - start) / 1e9;
+    qsort(b->waits_ms, (size_t)b->nwaits, sizeof *b->waits_ms, by_value);
+    printf("coordinator: %.1f %% of a core, %ld MB; Jobs call: p50 %.2f ms, p99 %.2f ms of %d\n",
+           100 * (cpu_s(pid) - before) / wall, rss_mb(pid), b->waits_ms[b->nwaits / 2],
+           b->waits_ms[b->nwaits * 99 / 100], b->nwaits);
+}
+
+static void restart(struct bench *b)
+{
+    uint64_t epochs = b->epochs;
+    printf("waiting for a restart\n");
+    fflush(stdout);
+    int64_t down = 0;
+    while (!down) { // until a call fails: the coordinator is gone
+        int had = b->nwaits;
+        bool asked = b->asking;
+        turn(b);
+        if (asked && !b->asking && b->nwaits == had)
+            down = clock_mono_ns();
+    }
+    b->running = -1;
+    while (b->running < b->want_jobs && clock_mono_ns() - down < 120 * CLOCK_S)
+        turn(b);
+    printf("restart: %d of %d jobs run again %.2f s after it went; attempts restarted: %lld\n",
+           b->running, b->want_jobs, (double)(clock_mono_ns() - down) / 1e9,
+           (long long)(b->epochs - epochs));
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    if (argc < 6) {
+        fprintf(stderr, "usage: bench_hosts ADDRESS PID HOSTS JOBS SECONDS [restart]\n");
+        return 2;
+    }
+    struct bench b = {.address = argv[1], .nhosts = atoi(argv[3]), .want_jobs = atoi(argv[4])};
+    b.hosts = calloc((size_t)b.nhosts, sizeof *b.hosts);
+    PRE(b.hosts != NULL);
+    struct rpc_channel_options o = {.address = b.address};
+    if (rpc_open(&b.rpc, &e) || rpc_dial(b.rpc, &o, &b.client, &e)) {
+        fprintf(stderr, "bench_hosts: %s\n", e.text);
+        return 1;
+    }
+    open_hosts(&b);
+    submit_jobs(&b, b.want_jobs);
+    until_running(&b, "start");
+    measure(&b, atoi(argv[2]), atoi(argv[5]));
+    if (argc > 6)
+        restart(&b);
+    for (int i = 0; i < b.nhosts; i++)
+        agent_free(b.hosts[i].agent);
+    rpc_close(b.rpc);
+    free(b.hosts);
+    free(b.waits_ms);
+    return 0;
+}

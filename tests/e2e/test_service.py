@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service as a user meets it: daemons, submit, watch, why, and every verb's effect on real jobs."""
+import json
+import signal
+
+import cluster
+import pytest
+import solo
+
+
+@pytest.fixture
+def one(place):
+    """One coordinator and one worker of two devices."""
+    c = cluster.Cluster(place)
+    yield c
+    c.kill_all()
+
+
+def long_job(c, data, **changes):
+    return solo.busy_job(c.put_data(data), 2, **{"train__steps": 100000, **changes})
+
+
+def test_a_submitted_job_runs_to_its_end_and_tells_its_story(one, toy):
+    job = one.submit(solo.job(one.put_data(toy), 2))
+    done = one.succeed(job)
+    assert done["step"] == done["steps"] == 30
+    assert done["checkpoint"]["step"] == 30
+    assert done["exit"] == 0
+    why = one.json("why", job)
+    states = [e["state"] for e in why["events"]]
+    assert [s for i, s in enumerate(states) if i == 0 or s != states[i - 1]][-1] == "SUCCEEDED"
+    assert "STARTING" in states and "RUNNING" in states
+    assert 0 < why["goodput"] <= 1
+    ended = one.weft("watch", job)
+    assert ended.code == 0 and "30" in ended.out
+    assert job in one.weft("jobs", "--all").out or done["name"] in one.weft("jobs", "--all").out
+    verify = one.weft("ckpt", "verify", str(one.store(job)))
+    assert verify.code == 0, verify
+
+
+def test_the_numbers_are_those_of_a_solo_run(one, place, toy):
+    job = one.submit(solo.job(one.put_data(toy), 2))
+    one.succeed(job)
+    run = solo.Run(place, solo.job(toy, 2))
+    run.finish()
+    assert one.final(job) == run.final()
+
+
+def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
+    first = one.submit(long_job(one, noise))
+    one.wait(first, ("RUNNING",), step=1)
+    second = one.submit(solo.job(one.put_data(toy), 2, name="second"))
+    waiting = one.status(second)
+    assert waiting["state"] == "QUEUED"
+    text = one.why(second)
+    assert "device" in text
+    assert one.weft("cancel", first).code == 0
+    assert one.wait(first, ("CANCELLED",))["exit"] == 1
+    one.succeed(second)
+
+
+def test_hold_keeps_a_checkpoint_and_resume_goes_on_from_it(one, noise):
+    job = one.submit(long_job(one, noise, train__steps=400))
+    one.wait(job, ("RUNNING",), step=3)
+    assert one.weft("hold", job).code == 0
+    held = one.wait(job, ("HELD",))
+    assert held["checkpoint"]["step"] == held["step"] > 0
+    assert not one.rank_pids()
+    assert one.weft("resume", job).code == 0
+    done = one.succeed(job)
+    assert done["epoch"] > held["epoch"]
+    assert any("restored" in e["text"] or e["kind"] == "restored" for e in one.events(job))
+
+
+def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise):
+    low = one.submit(long_job(one, noise, train__steps=600))
+    one.wait(low, ("RUNNING",), step=3)
+    high = one.submit(solo.job(one.put_data(toy), 2, name="urgent", resources={"priority": 10}))
+    one.succeed(high)
+    done = one.succeed(low)
+    assert done["restarts"] == 0 or done["epoch"] > 1
+    assert any("preempt" in (e["kind"] + e["text"]) for e in one.events(low))
+
+
+def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, toy, noise):
+    running = one.submit(long_job(one, noise))
+    one.wait(running, ("RUNNING",), step=2)
+    assert one.weft("cordon", "w0").code == 0
+    assert one.json("workers")["workers"][0]["state"] == "cordoned"
+    one.wait(running, ("RUNNING",), step=4)
+    assert one.weft("drain", "w0").code == 0
+    one.wait(running, ("QUEUED",))
+    assert one.status(running)["checkpoint"]["step"] > 0
+    assert one.weft("uncordon", "w0").code == 0
+    one.wait(running, ("RUNNING",))
+    assert one.weft("cancel", running).code == 0
+    one.wait(running, ("CANCELLED",))
+
+
+def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
+    job = one.submit(long_job(one, noise, train__steps=300))
+    follow = one.popen("logs", job, "-f")
+    one.succeed(job)
+    out, err = follow.communicate(timeout=solo.WATCHDOG)
+    assert follow.returncode == 0, err
+    whole = one.weft("logs", job)
+    assert whole.code == 0 and whole.out.strip()
+    only = one.weft("logs", job, "--rank", "1")
+    assert only.code == 0 and "rank=0" not in only.out
+
+
+def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy):
+    assert one.weft("status", "nosuchjob").code == 4
+    assert one.weft("cancel", "nosuchjob").code == 4
+    bad = place / "bad.yaml"
+    bad.write_text("name: x\nmodle: {}\n")
+    refused = one.weft("submit", str(bad))
+    assert refused.code == 2 and "modle" in refused.err
+    job = one.submit(solo.job(one.put_data(toy), 2))
+    one.succeed(job)
+    assert one.weft("cancel", job).code == 4
+    away = one.popen("jobs", "--coordinator", f"unix:{place}/nobody.sock")
+    away.communicate(timeout=solo.WATCHDOG)
+    assert away.returncode == 3
+
+
+def test_data_outside_the_root_is_refused(one, toy):
+    j = solo.job(toy, 2)  # absolute paths, not beneath the data root
+    job = one.submit(j)
+    failed = one.wait(job, ("FAILED",))
+    assert failed["exit"] == 1
+    assert "root" in one.why(job)
+
+
+def test_a_bad_job_fails_with_a_diagnosis_and_no_restart(one, toy):
+    j = solo.job(one.put_data(toy), 2)
+    j["data"]["train"]["labels"] = "nothing-there"
+    job = one.submit(j)
+    failed = one.wait(job, ("FAILED",))
+    assert failed["restarts"] == 0
+    assert "nothing-there" in one.why(job)
+
+
+def test_a_job_over_two_workers_ends_in_the_bits_of_one(place, toy):
+    c = cluster.Cluster(place, workers=2, devices=1)
+    try:
+        job = c.submit(solo.job(c.put_data(toy), 2))
+        done = c.succeed(job)
+        assert sorted(done["hosts"]) == ["w0", "w1"]
+        run = solo.Run(place, solo.job(toy, 2))
+        run.finish()
+        assert c.final(job) == run.final()
+    finally:
+        c.kill_all()
+
+
+def test_a_repeated_request_yields_one_job(one, toy):
+    """Killing submit at any moment and repeating its request."""
+    path = one.place / "once.yaml"
+    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="once"), "checkpoint": {"dir": "."}}))
+    ids = set()
+    for _ in range(3):
+        end = one.weft("submit", str(path), "--request", "0123456789abcdef0123456789abcdef", "--json")
+        assert end.code == 0, end
+        ids.add(json.loads(end.out)["job"])
+    assert len(ids) == 1
+    assert len(one.json("jobs", "--all")["jobs"]) == 1
+
+
+def test_both_daemons_stop_in_order_and_leave_nothing(place, noise):
+    c = cluster.Cluster(place)
+    job = c.submit(long_job(c, noise))
+    c.wait(job, ("RUNNING",), step=3)
+    assert c.workers[0].stop() == 0  # drains: the ranks save
+    assert not c.rank_pids()
+    assert c.wait(job, ("QUEUED",))["checkpoint"]["step"] > 0
+    assert c.coordinator.stop() == 0
+
+
+def test_a_second_daemon_on_one_state_directory_is_refused_naming_the_first(one):
+    second = cluster.Daemon("second", one.coordinator_args()[:3] + ["--listen", f"unix:{one.sockets}/d.sock"], one.place / "second.log")
+    assert second.wait_end() == 78
+    assert str(one.coordinator.pid) in second.text()
+    twin = cluster.Daemon("second worker", one.worker_argv(0), one.place / "twin.log")
+    assert twin.wait_end() == 78
+    assert str(one.workers[0].pid) in twin.text()
+
+
+def test_run_trains_here_and_says_where_everything_is(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "here")
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0, end
+    assert "checkpoint" in end.out and "metrics" in end.out
+    again = solo.weft("run", str(run.file))
+    assert again.code == 0 and "finished" in again.out + again.err, again
+    run.job["train"]["steps"] = 31
+    run.save_job(run.job)
+    changed = solo.weft("run", str(run.file))
+    assert changed.code == 4 or changed.code == 2, changed
+    assert "--new" in changed.err
+    assert solo.weft("run", str(run.file), "--new").code == 0
+
+
+def test_an_interrupted_run_saves_and_the_same_command_goes_on(place, noise):
+    import subprocess
+
+    run = solo.Run(place, solo.busy_job(noise, 2, train__steps=2000), "here")
+    p = subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run.wait_until(lambda: list(place.rglob("step-*")))
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 130, out + err
+    assert "weft run" in out + err
+    assert not solo.processes_naming(place)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults under the service, with real processes, through the client: whatever dies, stops or is cut off,
+the job ends by itself in the very bits of an undisturbed run, and nothing acknowledged is lost."""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import cluster
+import pytest
+import solo
+
+ROUNDS = 30 if solo.LONG else 4
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, noise):
+    """{tensor: digest} of the same job trained without any disturbance and without daemons."""
+    run = solo.Run(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "calm")
+    run.finish()
+    return run.final()
+
+
+@pytest.fixture
+def one(place):
+    c = cluster.Cluster(place, lease="2s")
+    yield c
+    c.kill_all()
+
+
+@pytest.fixture
+def two(place):
+    c = cluster.Cluster(place, workers=2, devices=1, lease="2s")
+    yield c
+    c.kill_all()
+
+
+def submit(c, noise, **changes):
+    return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
+
+
+def assert_calm(c, job, calm):
+    done = c.succeed(job)
+    assert c.final(job) == calm, c.why(job)
+    verify = c.weft("ckpt", "verify", str(c.store(job)))
+    assert verify.code == 0, verify
+    epochs = [e for e in os.listdir(c.store(job)) if e.startswith("epoch-")]
+    assert len(epochs) == done["epoch"], "every attempt has fenced its own epoch"
+    return done
+
+
+# ---- kill -9 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
+    rng = random.Random(seed)
+    job = submit(two, noise)
+    for _ in range(2):
+        victim = rng.choice(["rank", "worker", "coordinator"])
+        step = rng.randint(1, STEPS - 20)
+        s = two.wait(job, ("RUNNING", "SUCCEEDED"), step=None)
+        if s["state"] == "SUCCEEDED":
+            break
+        two.wait(job, ("RUNNING", "SUCCEEDED"), step=min(step, STEPS - 20))
+        print(f"seed {seed}: kill -9 of a {victim} about step {step}")
+        if victim == "rank":
+            for pid in rng.sample(two.rank_pids(), 1) if two.rank_pids() else []:
+                solo.kill_pid(pid)
+        else:
+            (two.coordinator if victim == "coordinator" else rng.choice(two.workers)).kill()
+        time.sleep(rng.random() * 0.3)
+    assert_calm(two, job, calm)
+
+
+def test_training_goes_on_while_the_coordinator_is_away(one, noise, calm):
+    job = submit(one, noise)
+    before = one.wait(job, ("RUNNING",), step=5)
+    pids = one.rank_pids()
+    one.coordinator.down()
+    pages = list((one.place / "worker-0").rglob("page-0000"))
+    assert pages
+    at = solo.Page(pages[0].read_bytes()).step
+    end = time.monotonic() + solo.WATCHDOG
+    while solo.Page(pages[0].read_bytes()).step < at + 10:
+        assert time.monotonic() < end, "the ranks stand still without their coordinator"
+        time.sleep(0.01)
+    assert one.rank_pids() == pids
+    one.coordinator.up()
+    done = assert_calm(one, job, calm)
+    assert done["epoch"] == before["epoch"] and done["restarts"] == 0
+
+
+def test_a_killed_reader_changes_nothing(one, noise, calm):
+    job = submit(one, noise)
+    one.wait(job, ("RUNNING",), step=2)
+    readers = [one.popen("watch", job), one.popen("logs", job, "-f")]
+    time.sleep(0.3)
+    for r in readers:
+        r.kill()
+        r.communicate()
+    done = assert_calm(one, job, calm)
+    assert done["restarts"] == 0
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_submit_killed_at_any_moment_leaves_no_job_or_one(one, toy, seed):
+    import json
+
+    rng = random.Random(seed)
+    path = one.place / "maybe.yaml"
+    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="maybe"), "checkpoint": {"dir": "."}}))
+    request = f"{seed:032x}"
+    p = one.popen("submit", str(path), "--request", request)
+    time.sleep(rng.random() * 0.05)
+    p.kill()
+    p.communicate()
+    assert len(one.json("jobs", "--all")["jobs"]) <= 1
+    end = one.weft("submit", str(path), "--request", request, "--json")
+    assert end.code == 0, end
+    assert [j["job"] for j in one.json("jobs", "--all")["jobs"]] == [json.loads(end.out)["job"]]
+
+
+def test_weft_run_killed_leaves_no_process_and_goes_on(place, noise, calm):
+    run = solo.Run(place, solo.busy_job(noise, 2, train__steps=STEPS), "run")
+    for _ in range(2):
+        p = subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seen = len(run.checkpoints())
+        run.wait_until(lambda: len(run.checkpoints()) > seen or p.poll() is not None)  # noqa: B023
+        p.kill()
+        p.wait()
+        run.wait_until(lambda: not solo.processes_naming(place))
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0, end
+    assert run.final() == calm
+
+
+# ---- stopped processes ---------------------------------------------------------------------------
+
+
+def test_a_stopped_rank_is_named_and_the_job_goes_on(one, noise, calm):
+    job = submit(one, noise, restart__hang_after="1s")
+    one.wait(job, ("RUNNING",), step=5)
+    pid = one.rank_pids()[0]
+    os.kill(pid, signal.SIGSTOP)
+    one.wait(job, ("RECOVERING", "STARTING", "RUNNING", "SUCCEEDED"))
+    assert_calm_other_job(one, job, calm)
+    told = [e for e in one.events(job) if "hangs" in e["text"]]
+    assert told and told[0]["rank"] in (0, 1) and "w0" in (told[0]["host"] + told[0]["text"])
+    assert not solo.alive(pid)
+
+
+def assert_calm_other_job(c, job, calm):
+    """hang_after is in the job, not in the numbers."""
+    c.succeed(job)
+    assert c.final(job) == calm, c.why(job)
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["shorter than the lease", "longer"])
+@pytest.mark.parametrize("who", ["worker", "coordinator"])
+def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
+    job = submit(two, noise)
+    two.wait(job, ("RUNNING",), step=5)
+    daemon = two.workers[1] if who == "worker" else two.coordinator
+    daemon.kill(signal.SIGSTOP)
+    time.sleep(4.5 if longer else 0.7)
+    daemon.kill(signal.SIGCONT)
+    done = assert_calm(two, job, calm)
+    if who == "coordinator" or not longer:
+        assert done["restarts"] == 0, two.why(job)
+    assert {w["state"] for w in two.json("workers")["workers"]} == {"ready"}, "the host comes back by itself"
+
+
+# ---- the database --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["deleted", "restored from an old copy"])
+def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, how):
+    first = submit(one, noise, name="first")
+    one.wait(first, ("RUNNING",), step=2)
+    one.coordinator.down()
+    state = one.place / "coordinator"
+    old = one.place / "old"
+    shutil.copytree(state, old)
+    one.coordinator.up()
+    one.wait(first, ("RUNNING", "SUCCEEDED"))
+    pid = one.rank_pids()
+    for p in pid[:1]:
+        solo.kill_pid(p)
+    done = one.succeed(first)
+    before = {c.path.name for c in solo.checkpoints_of(one.store(first))}
+    one.coordinator.down()
+    for f in state.glob("weft.db*"):
+        f.unlink()
+    if how != "deleted":
+        for f in old.glob("weft.db*"):
+            shutil.copy(f, state)
+    one.coordinator.up()
+    end = time.monotonic() + solo.WATCHDOG
+    while {w["state"] for w in one.json("workers")["workers"]} != {"ready"}:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    if how == "deleted":
+        assert one.weft("status", first).code == 4
+    else:
+        again = one.succeed(first)  # it runs again from what the directory holds
+        assert again["epoch"] > done["epoch"]
+    assert {c.path.name for c in solo.checkpoints_of(one.store(first))} >= {max(before)}
+    second = submit(one, noise, name="second")
+    one.succeed(second)
+
+
+def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable(place, toy):
+    disk = place / "small"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(disk)], capture_output=True, check=False).returncode:
+        pytest.skip("SKIP: mounting a small tmpfs needs root")
+    c = cluster.Cluster(place, start=False)
+    try:
+        (place / "coordinator").symlink_to(disk)
+        c.start_coordinator()
+        job = solo.job(c.put_data(toy), 2)
+        acknowledged = []
+        filler = disk / "filler"
+        for i in range(40):
+            if i == 5:
+                with open(filler, "wb") as f:
+                    try:
+                        while True:
+                            f.write(b"x" * 4096)
+                            f.flush()
+                    except OSError:
+                        pass
+            path = place / f"j{i}.yaml"
+            import json
+
+            path.write_text(json.dumps({**job, "name": f"j{i}", "checkpoint": {"dir": "."}}))
+            end = c.weft("submit", str(path), "--json")
+            if end.code == 0:
+                acknowledged.append(json.loads(end.out)["job"])
+            elif i > 8:
+                break
+        filler.unlink()
+        end = time.monotonic() + solo.WATCHDOG
+        while c.weft("jobs").code != 0:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        kept = {j["job"] for j in c.json("jobs", "--all")["jobs"]}
+        assert set(acknowledged) <= kept
+        assert len(acknowledged) >= 5
+    finally:
+        c.kill_all()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+# ---- identities ----------------------------------------------------------------------------------
+
+
+def test_of_two_workers_with_one_copied_identity_the_first_is_fenced(one, noise, calm):
+    job = submit(one, noise)
+    one.wait(job, ("RUNNING",), step=3)
+    shutil.copytree(one.place / "worker-0", one.place / "worker-1", ignore=shutil.ignore_patterns("*.sock", "lock", "ranks.lock"))
+    one.start_worker(1)
+    assert one.workers[0].wait_end() == 76
+    assert_calm(one, job, calm)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of real daemons on this machine, driven through the client as a user would. Killed daemons
+are restarted as systemd would do it by their exit codes: after a signal or 70 they are, after 0, 76 and
+78 they are not. Sockets lie in a private short directory, since gRPC refuses long Unix paths."""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import types
+
+import solo
+
+COORDINATOR, WORKER = str(solo.BUILD / "weft-coordinator"), str(solo.BUILD / "weft-worker")
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "HELD")
+RESTART = (70,)
+
+
+class Daemon:
+    """One daemon and its supervisor, a thread."""
+
+    def __init__(self, name, args, log, prefix=(), env=None):
+        self.name, self.args, self.log, self.prefix, self.env = name, args, log, list(prefix), env
+        self.codes, self.starts = [], 0
+        self.wanted = True
+        self.lock = threading.Condition()
+        self.p = None
+        self.thread = threading.Thread(target=self._supervise, daemon=True)
+        self.thread.start()
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.p or self.codes, timeout=30)
+
+    def _supervise(self):
+        while True:
+            with self.lock:
+                if not self.wanted:
+                    return
+                with open(self.log, "ab") as log:
+                    self.p = subprocess.Popen(
+                        [*self.prefix, *self.args],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env={**os.environ, **(self.env or {})},
+                    )
+                self.starts += 1
+                self.lock.notify_all()
+            code = self.p.wait()
+            with self.lock:
+                self.codes.append(code)
+                self.lock.notify_all()
+                if not self.wanted or (code >= 0 and code not in RESTART):
+                    return
+            time.sleep(0.1)
+
+    @property
+    def pid(self):
+        return self.p.pid
+
+    def kill(self, sig=signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            self.p.send_signal(sig)
+
+    def running(self):
+        return self.p is not None and self.p.poll() is None
+
+    def wait_start(self, n, timeout=solo.WATCHDOG):
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.starts >= n, timeout), f"{self.name} was not started again"
+
+    def wait_end(self, timeout=solo.WATCHDOG):
+        """Its exit code, once it is not restarted any more."""
+        self.thread.join(timeout)
+        assert not self.thread.is_alive(), f"{self.name} did not end: {self.text()[-2000:]}"
+        return self.codes[-1]
+
+    def down(self):
+        """Kills it and keeps it down; up() starts it again."""
+        with self.lock:
+            self.wanted = False
+        self.kill()
+        self.thread.join(solo.WATCHDOG)
+
+    def stop(self, timeout=solo.WATCHDOG):
+        with self.lock:
+            self.wanted = False
+        self.kill(signal.SIGTERM)
+        self.thread.join(timeout)
+        if self.thread.is_alive():
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop: {self.text()[-3000:]}")
+        return self.codes[-1]
+
+    def up(self):
+        assert not self.thread.is_alive()
+        self.wanted = True
+        self.thread = threading.Thread(target=self._supervise, daemon=True)
+        n = self.starts
+        self.thread.start()
+        self.wait_start(n + 1)
+
+    def text(self):
+        return pathlib.Path(self.log).read_text(errors="replace")
+
+
+class Cluster:
+    def __init__(self, place, workers=1, devices=2, lease="3s", worker_args=(), start=True):
+        self.place = pathlib.Path(place)
+        self.data, self.ckpt = self.place / "data", self.place / "ckpt"
+        self.data.mkdir(exist_ok=True)
+        self.ckpt.mkdir(exist_ok=True)
+        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="weft-test-", dir="/tmp"))
+        self.address = f"unix:{self.sockets}/c.sock"
+        self.devices, self.lease, self.worker_args = devices, lease, list(worker_args)
+        self.coordinator, self.workers = None, []
+        self.env = {"WEFT_COORDINATOR": self.address}
+        if start:
+            self.start_coordinator()
+            for i in range(workers):
+                self.start_worker(i)
+
+    # -- daemons
+    def coordinator_args(self):
+        state = self.place / "coordinator"
+        return [COORDINATOR, "--state", str(state), "--listen", self.address, "--lease", self.lease]
+
+    def start_coordinator(self, *more):
+        self.coordinator = Daemon("coordinator", [*self.coordinator_args(), *more], self.place / "coordinator.log")
+
+    def worker_argv(self, i):
+        return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
+                "--cpu-devices", str(self.devices), "--data-root", str(self.data), "--checkpoint-root", str(self.ckpt),
+                *self.worker_args]
+
+    def start_worker(self, i, *more, prefix=()):
+        w = Daemon(f"worker {i}", [*self.worker_argv(i), *more], self.place / f"worker-{i}.log", prefix)
+        self.workers.append(w)
+        return w
+
+    def stop(self):
+        for w in self.workers:
+            w.stop()
+        if self.coordinator:
+            self.coordinator.stop()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def kill_all(self):
+        for d in [*self.workers, *([self.coordinator] if self.coordinator else [])]:
+            with d.lock:
+                d.wanted = False
+            d.kill(signal.SIGCONT)
+            d.kill()
+            d.thread.join(10)
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+    # -- the client
+    def popen(self, *args):
+        return subprocess.Popen([solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env={**os.environ, **self.env})
+
+    def weft(self, *args, timeout=solo.WATCHDOG):
+        p = subprocess.run([solo.WEFT, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=timeout, check=False, env={**os.environ, **self.env})
+        return solo.Ended(p.returncode, p.stdout, p.stderr)
+
+    def json(self, *args):
+        end = self.weft(*args, "--json")
+        assert end.code == 0, end
+        return json.loads(end.out)
+
+    # -- jobs
+    def put_data(self, data):
+        """Copies a data set beneath the data root; its paths then are what a submitted job may name."""
+        copy = json.loads(json.dumps({"train": data.train, "eval": data.eval}))
+        for part in copy.values():
+            for key, path in (part or {}).items():
+                shutil.copy(path, self.data)
+                part[key] = pathlib.Path(path).name
+        return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
+
+    def submit(self, job, *more):
+        """The new job's id. job: a dict as solo.job makes it, with paths relative to the roots."""
+        path = self.place / f"{job['name']}.yaml"
+        text = json.dumps({**job, "checkpoint": {**job.get("checkpoint", {}), "dir": "."}}, indent=1)
+        path.write_text(re.sub(r'"(\d+m?s)"', r"\1", text))
+        end = self.weft("submit", str(path), *more, "--json")
+        assert end.code == 0, end
+        return json.loads(end.out)["job"]
+
+    def status(self, job):
+        return self.json("status", job)
+
+    def wait(self, job, states=ENDED, step=None, timeout=solo.WATCHDOG):
+        """Waits until the job is in one of `states` (and at `step`); returns its status."""
+        end = time.monotonic() + timeout
+        s = None
+        while time.monotonic() < end:
+            r = self.weft("status", job, "--json")
+            if r.code == 0:
+                s = json.loads(r.out)
+                if s["state"] in states and (step is None or (s["step"] or 0) >= step):
+                    return s
+                if step is None or s["state"] in ENDED:
+                    assert s["state"] not in ENDED, f"{s}\n{self.why(job)}\n{self.logs_text()}"
+            time.sleep(0.02)
+        raise AssertionError(f"waited in vain for {states}: {s}\n{self.why(job)}\n{self.logs_text()}")
+
+    def succeed(self, job, timeout=solo.WATCHDOG):
+        return self.wait(job, ("SUCCEEDED",), timeout=timeout)
+
+    def why(self, job):
+        return self.weft("why", job).out
+
+    def events(self, job):
+        return self.json("why", job)["events"]
+
+    def logs_text(self):
+        return "\n".join(f"--- {d.name}\n{d.text()[-3000:]}" for d in [self.coordinator, *self.workers] if d)
+
+    def store(self, job):
+        found = [d for d in self.ckpt.iterdir() if d.is_dir() and d.name.endswith(job[:8])]
+        assert len(found) == 1, (job, sorted(self.ckpt.iterdir()))
+        return found[0]
+
+    def final(self, job):
+        """{tensor: digest} of the newest checkpoint, by the tests' own reader."""
+        return solo.checkpoints_of(self.store(job))[-1].tensors()
+
+    def rank_pids(self, worker=None):
+        """Pids of living rank processes; of one worker, its children."""
+        of = {w.pid for w in ([self.workers[worker]] if worker is not None else self.workers)}
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (a := solo.cmdline(name)) and a[0].endswith(b"weft-rank") and solo.alive(name):
+                with contextlib.suppress(OSError):
+                    if int(pathlib.Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1]) in of:
+                        found.append(int(name))
+        return sorted(found)
