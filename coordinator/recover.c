@@ -137,7 +137,8 @@ static job_state goal_of(struct attempt *at, const struct fault *f)
     case FAULT_CONFIG:
         goal = JOB(FAILED);
         break;
-    default:
+    default: // it costs nothing, but attempts that lead nowhere do not follow each other at once
+        set_wait(at);
         return JOB(STARTING);
     }
     if (goal == JOB(FAILED))
