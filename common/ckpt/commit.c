@@ -360,7 +360,11 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
     PRE(c->n == 0);
     c->epoch = epoch;
     for (int i = 0; i < n; i++) {
+<<<<<<< HEAD
         int at = insert(c, records[i].id, records[i].state); // moves the array
+=======
+        int at = insert(c, records[i].id, records[i].state);
+>>>>>>> w/coord
         c->records[at] = records[i];
     }
     for (int i = 0; i < c->n; i++)
