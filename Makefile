@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -42,7 +42,7 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := db coord out job attempt frames checkpoint recover member placement queue requests acts story views
+COORD_SRC   := db service streams daemon certs coord out job attempt frames checkpoint recover member placement queue requests acts story views
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
@@ -73,7 +73,7 @@ UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := rpc tls_ca
+UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_run
 UNIT_AGENT   := agent_story agent_supervise
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)

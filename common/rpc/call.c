@@ -321,7 +321,7 @@ static void read_nothing(struct call *c, bool ok)
     c->read = SIDE_OVER;
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
-    else if (c->server && ok && c->fate != SIDE_OVER) // else it is dead: RPC_CLOSED says so
+    else if (c->server && ok && c->fate != SIDE_OVER)
         c->tell(c, RPC_END, NULL);
 }
 
