@@ -42,8 +42,10 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := db service streams daemon certs coord out job attempt frames checkpoint recover member placement queue requests acts story views
-COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
+COORD_SRC   := db service streams daemon certs
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
                home join daemon
@@ -84,6 +86,16 @@ PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
 BENCHES     := kernels allreduce ckpt_write
 
+# The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
+SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
+SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
+SIM_AGENT   := attempts agent agent_ranks agent_say
+SIM_AGENT   := $(SIM_AGENT:%=worker/%.c)
+# The store's system calls, sent to the simulated disk.
+SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \
+               unlinkat read pread pwrite fdopendir readdir closedir getrandom
+SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
+
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
@@ -114,7 +126,7 @@ RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/ba
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%)
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(if $(COORD_SRC),$(BUILD)/tests/sim/test_sim)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -232,6 +244,19 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 # The world that the coordinator's decider is played in.
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
 $(call obj,tests/unit/coord_world.c): | $(PROTO_C) $(SERVICE_C)
+
+# Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
+faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))
+$(BUILD)/obj/faults/%.o: %.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+$(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
+$(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_WRAP) -o $@ $^ -lcmocka -lprotobuf-c $(COMMON_LIBS)
 
 # weft-rank with a double in training's place: what surrounds training is tested by itself.
 $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \

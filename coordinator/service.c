@@ -177,7 +177,8 @@ static void on_join(struct service *s, struct rpc_event *ev)
         rpc_finish(s->o.rpc, ev->call,
                    rc == ERR_REFUSED ? RPC_UNAUTHENTICATED : RPC_INVALID_ARGUMENT, e.text);
     } else {
-        Weft__V1__JoinReply reply = WEFT__V1__JOIN_REPLY__INIT;
+        Weft__V1__JoinReply reply;
+        weft__v1__join_reply__init(&reply);
         reply.cert_pem = frame_text(cert);
         reply.ca_pem = frame_text(ca);
         reply.cluster = frame_text(coord_cluster(s->o.coord));
@@ -197,7 +198,6 @@ static void on_attach(struct service *s, struct rpc_event *ev)
     snprintf(c->name, sizeof c->name, "%s", ev->peer->name);
     list_append(&s->conns, &c->link);
     rpc_set_user(s->o.rpc, ev->call, c);
-    rpc_more(s->o.rpc, ev->call);
 }
 
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,

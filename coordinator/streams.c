@@ -86,7 +86,8 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     struct arena a;
     struct err e = {0};
     arena_init(&a);
-    Weft__V1__WatchUpdate first = WEFT__V1__WATCH_UPDATE__INIT;
+    Weft__V1__WatchUpdate first;
+    weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
         rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
@@ -122,14 +123,16 @@ static void ask_host(struct streams *s, const struct tail *t, uint64_t conn,
 {
     char job[33];
     memcpy(job, t->job, sizeof job);
-    Weft__V1__LogAsk ask = WEFT__V1__LOG_ASK__INIT;
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
     ask.ask = t->ask;
     ask.job = job;
     ask.rank = q ? q->rank : -1;
     ask.lines = q ? q->lines : 0;
     ask.follow = q && q->follow;
     ask.stop = q == NULL;
-    Weft__V1__Down down = WEFT__V1__DOWN__INIT;
+    Weft__V1__Down down;
+    weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_LOG;
     down.log = &ask;
     (void)rpc_send(s->rpc, conn, &down.base, NULL); // a host that is gone ends by streams_host_gone
@@ -191,7 +194,8 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
         struct tail *t = list_entry(it, struct tail, link);
         if (t->ask != c->ask)
             continue;
-        Weft__V1__LogLines lines = WEFT__V1__LOG_LINES__INIT;
+        Weft__V1__LogLines lines;
+        weft__v1__log_lines__init(&lines);
         lines.rank = c->rank;
         lines.host = frame_text(host);
         lines.text = c->text;

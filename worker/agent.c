@@ -175,7 +175,7 @@ static void on_challenge(struct agent *g, const struct agent_event *ev, struct a
         return;
     }
     move(g, AGENT_REGISTERING, ev->now_ns);
-    say_register(g, c->nonce, ev->now_ns, out);
+    say_register(g, c, ev->now_ns, out);
 }
 
 // Reports that could not go up while nobody was there.
@@ -434,7 +434,8 @@ int64_t agent_due(const struct agent *g)
     if (g->state == AGENT_DONE)
         return 0;
     if (g->state == AGENT_GREETING || g->state == AGENT_REGISTERING || g->state == AGENT_ATTACHED)
-        due = sooner(due, g->heard_ns + g->lease_ns);
+        due =
+            sooner(due, g->looked_ns + g->lease_ns / 8); // so that a pause of this process is told
     if (g->state == AGENT_ATTACHED) {
         due = sooner(due, g->beat_now ? g->beat_ns : g->beat_ns + g->heartbeat_ns);
         if (say_has_progress(g))

@@ -64,7 +64,8 @@ void agent_forget_all(struct agent *g, struct agent_out *out);
 
 // ---- agent_say.c: nothing goes up unless ATTACHED (but hello and register) ----
 void say_hello(struct agent *g, struct agent_out *out);
-void say_register(struct agent *g, const char *nonce, int64_t now, struct agent_out *out);
+void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
+                  struct agent_out *out);
 void say_heartbeat(struct agent *g, int64_t now, struct agent_out *out);
 void say_progress(struct agent *g, int64_t now, struct agent_out *out);
 bool say_has_progress(const struct agent *g);
