@@ -202,8 +202,13 @@ static int sweep_one(void *arg, const char *name, struct err *e)
     char dead[STORE_NAME_MAX];
     const char *final;
     (void)e;
-    if (store_begins(name, STORE_DEAD, NULL) || store_begins(name, STORE_TRASH, NULL)) {
+    if (store_begins(name, STORE_DEAD, NULL)) {
         remove_dir(w->s->fd, name, NULL);
+    } else if (store_begins(name, STORE_TRASH, NULL)) {
+        // Whoever deletes it may not have synced its rename yet: without that a power loss could
+        // bring the name back and not the files.
+        if (!store_fsync(w->s->fd, w->s->path, NULL))
+            remove_dir(w->s->fd, name, NULL);
     } else if (store_begins(name, STORE_LOOSE, NULL)) {
         unlinkat(w->s->fd, name, 0);
     } else if (store_begins(name, STORE_TMP, &final) && store_entry_parse(final, &entry) &&
