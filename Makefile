@@ -38,15 +38,15 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls find \
-               tls_cert tls_ca tls_token tls_join
+RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+COORD_SRC   := db coord out job attempt frames checkpoint recover member placement queue requests acts story views
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+               home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
@@ -73,8 +73,8 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca
-UNIT_COORD   := coord_run
-UNIT_AGENT   := agent_story
+UNIT_COORD   := coord_db coord_run
+UNIT_AGENT   := agent_story agent_frames agent_supervise agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
@@ -120,7 +120,7 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 # A rank without its main: what tests link.
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
-DAEMONS  := $(if $(COORD_SRC),$(BUILD)/weft-coordinator) $(if $(AGENT_SRC),$(BUILD)/weft-worker)
+DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(if $(COORD_SRC),$(BUILD)/tests/sim/test_sim)
@@ -236,7 +236,7 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COORD_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
 # The world that the coordinator's decider is played in.
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
@@ -268,7 +268,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

@@ -188,7 +188,7 @@ void observe_address(const char *coordinator, char *out, size_t size)
     if (getaddrinfo(host, colon + 1, &hints, &list))
         return;
     for (struct addrinfo *it = list; it && !*out; it = it->ai_next) {
-        struct sockaddr_storage own;
+        struct sockaddr_storage own = {0};
         socklen_t len = sizeof own;
         int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&

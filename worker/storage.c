@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -28,7 +29,7 @@
 #include "common/ckpt/store_names.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
-enum { ACTS_MAX = 64, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
+enum { ACTS_MAX = 64, CLOSE_S = 2, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
 #define PROBE  ".probe-"
 #define PROBED ".probed-"
 
@@ -434,12 +435,19 @@ Weft__V1__StorageDone *storage_next(struct storage *s)
 void storage_close(struct storage *s)
 {
     Weft__V1__StorageDone *m;
+    struct timespec until;
+    bool late = false;
     if (!s)
         return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CLOSE_S;
     pthread_mutex_lock(&s->mutex);
-    while (s->running)
-        pthread_cond_wait(&s->idle, &s->mutex);
+    while (s->running && !late)
+        late = pthread_cond_timedwait(&s->idle, &s->mutex, &until) != 0;
+    late = s->running > 0;
     pthread_mutex_unlock(&s->mutex);
+    if (late)
+        return;
     while ((m = storage_next(s)))
         weft__v1__storage_done__free_unpacked(m, NULL);
     close(s->event);

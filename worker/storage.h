@@ -17,7 +17,9 @@ struct storage_config {
     const char *name; // for messages
 };
 int storage_open(const struct storage_config *c, struct storage **out, struct err *e);
-void storage_close(struct storage *s); // waits for what is being done; null is fine
+// Waits two seconds for what is being done; a thread that hangs is left to itself, with its memory,
+// to the end of the process. Null is fine.
+void storage_close(struct storage *s);
 int storage_fd(const struct storage *s);
 // cluster: for OWNER. A failure to begin is an answer too.
 void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cluster);

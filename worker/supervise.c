@@ -429,11 +429,19 @@ static struct proc *proc_new(struct supervise *s, int slot, const struct agent_s
     return p;
 }
 
+static bool alone(const struct supervise *s)
+{
+    for (int i = 0; i < s->nprocs; i++)
+        if (s->procs[i])
+            return false;
+    return true;
+}
+
 static int set_out(struct proc *p, char **argv, struct ends *theirs, struct err *e)
 {
     int rc = open_ends(p, theirs, e);
     rc = rc ? rc : start(p, argv, theirs, e);
-    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, e);
+    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, alone(p->s), e);
     rc = rc ? rc : watch(p, e);
     close_fd(&theirs->socket);
     close_fd(&theirs->text);

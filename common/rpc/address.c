@@ -29,18 +29,20 @@ static int split(struct address *a, const char *text, struct err *e)
     const char *colon = strrchr(text, ':');
     size_t len = colon ? (size_t)(colon - text) : 0;
     size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
-    bool v6 = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    bool bracketed = len > 2 && text[0] == '[' && text[len - 1] == ']';
     if (!len || !digits || digits > 5 || colon[1 + digits])
         return err_set(e, ERR_INVALID, "address '%s' is neither unix:/PATH nor HOST:PORT", text);
     a->port = atoi(colon + 1);
     if (a->port > 65535)
         return err_set(e, ERR_INVALID, "address '%s': the port is over 65535", text);
-    if (v6)
-        text++, len -= 2;
+    if (bracketed)
+        len -= 2;
     if (len >= sizeof a->host)
         return err_set(e, ERR_INVALID, "address: the host's name is too long");
-    memcpy(a->host, text, len);
+    memcpy(a->host, text + bracketed, len);
     a->host[len] = 0;
+    if (bracketed != (strchr(a->host, ':') != NULL))
+        return err_set(e, ERR_INVALID, "address '%s': [ ] go around an IPv6 address", text);
     return 0;
 }
 

@@ -275,6 +275,9 @@ void call_tick(struct call *c)
     pthread_mutex_lock(&c->r->lock);
     conclude(c);
     pthread_mutex_unlock(&c->r->lock);
+    // A status may overtake the last read: for the client its end is told here, always.
+    if (!c->server && c->method->shape != RPC_UNARY)
+        c->tell(c, RPC_END, NULL);
     c->tell(c, RPC_CLOSED, NULL);
     list_remove(&c->link);
     c->gone(c);
@@ -316,7 +319,7 @@ static void read_nothing(struct call *c, bool ok)
     c->read = SIDE_OVER;
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
-    else if (ok && c->method->shape != RPC_UNARY)
+    else if (c->server && ok && c->fate != SIDE_OVER) // else it is dead: RPC_CLOSED says so
         c->tell(c, RPC_END, NULL);
 }
 

@@ -136,7 +136,8 @@ static inline enum rpc_code skip_to_closed(struct rpc *r)
 
 static inline uint64_t call_act(struct pair *p, const char *target)
 {
-    Weft__V1__ActRequest m = WEFT__V1__ACT_REQUEST__INIT;
+    Weft__V1__ActRequest m;
+    weft__v1__act_request__init(&m);
     m.target = (char *)(uintptr_t)target;
     return rpc_call(p->channel, &methods[ACT], &m.base, PATIENCE, false, p);
 }
@@ -144,7 +145,8 @@ static inline uint64_t call_act(struct pair *p, const char *target)
 // Answers the one call that waits at the server with what it asked.
 static inline void serve_act(struct pair *p)
 {
-    Weft__V1__ActReply reply = WEFT__V1__ACT_REPLY__INIT;
+    Weft__V1__ActReply reply;
+    weft__v1__act_reply__init(&reply);
     struct rpc_event ev = expect_event(p->server_rpc, RPC_CALL);
     assert_ptr_equal(ev.method, &methods[ACT]);
     reply.target = ((Weft__V1__ActRequest *)(void *)ev.message)->target;
@@ -164,8 +166,10 @@ static inline void expect_reply(struct pair *p, const char *target)
 
 static inline int send_down(struct pair *p, uint64_t call, uint64_t seq)
 {
-    Weft__V1__HeartbeatAck ack = WEFT__V1__HEARTBEAT_ACK__INIT;
-    Weft__V1__Down down = WEFT__V1__DOWN__INIT;
+    Weft__V1__HeartbeatAck ack;
+    weft__v1__heartbeat_ack__init(&ack);
+    Weft__V1__Down down;
+    weft__v1__down__init(&down);
     ack.seq = seq;
     down.body_case = WEFT__V1__DOWN__BODY_ACK;
     down.ack = &ack;
@@ -174,8 +178,10 @@ static inline int send_down(struct pair *p, uint64_t call, uint64_t seq)
 
 static inline int send_up(struct pair *p, uint64_t call, uint64_t seq)
 {
-    Weft__V1__Heartbeat beat = WEFT__V1__HEARTBEAT__INIT;
-    Weft__V1__Up up = WEFT__V1__UP__INIT;
+    Weft__V1__Heartbeat beat;
+    weft__v1__heartbeat__init(&beat);
+    Weft__V1__Up up;
+    weft__v1__up__init(&up);
     beat.seq = seq;
     up.body_case = WEFT__V1__UP__BODY_HEARTBEAT;
     up.heartbeat = &beat;
