@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -42,8 +42,10 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   := db coord out job attempt frames checkpoint recover member placement queue requests acts story views
-COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
+COORD_SRC   := db service streams daemon certs
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
                home join daemon
@@ -56,7 +58,8 @@ RANK_SRC    := main process probe metrics report link join lead status solo spaw
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main plan files
+CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+               doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update
@@ -72,7 +75,7 @@ UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := rpc tls_ca
+UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_run
 UNIT_AGENT   := agent_story agent_frames agent_supervise agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
@@ -248,7 +251,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) $(COORD_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -262,6 +265,13 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
+
+# A coordinator that answers from a script: the client is tested against it by itself.
+$(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+$(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

@@ -23,7 +23,7 @@
 // Each step brings the schema from its index to the next version. Never edit one that was released.
 static const char *const migrations[] = {
     "CREATE TABLE meta(cluster TEXT, next_seq INTEGER, next_audit INTEGER,"
-    " one INTEGER PRIMARY KEY DEFAULT 1 CHECK(one = 1));"
+    " one TEXT PRIMARY KEY DEFAULT 'meta');" // the only row
     "CREATE TABLE job(id TEXT PRIMARY KEY, name TEXT, owner TEXT, state INTEGER, goal INTEGER,"
     " goal_why TEXT, seq INTEGER, submitted_ms INTEGER, queued_ms INTEGER, ended_ms INTEGER,"
     " priority INTEGER, resolved TEXT, job_hash TEXT, base_dir TEXT, ranks INTEGER, kind TEXT,"
@@ -32,7 +32,8 @@ static const char *const migrations[] = {
     "INTEGER,"
     " committed_epoch INTEGER, budget_used INTEGER, same_failure_step INTEGER,"
     " same_failures INTEGER, barren INTEGER, not_before_ms INTEGER, restarts INTEGER,"
-    " exit_code INTEGER, diagnosis TEXT, events INTEGER) WITHOUT ROWID;"
+    " exit_code INTEGER, diagnosis TEXT, events INTEGER, committed_since INTEGER, spent_ms "
+    "INTEGER, store TEXT) WITHOUT ROWID;"
     "CREATE TABLE job_placement(job TEXT, n INTEGER, rank INTEGER, host TEXT, incarnation TEXT,"
     " device INTEGER, reaped INTEGER, PRIMARY KEY(job, n)) WITHOUT ROWID;"
     "CREATE TABLE job_spent(job TEXT, n INTEGER, what TEXT, ms INTEGER, PRIMARY KEY(job, n))"

@@ -204,6 +204,8 @@ static Weft__Rank__Assign *assignment(const struct agent *g, const Weft__V1__Sta
     Weft__Rank__Assign *a = (Weft__Rank__Assign *)(void *)message_dup(out->arena, &s->assign->base);
     a->data_root = arena_strdup(out->arena, g->c.data_root ? g->c.data_root : "");
     a->checkpoint_root = arena_strdup(out->arena, g->c.checkpoint_root ? g->c.checkpoint_root : "");
+    if (*a->store) // beside the checkpoints: seen by whichever host rank 0 is on next
+        a->metrics = arena_printf(out->arena, "%s/metrics.jsonl", a->store);
     return a;
 }
 

@@ -42,13 +42,19 @@ static int put_host(const char *host, const char *port_name, char *out, size_t s
 
 int rpc_address(const char *flag, char *out, size_t size, struct err *e)
 {
-    const char *given = flag ? flag : set("WEFT_COORDINATOR"), *run = set("XDG_RUNTIME_DIR");
+    const char *given = flag ? flag : set("WEFT_COORDINATOR");
     out[0] = 0;
     if (given)
         return put(out, size, snprintf(out, size, "%s", given), e);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (set(places[i].host))
             return put_host(set(places[i].host), places[i].port, out, size, e);
+    return rpc_address_default(out, size, e);
+}
+
+int rpc_address_default(char *out, size_t size, struct err *e)
+{
+    const char *run = set("XDG_RUNTIME_DIR");
     if (geteuid() == 0 || !run)
         run = "/run";
     return put(out, size, snprintf(out, size, "unix:%s/weft/coordinator.sock", run), e);
