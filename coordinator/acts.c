@@ -232,6 +232,7 @@ static const char *carry_out(struct job_rec *j, const struct verb *v, const stru
     case MOVE:
         if (v->to == JOB(QUEUED))
             recover_forgive(j);
+        text_set(&j->row->goal_why, text);
         job_move(j, v->to, JOB(JOB_NONE), &n, "%s", text);
         return NULL;
     case DRAIN:
