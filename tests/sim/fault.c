@@ -31,6 +31,7 @@ static const struct fault_mix mixes[] = {
     {.name = "storage",
      .weight = {W(power) = 2, W(rank_crash) = 3, W(host_stop) = 2},
      .eio_per_mille = 30,
+     .slow_per_mille = 200,
      .often = MOMENT_DISK},
     {.name = "zombies",
      .weight = {W(host_stop) = 6, W(rank_stop) = 3, W(partition) = 3, W(power) = 1},
@@ -313,6 +314,7 @@ void fault_heal(struct world *w)
 {
     w->quiet = true;
     w->disk.eio_per_mille = 0;
+    w->disk.slow_per_mille = 30;
     if (!w->boss.proc)
         boss_start(w);
 }

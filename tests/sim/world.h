@@ -156,7 +156,7 @@ struct fault_mix {
     int weight[FAULT_KINDS];
     bool gentle;       // nothing that may cost an attempt
     enum moment often; // what its faults like to wait for
-    int eio_per_mille;
+    int eio_per_mille, slow_per_mille;
 };
 struct trap {
     enum moment at;
