@@ -126,7 +126,7 @@ RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/ba
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(if $(COORD_SRC),$(BUILD)/tests/sim/test_sim)
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(BUILD)/tests/sim/test_sim
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:

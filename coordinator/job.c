@@ -296,10 +296,15 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     row->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
 <<<<<<< HEAD
+<<<<<<< HEAD
 =======
     if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
         text_set(&row->goal_why, "");
 >>>>>>> w/coord
+=======
+    if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
+        text_set(&row->goal_why, "");
+>>>>>>> w/sim
     c->place = true;
 }
 
@@ -311,8 +316,6 @@ void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_
     va_start(ap, fmt);
     add_event(j, n, fmt, ap);
     va_end(ap);
-    if (job_state_ended(to))
-        text_set(&j->row->goal_why, ""); // the event may have told it
     job_publish(j);
 }
 
