@@ -295,16 +295,8 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     }
     row->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
-<<<<<<< HEAD
-<<<<<<< HEAD
-=======
     if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
         text_set(&row->goal_why, "");
->>>>>>> w/coord
-=======
-    if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
-        text_set(&row->goal_why, "");
->>>>>>> w/sim
     c->place = true;
 }
 

@@ -162,10 +162,7 @@ static Weft__V1__AttemptHere *attempt_here(const struct agent *g, struct kept *k
     return h;
 }
 
-<<<<<<< HEAD
 // To the cluster that challenged: a worker that knows none yet joins it.
-=======
->>>>>>> w/sim
 void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now, struct agent_out *out)
 {
     NEW(m, V1__Register, v1__register);

@@ -43,12 +43,13 @@ static const char usage[] =
     "  --own-rights           no roots: paths are what they are to you\n"
     "  --grace D              for SIGTERM's drain (90s, 500ms, 2m); default 90s\n"
     "  --rank PATH            weft-rank; default the one beside this program\n"
+    "  --share TEXT           hosts with the same TEXT share memory; default: this machine\n"
     "  --ready-fd N           told the host's id when it has attached first\n"
     "  --parent-fd N          when its other end closes, ranks are killed and the worker ends\n";
 
 struct flags {
     const char *coordinator, *state, *tls, *name, *address, *rack, *data_root, *checkpoint_root;
-    const char *rank, *token;
+    const char *rank, *share, *token;
     int cpu_devices, ready_fd, parent_fd;
     int64_t grace_ns;
     bool own_rights;
@@ -104,6 +105,7 @@ static const struct flag {
     {"own-rights", SWITCH, AT(own_rights), 0, 0},
     {"grace", DURATION, AT(grace_ns), 0, 0},
     {"rank", TEXT, AT(rank), 0, 0},
+    {"share", TEXT, AT(share), 0, 0},
     {"ready-fd", NUMBER, AT(ready_fd), 0, INT32_MAX},
     {"parent-fd", NUMBER, AT(parent_fd), 0, INT32_MAX},
 };
@@ -248,15 +250,10 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     struct agent_config *a = &w->c.agent;
     int rc = rpc_address(f->coordinator, w->address, sizeof w->address, e);
     name_it(f, w->name, sizeof w->name);
-<<<<<<< HEAD
-    // workers of one machine keep their ranks' sockets apart, each in its own folder
-    snprintf(w->share, sizeof w->share, "%s-%.8s", w->name, w->home.host);
-=======
     snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
     rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
     if (!f->share)
         observe_share(w->runs, w->share, sizeof w->share);
->>>>>>> w/agent
     if (!rc && !f->address)
         observe_address(w->address, w->own_address, sizeof w->own_address);
     a->name = w->name;
@@ -267,12 +264,9 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     a->memory = observe_memory();
     a->grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
-<<<<<<< HEAD
-=======
     w->c.runs = w->runs;
     if (!rc && !*w->share)
         rc = err_set(e, ERR_INVALID, "--share is empty");
->>>>>>> w/agent
     return rc;
 }
 

@@ -150,8 +150,6 @@ int observe_cores(void)
     return n > 0 ? n : 1;
 }
 
-<<<<<<< HEAD
-=======
 // A directory that is ours alone, made if it is not there.
 static bool is_private(const char *path)
 {
@@ -196,7 +194,6 @@ void observe_share(const char *runs, char *out, size_t size)
              (unsigned long long)meet.st_dev, (unsigned long long)meet.st_ino);
 }
 
->>>>>>> w/agent
 static bool loopback(const struct sockaddr *a)
 {
     char host[64];
@@ -206,13 +203,12 @@ static bool loopback(const struct sockaddr *a)
     return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
-// A coordinator on this machine: whoever attaches to it is here too.
 void observe_address(const char *coordinator, char *out, size_t size)
 {
     char host[256];
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
     const char *colon = strrchr(coordinator, ':');
-    snprintf(out, size, "127.0.0.1");
+    *out = 0;
     if (!strncmp(coordinator, "unix:", 5) || !colon)
         return;
     bool bracket = coordinator[0] == '[' && colon[-1] == ']';
@@ -220,20 +216,14 @@ void observe_address(const char *coordinator, char *out, size_t size)
              coordinator + bracket);
     if (getaddrinfo(host, colon + 1, &hints, &list))
         return;
-<<<<<<< HEAD
-    bool found = false;
-    for (struct addrinfo *it = list; it && !found; it = it->ai_next) {
-        struct sockaddr_storage own;
-=======
     for (struct addrinfo *it = list; it && !*out; it = it->ai_next) {
         struct sockaddr_storage own = {0};
->>>>>>> w/agent
         socklen_t len = sizeof own;
         int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&
             !getsockname(fd, (struct sockaddr *)&own, &len) && !loopback((struct sockaddr *)&own))
-            found = !getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
-                                 NI_NUMERICHOST);
+            (void)getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
+                              NI_NUMERICHOST);
         if (fd >= 0)
             close(fd);
     }

@@ -360,15 +360,7 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
     PRE(c->n == 0);
     c->epoch = epoch;
     for (int i = 0; i < n; i++) {
-<<<<<<< HEAD
-<<<<<<< HEAD
         int at = insert(c, records[i].id, records[i].state); // moves the array
-=======
-        int at = insert(c, records[i].id, records[i].state);
->>>>>>> w/coord
-=======
-        int at = insert(c, records[i].id, records[i].state);
->>>>>>> w/sim
         c->records[at] = records[i];
     }
     for (int i = 0; i < c->n; i++)
