@@ -206,7 +206,7 @@ void progress_say(struct progress *p, const char *text)
 int progress_end(struct progress *p)
 {
     int rc = job_ended(p->state);
-    if (p->json)
+    if (!p->live) // the change of state was a line of its own
         return rc;
     wipe(p);
     struct buf line = {0};
