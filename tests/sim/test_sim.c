@@ -35,7 +35,28 @@ static const char *const rules[RULE_COUNT] = {
 
 // A schedule that misses each rule, found by --hunt.
 static const uint64_t teeth[RULE_COUNT] = {
-    [RULE_fence_rename] = 0,
+    [RULE_fence_rename] = 1088,
+    [RULE_fence_fsync] = 196,
+    [RULE_epoch_marker] = 6,
+    [RULE_fsync_shard] = 22,
+    [RULE_fsync_directory] = 22,
+    [RULE_fsync_parent] = 22,
+    [RULE_trash_fsync] = 92,
+    [RULE_commit_all_in] = 0,
+    [RULE_reply_after_commit] = 0,
+    [RULE_request_ids] = 2,
+    [RULE_reaped_frees] = 21,
+    [RULE_incarnation] = 3,
+    [RULE_refuse_reaped] = 2306,
+    [RULE_no_save] = 1,
+    [RULE_last_save_waits] = 1,
+    [RULE_ordered_durable] = 0,
+    [RULE_fence_durable] = 0,
+    [RULE_first_answer] = 377,
+    [RULE_nonce] = 94,
+    [RULE_grace] = 0,
+    [RULE_shard_repeated] = 0,
+    [RULE_barrier_brought] = 441,
 };
 
 static bool run_fails(uint64_t seed, struct sim_result *r)
