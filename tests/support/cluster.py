@@ -193,17 +193,10 @@ class Cluster:
         copy = json.loads(json.dumps({"train": data.train, "eval": data.eval}))
         for part in copy.values():
             for key, path in (part or {}).items():
-<<<<<<< HEAD
                 path = pathlib.Path(path)
                 part[key] = f"{path.parent.name}-{path.name}"  # sets have files of the same names
                 if not (self.data / part[key]).exists():  # a running job may have it open
                     shutil.copy(path, self.data / part[key])
-=======
-                name = f"{pathlib.Path(path).parent.name}-{pathlib.Path(path).name}"
-                if not (self.data / name).exists():  # a running job may have it open
-                    shutil.copy(path, self.data / name)
-                part[key] = name
->>>>>>> w/cli
         return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
 
     def submit(self, job, *more):
