@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/frames.h"
 #include "coordinator/member.h"
@@ -473,7 +474,6 @@ void attempt_running(struct attempt *at)
     if (at->phase != PHASE_START)
         return;
     n.step = at->job->row->restore_step;
-    at->job->coord->restarts += at->job->row->restarts > 0;
     job_move(at->job, JOB(RUNNING), JOB(JOB_NONE), &n, "all %d ranks are ready, their plans agree",
              at->nranks);
     attempt_enter(at, PHASE_RUN);
@@ -559,6 +559,8 @@ void attempt_reaped(struct attempt *at, struct ahost *h)
 // Before the fence answered no Start has gone out: there is nothing to reap.
 static bool nothing_lives(const struct attempt *at)
 {
+    if (!WEFT_RULE(reaped_frees))
+        return true;
     if (!at->job->row->fenced)
         return true;
     for (int i = 0; i < at->nhosts; i++)
@@ -673,10 +675,15 @@ static bool watchable(struct attempt *at)
     bool silent = !attempt_all_back(at);
     for (int i = 0; i < at->nhosts; i++)
         silent = silent || member_silent(c, at->hosts[i].member);
-    if (at->hosts_were_silent && !silent)
-        for (int r = 0; r < at->nranks; r++)
-            at->watch.entries[r].changed_ns = c->now_ns;
-    at->hosts_were_silent = silent;
+    if (silent && !at->silent_ns)
+        at->silent_ns = c->now_ns;
+    for (int r = 0; r < at->nranks && at->silent_ns && !silent; r++) {
+        struct watch_entry *en = &at->watch.entries[r]; // what was not heard does not count
+        int64_t later = en->changed_ns + (c->now_ns - at->silent_ns);
+        en->changed_ns = later < c->now_ns ? later : c->now_ns;
+    }
+    if (!silent)
+        at->silent_ns = 0;
     return !silent;
 }
 

@@ -135,8 +135,10 @@ static void send_commit(struct attempt *at, int64_t step)
 {
     FRAME_BODY(body, Commit, commit);
     body.step = step;
-    body.n_shards = (size_t)at->nranks;
-    body.shards = at->shards;
+    body.shards = arena_array(at->job->coord->out->arena, Weft__Rank__ShardDone *, at->nranks);
+    for (int r = 0; r < at->nranks; r++)
+        if (at->shards[r]) // all are in: commit sees to that
+            body.shards[body.n_shards++] = at->shards[r];
     FRAME(f, COMMIT, commit, &body);
     frames_send(at, 0, &f);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/acts.h"
 #include "coordinator/attempt.h"
 #include "coordinator/checkpoint.h"
@@ -280,7 +281,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     c->out = out;
     c->now_ns = c->stepped_ns = ev->now_ns;
     c->wall_ms = ev->wall_ms;
-    if (gap_ns > c->config.lease_ns / 4)
+    if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4)
         after_gap(c, gap_ns);
     else if (graced && c->now_ns >= c->grace_ns)
         c->place = true; // what waited for hosts to come back

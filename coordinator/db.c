@@ -23,7 +23,7 @@
 // Each step brings the schema from its index to the next version. Never edit one that was released.
 static const char *const migrations[] = {
     "CREATE TABLE meta(cluster TEXT, next_seq INTEGER, next_audit INTEGER,"
-    " one INTEGER PRIMARY KEY DEFAULT 1 CHECK(one = 1));"
+    " one TEXT PRIMARY KEY DEFAULT 'meta');" // the only row
     "CREATE TABLE job(id TEXT PRIMARY KEY, name TEXT, owner TEXT, state INTEGER, goal INTEGER,"
     " goal_why TEXT, seq INTEGER, submitted_ms INTEGER, queued_ms INTEGER, ended_ms INTEGER,"
     " priority INTEGER, resolved TEXT, job_hash TEXT, base_dir TEXT, ranks INTEGER, kind TEXT,"

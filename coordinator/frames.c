@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/member.h"
 #include "coordinator/recover.h"
@@ -80,6 +81,14 @@ static bool find(struct coord *c, struct member *m, const char *job, uint64_t ep
         return false;
     out->h = attempt_host(out->at, m);
     return out->h != NULL;
+}
+
+// Before the first Start nobody can have this attempt, unless the database was set back to a time
+// before it: what an agent then tells is of another attempt with the same number, and the fence
+// will find a greater one.
+static bool has_begun(const struct told *t)
+{
+    return t->at->phase >= PHASE_START;
 }
 
 static bool is_of(const struct told *t, int rank)
@@ -196,8 +205,8 @@ static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
 static void on_reaped(struct coord *c, struct member *m, const Weft__V1__Reaped *r)
 {
     struct told t;
-    bool own = !strcmp(r->incarnation, m->row->incarnation);
-    if (own && find(c, m, r->job, r->epoch, &t)) {
+    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, m->row->incarnation);
+    if (own && find(c, m, r->job, r->epoch, &t) && has_begun(&t)) {
         int alive = t.at->alive;
         attempt_reaped(t.at, t.h);
         bool runs = t.at->phase == PHASE_START || t.at->phase == PHASE_RUN;
@@ -389,7 +398,7 @@ static void on_here(struct coord *c, struct member *m, const Weft__V1__AttemptHe
 {
     struct told t;
     V1_NEW(Reaped, reaped, r);
-    bool known = find(c, m, h->job, h->epoch, &t);
+    bool known = find(c, m, h->job, h->epoch, &t) && has_begun(&t);
     if (known && !t.h->reaped)
         take_attempt(c, m, h, &t);
     else if (!known)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
 #include "coordinator/attempt.h"
 #include "coordinator/frames.h"
 #include "coordinator/job.h"
@@ -182,7 +183,7 @@ bool member_takes_work(const struct member *m)
 
 bool member_is(const struct member *m, const char *incarnation)
 {
-    return !m->fenced && !strcmp(m->row->incarnation, incarnation);
+    return !m->fenced && (!WEFT_RULE(incarnation) || !strcmp(m->row->incarnation, incarnation));
 }
 
 bool member_silent(const struct coord *c, const struct member *m)
@@ -271,7 +272,7 @@ static const char *refusal(const struct coord *c, const struct conn *k, const We
 {
     if (!k || !k->host[0])
         return "a registration without a greeting";
-    if (!k->nonce[0] || strcmp(k->nonce, r->nonce))
+    if (WEFT_RULE(nonce) && (!k->nonce[0] || strcmp(k->nonce, r->nonce)))
         return "the registration does not answer the newest challenge";
     if (strcmp(r->cluster, c->cluster))
         return "this worker belongs to another cluster";
@@ -359,7 +360,8 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         drop(c, number, CODE_DENIED, no);
         return;
     }
-    const struct fenced *f = fenced_find(c, r->host, r->incarnation);
+    const struct fenced *f =
+        WEFT_RULE(incarnation) ? fenced_find(c, r->host, r->incarnation) : NULL;
     if (f) {
         send_fenced(c, number, f->twin ? twin_why : "its lease was lost", f->twin);
         return;
@@ -457,7 +459,7 @@ void members_started(struct coord *c)
     list_for_each (it, &c->members) {
         struct member *m = list_entry(it, struct member, link);
         m->fenced = fenced_find(c, m->row->id, m->row->incarnation) != NULL;
-        m->heard_ns = c->now_ns;
+        m->heard_ns = WEFT_RULE(grace) ? c->now_ns : c->now_ns - c->config.lease_ns;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/base/rule.h"
 
 enum { DIGEST = 32, REQUEST_ID_MAX = 128 };
 static const int64_t keep_ms = 24LL * 3600 * 1000;
@@ -63,7 +64,7 @@ bool request_known(struct coord *c, uint64_t call, const char *id, const Protobu
         out_refuse(c, call, CODE_INVALID, "a request id has 1 to 128 characters");
         return true;
     }
-    const struct request *q = map_get(&c->requests, id);
+    const struct request *q = WEFT_RULE(request_ids) ? map_get(&c->requests, id) : NULL;
     if (!q)
         return false;
     digest_of(request, digest);

@@ -35,6 +35,7 @@ struct agent {
     int64_t state_ns;         // since when in `state`
     int64_t heard_ns;         // from the coordinator
     int64_t looked_ns;        // the last TICK
+    int64_t next_ns;          // when the next one was due; 0: none was
     int64_t beat_ns, told_ns; // the last heartbeat, the last Progresses
     uint64_t seq;
     bool beat_now;   // a heartbeat says something new
@@ -64,7 +65,8 @@ void agent_forget_all(struct agent *g, struct agent_out *out);
 
 // ---- agent_say.c: nothing goes up unless ATTACHED (but hello and register) ----
 void say_hello(struct agent *g, struct agent_out *out);
-void say_register(struct agent *g, const char *nonce, int64_t now, struct agent_out *out);
+void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
+                  struct agent_out *out);
 void say_heartbeat(struct agent *g, int64_t now, struct agent_out *out);
 void say_progress(struct agent *g, int64_t now, struct agent_out *out);
 bool say_has_progress(const struct agent *g);

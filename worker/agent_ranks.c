@@ -11,6 +11,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/base/rule.h"
 #include "worker/agent_in.h"
 
 #define BODY(name) WEFT__RANK__FRAME__BODY_##name
@@ -221,12 +222,14 @@ static struct kept *add(struct agent *g, const Weft__V1__Start *s)
 void agent_start(struct agent *g, const Weft__V1__Start *s, int64_t now, struct agent_out *out)
 {
     char why[300];
-    if (strcmp(s->incarnation, g->incarnation) || !s->assign || !s->n_ranks)
+    if ((WEFT_RULE(incarnation) && strcmp(s->incarnation, g->incarnation)) || !s->assign ||
+        !s->n_ranks)
         return; // meant for who was here before
     g->beat_now = true;
     if (attempts_find(&g->t, s->job, s->epoch))
         return; // heard before: the heartbeat and what is repeated tell how it is
-    if (s->epoch <= attempts_reaped(&g->t, s->job) || s->epoch < attempts_newest(&g->t, s->job)) {
+    if (WEFT_RULE(refuse_reaped) &&
+        (s->epoch <= attempts_reaped(&g->t, s->job) || s->epoch < attempts_newest(&g->t, s->job))) {
         say_reaped(g, s->job, s->epoch, out);
         return;
     }
@@ -361,7 +364,7 @@ static void question(struct agent *g, struct kept *k, struct kept_rank *r,
     }
     struct list *l = f->body_case == BODY(KV_PUT) ? &k->puts : &k->asked;
     struct kept_frame *kept = keep_find(l, r->rank, (int)f->body_case, topic);
-    if (!kept || f->body_case != BODY(COMMIT_DONE))
+    if (!kept || f->body_case != BODY(COMMIT_DONE) || !WEFT_RULE(first_answer))
         kept = keep_add(l, r->rank, topic, f);
     kept->said_ns = now;
     say_frame(g, k, r->rank, kept->frame, out);
@@ -450,7 +453,7 @@ static void order(struct agent *g, struct kept *k, int rank, const Weft__Rank__F
                   const char *topic, struct agent_out *out)
 {
     struct kept_frame *done = keep_find(&k->asked, rank, BODY(COMMIT_DONE), topic);
-    if (done)
+    if (done && WEFT_RULE(first_answer))
         say_frame(g, k, rank, done->frame, out);
     else
         pass_down(k, rank, f, out);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/rule.h"
 #include "worker/agent_in.h"
 
 #define UP(name, CASE, member, ptr)                           \
@@ -111,6 +112,12 @@ static Weft__V1__RankFrame *rank_frame(const struct kept *k, int rank, const Wef
     return m;
 }
 
+static bool is_brought(const Weft__Rank__Frame *f)
+{
+    return (WEFT_RULE(shard_repeated) || f->body_case != WEFT__RANK__FRAME__BODY_SHARD_DONE) &&
+           (WEFT_RULE(barrier_brought) || f->body_case != WEFT__RANK__FRAME__BODY_BARRIER_DONE);
+}
+
 static Weft__V1__RankFrame **frames_of(const struct kept *k, struct list *l, int64_t now, size_t *n,
                                        struct agent_out *out)
 {
@@ -118,6 +125,8 @@ static Weft__V1__RankFrame **frames_of(const struct kept *k, struct list *l, int
     *n = 0;
     list_for_each (it, l) {
         struct kept_frame *f = list_entry(it, struct kept_frame, link);
+        if (!is_brought(f->frame))
+            continue;
         v[(*n)++] = rank_frame(k, f->rank, f->frame, out);
         f->said_ns = now;
     }
@@ -153,11 +162,12 @@ static Weft__V1__AttemptHere *attempt_here(const struct agent *g, struct kept *k
     return h;
 }
 
-void say_register(struct agent *g, const char *nonce, int64_t now, struct agent_out *out)
+// To the cluster that challenged: a worker that knows none yet joins it.
+void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now, struct agent_out *out)
 {
     NEW(m, V1__Register, v1__register);
-    m->nonce = text(out, nonce);
-    m->cluster = text(out, g->cluster);
+    m->nonce = text(out, c->nonce);
+    m->cluster = text(out, c->cluster);
     m->host = text(out, g->c.host);
     m->incarnation = text(out, g->incarnation);
     m->name = text(out, g->c.name);
@@ -289,7 +299,7 @@ static void frames_again(struct agent *g, struct kept *k, struct list *l, int64_
 {
     list_for_each (it, l) {
         struct kept_frame *f = list_entry(it, struct kept_frame, link);
-        if (f->answered || f->said_ns > before_ns)
+        if (f->answered || f->said_ns > before_ns || !is_brought(f->frame))
             continue;
         say_frame(g, k, f->rank, f->frame, out);
         f->said_ns = now;

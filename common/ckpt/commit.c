@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
+
 enum { KEEP_LEAST = 2 };
 
 const char *commit_state_name(enum commit_state s)
@@ -187,7 +189,7 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
         return;
     }
     keep_report(c, rep);
-    if (missing_rank(c) >= 0)
+    if (WEFT_RULE(commit_all_in) && missing_rank(c) >= 0)
         return;
     struct commit_record *r = &c->records[c->open];
     move(r, COMMIT_ORDERED);
@@ -358,7 +360,7 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
     PRE(c->n == 0);
     c->epoch = epoch;
     for (int i = 0; i < n; i++) {
-        int at = insert(c, records[i].id, records[i].state);
+        int at = insert(c, records[i].id, records[i].state); // moves the array
         c->records[at] = records[i];
     }
     for (int i = 0; i < c->n; i++)

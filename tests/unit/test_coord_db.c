@@ -207,6 +207,23 @@ static void a_row_written_again_replaces_the_first_with_all_its_lists(void **sta
     arena_clear(&a);
 }
 
+static void there_is_one_meta_row(void **state)
+{
+    struct place *p = *state;
+    struct arena a = {0};
+    struct err e = {0};
+    struct seen s;
+    reopen(p);
+    Weft__Rows__Write *first = row_of(&a, 7, 4), *second = row_of(&a, 7, 9);
+    assert_int_equal(db_commit(p->db, &first, 1, &e), 0);
+    assert_int_equal(db_commit(p->db, &second, 1, &e), 0);
+    load(p, &s);
+    assert_int_equal(s.n, 1);
+    assert_true(has(&s, 7, second));
+    forget(&s);
+    arena_clear(&a);
+}
+
 static void a_state_that_is_not_the_row_s_refuses_the_whole_transaction(void **state)
 {
     struct place *p = *state;
@@ -357,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(every_field_of_every_row_comes_back),
         CASE(a_row_written_again_replaces_the_first_with_all_its_lists),
+        CASE(there_is_one_meta_row),
         CASE(a_state_that_is_not_the_row_s_refuses_the_whole_transaction),
         CASE(an_erased_job_takes_its_story_with_it),
         CASE(a_second_coordinator_is_refused_and_told_who_is_there),
