@@ -242,8 +242,9 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
 # The world that the coordinator's decider is played in.
-$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
-$(call obj,tests/unit/coord_world.c): | $(PROTO_C) $(SERVICE_C)
+COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
+$(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
 
 # Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
 faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))
