@@ -131,8 +131,9 @@ class Cluster:
         state = self.place / "coordinator"
         return [COORDINATOR, "--state", str(state), "--listen", self.address, "--lease", self.lease]
 
-    def start_coordinator(self, *more):
-        self.coordinator = Daemon("coordinator", [*self.coordinator_args(), *more], self.place / "coordinator.log")
+    def start_coordinator(self, *more, prefix=()):
+        argv = [*self.coordinator_args(), *more]
+        self.coordinator = Daemon("coordinator", argv, self.place / "coordinator.log", prefix)
 
     def worker_argv(self, i):
         return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
