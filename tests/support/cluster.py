@@ -212,6 +212,10 @@ class Cluster:
     def status(self, job):
         return self.json("status", job)
 
+    def status_or_none(self, job):
+        end = self.weft("status", job, "--json")
+        return json.loads(end.out)["state"] if end.code == 0 else None
+
     def wait(self, job, states=ENDED, step=None, timeout=solo.WATCHDOG):
         """Waits until the job is in one of `states` (and at `step`); returns its status."""
         end = time.monotonic() + timeout
