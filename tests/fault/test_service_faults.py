@@ -62,6 +62,7 @@ def assert_calm(c, job, calm):
 def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
     rng = random.Random(seed)
     job = submit(two, noise)
+    out = cluster.Lookout(two, job)
     for _ in range(2):
         victim = rng.choice(["rank", "worker", "coordinator"])
         step = rng.randint(1, STEPS - 20)
@@ -77,6 +78,7 @@ def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
             (two.coordinator if victim == "coordinator" else rng.choice(two.workers)).kill()
         time.sleep(rng.random() * 0.3)
     assert_calm(two, job, calm)
+    out.end()
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,7 @@ def test_killed_at_any_moment_of_its_life(two, noise, calm_short, seed):
     """Also before the first step, while the last checkpoint is written, and all of it at once."""
     rng = random.Random(1000 + seed)
     job = submit(two, noise, train__steps=40)
+    out = cluster.Lookout(two, job)
     for _ in range(3):
         time.sleep(rng.choice([0.02, 0.2, 0.6]) * rng.random())
         victims = rng.sample(["rank", "coordinator", 0, 1], rng.choice([1, 1, 2, 4]))
@@ -102,6 +105,7 @@ def test_killed_at_any_moment_of_its_life(two, noise, calm_short, seed):
             else:
                 (two.coordinator if v == "coordinator" else two.workers[v]).kill()
     assert_calm(two, job, calm_short)
+    out.end()
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
@@ -258,12 +262,16 @@ def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
     job = submit(two, noise)
     two.wait(job, ("RUNNING",), step=5)
     daemon = two.workers[1] if who == "worker" else two.coordinator
+    out = cluster.Lookout(two, job)
     daemon.kill(signal.SIGSTOP)
     time.sleep(4.5 if longer else 0.7)
     daemon.kill(signal.SIGCONT)
     done = assert_calm(two, job, calm)
+    out.end()
     if who == "coordinator" or not longer:
         assert done["restarts"] == 0, two.why(job)
+    else:
+        assert any("w1" in (e["host"] or e["text"]) and "not heard" in e["text"] for e in two.events(job)), two.why(job)
     assert {w["state"] for w in two.json("workers")["workers"]} == {"ready"}, "the host comes back by itself"
 
 
