@@ -44,7 +44,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db service streams daemon certs
+COORD_SRC   := db service streams daemon certs http metrics
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
@@ -76,7 +76,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_run
+UNIT_COORD   := coord_db coord_run coord_http
 UNIT_AGENT   := agent_story agent_supervise
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
@@ -115,7 +115,7 @@ RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
-COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd -lgnutls $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
