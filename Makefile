@@ -44,7 +44,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db service streams daemon certs http metrics
+COORD_SRC   := db service streams planner daemon certs http metrics
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \

@@ -77,6 +77,11 @@ static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
     return j;
 }
 
+void acts_audit(struct coord *c, const struct coord_event *ev)
+{
+    audit(c, ev, ev->verb, ev->target, ev->result);
+}
+
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "coordinator/service.h"
 
 enum { STREAMS_MAX = 2048, HOSTS_MAX = 4096 };
 
@@ -90,7 +91,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
     } else if (!full(s, call) && tell(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
@@ -145,7 +146,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     char job[33] = "";
     int n = coord_log_hosts(s->coord, q->job, q->rank, conns, HOSTS_MAX, job, &e);
     if (n < 0) {
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
         return;
     }
     if (n == 0) {
