@@ -3,8 +3,8 @@
 # Installs the Debian packages that building, testing and the demo need and this machine lacks.
 # Says what it installs; uses sudo only when not root. PACKAGES_ONLY=1 prints the list.
 set -eu
-build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev"
-check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy xfsprogs iproute2 util-linux strace gdb"
+build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev libgrpc-dev libsqlite3-dev libmicrohttpd-dev libgnutls28-dev libssl-dev"
+check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev curl nftables openssl"
 data="dataset-fashion-mnist gzip"
 [ "${PACKAGES_ONLY:-}" ] && { echo "$build $check $data"; exit 0; }
 missing=""
