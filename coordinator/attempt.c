@@ -470,7 +470,6 @@ void attempt_running(struct attempt *at)
     if (at->phase != PHASE_START)
         return;
     n.step = at->job->row->restore_step;
-    at->job->coord->restarts += at->job->row->restarts > 0;
     job_move(at->job, JOB(RUNNING), JOB(JOB_NONE), &n, "all %d ranks are ready, their plans agree",
              at->nranks);
     attempt_enter(at, PHASE_RUN);

@@ -8,8 +8,8 @@
 //
 // http_fd() is a second epoll around the library's, so that it stays the same when certificates
 // change: the files are looked at when somebody calls, at most once a second; a new daemon starts
-// on the same listening socket and the old one is stopped (calls in it are cut). Files that do not
-// fit together change nothing.
+// on the same listening socket and the old one is stopped. Calls that are open are waited for, but
+// where there is always one that is cut. Files that do not fit together change nothing.
 //
 // Deliberately absent: request bodies, keep-alive, compression, threads.
 #include "coordinator/http.h"
@@ -415,7 +415,9 @@ static void look_for_new_files(struct http *h, int64_t now_ns)
 {
     struct stamp now[FILES];
     struct err e = {0};
-    if (!h->tls || now_ns - h->looked_ns < CLOCK_S)
+    int64_t wait =
+        list_empty(&h->visits) ? 1 : VISIT_S; // not amid a call, unless there always is one
+    if (!h->tls || now_ns - h->looked_ns < wait * CLOCK_S)
         return;
     h->looked_ns = now_ns;
     stamp_files(h, now);

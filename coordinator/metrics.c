@@ -190,11 +190,11 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, int64
     print_jobs(&n, out);
     print_hosts(coord_workers(c, now_ns, &a), out);
     print_devices(&n, out);
-    count(out, "weft_restarts_total", "Attempts after a job's first, since the start.",
+    count(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
           (uint64_t)n.restarts);
     count(out, "weft_checkpoints_committed_total", "Checkpoints committed, since the start.",
           (uint64_t)n.committed);
-    count(out, "weft_failures_total", "Attempts that failed, since the start.",
+    count(out, "weft_failures_total", "Attempts that failed by themselves, since the start.",
           (uint64_t)n.failures);
     count(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
           (uint64_t)n.steps);
