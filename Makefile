@@ -74,10 +74,10 @@ UNIT_COMPILE := compile compile_rules
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_run coord_http coord_metrics
-UNIT_AGENT   := agent_story agent_supervise
+UNIT_COORD   := coord_db coord_run coord_http coord_metrics coord_faults coord_hosts coord_acts coord_queue coord_placement
+UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
@@ -126,7 +126,7 @@ RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/ba
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(if $(COORD_SRC),$(BUILD)/tests/sim/test_sim)
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(BUILD)/tests/sim/test_sim
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -278,7 +278,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

@@ -237,6 +237,7 @@ static const char *carry_out(struct job_rec *j, const struct verb *v, const stru
     case MOVE:
         if (v->to == JOB(QUEUED))
             recover_forgive(j);
+        text_set(&j->row->goal_why, text);
         job_move(j, v->to, JOB(JOB_NONE), &n, "%s", text);
         return NULL;
     case DRAIN:
@@ -276,7 +277,7 @@ static const char *act_on_host(struct coord *c, const struct coord_event *ev,
     bool drains = verb == WEFT__V1__VERB__DRAIN;
     m->row->cordoned = verb != WEFT__V1__VERB__UNCORDON;
     m->row->draining = drains || (m->row->draining && m->row->cordoned);
-    m->dirty = true;
+    m->dirty = c->hosts_dirty = true;
     c->place = true;
     reply->target = m->row->id;
     reply->text = frame_text(drains ? "its ranks stop and go elsewhere; it takes no more"

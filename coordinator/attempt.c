@@ -55,6 +55,7 @@ static struct attempt *attempt_new(struct job_rec *j)
     size_t n = (size_t)j->row->ranks;
     PRE(at != NULL);
     at->job = j;
+    list_append(&j->coord->live, &at->link);
     at->nranks = at->alive = j->row->ranks;
     at->hosts = calloc(n, sizeof *at->hosts);
     at->ranks = calloc(n, sizeof *at->ranks);
@@ -72,6 +73,7 @@ void attempt_free(struct attempt *at)
 {
     if (!at)
         return;
+    list_remove(&at->link);
     for (int r = 0; r < at->nranks; r++)
         if (at->shards[r])
             weft__rank__shard_done__free_unpacked(at->shards[r], NULL);
@@ -590,11 +592,10 @@ void attempt_settle(struct attempt *at)
 
 void attempts_host_lost(struct coord *c, struct member *m, const char *why)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        struct attempt *at = j->attempt;
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
         struct ahost *h = NULL;
-        for (int i = 0; at && i < at->nhosts; i++)
+        for (int i = 0; i < at->nhosts; i++)
             if (at->hosts[i].member == m && !strcmp(at->hosts[i].incarnation, m->row->incarnation))
                 h = &at->hosts[i];
         if (!h || h->reaped)
@@ -609,9 +610,9 @@ void attempts_host_lost(struct coord *c, struct member *m, const char *why)
 
 void attempts_drain_host(struct coord *c, struct member *m, const char *why)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        if (!j->attempt || !attempt_host(j->attempt, m) ||
+    list_for_each (it, &c->live) {
+        struct job_rec *j = list_entry(it, struct attempt, link)->job;
+        if (!attempt_host(j->attempt, m) ||
             (j->row->state != JOB(RUNNING) && j->row->state != JOB(STARTING)))
             continue;
         struct job_note n = NOTE("drained");
@@ -624,10 +625,10 @@ void attempts_drain_host(struct coord *c, struct member *m, const char *why)
 
 void attempts_hold(struct coord *c, struct member *m)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        if (j->attempt && attempt_host(j->attempt, m))
-            hold_all(j->attempt);
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (attempt_host(at, m))
+            hold_all(at);
     }
 }
 
@@ -738,20 +739,14 @@ static void tick(struct attempt *at)
 
 void attempts_tick(struct coord *c)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        if (j->attempt)
-            tick(j->attempt);
-    }
+    list_for_each (it, &c->live)
+        tick(list_entry(it, struct attempt, link));
 }
 
 void attempts_afresh(struct coord *c, int64_t gap_ns)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        struct attempt *at = j->attempt;
-        if (!at)
-            continue;
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
         if (at->deadline_ns)
             at->deadline_ns += gap_ns;
         if (at->blame_ns)
@@ -761,7 +756,7 @@ void attempts_afresh(struct coord *c, int64_t gap_ns)
         for (int i = 0; i < at->nhosts; i++)
             at->hosts[i].sent = 0; // what was not heard of goes out again
         board_extend(&at->board, gap_ns);
-        j->commit.opened_ns = c->now_ns;
+        at->job->commit.opened_ns = c->now_ns;
         attempt_drive(at);
     }
 }

@@ -47,6 +47,7 @@ struct arank {
     bool seen;
 };
 struct attempt {
+    struct list link; // of coord.live
     struct job_rec *job;
     enum attempt_phase phase;
     int nhosts, nranks, alive;

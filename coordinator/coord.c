@@ -45,6 +45,8 @@ struct coord *coord_new(const struct coord_config *config)
     c->config.cluster = NULL; // borrowed for this call only
     list_init(&c->jobs);
     list_init(&c->queue);
+    list_init(&c->dirty);
+    list_init(&c->live);
     list_init(&c->members);
     list_init(&c->answered);
     list_init(&c->loaded);
@@ -163,9 +165,11 @@ static void revive(struct job_rec *j)
 
 static void flush(struct coord *c)
 {
-    list_for_each (it, &c->jobs)
-        job_flush(list_entry(it, struct job_rec, link));
-    members_flush(c);
+    list_for_each (it, &c->dirty)
+        job_flush(list_entry(it, struct job_rec, touched));
+    if (c->hosts_dirty)
+        members_flush(c);
+    c->hosts_dirty = false;
     if (!c->meta_dirty)
         return;
     ROW_NEW(Meta, meta, row);
@@ -226,6 +230,7 @@ static void sweep(struct coord *c)
             c->wall_ms - j->row->ended_ms >= c->config.keep_ended_ms)
             forget_job(c, j);
     }
+    members_sweep(c);
 }
 
 // ---- a step ----
@@ -293,11 +298,11 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->members) || !list_empty(&c->queue);
-    list_for_each (it, &c->jobs) {
-        const struct job_rec *j = list_entry(it, struct job_rec, link);
-        if (j->attempt || j->not_before_ns > c->now_ns)
-            return c->stepped_ns + TICK_MS * CLOCK_MS;
-    }
+    bool soon = !list_empty(&c->live);
+    list_for_each (it, &c->queue)
+        soon = soon || list_entry(it, struct job_rec, queued)->not_before_ns > c->now_ns;
+    if (soon)
+        return c->stepped_ns + TICK_MS * CLOCK_MS;
     if (open)
         return c->stepped_ns + c->config.lease_ns / 8;
     bool kept = !list_empty(&c->jobs) || !list_empty(&c->answered);

@@ -441,15 +441,15 @@ void frames_here(struct coord *c, struct member *m, const Weft__V1__Register *r)
             t.h->back = true;
     for (size_t i = 0; i < r->n_attempts; i++)
         on_here(c, m, r->attempts[i]);
-    list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
-        struct ahost *h = j->attempt ? attempt_host(j->attempt, m) : NULL;
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        struct ahost *h = attempt_host(at, m);
         if (!h || h->reaped)
             continue;
         h->back = true;
-        if (is_listed(r, j))
-            attempt_drive(j->attempt);
+        if (is_listed(r, at->job))
+            attempt_drive(at);
         else
-            on_absent(j->attempt, h);
+            on_absent(at, h);
     }
 }

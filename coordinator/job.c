@@ -103,6 +103,7 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     j->stored = row->state;
     arena_init(&j->arena);
     list_init(&j->queued);
+    list_init(&j->touched);
     insert_by_seq(c, j);
     map_put(&c->by_id, row->id, j);
     if (row->state == JOB(QUEUED))
@@ -113,6 +114,7 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
 void job_forget(struct job_rec *j)
 {
     dequeue(j);
+    list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->row->id);
     attempt_free(j->attempt);
@@ -293,6 +295,8 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     }
     row->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
+    if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
+        text_set(&row->goal_why, "");
     c->place = true;
 }
 
@@ -304,8 +308,6 @@ void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_
     va_start(ap, fmt);
     add_event(j, n, fmt, ap);
     va_end(ap);
-    if (job_state_ended(to))
-        text_set(&j->row->goal_why, ""); // the event may have told it
     job_publish(j);
 }
 
@@ -323,15 +325,14 @@ void job_goal(struct job_rec *j, job_state goal, const struct job_note *n, const
 
 void job_touch(struct job_rec *j)
 {
-    j->dirty = true;
+    if (list_empty(&j->touched))
+        list_append(&j->coord->dirty, &j->touched);
 }
 
 void job_flush(struct job_rec *j)
 {
-    if (!j->dirty)
-        return;
     job_account(j);
-    j->dirty = false;
+    list_remove(&j->touched);
     j->flushed_ns = j->coord->now_ns;
     j->row->old_state = j->stored;
     OUT_ROW(j->coord, JOB, j->row);

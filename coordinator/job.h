@@ -35,11 +35,11 @@ struct ckpt_row { // what the store holds
 
 struct attempt;
 struct job_rec {
-    struct list link, queued;
+    struct list link, queued, touched;
     struct coord *coord;
     Weft__Rows__Job *row;
     job_state stored; // what the store holds
-    bool dirty, in_queue;
+    bool in_queue;
 
     struct arena arena; // of spec
     bool parsed;
@@ -93,7 +93,7 @@ void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_
 void job_goal(struct job_rec *j, job_state goal, const struct job_note *n, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void job_touch(struct job_rec *j);   // the row is to be written
-void job_flush(struct job_rec *j);   // writes it if it is
+void job_flush(struct job_rec *j);   // writes it
 void job_account(struct job_rec *j); // counts the time up to now where the job is
 void job_lost(struct job_rec *j);    // what ran since the last checkpoint is to be done again
 void job_save_state(struct job_rec *j, bool saving);

@@ -93,16 +93,19 @@ static void free_values(struct map *m)
     map_clear(m);
 }
 
+static void member_free(struct member *m)
+{
+    weft__rows__host__free_unpacked(m->row, NULL);
+    if (m->about)
+        weft__v1__register__free_unpacked(m->about, NULL);
+    free(m->devices);
+    free(m);
+}
+
 void members_free(struct coord *c)
 {
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        weft__rows__host__free_unpacked(m->row, NULL);
-        if (m->about)
-            weft__v1__register__free_unpacked(m->about, NULL);
-        free(m->devices);
-        free(m);
-    }
+    list_for_each (it, &c->members)
+        member_free(list_entry(it, struct member, link));
     map_clear(&c->hosts);
     free_values(&c->fenced);
     free_values(&c->conns);
@@ -336,7 +339,7 @@ static void settle(struct coord *c, struct member *m, struct conn *k, const Weft
     text_set(&m->row->name, r->name);
     text_set(&m->row->incarnation, r->incarnation);
     m->row->seen_ms = c->wall_ms;
-    m->dirty = true;
+    m->dirty = c->hosts_dirty = true;
     take_about(m, r);
     take_devices(m, r);
     attempts_hold(c, m);
@@ -464,6 +467,32 @@ void members_afresh(struct coord *c)
 {
     list_for_each (it, &c->members)
         list_entry(it, struct member, link)->heard_ns = c->now_ns;
+}
+
+static bool is_placed_on(const struct coord *c, const struct member *m)
+{
+    list_for_each (it, &c->live) {
+        const struct attempt *at = list_entry(it, struct attempt, link);
+        for (int i = 0; i < at->nhosts; i++)
+            if (at->hosts[i].member == m)
+                return true;
+    }
+    return false;
+}
+
+// A host that was fenced long ago and about which nobody said anything.
+void members_sweep(struct coord *c)
+{
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        if (!m->fenced || m->row->cordoned || m->row->draining || is_placed_on(c, m) ||
+            c->wall_ms - m->row->seen_ms < c->config.keep_ended_ms)
+            continue;
+        OUT_ERASE(c, HOST, m->row);
+        list_remove(&m->link);
+        map_remove(&c->hosts, m->row->id);
+        member_free(m);
+    }
 }
 
 void members_flush(struct coord *c)

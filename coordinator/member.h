@@ -61,4 +61,5 @@ void member_gone(struct coord *c, uint64_t conn);
 void members_tick(struct coord *c);    // leases
 void members_started(struct coord *c); // all rows are in
 void members_afresh(struct coord *c);  // all leases begin now
+void members_sweep(struct coord *c);   // forgets who has been gone for long
 void members_flush(struct coord *c);

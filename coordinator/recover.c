@@ -137,7 +137,8 @@ static job_state goal_of(struct attempt *at, const struct fault *f)
     case FAULT_CONFIG:
         goal = JOB(FAILED);
         break;
-    default:
+    default: // it costs nothing, but attempts that lead nowhere do not follow each other at once
+        set_wait(at);
         return JOB(STARTING);
     }
     if (goal == JOB(FAILED))
@@ -177,7 +178,8 @@ static void go(struct job_rec *j, job_state to, const char *kind, const char *te
 {
     struct job_note n = NOTE(kind);
     n.step = j->row->last_step > 0 ? j->row->last_step : -1;
-    job_move(j, to, JOB(JOB_NONE), &n, "%s", text);
+    char *copy = arena_strdup(j->coord->out->arena, text); // it may be the row's, which moves on
+    job_move(j, to, JOB(JOB_NONE), &n, "%s", copy);
 }
 
 static void restart(struct job_rec *j)

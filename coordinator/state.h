@@ -27,6 +27,8 @@ struct coord {
     struct map by_id;     // job id → struct job_rec
     struct list jobs;     // by seq
     struct list queue;    // those QUEUED: by priority, then seq
+    struct list dirty;    // those whose row is to be written
+    struct list live;     // attempts
     struct map hosts;     // host id → struct member
     struct list members;  // the same, by the time they were first seen
     struct map fenced;    // "host/incarnation" → struct fenced
@@ -35,7 +37,7 @@ struct coord {
     struct list answered; // the same, oldest first
     struct list loaded;   // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
-    bool meta_dirty;
+    bool meta_dirty, hosts_dirty;
     bool started;
     bool place; // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;

@@ -110,8 +110,9 @@ char *story_text(const struct job_rec *j, struct arena *a)
     case JOB(QUEUED):
         return wait_text(j, a);
     case JOB(HELD):
+        return arena_strdup(a, row->goal_why[0] ? row->goal_why : row->diagnosis);
     case JOB(FAILED):
-        return arena_strdup(a, row->diagnosis[0] ? row->diagnosis : row->goal_why);
+        return arena_strdup(a, row->diagnosis);
     case JOB(DRAINING):
     case JOB(RECOVERING):
         return arena_printf(a, "on its way to %s%s%s", job_state_name(row->goal),

@@ -20,8 +20,10 @@ struct tail {
     struct list link;
     uint64_t call, ask;
     char job[33];
-    int n; // hosts that have not ended yet
-    uint64_t conns[];
+    int rank;
+    bool follow; // ends with its job, and asks hosts that come to have its logs
+    int n, cap;  // hosts asked that have not ended
+    uint64_t *conns;
 };
 
 void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord)
@@ -41,6 +43,7 @@ static void watcher_drop(struct streams *s, struct watcher *w)
 static void tail_drop(struct streams *s, struct tail *t)
 {
     list_remove(&t->link);
+    free(t->conns);
     free(t);
     s->n--;
 }
@@ -108,30 +111,18 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     arena_clear(&a);
 }
 
-void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUpdate *u)
-{
-    list_for_each (it, &s->watchers) {
-        struct watcher *w = list_entry(it, struct watcher, link);
-        if (strcmp(w->job, job) == 0 && !tell(s, w->call, u))
-            watcher_drop(s, w);
-    }
-}
-
 // ---- logs ----
 
-static void ask_host(struct streams *s, const struct tail *t, uint64_t conn,
-                     const Weft__V1__LogsRequest *q)
+static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines, bool stop)
 {
-    char job[33];
-    memcpy(job, t->job, sizeof job);
     Weft__V1__LogAsk ask;
     weft__v1__log_ask__init(&ask);
     ask.ask = t->ask;
-    ask.job = job;
-    ask.rank = q ? q->rank : -1;
-    ask.lines = q ? q->lines : 0;
-    ask.follow = q && q->follow;
-    ask.stop = q == NULL;
+    ask.job = t->job;
+    ask.rank = t->rank;
+    ask.lines = lines;
+    ask.follow = t->follow;
+    ask.stop = stop;
     Weft__V1__Down down;
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_LOG;
@@ -139,39 +130,71 @@ static void ask_host(struct streams *s, const struct tail *t, uint64_t conn,
     (void)rpc_send(s->rpc, conn, &down.base, NULL); // a host that is gone ends by streams_host_gone
 }
 
-void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest *q)
+static bool asked(const struct tail *t, uint64_t conn)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->conns[i] == conn)
+            return true;
+    return false;
+}
+
+// Asks every host that has logs of the job and was not asked yet; how many have, −1 with `e`.
+static int ask_hosts(struct streams *s, struct tail *t, const char *target, int lines,
+                     struct err *e)
 {
     static uint64_t conns[HOSTS_MAX];
+    int n = coord_log_hosts(s->coord, target, t->rank, conns, HOSTS_MAX, t->job, e);
+    for (int i = 0; i < n; i++) {
+        if (asked(t, conns[i]))
+            continue;
+        if (t->n == t->cap) {
+            t->cap = t->cap ? 2 * t->cap : 4;
+            t->conns = realloc(t->conns, sizeof *t->conns * (size_t)t->cap);
+            PRE(t->conns != NULL);
+        }
+        t->conns[t->n++] = conns[i];
+        ask_host(s, t, conns[i], lines, false);
+    }
+    return n;
+}
+
+static bool job_at_rest(const struct streams *s, const char *target)
+{
+    struct arena a;
+    arena_init(&a);
+    const Weft__V1__JobStatus *status = coord_status(s->coord, target, &a, NULL);
+    bool rests = status && at_rest(status->state);
+    arena_clear(&a);
+    return rests;
+}
+
+void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest *q)
+{
     struct err e = {0};
-    char job[33] = "";
-    int n = coord_log_hosts(s->coord, q->job, q->rank, conns, HOSTS_MAX, job, &e);
-    if (n < 0) {
-        rpc_finish(s->rpc, call, service_code(&e), e.text);
-        return;
-    }
-    if (n == 0) {
-        rpc_finish(s->rpc, call, RPC_UNAVAILABLE, "no host that has its logs is here");
-        return;
-    }
     if (full(s, call))
         return;
-    struct tail *t = calloc(1, sizeof *t + sizeof *conns * (size_t)n);
+    struct tail *t = calloc(1, sizeof *t);
     PRE(t != NULL);
     t->call = call;
     t->ask = ++s->asks;
-    t->n = n;
-    memcpy(t->conns, conns, sizeof *conns * (size_t)n);
-    memcpy(t->job, job, sizeof t->job);
+    t->rank = q->rank;
+    t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
-    for (int i = 0; i < n; i++)
-        ask_host(s, t, conns[i], q);
+    int n = ask_hosts(s, t, q->job, q->lines, &e);
+    if (n < 0)
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
+    else if (n == 0 && !t->follow)
+        rpc_finish(s->rpc, call, RPC_UNAVAILABLE, "no host that has its logs is here");
+    else
+        return;
+    tail_drop(s, t);
 }
 
 static void tail_stop(struct streams *s, struct tail *t)
 {
     for (int i = 0; i < t->n; i++)
-        ask_host(s, t, t->conns[i], NULL);
+        ask_host(s, t, t->conns[i], 0, true);
     tail_drop(s, t);
 }
 
@@ -183,17 +206,34 @@ static void host_done(struct streams *s, struct tail *t, uint64_t conn)
             t->conns[i] = t->conns[--t->n];
             break;
         }
-    if (t->n > 0)
+    if (t->n > 0 || t->follow)
         return;
     rpc_finish(s->rpc, t->call, RPC_OK, "");
     tail_drop(s, t);
+}
+
+// A job that is followed was placed anew, or rests: its ranks' last lines came before its last
+// state.
+static void tails_follow(struct streams *s, const char *job, Weft__Rows__JobState state)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (!t->follow || strcmp(t->job, job) != 0)
+            continue;
+        if (at_rest(state)) {
+            rpc_finish(s->rpc, t->call, RPC_OK, "");
+            tail_stop(s, t);
+        } else {
+            (void)ask_hosts(s, t, job, 0, NULL);
+        }
+    }
 }
 
 void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Weft__V1__LogChunk *c)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        if (t->ask != c->ask)
+        if (t->ask != c->ask || !asked(t, conn))
             continue;
         Weft__V1__LogLines lines;
         weft__v1__log_lines__init(&lines);
@@ -220,6 +260,17 @@ void streams_host_gone(struct streams *s, uint64_t conn)
                 break;
             }
     }
+}
+
+void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUpdate *u)
+{
+    list_for_each (it, &s->watchers) {
+        struct watcher *w = list_entry(it, struct watcher, link);
+        if (strcmp(w->job, job) == 0 && !tell(s, w->call, u))
+            watcher_drop(s, w);
+    }
+    if (u->status)
+        tails_follow(s, job, u->status->state);
 }
 
 void streams_closed(struct streams *s, uint64_t call)

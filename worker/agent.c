@@ -135,8 +135,8 @@ static int64_t backoff(struct agent *g)
     struct rand_site site = {.stream = 1};
     memcpy(&site.seed, g->c.seed, sizeof site.seed);
     g->failures++;
-    span = span < most ? span : most;
-    return span / 2 + (int64_t)((double)(span / 2) * (double)rand_uniform(&site, g->draws++));
+    int64_t half = (span < most ? span : most) / 2;
+    return half + (int64_t)((double)half * (double)rand_uniform(&site, g->draws++));
 }
 
 static void hang_up(struct agent *g, const char *why, int64_t now, struct agent_out *out)
@@ -151,7 +151,6 @@ static void on_open(struct agent *g, const struct agent_event *ev, struct agent_
     if (g->state != AGENT_AWAY)
         return;
     move(g, AGENT_GREETING, ev->now_ns);
-    g->heard_ns = ev->now_ns;
     say_hello(g, out);
 }
 
@@ -396,13 +395,22 @@ static void on_term(struct agent *g, const struct agent_event *ev, struct agent_
 
 // ---- time ----
 
+// Since when the coordinator has owed us a word; 0: it owes none.
+static int64_t owed_since(const struct agent *g)
+{
+    if (g->state == AGENT_ATTACHED)
+        return g->heard_ns;
+    if (g->state == AGENT_GREETING || g->state == AGENT_REGISTERING)
+        return g->heard_ns > g->state_ns ? g->heard_ns : g->state_ns;
+    return 0;
+}
+
 static void heard_too_little(struct agent *g, int64_t now, struct agent_out *out)
 {
-    bool waits = g->state == AGENT_GREETING || g->state == AGENT_REGISTERING;
-    if (g->looked_ns && now - g->looked_ns > g->lease_ns / 4)
-        g->heard_ns = now; // this process itself stood still
+    if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
+        g->heard_ns = now; // this tick is that late: this process itself stood still
     g->looked_ns = now;
-    if ((waits || g->state == AGENT_ATTACHED) && now - g->heard_ns >= g->lease_ns)
+    if (owed_since(g) && now - owed_since(g) >= g->lease_ns)
         hang_up(g, "the coordinator has said nothing for a lease", now, out);
 }
 
@@ -433,9 +441,8 @@ int64_t agent_due(const struct agent *g)
     int64_t due = 0;
     if (g->state == AGENT_DONE)
         return 0;
-    if (g->state == AGENT_GREETING || g->state == AGENT_REGISTERING || g->state == AGENT_ATTACHED)
-        due =
-            sooner(due, g->looked_ns + g->lease_ns / 8); // so that a pause of this process is told
+    if (owed_since(g))
+        due = sooner(due, owed_since(g) + g->lease_ns);
     if (g->state == AGENT_ATTACHED) {
         due = sooner(due, g->beat_now ? g->beat_ns : g->beat_ns + g->heartbeat_ns);
         if (say_has_progress(g))
@@ -444,6 +451,8 @@ int64_t agent_due(const struct agent *g)
     for (struct list *it = g->t.all.next; it != &g->t.all; it = it->next)
         if (list_entry(it, struct kept, link)->kill_ns)
             due = sooner(due, list_entry(it, struct kept, link)->kill_ns);
+    if (g->terms && !g->t.living && g->state != AGENT_ATTACHED)
+        due = sooner(due, g->heard_ns + g->lease_ns);
     if (g->terms)
         due = sooner(due, g->looked_ns < g->term_ns ? g->term_ns : g->term_ns + LAST_REAP_NS);
     return due;
@@ -453,11 +462,13 @@ int64_t agent_due(const struct agent *g)
 static void settle(struct agent *g, int64_t now, struct agent_out *out)
 {
     bool dead = g->t.living == 0, told = list_empty(&g->t.all);
+    bool nobody = g->state == AGENT_FENCED || now >= g->term_ns ||
+                  (g->state != AGENT_ATTACHED && now - g->heard_ns >= g->lease_ns);
     if (g->state == AGENT_FENCED && g->twin && dead) {
         leave(g, EXIT_FENCED, "another worker of this host registered", now, out);
     } else if (g->terms && now >= g->term_ns + LAST_REAP_NS) {
         leave(g, EXIT_ASKED, "asked to stop; some ranks may be left to die with it", now, out);
-    } else if (g->terms && dead && (told || g->state == AGENT_FENCED || now >= g->term_ns)) {
+    } else if (g->terms && dead && (told || nobody)) { // nobody is there to be told
         leave(g, EXIT_ASKED, "asked to stop", now, out);
     } else if (g->state == AGENT_FENCED && dead && !g->clearing && !g->twin) {
         g->clearing = true;
@@ -482,6 +493,7 @@ void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out 
     handlers[ev->kind](g, ev, out);
     if (g->state != AGENT_DONE)
         settle(g, ev->now_ns, out);
+    g->next_ns = agent_due(g);
 }
 
 int agent_living(const struct agent *g)

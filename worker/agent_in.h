@@ -35,6 +35,7 @@ struct agent {
     int64_t state_ns;         // since when in `state`
     int64_t heard_ns;         // from the coordinator
     int64_t looked_ns;        // the last TICK
+    int64_t next_ns;          // when the next one was due; 0: none was
     int64_t beat_ns, told_ns; // the last heartbeat, the last Progresses
     uint64_t seq;
     bool beat_now;   // a heartbeat says something new

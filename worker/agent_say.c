@@ -163,8 +163,7 @@ static Weft__V1__AttemptHere *attempt_here(const struct agent *g, struct kept *k
 }
 
 // To the cluster that challenged: a worker that knows none yet joins it.
-void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
-                  struct agent_out *out)
+void say_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now, struct agent_out *out)
 {
     NEW(m, V1__Register, v1__register);
     m->nonce = text(out, c->nonce);

@@ -2,19 +2,16 @@
 // The running worker; see daemon.h.
 #include "worker/daemon.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/notify.h"
 #include "worker/logs.h"
 #include "worker/loop.h"
 #include "worker/storage.h"
@@ -22,7 +19,7 @@
 
 #define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
 #define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
-#define BACKOFF_NS (500 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
+#define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
 enum { EXIT_INTERNAL = 70, LATE_MAX = 4096 };
 
 const struct rpc_method hosts_attach = {.path = "/weft.v1.Hosts/Attach",
@@ -64,26 +61,6 @@ struct daemon {
 };
 
 static void feed(struct daemon *d, struct agent_event ev);
-
-// ---- systemd ----
-
-// One datagram; whoever started us may not care.
-static void notify(const char *state)
-{
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof to.sun_path)
-        return;
-    memcpy(to.sun_path, path, strlen(path));
-    if (path[0] == '@') // an abstract name
-        to.sun_path[0] = 0;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    (void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to,
-                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
-    close(fd);
-}
 
 // ---- actions ----
 
@@ -243,10 +220,8 @@ static void attached(struct daemon *d)
     if (d->ready || d->c->ready_fd < 0)
         return;
     d->ready = true;
-    int n = snprintf(line, sizeof line, "%s\n", d->c->home->host);
-    if (write(d->c->ready_fd, line, (size_t)n) != n)
-        log_warn("worker", "nobody reads that it is ready");
-    close(d->c->ready_fd);
+    snprintf(line, sizeof line, "%s\n", d->c->home->host);
+    notify_ready(d->c->ready_fd, line);
 }
 
 // The first failure is told, then one a minute.
@@ -334,7 +309,7 @@ static void on_signal(void *ctx, uint32_t events)
     (void)events;
     while (read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         log_info("worker", "asked to stop by signal %u", info.ssi_signo);
-        notify("STOPPING=1");
+        notify_service("STOPPING=1");
         feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
     }
 }
@@ -417,6 +392,7 @@ static int open_hands(struct daemon *d, struct err *e)
     struct supervise_config s = {
         .loop = d->loop,
         .state = d->c->home->dir,
+        .runs = d->c->runs,
         .rank = d->c->rank,
         .share = d->c->agent.share,
         .ops = {d, on_rank_frame, on_rank_page, on_rank_ended},
@@ -477,7 +453,7 @@ int daemon_run(const struct daemon_config *c, int *code, struct err *e)
     rc = rc ? rc : open_channel(&d, e);
     rc = rc ? rc : watch(&d, e);
     if (!rc) {
-        notify("READY=1");
+        notify_service("READY=1");
         feed(&d, (struct agent_event){.kind = AGENT_EV_TICK});
         while (!d.exits)
             turn(&d);

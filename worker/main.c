@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -216,7 +217,7 @@ struct worker {
     struct arena arena;
     struct daemon_config c;
     char name[128], rank[PATH_LEN], address[300], own_address[256], share[256];
-    char data_root[PATH_LEN], checkpoint_root[PATH_LEN];
+    char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
 };
 
 static int find_roots(const struct flags *f, struct worker *w, struct err *e)
@@ -250,8 +251,9 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     int rc = rpc_address(f->coordinator, w->address, sizeof w->address, e);
     name_it(f, w->name, sizeof w->name);
     snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
+    rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
     if (!f->share)
-        observe_share(w->share, sizeof w->share);
+        observe_share(w->runs, w->share, sizeof w->share);
     if (!rc && !f->address)
         observe_address(w->address, w->own_address, sizeof w->own_address);
     a->name = w->name;
@@ -262,6 +264,7 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     a->memory = observe_memory();
     a->grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
+    w->c.runs = w->runs;
     if (!rc && !*w->share)
         rc = err_set(e, ERR_INVALID, "--share is empty");
     return rc;
@@ -328,6 +331,16 @@ static int join(const struct flags *f)
     return exit_code(rc);
 }
 
+// A rank takes four descriptors.
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int main(int argc, char **argv)
 {
     struct flags f = {.ready_fd = -1, .parent_fd = -1, .grace_ns = GRACE_S * CLOCK_S};
@@ -348,6 +361,7 @@ int main(int argc, char **argv)
     }
     if (f.token)
         return join(&f);
+    raise_limits();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

@@ -150,10 +150,38 @@ int observe_cores(void)
     return n > 0 ? n : 1;
 }
 
-void observe_share(char *out, size_t size)
+// A directory that is ours alone, made if it is not there.
+static bool is_private(const char *path)
+{
+    struct stat st;
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return false;
+    return !lstat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & 077);
+}
+
+int observe_runs(const char *state, char *out, size_t size, struct err *e)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    char base[4100];
+    bool ours = false;
+    if (run && run[0] == '/' && strlen(run) < 3000) {
+        snprintf(base, sizeof base, "%s/weft", run);
+        ours = is_private(base);
+    }
+    if (!ours) {
+        snprintf(base, sizeof base, "/tmp/weft-%u", (unsigned)geteuid());
+        ours = is_private(base);
+    }
+    snprintf(out, size, "%s/%s", ours ? base : state, ours ? "runs" : "meet");
+    return is_private(out) ? 0 : err_set(e, ERR_INVALID, "%s is not a folder of ours alone", out);
+}
+
+void observe_share(const char *runs, char *out, size_t size)
 {
     char machine[64] = "", name[64] = "host";
-    struct stat st = {0};
+    struct stat st = {0}, meet = {0};
+    (void)stat(runs, &meet);
     int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, machine, sizeof machine - 1) : 0;
     if (fd >= 0)
@@ -162,7 +190,8 @@ void observe_share(char *out, size_t size)
     machine[strcspn(machine, "\n")] = 0;
     (void)gethostname(name, sizeof name - 1);
     (void)stat("/proc/self/ns/net", &st);
-    snprintf(out, size, "%s-%.8s-%llu", name, machine, (unsigned long long)st.st_ino);
+    snprintf(out, size, "%s-%.8s-%llu-%llx.%llx", name, machine, (unsigned long long)st.st_ino,
+             (unsigned long long)meet.st_dev, (unsigned long long)meet.st_ino);
 }
 
 static bool loopback(const struct sockaddr *a)
@@ -188,7 +217,7 @@ void observe_address(const char *coordinator, char *out, size_t size)
     if (getaddrinfo(host, colon + 1, &hints, &list))
         return;
     for (struct addrinfo *it = list; it && !*out; it = it->ai_next) {
-        struct sockaddr_storage own;
+        struct sockaddr_storage own = {0};
         socklen_t len = sizeof own;
         int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&

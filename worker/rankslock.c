@@ -7,12 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,14 +62,14 @@ static bool start_time(pid_t pid, unsigned long long *out)
     return true;
 }
 
-int rankslock_record(const char *path, pid_t pid, struct err *e)
+int rankslock_record(const char *path, pid_t pid, bool alone, struct err *e)
 {
     char line[64];
     unsigned long long start;
     if (!start_time(pid, &start))
         return 0; // gone already
     int n = snprintf(line, sizeof line, "%d %llu\n", (int)pid, start);
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC), rc = 0;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | (alone ? O_TRUNC : 0)), rc = 0;
     if (fd < 0 || write(fd, line, (size_t)n) != n)
         rc = err_errno(e, ERR_IO, "cannot write %s", path);
     if (fd >= 0)
@@ -81,7 +81,10 @@ static void kill_recorded(int fd, struct buf *seen)
 {
     struct buf b = {0};
     buf_reserve(&b, RECORD_MAX + 1);
-    ssize_t n = pread(fd, b.data, RECORD_MAX, 0);
+    struct stat st = {0};
+    (void)fstat(fd, &st);
+    off_t at = st.st_size > RECORD_MAX ? st.st_size - RECORD_MAX : 0; // the newest
+    ssize_t n = pread(fd, b.data, RECORD_MAX, at);
     b.data[n > 0 ? n : 0] = 0;
     for (const char *p = b.data; *p;) {
         unsigned long long start, now;

@@ -44,8 +44,8 @@ struct proc {
 };
 struct supervise {
     struct supervise_config c;
-    char lock[PATH_LEN], runs[PATH_LEN], jobs[PATH_LEN];
-    struct proc **procs; // by slot
+    char lock[PATH_LEN], own[PATH_LEN], jobs[PATH_LEN]; // own: what is ours in c.runs
+    struct proc **procs;                                // by slot
     int nprocs;
 };
 
@@ -58,45 +58,96 @@ static int make_dir(const char *path, struct err *e)
     return 0;
 }
 
-static void run_dir(const struct supervise *s, const char *job, uint64_t epoch, char *out,
-                    size_t size)
+static void run_dir(const char *runs, const char *job, uint64_t epoch, char *out, size_t size)
 {
-    snprintf(out, size, "%s/%s.e%llu", s->runs, job, (unsigned long long)epoch);
+    snprintf(out, size, "%s/%s.e%llu", runs, job, (unsigned long long)epoch);
 }
 
-// A directory and what lies in it; ranks make no directories there.
-static void remove_flat(const char *path)
+static void page_name(int rank, char out[32]) // as lead_page_path makes it
 {
-    DIR *d = opendir(path);
+    snprintf(out, 32, "page-%04d", rank);
+}
+
+// Calls with each name in a directory; nothing when it is not there.
+static void each_name(const char *dir, void (*fn)(int dirfd, const char *name, void *ctx),
+                      void *ctx)
+{
+    DIR *d = opendir(dir);
     struct dirent *it;
     while (d && (it = readdir(d)))
         if (strcmp(it->d_name, ".") && strcmp(it->d_name, ".."))
-            (void)unlinkat(dirfd(d), it->d_name, 0);
+            fn(dirfd(d), it->d_name, ctx);
     if (d)
         closedir(d);
-    (void)rmdir(path);
 }
 
-static void remove_runs(const char *runs)
+static void unlink_one(int dirfd, const char *name, void *ctx)
+{
+    (void)ctx;
+    (void)unlinkat(dirfd, name, 0);
+}
+
+static void unlink_same(int dirfd, const char *name, void *ctx) // in the other folder
 {
     char path[PATH_LEN + 300];
-    DIR *d = opendir(runs);
-    struct dirent *it;
-    while (d && (it = readdir(d))) {
-        if (it->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", runs, it->d_name);
-        remove_flat(path);
-    }
-    if (d)
-        closedir(d);
+    (void)dirfd;
+    snprintf(path, sizeof path, "%s/%s", (const char *)ctx, name);
+    (void)unlink(path);
+}
+
+static void find_page(int dirfd, const char *name, void *ctx)
+{
+    (void)dirfd;
+    *(bool *)ctx = *(bool *)ctx || !strncmp(name, "page-", 5);
+}
+
+// Ranks make no directories there.
+static void remove_flat(const char *dir)
+{
+    each_name(dir, unlink_one, NULL);
+    (void)rmdir(dir);
+}
+
+// Our pages go; the folder with the last worker's. `name`: <job>.e<epoch>.
+static void remove_run(struct supervise *s, const char *name)
+{
+    char own[PATH_LEN + 300], shared[PATH_LEN + 300];
+    bool others = false;
+    snprintf(own, sizeof own, "%s/%s", s->own, name);
+    snprintf(shared, sizeof shared, "%s/%s", s->c.runs, name);
+    each_name(own, unlink_same, shared);
+    each_name(shared, find_page, &others);
+    if (!others)
+        remove_flat(shared);
+    remove_flat(own);
+}
+
+static void remove_left(int dirfd, const char *name, void *ctx)
+{
+    (void)dirfd;
+    remove_run(ctx, name);
+}
+
+static int make_run(struct supervise *s, const struct agent_spawn *what, const char *dir,
+                    struct err *e)
+{
+    char own[PATH_LEN], mark[PATH_LEN + 40], page[32];
+    page_name(what->rank, page);
+    run_dir(s->own, what->job, what->epoch, own, sizeof own);
+    snprintf(mark, sizeof mark, "%s/%s", own, page);
+    int rc = make_dir(own, e), fd = -1;
+    if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) < 0)
+        rc = err_errno(e, ERR_IO, "cannot make %s", mark);
+    if (fd >= 0)
+        close(fd);
+    return rc ? rc : make_dir(dir, e);
 }
 
 void supervise_forget(struct supervise *s, const char *job, uint64_t epoch)
 {
-    char path[PATH_LEN];
-    run_dir(s, job, epoch, path, sizeof path);
-    remove_flat(path);
+    char name[300];
+    snprintf(name, sizeof name, "%s.e%llu", job, (unsigned long long)epoch);
+    remove_run(s, name);
     log_trim(s->jobs);
 }
 
@@ -106,7 +157,7 @@ int supervise_prove(struct supervise *s, struct err *e)
 {
     int rc = rankslock_prove(s->lock, PROVE_NS, e);
     if (!rc)
-        remove_runs(s->runs);
+        each_name(s->own, remove_left, s);
     return rc;
 }
 
@@ -119,9 +170,9 @@ int supervise_open(const struct supervise_config *c, struct supervise **out, str
     int rc = 0;
     if ((size_t)snprintf(s->lock, sizeof s->lock, "%s/ranks.lock", c->state) > PATH_LEN - 200)
         rc = err_set(e, ERR_INVALID, "the path %s is too long", c->state);
-    snprintf(s->runs, sizeof s->runs, "%s/runs", c->state);
+    snprintf(s->own, sizeof s->own, "%s/runs", c->state);
     snprintf(s->jobs, sizeof s->jobs, "%s/jobs", c->state);
-    rc = rc ? rc : make_dir(s->runs, e);
+    rc = rc ? rc : make_dir(s->own, e);
     rc = rc ? rc : make_dir(s->jobs, e);
     rc = rc ? rc : supervise_prove(s, e);
     if (rc) {
@@ -299,11 +350,12 @@ static void on_text(void *ctx, uint32_t events)
 
 static void look(struct proc *p)
 {
-    char dir[PATH_LEN], path[PATH_LEN + 40];
+    char dir[PATH_LEN], path[PATH_LEN + 40], page[32];
     struct page_view v;
     if (!p->page) {
-        run_dir(p->s, p->job, p->epoch, dir, sizeof dir);
-        snprintf(path, sizeof path, "%s/page-%04d", dir, p->rank); // as lead_page_path makes it
+        run_dir(p->s->c.runs, p->job, p->epoch, dir, sizeof dir);
+        page_name(p->rank, page);
+        snprintf(path, sizeof path, "%s/%s", dir, page);
         if (page_open(path, &p->page, NULL))
             return; // not made yet
     }
@@ -429,11 +481,19 @@ static struct proc *proc_new(struct supervise *s, int slot, const struct agent_s
     return p;
 }
 
+static bool alone(const struct supervise *s)
+{
+    for (int i = 0; i < s->nprocs; i++)
+        if (s->procs[i])
+            return false;
+    return true;
+}
+
 static int set_out(struct proc *p, char **argv, struct ends *theirs, struct err *e)
 {
     int rc = open_ends(p, theirs, e);
     rc = rc ? rc : start(p, argv, theirs, e);
-    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, e);
+    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, alone(p->s), e);
     rc = rc ? rc : watch(p, e);
     close_fd(&theirs->socket);
     close_fd(&theirs->text);
@@ -489,11 +549,11 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     if (!*what->job || what->job[0] == '.' || strchr(what->job, '/'))
         return err_set(e, ERR_INVALID, "'%s' is no job's id", what->job);
     struct proc *p = proc_new(s, slot, what);
-    run_dir(s, what->job, what->epoch, dir, sizeof dir);
+    run_dir(s->c.runs, what->job, what->epoch, dir, sizeof dir);
     snprintf(fd, sizeof fd, "%d", RANK_FD);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     keep_assign(p, what->assign);
-    int rc = make_dir(dir, e);
+    int rc = make_run(s, what, dir, e);
     rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->epoch, what->rank, e);
     rc = rc ? rc : set_out(p, argv, &theirs, e);
     if (rc) {

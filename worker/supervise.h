@@ -4,7 +4,9 @@
 //   STATE/ranks.lock   held shared by every living rank (each by a description of its own, opened
 //                      for its spawn); whoever holds it alone has proof that none lives. Its text
 //                      lists the processes, "pid start-time" a line, so that they can be killed.
-//   STATE/runs/<job>.e<epoch>/   progress pages and sockets of an attempt (0700); goes with Sync
+//   RUNS/<job>.e<epoch>/         progress pages and sockets of an attempt (0700). Workers of one
+//                                machine share RUNS, so that their ranks meet there
+//   STATE/runs/<job>.e<epoch>/   names the pages that are ours; both go with Sync
 //   STATE/jobs/<job>.e<epoch>/   logs (logs.h)
 //
 // A rank prints into a pipe that never blocks it; what the pipe cannot take is lost. Spawning is
@@ -33,6 +35,7 @@ struct supervise_config {
     struct loop *loop; // borrowed
     struct logs *logs; // borrowed: told what is appended
     const char *state; // the worker's directory, absolute
+    const char *runs;  // RUNS, absolute (observe_runs)
     const char *rank;  // path of weft-rank
     const char *share; // its --host
     struct supervise_ops ops;

@@ -20,6 +20,7 @@ enum {
     EXIT_RESTART = 70,
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 5000,
+    MOST_FAILURES = 8,   // in a row by itself: it will not get better
     GOOD_RUN_S = 10,     // after which failures are counted from 0 again
     LOG_BYTES = 4 << 20, // a greater log is turned over at the start of a daemon
     GRPC_PATH_MAX = 100, // it refuses Unix paths of over 107 characters
@@ -102,11 +103,11 @@ static void ended(struct embed_daemon *d, int status)
     d->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (!d->wanted)
         return;
-    if (!again) {
+    d->failures = now - d->begun_ns > GOOD_RUN_S * CLOCK_S ? 0 : d->failures + 1;
+    if (!again || (!WIFSIGNALED(status) && d->failures >= MOST_FAILURES)) {
         d->given_up = true;
         return;
     }
-    d->failures = now - d->begun_ns > GOOD_RUN_S * CLOCK_S ? 0 : d->failures + 1;
     for (int i = 1; i < d->failures && pause < LONGEST_PAUSE_MS; i++)
         pause *= 2;
     d->next_ns = now + (pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS) * CLOCK_MS;

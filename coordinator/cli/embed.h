@@ -5,9 +5,9 @@
 //
 // Both hold the reading end of a lifeline: its end of file tells them that we are gone, kill -9
 // included. A daemon that a signal ended or that exits with 70 is started again, later each time;
-// one that ends otherwise is given up. They are in process groups of their own, so a Ctrl-C at the
-// terminal is ours alone. Orphaned ranks come to us (a subreaper), so that embed_stop returns when
-// no process is left.
+// one that ends otherwise, or fails eight times in a row, is given up. They are in process groups
+// of their own, so a Ctrl-C at the terminal is ours alone. Orphaned ranks come to us (a subreaper),
+// so that embed_stop returns when no process is left.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft logs: what a job's ranks wrote. With -f it goes on to the job's end; after a coordinator was
-// away the logs are read again from the start of what is kept, and lines that are not younger than
-// the last one shown of a rank are passed over (a line begins with its time).
+// weft logs: what a job's ranks wrote. With -f it goes on to the job's end:
+//
+//   a watch of the job says where it is; the lines come by a stream of their own. A new epoch
+//   (other hosts), a coordinator that was away and the job's end open the lines anew, from the
+//   start of what is kept; lines that are not younger than the last one shown of a rank are passed
+//   over (a line begins with its time). After the job's end that reading is the last and complete.
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +23,12 @@ struct logs {
     struct arena arena;
     struct seen *ranks; // by rank
     int n;
+    struct link_stream lines, watch;
+    Weft__V1__LogsRequest ask;
+    Weft__V1__JobRequest watch_ask;
+    bool following, started; // started: the lines were opened
+    uint64_t epoch;
+    char job[64]; // its id, once known: a name may mean another job later
 };
 
 static struct seen *seen_of(struct logs *g, int rank)
@@ -91,57 +100,141 @@ static void take(struct logs *g, const Weft__V1__LogLines *m)
     fflush(stdout);
 }
 
-static void pass_over(struct logs *g)
+// The next reading is from the start of what is kept, if any line was shown.
+static void again(struct logs *g, bool following)
 {
-    for (int i = 0; i < g->n; i++)
+    for (int i = 0; i < g->n; i++) {
         g->ranks[i].passing = g->ranks[i].stamp[0] != 0;
+        if (g->ranks[i].passing)
+            g->ask.lines = 0;
+    }
+    g->following = following;
+    g->ask.follow = following;
 }
 
-static int logs_turn(struct logs *g, struct link_stream *s, Weft__V1__LogsRequest *req)
+// ---- what is there ----
+
+// Until there is nothing now; an exit code, or -1: go on. `words` gets why it failed.
+static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
 {
     ProtobufCMessage *m;
+    for (;;)
+        switch (
+            link_stream_next(&g->lines, &g->ask.base, g->following, timeout_ns, &m, code, words)) {
+        case LINK_NOTHING:
+            return -1;
+        case LINK_MESSAGE:
+            take(g, (const Weft__V1__LogLines *)(const void *)m);
+            link_free(m);
+            break;
+        case LINK_AWAY: // also: no host has any yet
+            if (!g->following)
+                return CLIENT_AWAY;
+            again(g, true);
+            return -1;
+        case LINK_END:
+            if (!g->following)
+                return CLIENT_OK;
+            g->lines.again_ns = clock_mono_ns() + CLOCK_S / 2; // its hosts went away
+            again(g, true);
+            return -1;
+        case LINK_FAILED:
+            return CLIENT_REFUSED;
+        }
+}
+
+static int read_all(struct logs *g)
+{
     enum rpc_code code = RPC_OK;
-    char text[256] = "";
-    switch (link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
-    case LINK_NOTHING:
-        return -1;
+    char words[256] = "";
+    int rc;
+    do
+        rc = read_lines(g, CLOCK_S, &code, words);
+    while (rc < 0 && !ferror(stdout));
+    return rc > 0 ? link_explain(g->lines.link, code, words) : rc;
+}
+
+// ---- following ----
+
+static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
+{
+    const Weft__V1__JobStatus *s = u->status;
+    if (!s)
+        return;
+    snprintf(g->job, sizeof g->job, "%s", s->job);
+    g->ask.job = g->watch_ask.job = g->job;
+    bool ended = job_ended(s->state) >= 0;
+    if (!g->started || s->epoch != g->epoch || ended) {
+        again(g, !ended);
+        link_stream_open(&g->lines, &g->ask.base);
+    }
+    g->started = true;
+    g->epoch = s->epoch;
+}
+
+static int follow_turn(struct logs *g)
+{
+    ProtobufCMessage *m;
+    enum rpc_code code = RPC_OK, unused;
+    char words[256] = "";
+    switch (link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
     case LINK_MESSAGE:
-        take(g, (const Weft__V1__LogLines *)(const void *)m);
+        take_status(g, (const Weft__V1__WatchUpdate *)(const void *)m);
         link_free(m);
         return -1;
     case LINK_AWAY:
-        if (!g->args->follow)
-            break;
         fprintf(stderr, "the coordinator is away; waiting\n");
-        req->lines = 0;
-        pass_over(g);
         return -1;
-    case LINK_END:
-        return CLIENT_OK;
     case LINK_FAILED:
+        return link_explain(g->watch.link, code, words);
+    case LINK_END:
+        g->watch.again_ns = clock_mono_ns() + CLOCK_S / 2;
+        return -1;
+    case LINK_NOTHING:
         break;
     }
-    return link_explain(s->link, code, text);
+    if (g->started)
+        return read_lines(g, CLOCK_S / 20, &unused, words);
+    rpc_wait(g->watch.link->rpc, CLOCK_S / 20);
+    return -1;
+}
+
+static int follow(struct logs *g, const struct verb *v)
+{
+    struct link l = {0};
+    int rc = link_open(&l, v, g->args);
+    if (rc)
+        return rc;
+    g->watch = (struct link_stream){.link = &l, .method = LINK_WATCH};
+    g->following = true;
+    link_stream_open(&g->watch, &g->watch_ask.base);
+    do
+        rc = follow_turn(g);
+    while (rc < 0 && g->following && !ferror(stdout));
+    link_close(&l);
+    return rc < 0 && !ferror(stdout) ? read_all(g) : rc;
 }
 
 int verb_logs(const struct verb *v, const struct args *a)
 {
     struct logs g = {.args = a};
     struct link l = {0};
-    struct link_stream s = {.link = &l, .method = LINK_LOGS};
-    Weft__V1__LogsRequest req;
-    weft__v1__logs_request__init(&req);
     int rc = link_open(&l, v, a);
     if (rc)
         return rc;
-    req.job = arena_strdup(&l.arena, a->pos[0]);
-    req.rank = a->rank;
-    req.follow = a->follow;
-    req.lines = a->lines;
-    link_stream_open(&s, &req.base);
-    do
-        rc = logs_turn(&g, &s, &req);
-    while (rc < 0 && !ferror(stdout));
+    g.lines = (struct link_stream){.link = &l, .method = LINK_LOGS};
+    weft__v1__logs_request__init(&g.ask);
+    weft__v1__job_request__init(&g.watch_ask);
+    g.ask.job = g.watch_ask.job = arena_strdup(&l.arena, a->pos[0]);
+    g.ask.rank = a->rank;
+    g.ask.follow = a->follow;
+    g.ask.lines = a->lines;
+    if (a->follow) {
+        rc = follow(&g, v);
+    } else {
+        link_stream_open(&g.lines, &g.ask.base);
+        rc = read_all(&g);
+    }
     link_close(&l);
     arena_clear(&g.arena);
     return rc < 0 ? CLIENT_FAILED : rc;

@@ -98,7 +98,7 @@ static int open_record(struct run *r)
 
 static void say_where(const struct run *r)
 {
-    if (r->args->json)
+    if (r->args->json || !*r->record.job)
         return;
     if (*r->record.store)
         printf("checkpoints  %s\n", r->record.store);

@@ -291,6 +291,21 @@ def test_logs_of_all_ranks_or_of_one(desk):
     assert rows[0]["text"].endswith("info one") and rows[1]["text"] == "bare � line"
 
 
+def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):
+    end = desk.start().weft("logs", "small", "-f")
+    assert end.code == 0, end
+    assert end.out.count("[0] 2026") == end.out.count("[1] 2026") == 1
+    assert desk.weft("logs", "nosuch", "-f").code == 4
+
+
+def test_followed_logs_outlive_the_coordinator(desk):
+    p = desk.start("break").popen("logs", "small", "-f")
+    assert p.stdout.readline()
+    desk.start()
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 0 and "away" in err, (out, err)
+
+
 # ---- doctor, completion --------------------------------------------------------------------------
 
 

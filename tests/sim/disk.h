@@ -51,7 +51,8 @@ struct disk {
     struct disk_node *root;
     struct disk_fd fd[DISK_FDS];
     uint64_t inodes;
-    int eio_per_mille; // of fsyncs that fail
+    int eio_per_mille;  // of fsyncs that fail
+    int slow_per_mille; // of calls that take up to two seconds
     int open_fds;
     // What is watched (check.c): a rename of an entry of a job's directory, before it is done.
     void *watch_arg;

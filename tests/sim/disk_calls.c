@@ -86,7 +86,8 @@ static bool wait_turn(void)
     struct sim *s = d->sim;
     if (d->on_call && !fiber_proc()->dead)
         d->on_call(d->watch_arg);
-    int64_t ns = sim_chance(s, 30) ? sim_between(s, MS, 2000 * MS) : sim_between(s, 5000, 400000);
+    int64_t ns = sim_chance(s, d->slow_per_mille) ? sim_between(s, MS, 2000 * MS)
+                                                  : sim_between(s, 5000, 400000);
     return fiber_pause(ns);
 }
 

@@ -12,24 +12,30 @@ static const struct fault_mix mixes[] = {
      .gentle = true},
     {.name = "ranks",
      .weight = {W(rank_crash) = 5, W(rank_stop) = 2, W(rank_error) = 2, W(boss_crash) = 2,
-                W(stream) = 2}},
+                W(stream) = 2},
+     .often = MOMENT_BARRIER},
     {.name = "power",
-     .weight = {W(power) = 4, W(host_power) = 2, W(rank_crash) = 2, W(boss_crash) = 1}},
+     .weight = {W(power) = 4, W(host_power) = 2, W(rank_crash) = 2, W(boss_crash) = 1},
+     .often = MOMENT_DISK},
     {.name = "network",
      .weight = {W(partition) = 6, W(stream) = 3, W(host_stop) = 3, W(boss_stop) = 1,
                 W(rank_crash) = 1}},
     {.name = "workers",
      .weight = {W(worker_crash) = 5, W(host_stop) = 2, W(boss_crash) = 3, W(stream) = 2,
-                W(term) = 1}},
+                W(term) = 1},
+     .often = MOMENT_REGISTER},
     {.name = "clients",
      .weight = {W(client) = 8, W(boss_crash) = 3, W(rank_crash) = 1, W(stream) = 1}},
     {.name = "database",
      .weight = {W(db) = 4, W(boss_crash) = 1, W(rank_crash) = 2, W(partition) = 1}},
     {.name = "storage",
      .weight = {W(power) = 2, W(rank_crash) = 3, W(host_stop) = 2},
-     .eio_per_mille = 12},
+     .eio_per_mille = 30,
+     .slow_per_mille = 200,
+     .often = MOMENT_DISK},
     {.name = "zombies",
-     .weight = {W(host_stop) = 6, W(rank_stop) = 3, W(partition) = 3, W(power) = 1}},
+     .weight = {W(host_stop) = 6, W(rank_stop) = 3, W(partition) = 3, W(power) = 1},
+     .often = MOMENT_DISK},
     {.name = "all",
      .weight = {W(boss_crash) = 3, W(boss_stop) = 2, W(stream) = 3, W(partition) = 3,
                 W(worker_crash) = 2, W(host_stop) = 2, W(host_power) = 1, W(power) = 2,
@@ -287,9 +293,12 @@ static void strikes(void *arg, uint64_t kind)
     }
     static const enum fiber_act acts[] = {ACT_SHARD,  ACT_COMMIT, ACT_COMMIT,
                                           ACT_DELETE, ACT_FENCE,  ACT_PROBE};
-    w->trap = (struct trap){.at = (enum moment)(1 + sim_below(s, MOMENTS - 1)),
+    enum moment at = (enum moment)(1 + sim_below(s, MOMENTS - 1));
+    if (w->mix->often && sim_chance(s, 500))
+        at = w->mix->often;
+    w->trap = (struct trap){.at = at,
                             .act = acts[sim_below(s, 6)],
-                            .countdown = 1 + sim_below(s, 10),
+                            .countdown = 1 + sim_below(s, at == MOMENT_REGISTER ? 3 : 10),
                             .fault = (enum fault_kind)kind};
 }
 
@@ -305,6 +314,7 @@ void fault_heal(struct world *w)
 {
     w->quiet = true;
     w->disk.eio_per_mille = 0;
+    w->disk.slow_per_mille = 30;
     if (!w->boss.proc)
         boss_start(w);
 }

@@ -135,6 +135,7 @@ static void build(struct world *w)
     w->disk.on_rename = check_renamed;
     w->disk.on_call = on_call;
     w->disk.eio_per_mille = w->mix->eio_per_mille;
+    w->disk.slow_per_mille = w->mix->slow_per_mille ? w->mix->slow_per_mille : 30;
     w->db = dbase_new(w);
     boss_start(w);
     build_hosts(w);

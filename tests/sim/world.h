@@ -139,12 +139,6 @@ enum fault_kind {
 #undef X
         FAULT_KINDS
 };
-struct fault_mix {
-    const char *name;
-    int weight[FAULT_KINDS];
-    bool gentle; // nothing that may cost an attempt
-    int eio_per_mille;
-};
 // A fault may wait for a moment that matters instead of a time.
 enum moment {
     MOMENT_NONE,
@@ -156,6 +150,13 @@ enum moment {
     MOMENT_BARRIER,      // a barrier is answered
     MOMENT_FENCED,       // a fence is done
     MOMENTS
+};
+struct fault_mix {
+    const char *name;
+    int weight[FAULT_KINDS];
+    bool gentle;       // nothing that may cost an attempt
+    enum moment often; // what its faults like to wait for
+    int eio_per_mille, slow_per_mille;
 };
 struct trap {
     enum moment at;

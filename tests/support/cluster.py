@@ -193,8 +193,10 @@ class Cluster:
         copy = json.loads(json.dumps({"train": data.train, "eval": data.eval}))
         for part in copy.values():
             for key, path in (part or {}).items():
-                shutil.copy(path, self.data)
-                part[key] = pathlib.Path(path).name
+                path = pathlib.Path(path)
+                part[key] = f"{path.parent.name}-{path.name}"  # sets have files of the same names
+                if not (self.data / part[key]).exists():  # a running job may have it open
+                    shutil.copy(path, self.data / part[key])
         return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
 
     def submit(self, job, *more):

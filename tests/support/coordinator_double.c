@@ -258,7 +258,8 @@ static void on_logs(const struct rpc_event *ev)
         if (q->rank < 0 || q->rank == rank)
             rpc_send(script.rpc, ev->call, &m.base, NULL);
     }
-    rpc_finish(script.rpc, ev->call, RPC_OK, "");
+    if (!q->follow) // a true one never ends those
+        rpc_finish(script.rpc, ev->call, RPC_OK, "");
 }
 
 static void (*const answers[METHODS])(const struct rpc_event *ev) = {

@@ -20,6 +20,20 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 
+// A zombie does not: it only waits to be noticed.
+static inline bool lives(int pid)
+{
+    char path[64], text[200] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return false;
+    (void)!read(fd, text, sizeof text - 1);
+    close(fd);
+    const char *p = strrchr(text, ')');
+    return p && p[2] != 'Z' && p[2] != 'X';
+}
+
 struct double_rank {
     struct frame_conn conn;
     const char *dir;

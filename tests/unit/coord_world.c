@@ -188,6 +188,8 @@ void world_init(struct world *w)
 
 void world_clear(struct world *w)
 {
+    if (w->barrier)
+        weft__rank__barrier_done__free_unpacked(w->barrier, NULL);
     coord_free(w->c);
     for (int i = 0; i < w->nrows; i++)
         weft__rows__write__free_unpacked(w->rows[i], NULL);
@@ -413,6 +415,12 @@ static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
         at->commit_step = f->commit->step;
         if (!w->no_commit)
             write_commit(w, host, at, f->commit->step);
+    } else if (f->body_case == WEFT__RANK__FRAME__BODY_BARRIER_DONE) {
+        *(f->barrier_done->failed[0] ? &w->barriers_failed : &w->barriers_done) += 1;
+        snprintf(w->barrier_text, sizeof w->barrier_text, "%s", f->barrier_done->failed);
+        if (w->barrier)
+            weft__rank__barrier_done__free_unpacked(w->barrier, NULL);
+        w->barrier = copy(&f->barrier_done->base);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_DELETE) {
         do_delete(w, host, at, f->delete_);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMITTED) {
@@ -489,7 +497,7 @@ static void fill_ranks(const struct world_attempt *at, struct arena *a, Weft__V1
 {
     h->ranks = arena_array(a, Weft__V1__RankHere *, RANKS);
     h->asked = arena_array(a, Weft__V1__RankFrame *, RANKS);
-    h->answered = arena_array(a, Weft__V1__RankFrame *, RANKS);
+    h->answered = arena_array(a, Weft__V1__RankFrame *, RANKS + 1);
     for (int r = 0; r < RANKS; r++) {
         const struct world_rank *k = &at->ranks[r];
         if (!k->alive && !k->ended)
@@ -529,7 +537,22 @@ static void fill_ranks(const struct world_attempt *at, struct arena *a, Weft__V1
     }
 }
 
-static void fill_attempts(const struct world_host *h, struct arena *a, Weft__V1__Register *r)
+static void bring_barrier(const struct world *w, const struct world_attempt *at, struct arena *a,
+                          Weft__V1__AttemptHere *h)
+{
+    Weft__V1__RankFrame *rf = arena_new(a, Weft__V1__RankFrame);
+    weft__v1__rank_frame__init(rf);
+    rf->job = frame_text(at->job);
+    rf->epoch = at->epoch;
+    rf->frame = arena_new(a, Weft__Rank__Frame);
+    weft__rank__frame__init(rf->frame);
+    rf->frame->body_case = WEFT__RANK__FRAME__BODY_BARRIER_DONE;
+    rf->frame->barrier_done = w->barrier;
+    h->answered[h->n_answered++] = rf;
+}
+
+static void fill_attempts(const struct world *w, const struct world_host *h, struct arena *a,
+                          Weft__V1__Register *r)
 {
     r->attempts = arena_array(a, Weft__V1__AttemptHere *, 8);
     for (int i = 0; i < 8; i++) {
@@ -542,6 +565,8 @@ static void fill_attempts(const struct world_host *h, struct arena *a, Weft__V1_
         here->epoch = at->epoch;
         here->reaped = at->reaped;
         fill_ranks(at, a, here);
+        if (w->barrier)
+            bring_barrier(w, at, a, here);
         r->attempts[r->n_attempts++] = here;
     }
 }
@@ -569,7 +594,7 @@ static Weft__V1__Challenge *register_with(struct world *w, int host, const char 
     }
     r.devices = list;
     r.n_devices = (size_t)h->devices;
-    fill_attempts(h, &a, &r);
+    fill_attempts(w, h, &a, &r);
     UP(up, REGISTER, register_, &r);
     world_up(w, host, &up);
     arena_clear(&a);

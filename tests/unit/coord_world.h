@@ -76,7 +76,10 @@ struct world {
     char reply_job[33], refused[1000], dropped[300];
     int refused_code, starts, fenced_out, stops;
     bool twin;
-    int answers; // COORD_REPLY so far
+    int answers;                        // COORD_REPLY so far
+    int barriers_done, barriers_failed; // answers that ranks got
+    char barrier_text[400];
+    Weft__Rank__BarrierDone *barrier; // newest answer: an agent brings it
 };
 
 void world_init(struct world *w);

@@ -1,185 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent as a decider: stories of one worker, told by what it is fed and what it asks for.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
-#include <signal.h>
-#include <string.h>
-
-#include "common/attempt/frame.h"
-#include "common/attempt/life.h"
-#include "common/base/clock.h"
-#include "worker/agent.h"
-
-#define LEASE   (10 * CLOCK_S)
-#define BEAT    (2 * CLOCK_S)
-#define JOB     "j1"
-#define UP(x)   WEFT__V1__UP__BODY_##x
-#define BODY(x) WEFT__RANK__FRAME__BODY_##x
-
-struct rig {
-    struct agent *g;
-    struct arena arena;
-    struct agent_out out;
-    int64_t now;
-};
-
-// ---- feeding ----
-
-static void feed(struct rig *r, struct agent_event ev)
-{
-    arena_clear(&r->arena);
-    r->out = (struct agent_out){.arena = &r->arena};
-    ev.now_ns = r->now;
-    agent_step(r->g, &ev, &r->out);
-}
-
-static void tick(struct rig *r, int64_t later_ns)
-{
-    r->now += later_ns;
-    feed(r, (struct agent_event){.kind = AGENT_EV_TICK});
-}
-
-#define DOWN(r, CASE, Type, type, member, ...)                                  \
-    do {                                                                        \
-        Weft__V1__##Type body_;                                                 \
-        Weft__V1__Down down_;                                                   \
-        weft__v1__##type##__init(&body_);                                       \
-        weft__v1__down__init(&down_);                                           \
-        struct Weft__V1__##Type *m = &body_;                                    \
-        (void)m;                                                                \
-        __VA_ARGS__;                                                            \
-        down_.body_case = WEFT__V1__DOWN__BODY_##CASE;                          \
-        down_.member = &body_;                                                  \
-        feed((r), (struct agent_event){.kind = AGENT_EV_DOWN, .down = &down_}); \
-    } while (0)
-
-static char *text(const char *s)
-{
-    return frame_text(s);
-}
-
-static void hear_frame(struct rig *r, int rank, Weft__Rank__Frame *f)
-{
-    DOWN(r, FRAME, RankFrame, rank_frame, frame, m->job = text(JOB), m->epoch = 1, m->rank = rank,
-         m->frame = f);
-}
-
-static void say(struct rig *r, int slot, const Weft__Rank__Frame *f)
-{
-    feed(r, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
-}
-
-// ---- what came out ----
-
-static int count(const struct rig *r, enum agent_action_kind kind)
-{
-    int n = 0;
-    for (int i = 0; i < r->out.n; i++)
-        n += r->out.v[i].kind == kind;
-    return n;
-}
-
-static const struct agent_action *the(const struct rig *r, enum agent_action_kind kind)
-{
-    for (int i = 0; i < r->out.n; i++)
-        if (r->out.v[i].kind == kind)
-            return &r->out.v[i];
-    return NULL;
-}
-
-static const Weft__V1__Up *said(const struct rig *r, int kind)
-{
-    for (int i = 0; i < r->out.n; i++)
-        if (r->out.v[i].kind == AGENT_SEND && (int)r->out.v[i].up->body_case == kind)
-            return r->out.v[i].up;
-    return NULL;
-}
-
-// A rank's frame of a kind on its way up.
-static const Weft__Rank__Frame *passed(const struct rig *r, int kind)
-{
-    for (int i = 0; i < r->out.n; i++)
-        if (r->out.v[i].kind == AGENT_SEND && r->out.v[i].up->body_case == UP(FRAME) &&
-            (int)r->out.v[i].up->frame->frame->body_case == kind)
-            return r->out.v[i].up->frame->frame;
-    return NULL;
-}
-
-static const Weft__Rank__Frame *told(const struct rig *r, int slot, int kind)
-{
-    for (int i = 0; i < r->out.n; i++)
-        if (r->out.v[i].kind == AGENT_FRAME && r->out.v[i].slot == slot &&
-            (int)r->out.v[i].frame->body_case == kind)
-            return r->out.v[i].frame;
-    return NULL;
-}
-
-// ---- arranging ----
-
-static void challenge(struct rig *r, const char *nonce)
-{
-    DOWN(r, CHALLENGE, Challenge, challenge, challenge, m->cluster = text("c1"),
-         m->nonce = text(nonce));
-}
-
-static void registered(struct rig *r)
-{
-    DOWN(r, REGISTERED, Registered, registered, registered, m->cluster = text("c1"),
-         m->lease_ms = LEASE / CLOCK_MS, m->heartbeat_ms = BEAT / CLOCK_MS);
-}
-
-static void attach(struct rig *r)
-{
-    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
-    challenge(r, "n");
-    registered(r);
-}
-
-static void lose(struct rig *r)
-{
-    feed(r, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = "gone"});
-}
-
-static void start_on(struct rig *r, const char *job, uint64_t epoch, const char *incarnation,
-                     int ranks, int first_device)
-{
-    Weft__V1__RankPlace places[4], *refs[4];
-    Weft__Rank__Assign assign;
-    weft__rank__assign__init(&assign);
-    assign.ranks = ranks;
-    assign.data_root = text("/theirs");
-    for (int i = 0; i < ranks; i++) {
-        weft__v1__rank_place__init(&places[i]);
-        places[i].rank = i;
-        places[i].device = first_device + i;
-        refs[i] = &places[i];
-    }
-    DOWN(r, START, Start, start, start, m->job = text(job), m->epoch = epoch,
-         m->incarnation = text(incarnation), m->n_ranks = (size_t)ranks, m->ranks = refs,
-         m->assign = &assign, m->kind = text("cpu"), m->threads = 1);
-}
-
-static void start(struct rig *r, uint64_t epoch, int ranks)
-{
-    start_on(r, JOB, epoch, "i1", ranks, 0);
-}
-
-static void spawned(struct rig *r, int slot)
-{
-    feed(r, (struct agent_event){
-                .kind = AGENT_EV_SPAWNED, .slot = slot, .ok = true, .pid = 100 + slot});
-}
-
-static void ended(struct rig *r, int slot, int code, int sig)
-{
-    feed(r, (struct agent_event){
-                .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = sig, .log = "tail"});
-}
+#include "tests/unit/agent_rig.h"
 
 static void stop(struct rig *r, uint64_t epoch, int64_t grace_ms)
 {
@@ -192,44 +13,10 @@ static void sync_with(struct rig *r, uint64_t epoch)
     DOWN(r, SYNC, Sync, sync, sync, m->job = text(JOB), m->epoch = epoch);
 }
 
-static int set_up(void **state)
+static void ended(struct rig *r, int slot, int code, int sig)
 {
-    static struct rig r;
-    static const struct agent_device devices[4] = {
-        {"cpu", "cpu", 1}, {"cpu", "cpu", 1}, {"cpu", "cpu", 1}, {"cpu", "cpu", 1}};
-    struct agent_config c = {.host = "h1",
-                             .incarnation = "i1",
-                             .name = "host-a",
-                             .data_root = "/mine",
-                             .devices = devices,
-                             .ndevices = 4,
-                             .grace_ns = 30 * CLOCK_S};
-    memset(&r, 0, sizeof r);
-    arena_init(&r.arena);
-    r.g = agent_new(&c);
-    r.now = 1000 * CLOCK_S;
-    tick(&r, 0);
-    assert_int_equal(count(&r, AGENT_CONNECT), 1);
-    *state = &r;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct rig *r = *state;
-    agent_free(r->g);
-    arena_clear(&r->arena);
-    return 0;
-}
-
-static struct rig *running(void **state, int ranks) // attached, with an attempt of epoch 1
-{
-    struct rig *r = *state;
-    attach(r);
-    start(r, 1, ranks);
-    for (int i = 0; i < ranks; i++)
-        spawned(r, i);
-    return r;
+    feed(r, (struct agent_event){
+                .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = sig, .log = "tail"});
 }
 
 // ---- registering ----
@@ -242,6 +29,7 @@ static void a_new_worker_echoes_the_nonce_and_then_remembers_the_cluster(void **
     challenge(r, "first");
     challenge(r, "second"); // the newest counts
     assert_string_equal(said(r, UP(REGISTER))->register_->nonce, "second");
+    assert_string_equal(said(r, UP(REGISTER))->register_->cluster, "c1");
     assert_int_equal(said(r, UP(REGISTER))->register_->n_devices, 4);
     assert_null(the(r, AGENT_REMEMBER));
     registered(r);
@@ -491,211 +279,6 @@ static void a_rank_killed_before_it_was_there_is_killed_when_it_is(void **state)
     assert_int_equal(count(r, AGENT_KILL), 1);
 }
 
-// ---- what ranks ask ----
-
-static void get(struct rig *r, int slot, const char *key)
-{
-    FRAME_BODY(b, KvGet, kv_get);
-    b.key = text(key);
-    FRAME(f, KV_GET, kv_get, &b);
-    say(r, slot, &f);
-}
-
-static void value(struct rig *r, int rank, const char *key, const char *is)
-{
-    FRAME_BODY(b, KvValue, kv_value);
-    b.key = text(key);
-    b.value = text(is);
-    FRAME(f, KV_VALUE, kv_value, &b);
-    hear_frame(r, rank, &f);
-}
-
-static void what_ranks_asked_put_and_were_answered_is_brought_back(void **state)
-{
-    struct rig *r = running(state, 2);
-    FRAME_BODY(b, KvPut, kv_put);
-    b.key = text("k");
-    b.value = text("v");
-    FRAME(put, KV_PUT, kv_put, &b);
-    say(r, 0, &put);
-    assert_non_null(passed(r, BODY(KV_PUT)));
-    get(r, 1, "k");
-    value(r, 1, "k", "v");
-    assert_string_equal(told(r, 1, BODY(KV_VALUE))->kv_value->value, "v");
-    lose(r);
-    FRAME_BODY(ready, Ready, ready);
-    ready.plan_hash = text("hash");
-    FRAME(f, READY, ready, &ready);
-    say(r, 0, &f);
-    assert_int_equal(r->out.n, 0); // nobody is there to hear it
-    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
-    challenge(r, "n");
-    const Weft__V1__AttemptHere *here = said(r, UP(REGISTER))->register_->attempts[0];
-    assert_int_equal(here->n_ranks, 2);
-    assert_int_equal(here->n_puts, 1);
-    assert_string_equal(here->puts[0]->value, "v");
-    assert_int_equal(here->n_asked, 1);
-    assert_string_equal(here->asked[0]->frame->ready->plan_hash, "hash");
-    assert_int_equal(here->n_answered, 1);
-    assert_string_equal(here->answered[0]->frame->kv_value->key, "k");
-    registered(r);
-    assert_non_null(passed(r, BODY(KV_PUT))); // its answer is still missing
-}
-
-static void an_answer_is_given_again_even_while_the_coordinator_is_away(void **state)
-{
-    struct rig *r = running(state, 1);
-    get(r, 0, "k");
-    value(r, 0, "k", "v");
-    value(r, 0, "k", "v"); // told twice, the rank hears it once
-    assert_int_equal(count(r, AGENT_FRAME), 0);
-    lose(r);
-    get(r, 0, "k");
-    assert_string_equal(told(r, 0, BODY(KV_VALUE))->kv_value->value, "v");
-}
-
-static void one_answer_for_all_reaches_each_rank_that_asked(void **state)
-{
-    struct rig *r = running(state, 3);
-    FRAME_BODY(b, Barrier, barrier);
-    b.name = text("last");
-    b.seq = 7;
-    FRAME(ask, BARRIER, barrier, &b);
-    say(r, 0, &ask);
-    say(r, 2, &ask);
-    FRAME_BODY(done, BarrierDone, barrier_done);
-    done.name = text("last");
-    done.seq = 7;
-    FRAME(f, BARRIER_DONE, barrier_done, &done);
-    hear_frame(r, -1, &f);
-    assert_non_null(told(r, 0, BODY(BARRIER_DONE)));
-    assert_null(told(r, 1, BODY(BARRIER_DONE)));
-    assert_non_null(told(r, 2, BODY(BARRIER_DONE)));
-}
-
-// ---- checkpoints ----
-
-static void shard_done(struct rig *r, int slot, int64_t step)
-{
-    FRAME_BODY(b, ShardDone, shard_done);
-    b.rank = slot;
-    b.step = step;
-    FRAME(f, SHARD_DONE, shard_done, &b);
-    say(r, slot, &f);
-}
-
-static void committed(struct rig *r, int64_t step)
-{
-    FRAME_BODY(b, Committed, committed);
-    b.step = step;
-    FRAME(f, COMMITTED, committed, &b);
-    hear_frame(r, -1, &f);
-}
-
-static void a_shards_report_is_repeated_until_committed_across_reconnects(void **state)
-{
-    struct rig *r = running(state, 1);
-    shard_done(r, 0, 20);
-    assert_non_null(passed(r, BODY(SHARD_DONE)));
-    tick(r, BEAT);
-    assert_non_null(passed(r, BODY(SHARD_DONE)));
-    lose(r);
-    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
-    challenge(r, "n");
-    assert_int_equal(said(r, UP(REGISTER))->register_->attempts[0]->n_asked, 1);
-    registered(r);
-    committed(r, 10); // of an earlier step
-    tick(r, BEAT);
-    assert_non_null(passed(r, BODY(SHARD_DONE)));
-    committed(r, 20);
-    assert_non_null(told(r, 0, BODY(COMMITTED)));
-    tick(r, BEAT);
-    assert_null(passed(r, BODY(SHARD_DONE)));
-}
-
-static void an_order_that_was_answered_is_answered_again_by_the_first_answer(void **state)
-{
-    struct rig *r = running(state, 1);
-    FRAME_BODY(c, Commit, commit);
-    c.step = 20;
-    FRAME(order, COMMIT, commit, &c);
-    hear_frame(r, 0, &order);
-    assert_non_null(told(r, 0, BODY(COMMIT)));
-    FRAME_BODY(d, CommitDone, commit_done);
-    d.step = 20;
-    d.code = 5;
-    FRAME(done, COMMIT_DONE, commit_done, &d);
-    say(r, 0, &done);
-    assert_int_equal(passed(r, BODY(COMMIT_DONE))->commit_done->code, 5);
-    d.code = 0;
-    say(r, 0, &done);
-    assert_int_equal(passed(r, BODY(COMMIT_DONE))->commit_done->code, 5);
-    hear_frame(r, 0, &order);
-    assert_null(told(r, 0, BODY(COMMIT)));
-    assert_int_equal(passed(r, BODY(COMMIT_DONE))->commit_done->code, 5);
-    FRAME_BODY(a, Aborted, aborted);
-    a.step = 20;
-    FRAME(aborted, ABORTED, aborted, &a);
-    hear_frame(r, -1, &aborted);
-    tick(r, BEAT);
-    assert_null(passed(r, BODY(COMMIT_DONE)));
-}
-
-static void durable_acts_go_one_at_a_time_a_job(void **state)
-{
-    struct rig *r = *state;
-    attach(r);
-    for (int i = 0; i < 2; i++) { // a repeat of what is being done is not a second act
-        DOWN(r, STORAGE, Storage, storage, storage, m->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE,
-             m->job = text(JOB), m->epoch = 1, m->attempt = text("a"));
-        assert_int_equal(count(r, AGENT_STORAGE), i == 0);
-    }
-    DOWN(r, STORAGE, Storage, storage, storage, m->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE,
-         m->job = text(JOB), m->epoch = 2, m->attempt = text("b"));
-    assert_int_equal(count(r, AGENT_STORAGE), 0);
-    Weft__V1__StorageDone done;
-    weft__v1__storage_done__init(&done);
-    done.job = text(JOB);
-    done.epoch = 1;
-    feed(r, (struct agent_event){.kind = AGENT_EV_STORAGE, .storage = &done});
-    assert_int_equal(said(r, UP(STORAGE))->storage->epoch, 1);
-    assert_int_equal(the(r, AGENT_STORAGE)->storage->epoch, 2);
-}
-
-// ---- progress ----
-
-static void changed_pages_are_told_at_most_four_times_a_second(void **state)
-{
-    struct rig *r = running(state, 1);
-    struct page_view v = {.rank = 0, .state = RANK_RUNNING};
-    int n = 0;
-    for (int i = 0; i < 100; i++) {
-        v.step = i;
-        feed(r, (struct agent_event){.kind = AGENT_EV_PAGE, .slot = 0, .page = &v});
-        tick(r, 10 * CLOCK_MS);
-        n += said(r, UP(PROGRESS)) != NULL;
-    }
-    assert_int_equal(n, 4);
-    tick(r, 250 * CLOCK_MS);
-    assert_int_equal(said(r, UP(PROGRESS))->progress->ranks[0]->step, 99);
-    tick(r, 250 * CLOCK_MS);
-    assert_null(said(r, UP(PROGRESS)));
-}
-
-static void the_newest_report_waits_for_the_coordinators_return(void **state)
-{
-    struct rig *r = running(state, 1);
-    lose(r);
-    for (int step = 1; step <= 3; step++) {
-        FRAME_BODY(b, StepReport, step_report);
-        b.step = step;
-        FRAME(f, STEP_REPORT, step_report, &b);
-        say(r, 0, &f);
-    }
-    attach(r);
-    assert_int_equal(passed(r, BODY(STEP_REPORT))->step_report->step, 3);
-}
-
 // ---- fencing ----
 
 static void fenced(struct rig *r, bool twin)
@@ -807,6 +390,31 @@ static void at_the_end_of_the_grace_it_kills_and_leaves(void **state)
     assert_int_equal(the(r, AGENT_EXIT)->code, 0);
 }
 
+static void with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace(void **state)
+{
+    struct rig *r = running(state, 1);
+    lose(r);
+    term(r);
+    ended(r, 0, RANK_EXIT_DRAINED, 0);
+    for (int64_t t = CLOCK_S; t < LEASE; t += CLOCK_S) {
+        tick(r, CLOCK_S);
+        assert_null(the(r, AGENT_EXIT));
+    }
+    assert_int_equal(agent_due(r->g), r->now + CLOCK_S);
+    tick(r, CLOCK_S);
+    assert_int_equal(the(r, AGENT_EXIT)->code, 0);
+}
+
+static void a_greeting_that_is_not_answered_is_given_up_after_a_lease(void **state)
+{
+    struct rig *r = *state;
+    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
+    int64_t due = agent_due(r->g);
+    assert_int_equal(due, r->now + LEASE);
+    tick(r, due - r->now);
+    assert_non_null(the(r, AGENT_DISCONNECT));
+}
+
 static void asked_twice_it_kills_at_once(void **state)
 {
     struct rig *r = running(state, 1);
@@ -869,14 +477,6 @@ int main(void)
         STORY(a_stop_asks_once_and_kills_when_the_grace_is_over),
         STORY(a_stop_without_grace_kills_now),
         STORY(a_rank_killed_before_it_was_there_is_killed_when_it_is),
-        STORY(what_ranks_asked_put_and_were_answered_is_brought_back),
-        STORY(an_answer_is_given_again_even_while_the_coordinator_is_away),
-        STORY(one_answer_for_all_reaches_each_rank_that_asked),
-        STORY(a_shards_report_is_repeated_until_committed_across_reconnects),
-        STORY(an_order_that_was_answered_is_answered_again_by_the_first_answer),
-        STORY(durable_acts_go_one_at_a_time_a_job),
-        STORY(changed_pages_are_told_at_most_four_times_a_second),
-        STORY(the_newest_report_waits_for_the_coordinators_return),
         STORY(a_lost_lease_kills_proves_it_and_comes_back_as_somebody_new),
         STORY(one_stream_at_a_time_when_the_proof_is_faster_than_the_goodbye),
         STORY(ranks_that_cannot_be_proved_dead_end_the_worker),
@@ -884,6 +484,8 @@ int main(void)
         STORY(a_worker_without_ranks_leaves_at_once),
         STORY(asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows),
         STORY(at_the_end_of_the_grace_it_kills_and_leaves),
+        STORY(with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace),
+        STORY(a_greeting_that_is_not_answered_is_given_up_after_a_lease),
         STORY(asked_twice_it_kills_at_once),
         STORY(a_leaving_worker_that_comes_back_says_so),
         STORY(something_is_due_whenever_a_tick_would_act),

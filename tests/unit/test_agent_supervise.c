@@ -21,7 +21,7 @@
 enum { SLOTS = 4 };
 
 struct rig {
-    char dir[64], lock[100];
+    char dir[64], lock[100], runs[100];
     struct loop *loop;
     struct logs *logs;
     struct supervise *s;
@@ -71,6 +71,7 @@ static void rig_open(struct rig *r)
     struct supervise_config c = {.loop = r->loop,
                                  .logs = r->logs,
                                  .state = r->dir,
+                                 .runs = r->runs,
                                  .rank = "/proc/self/exe",
                                  .share = "here",
                                  .ops = {r, on_frame, on_page, on_ended}};
@@ -92,6 +93,9 @@ static int set_up(void **state)
     if (!mkdtemp(r.dir))
         return -1;
     snprintf(r.lock, sizeof r.lock, "%s/ranks.lock", r.dir);
+    snprintf(r.runs, sizeof r.runs, "%s/meet", r.dir);
+    if (mkdir(r.runs, 0700))
+        return -1;
     rig_open(&r);
     *state = &r;
     return 0;
@@ -136,19 +140,6 @@ static bool lock_is_free(const struct rig *r)
     bool got = !flock(fd, LOCK_EX | LOCK_NB);
     close(fd);
     return got;
-}
-
-static bool lives(int pid)
-{
-    char path[64], text[200] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return false;
-    (void)!read(fd, text, sizeof text - 1);
-    close(fd);
-    const char *p = strrchr(text, ')');
-    return p && p[2] != 'Z' && p[2] != 'X';
 }
 
 // ---- what comes back ----
@@ -197,8 +188,12 @@ static void a_rank_that_speaks_garbage_is_killed(void **state)
 static void a_program_that_is_not_there_is_an_error(void **state)
 {
     struct rig *r = *state;
-    struct supervise_config c = {
-        .loop = r->loop, .logs = r->logs, .state = r->dir, .rank = "/no/such", .share = "here"};
+    struct supervise_config c = {.loop = r->loop,
+                                 .logs = r->logs,
+                                 .state = r->dir,
+                                 .runs = r->runs,
+                                 .rank = "/no/such",
+                                 .share = "here"};
     struct supervise *s;
     struct err e = {0};
     int pid;
@@ -220,10 +215,16 @@ static void an_attempts_folder_is_private_and_goes_when_it_is_forgotten(void **s
     struct stat st;
     start(r, 0, "page 1 exit 0");
     until(r, &r->ended[0]);
-    snprintf(path, sizeof path, "%s/runs/job1.e2", r->dir);
+    snprintf(path, sizeof path, "%s/job1.e2", r->runs);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
+    strcat(path, "/page-0009"); // of another worker's rank
+    close(open(path, O_WRONLY | O_CREAT, 0600));
     supervise_forget(r->s, "job1", 2);
+    assert_int_equal(stat(path, &st), 0);
+    unlink(path);
+    supervise_forget(r->s, "job1", 2);
+    *strrchr(path, '/') = 0;
     assert_int_equal(stat(path, &st), -1);
     snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
     assert_int_equal(stat(path, &st), 0); // the log stays
@@ -303,7 +304,7 @@ static void a_recorded_survivor_is_killed_before_the_lock_proves_anything(void *
 {
     struct rig *r = *state;
     int pid = survivor(r);
-    assert_int_equal(rankslock_record(r->lock, pid, NULL), 0);
+    assert_int_equal(rankslock_record(r->lock, pid, true, NULL), 0);
     assert_int_equal(rankslock_prove(r->lock, 30 * CLOCK_S, NULL), 0);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
