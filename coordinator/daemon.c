@@ -112,6 +112,17 @@ static struct rpc_tls tls_of(struct daemon *d)
     return (struct rpc_tls){d->ca, d->cert, d->key};
 }
 
+// A missing file is a wrong flag, not a failing disk: no restart will help.
+static int find_tls(struct daemon *d, struct err *e)
+{
+    struct rpc_tls tls = tls_of(d);
+    const char *const files[] = {tls.ca, tls.cert, tls.key};
+    for (int i = 0; i < 3; i++)
+        if (files[i] && access(files[i], R_OK))
+            return err_errno(e, ERR_INVALID, "--tls: %s", files[i]);
+    return 0;
+}
+
 static void print_metrics(void *ctx, struct buf *out)
 {
     const struct daemon *d = ctx;
@@ -168,7 +179,8 @@ static int listen_one(struct daemon *d, int i, struct err *e)
 
 static int listen_all(struct daemon *d, struct err *e)
 {
-    int rc = rpc_open(&d->rpc, e);
+    int rc = find_tls(d, e);
+    rc = rc ? rc : rpc_open(&d->rpc, e);
     for (int i = 0; i < d->c->nlisten && !rc; i++)
         rc = listen_one(d, i, e);
     if (!rc && d->c->http) {

@@ -50,7 +50,7 @@ const struct rpc_method service_methods[METHODS] = {
     [WATCH] = METHOD_Q("Weft", "Watch", RPC_SERVER_STREAM, PEOPLE, job_request, watch_update,
                        64 << 10, 1 << 20),
     [LOGS] = METHOD_Q("Weft", "Logs", RPC_SERVER_STREAM, PEOPLE, logs_request, log_lines, 64 << 10,
-                      16 << 20),
+                      32 << 20),
     [ATTACH] = METHOD("Hosts", "Attach", RPC_BIDI, RPC_WORKER, up, down, 0),
     [JOIN] = METHOD("Hosts", "Join", RPC_UNARY, RPC_NONE | RPC_WORKER | PEOPLE, join_request,
                     join_reply, 64 << 10),

@@ -9,7 +9,7 @@
 #include "common/attempt/frame.h"
 #include "coordinator/service.h"
 
-enum { STREAMS_MAX = 2048, HOSTS_MAX = 4096 };
+enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
 struct watcher {
     struct list link;
@@ -46,6 +46,7 @@ static void tail_drop(struct streams *s, struct tail *t)
     free(t->conns);
     free(t);
     s->n--;
+    s->ntails--;
 }
 
 void streams_clear(struct streams *s)
@@ -173,6 +174,10 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     struct err e = {0};
     if (full(s, call))
         return;
+    if (s->ntails == TAILS_MAX) { // each may have much waiting
+        rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
+        return;
+    }
     struct tail *t = calloc(1, sizeof *t);
     PRE(t != NULL);
     t->call = call;
@@ -181,6 +186,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
+    s->ntails++;
     int n = ask_hosts(s, t, q->job, q->lines, &e);
     if (n < 0)
         rpc_finish(s->rpc, call, service_code(&e), e.text);

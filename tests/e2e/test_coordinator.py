@@ -178,7 +178,7 @@ def test_a_living_socket_is_not_taken_from_its_owner(start, place):
         (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "0.0.0.0"),
         (["--listen", "unix:relative.sock:1:2", "--http", "unix:/x"], ""),
         (["--listen", "nonsense"], "nonsense"),
-        (["--tls", "/nowhere/at/all", "--listen", "127.0.0.1:0"], "/nowhere/at/all"),
+        (["--tls", "/nowhere/at/all", "--listen", "127.0.0.1:0"], "/nowhere/at/all/ca.pem"),
         (["--lease", "fast"], "fast"),
         (["--lease"], "--lease"),
         (["--nonsense", "1"], "--nonsense"),

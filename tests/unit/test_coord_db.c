@@ -350,6 +350,20 @@ static void a_full_disk_fails_the_transaction_and_keeps_the_rest(void **state)
     arena_clear(&a);
 }
 
+static void a_host_belongs_to_the_certificate_that_used_it_first(void **state)
+{
+    struct place *p = *state;
+    struct err e = {0};
+    reopen(p);
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+    assert_int_equal(db_bind(p->db, "bbbb", "first", &e), 0); // one certificate, two hosts
+    reopen(p);
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+    assert_int_equal(db_bind(p->db, "aaaa", "second", &e), ERR_FENCED);
+    assert_non_null(strstr(e.text, "second"));
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+}
+
 static void the_cluster_s_id_is_kept_beside_the_database(void **state)
 {
     struct place *p = *state;
@@ -381,6 +395,7 @@ int main(void)
         CASE(a_newer_database_is_refused_and_left_as_it_is),
         CASE(what_was_acknowledged_survives_and_nothing_else),
         CASE(a_full_disk_fails_the_transaction_and_keeps_the_rest),
+        CASE(a_host_belongs_to_the_certificate_that_used_it_first),
         CASE(the_cluster_s_id_is_kept_beside_the_database),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
