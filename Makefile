@@ -76,7 +76,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_service coord_run coord_http coord_metrics coord_faults coord_hosts coord_acts coord_queue coord_placement
+UNIT_COORD   := coord_db coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
@@ -242,8 +242,9 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
 # The world that the coordinator's decider is played in.
-$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
-$(call obj,tests/unit/coord_world.c): | $(PROTO_C) $(SERVICE_C)
+COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
+$(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
 
 # Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
 faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))

@@ -10,7 +10,6 @@
 #include "common/base/buf.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt.h"
-#include "coordinator/checkpoint.h"
 #include "coordinator/job.h"
 #include "coordinator/member.h"
 #include "coordinator/recover.h"
@@ -72,8 +71,7 @@ static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
     buf_clear(&resolved);
     coord_new_id(c, id);
     text_set(&j->row->run_id, id);
-    PRE(job_spec(j, NULL) == 0);
-    checkpoint_open(j);
+    job_take_spec(j, spec);
     return j;
 }
 

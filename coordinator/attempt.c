@@ -168,6 +168,7 @@ void attempt_begin(struct job_rec *j, const struct place *places)
 {
     struct attempt *at = attempt_new(j);
     Weft__Rows__Job *row = j->row;
+    checkpoint_open(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
         at->ranks[r].host = host_index(at, places[r].member, places[r].member->row->incarnation);
@@ -203,6 +204,7 @@ void attempt_restore(struct job_rec *j)
 {
     Weft__Rows__Job *row = j->row;
     struct attempt *at = attempt_new(j);
+    checkpoint_open(j);
     j->attempt = at;
     for (size_t i = 0; i < row->n_placement && (int)i < at->nranks; i++) {
         const Weft__Rows__Placed *p = row->placement[i];

@@ -78,14 +78,31 @@ void checkpoint_forget(struct job_rec *j)
         erase(j, &j->ckpts[i]);
 }
 
+static void restore(struct job_rec *j)
+{
+    const Weft__Rows__Job *row = j->row;
+    struct commit_record *r = calloc((size_t)j->nckpts + 1, sizeof *r);
+    bool fence_is_due = row->n_placement && !row->fenced;
+    PRE(r != NULL);
+    for (int i = 0; i < j->nckpts; i++)
+        r[i] = (struct commit_record){.id = j->ckpts[i].id,
+                                      .state = (enum commit_state)j->ckpts[i].state,
+                                      .bad = j->ckpts[i].bad,
+                                      .pinned = j->ckpts[i].pinned};
+    commit_restore(&j->commit, (int64_t)row->epoch - fence_is_due, r, j->nckpts, j->coord->now_ns);
+    free(r);
+}
+
 void checkpoint_open(struct job_rec *j)
 {
     struct commit_config config = {.nranks = j->row->ranks,
                                    .deadline_ns = SAVE_S * CLOCK_S,
                                    .keep = (int)j->spec.checkpoint.keep,
                                    .keep_every = j->spec.checkpoint.keep_every};
-    if (!j->deciding)
-        commit_init(&j->commit, &config);
+    if (j->deciding)
+        return;
+    commit_init(&j->commit, &config);
+    restore(j);
     j->deciding = true;
 }
 
@@ -101,21 +118,6 @@ void checkpoint_load(struct job_rec *j, const Weft__Rows__Checkpoint *row)
         at--;
     }
     j->ckpts[at] = k;
-}
-
-void checkpoint_restore(struct job_rec *j)
-{
-    const Weft__Rows__Job *row = j->row;
-    struct commit_record *r = calloc((size_t)j->nckpts + 1, sizeof *r);
-    bool fence_is_due = row->n_placement && !row->fenced;
-    PRE(r != NULL);
-    for (int i = 0; i < j->nckpts; i++)
-        r[i] = (struct commit_record){.id = j->ckpts[i].id,
-                                      .state = (enum commit_state)j->ckpts[i].state,
-                                      .bad = j->ckpts[i].bad,
-                                      .pinned = j->ckpts[i].pinned};
-    commit_restore(&j->commit, (int64_t)row->epoch - fence_is_due, r, j->nckpts, j->coord->now_ns);
-    free(r);
 }
 
 // ---- actions ----

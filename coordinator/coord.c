@@ -155,8 +155,6 @@ static void revive(struct job_rec *j)
     struct coord *c = j->coord;
     int64_t wait_ms = row->not_before_ms - c->wall_ms;
     int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
-    checkpoint_open(j);
-    checkpoint_restore(j);
     if (wait_ms > 0)
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
     if (row->n_placement)

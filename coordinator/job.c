@@ -101,7 +101,6 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     j->coord = c;
     j->row = row;
     j->stored = row->state;
-    arena_init(&j->arena);
     list_init(&j->queued);
     list_init(&j->touched);
     insert_by_seq(c, j);
@@ -109,6 +108,16 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     if (row->state == JOB(QUEUED))
         enqueue(j);
     return j;
+}
+
+static void clear_spec(const struct job_rec *j)
+{
+    const struct job *spec = &j->spec;
+    if (!j->parsed)
+        return;
+    free(frame_text(spec->checkpoint.dir));
+    for (int i = 0; i < spec->mesh.n; i++)
+        free(frame_text(spec->mesh.axis[i].name));
 }
 
 void job_forget(struct job_rec *j)
@@ -125,7 +134,7 @@ void job_forget(struct job_rec *j)
     if (j->report)
         weft__rank__step_report__free_unpacked(j->report, NULL);
     weft__rows__job__free_unpacked(j->row, NULL);
-    arena_clear(&j->arena);
+    clear_spec(j);
     free(j);
 }
 
@@ -161,17 +170,43 @@ struct job_rec *job_of(const struct coord *c, const char *target, struct err *e)
     return NULL;
 }
 
+static const char *text_dup(const char *s)
+{
+    char *copy = strdup(s);
+    PRE(copy != NULL);
+    return copy;
+}
+
+// A parsed job is large: what it takes to decide is small.
+void job_take_spec(struct job_rec *j, const struct job *spec)
+{
+    j->spec = (struct job){.mesh = spec->mesh,
+                           .train = spec->train,
+                           .checkpoint = spec->checkpoint,
+                           .resources = spec->resources,
+                           .restart = spec->restart};
+    j->spec.checkpoint.dir = text_dup(spec->checkpoint.dir);
+    for (int i = 0; i < spec->mesh.n; i++)
+        j->spec.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
+    j->parsed = true;
+}
+
 int job_spec(struct job_rec *j, struct err *e)
 {
     struct job_errors errs = {0};
+    struct arena a;
+    struct job spec;
     if (j->parsed)
         return 0;
-    int rc = job_parse(&j->arena, &weft_schema, "job", NULL, j->row->resolved,
-                       strlen(j->row->resolved), NULL, 0, &j->spec, &errs);
+    arena_init(&a);
+    int rc = job_parse(&a, &weft_schema, "job", NULL, j->row->resolved, strlen(j->row->resolved),
+                       NULL, 0, &spec, &errs);
     if (rc)
-        return job_errors_err(&errs, e);
-    j->parsed = true;
-    return 0;
+        rc = job_errors_err(&errs, e);
+    else
+        job_take_spec(j, &spec);
+    arena_clear(&a);
+    return rc;
 }
 
 // ---- time ----

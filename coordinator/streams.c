@@ -191,7 +191,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     if (n < 0)
         rpc_finish(s->rpc, call, service_code(&e), e.text);
     else if (n == 0 && !t->follow)
-        rpc_finish(s->rpc, call, RPC_UNAVAILABLE, "no host that has its logs is here");
+        rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
     else
         return;
     tail_drop(s, t);

@@ -113,12 +113,19 @@ static void show_line(struct progress *p, int64_t now)
     buf_clear(&line);
 }
 
+static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // without the date
+{
+    const char *space = strchr(word_time(t_ms, out), ' ');
+    return space ? space + 1 : out;
+}
+
 static void show_event(struct progress *p, const Weft__Rows__Event *e)
 {
     char at[WORD_MAX];
     wipe(p);
-    printf("%s  %s %s%s%s%s%s", word_time(e->t_ms, at) + 11, word_state(e->state), e->kind,
-           *e->host ? " on " : "", e->host, *e->text ? ": " : "", e->text);
+    printf("%s  %s %s%s%s%s%.*s", word_clock(e->t_ms, at), word_state(e->state), e->kind,
+           *e->host ? " on " : "", e->host, *e->text ? ": " : "", (int)strcspn(e->text, "\n"),
+           e->text);
     if (e->step >= 0)
         printf(" (step %lld)", (long long)e->step);
     putchar('\n');
@@ -199,7 +206,7 @@ void progress_say(struct progress *p, const char *text)
 int progress_end(struct progress *p)
 {
     int rc = job_ended(p->state);
-    if (p->json)
+    if (!p->live) // the change of state was a line of its own
         return rc;
     wipe(p);
     struct buf line = {0};

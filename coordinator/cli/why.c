@@ -30,6 +30,18 @@ static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
     s->goodput = all > 0 ? (double)running / (double)all : -1;
 }
 
+// An end's event carries the rank's last lines behind its first.
+static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
+{
+    for (size_t i = 0; i < r->n_events; i++) {
+        const Weft__Rows__Event *e = r->events[i];
+        const char *rest = strchr(e->text, '\n');
+        if (rest && rest[1])
+            buf_printf(out, "last lines of rank %d, at step %lld:%s%s", e->rank, (long long)e->step,
+                       rest, rest[strlen(rest) - 1] == '\n' ? "" : "\n");
+    }
+}
+
 static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
 {
     struct table t;
@@ -50,9 +62,10 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
             table_add(&t, "%s%srank %d", e->host, *e->host ? " " : "", e->rank);
         else
             table_add(&t, "%s", e->host);
-        table_add(&t, "%s", e->text);
+        table_add(&t, "%.*s", (int)strcspn(e->text, "\n"), e->text);
     }
     table_print(&t, out);
+    print_logs(r, out);
 }
 
 static void print_spent(const struct spent *s, struct buf *out)
