@@ -374,7 +374,7 @@ static void readers_are_told_what_is_wrong(void **state)
     expect_closed(p, ask(p, CHECKPOINTS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
     expect_closed(p, ask(p, WATCH, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
     expect_closed(p, logs(p, "nosuchjob", false), RPC_NOT_FOUND, "nosuchjob");
-    expect_closed(p, logs(p, p->job, false), RPC_UNAVAILABLE, "host");
+    expect_closed(p, logs(p, p->job, false), RPC_FAILED_PRECONDITION, "host");
 }
 
 static void without_an_authority_nobody_joins_and_the_audit_says_who_tried(void **state)
