@@ -6,12 +6,6 @@
 
 #include "common/compile/optable.h"
 
-const char *coll_kind_name(enum coll_kind k)
-{
-    static const char *const names[] = {[COLL_NODE_ALL_REDUCE] = "all_reduce"};
-    return names[k];
-}
-
 static struct coll_row *row_for(struct cost *cost, const struct coll_row *key)
 {
     for (int i = 0; i < cost->ncolls; i++) {

@@ -6,7 +6,7 @@
 
 // One row a (tensor, collective, axes, phase): totals of a step, for one device.
 struct coll_row {
-    enum coll_kind op;
+    enum reshard_kind op;
     axis_set axes;
     int group; // ranks that take part
     enum phase phase;
@@ -27,4 +27,3 @@ struct cost {
 };
 
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);
-const char *coll_kind_name(enum coll_kind k); // "all_reduce"

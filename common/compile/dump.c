@@ -27,7 +27,7 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase),
-                   n->kind == NODE_COLL ? "all_reduce" : op_name(n->op));
+                   n->kind == NODE_MOVE ? reshard_kind_name(n->move.kind) : op_name(n->op));
         for (int k = 0; k < n->nin; k++)
             put_value(g, m, n->in[k], out);
         buf_puts(out, " ->");

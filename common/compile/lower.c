@@ -210,9 +210,9 @@ static void wait_for(struct lowering *l, int buffer)
 static void emit_coll(struct lowering *l, const struct node *n, struct instr *i)
 {
     i->kind = INSTR_START;
-    i->coll = n->coll;
-    i->axes = n->axes;
-    axes_add(l->p, n->axes);
+    i->coll = n->move.kind;
+    i->axes = dim_axes(&n->move.cut);
+    axes_add(l->p, i->axes);
     if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
         wait_first(l);
     l->p->buffers[i->out[0].buffer].region = REGION_SHARED;
@@ -273,7 +273,7 @@ static void emit_node(struct lowering *l, int node, int m)
     int contribution = l->first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;
-    if (n->kind == NODE_COLL) {
+    if (n->kind == NODE_MOVE) {
         emit_coll(l, n, &i);
         return;
     }

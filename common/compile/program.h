@@ -53,7 +53,7 @@ struct instr {
     int workspace; // buffer, −1 for none
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
-    enum coll_kind coll;
+    enum reshard_kind coll;
     axis_set axes; // START, WAIT: the group
     int start;     // WAIT: the instruction that started it
 };

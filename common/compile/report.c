@@ -144,7 +144,7 @@ static void json_collectives(const struct report *r, struct json_out *w)
     for (int i = 0; i < r->cost.ncolls; i++) {
         const struct coll_row *c = &r->cost.colls[i];
         json_object(w, NULL);
-        json_str(w, "op", coll_kind_name(c->op));
+        json_str(w, "op", reshard_kind_name(c->op));
         json_axes(w, "axes", &r->compiled->mesh, c->axes);
         json_int(w, "group", c->group);
         json_stages(w);
@@ -246,7 +246,7 @@ static void text_collectives(const struct report *r, struct buf *out)
         const struct coll_row *c = &r->cost.colls[i];
         struct buf axes = {0};
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        buf_printf(out, "  %-11s %-8s %-9s %-28s ×%-4lld sends ", coll_kind_name(c->op),
+        buf_printf(out, "  %-11s %-8s %-9s %-28s ×%-4lld sends ", reshard_kind_name(c->op),
                    buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
         put_bytes(out, c->bytes);
         buf_putc(out, '\n');

@@ -179,21 +179,67 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     }
 }
 
-static void all_reduce(struct interp *x, const struct node *n)
+// ---- moves: what a device may take from its group, by global index
+// -------------------------------
+
+static int64_t count_of(const struct interp *x, int value)
 {
-    struct shape s = interp_shape(x, n->in[0]);
-    size_t count = (size_t)shape_count(&s);
+    struct shape s = interp_shape(x, value);
+    return shape_count(&s);
+}
+
+// The whole tensor as one device sees it: not a number where it has nothing.
+static void cover(const struct interp *x, int rank, int value, double *whole)
+{
+    const struct value *v = &x->g->values[value];
+    struct shape local = interp_shape(x, value);
+    int64_t start[MAX_DIMS];
+    spec_start(&v->spec, &x->mesh, &v->shape, rank, start);
+    for (int64_t i = 0; i < shape_count(&v->shape); i++)
+        whole[i] = (double)NAN;
+    for (int64_t i = 0; i < shape_count(&local); i++)
+        whole[whole_index(&v->shape, &local, start, i)] = (*slot(x, rank, value))[i];
+}
+
+static double combine(enum reshard_kind kind, bool max, double a, double b)
+{
+    bool reduces = kind == RESHARD_ALL_REDUCE || kind == RESHARD_REDUCE_SCATTER;
+    if (isnan(a) || !reduces)
+        return b;
+    return max ? fmax(a, b) : a + b;
+}
+
+// A device keeps its own part of what its group has; a slice has no group but itself.
+static void move(struct interp *x, const struct node *n)
+{
+    const struct value *from = &x->g->values[n->in[0]], *to = &x->g->values[n->out[0]];
+    int64_t whole = shape_count(&from->shape), local = count_of(x, n->out[0]);
+    bool max = from->spec.partial_max & dim_axes(&n->move.cut);
+    double *seen = malloc(sizeof *seen * (size_t)(whole * x->ranks));
+    double *got = malloc(sizeof *got * (size_t)(local * x->ranks));
+    struct shape part = interp_shape(x, n->out[0]);
     int group[64];
-    double *sums = calloc(count * (size_t)x->ranks + 1, sizeof *sums);
+    for (int r = 0; r < x->ranks; r++)
+        cover(x, r, n->in[0], seen + whole * r);
     for (int r = 0; r < x->ranks; r++) {
-        int members = mesh_group(&x->mesh, r, n->axes, group);
-        for (int i = 0; i < members; i++)
-            for (size_t e = 0; e < count; e++)
-                sums[(size_t)r * count + e] += (*slot(x, group[i], n->in[0]))[e];
+        int64_t start[MAX_DIMS];
+        int members = n->move.kind == RESHARD_SLICE
+                          ? mesh_group(&x->mesh, r, 0, group)
+                          : mesh_group(&x->mesh, r, dim_axes(&n->move.cut), group);
+        spec_start(&to->spec, &x->mesh, &to->shape, r, start);
+        for (int64_t i = 0; i < local; i++) {
+            int64_t at = whole_index(&to->shape, &part, start, i);
+            double v = (double)NAN;
+            for (int m = 0; m < members; m++)
+                if (!isnan(seen[whole * group[m] + at]))
+                    v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
+            got[local * r + i] = v;
+        }
     }
     for (int r = 0; r < x->ranks; r++)
-        memcpy(*slot(x, r, n->out[0]), sums + (size_t)r * count, count * sizeof *sums);
-    free(sums);
+        memcpy(*slot(x, r, n->out[0]), got + local * r, sizeof *got * (size_t)local);
+    free(seen);
+    free(got);
 }
 
 void interp_phase(struct interp *x, enum phase phase, int microbatch)
@@ -202,8 +248,8 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
         const struct node *n = &x->g->nodes[i];
         if (n->phase != phase || (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
             continue;
-        if (n->kind == NODE_COLL) {
-            all_reduce(x, n);
+        if (n->kind == NODE_MOVE) {
+            move(x, n);
             continue;
         }
         for (int r = 0; r < x->ranks; r++)

@@ -14,6 +14,7 @@
 #include "common/base/rand.h"
 #include "common/compile/cost.h"
 #include "common/compile/dump.h"
+#include "common/compile/partition.h"
 #include "common/compile/verify.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
@@ -236,6 +237,79 @@ static void partitioned_steps_equal_the_whole_one(void **state)
     }
 }
 
+// ---- any mesh, any rules -----------------------------------------------------------------------
+
+static const enum dim ruled[] = {DIM_BATCH, DIM_EMBED, DIM_MLP, DIM_NORM};
+
+// Rules that put the mesh's axes on dimensions at random; sizes divide by construction.
+static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
+{
+    *r = (struct rules){0};
+    for (size_t d = 0; d < sizeof ruled / sizeof *ruled; d++) {
+        struct rule *rule = &r->rule[r->n++];
+        rule->dim = ruled[d];
+        int first = rand_r(seed) % m->n;
+        for (int i = 0; i < m->n; i++)
+            if (rand_r(seed) % 2)
+                dim_append(&rule->axes, (first + i) % m->n);
+    }
+}
+
+static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
+{
+    (void)state;
+    static const struct mesh meshes[] = {{1, {{"a", 2}}},
+                                         {2, {{"a", 2}, {"b", 3}}},
+                                         {3, {{"a", 2}, {"b", 3}, {"c", 2}}},
+                                         {2, {{"a", 4}, {"b", 2}}}};
+    const char *text = "name: t\n"
+                       "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 5}\n"
+                       "mesh: {dp: 1}\n"
+                       "data: {train: {images: i, labels: l}, batch: 48}\n"
+                       "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.01}\n"
+                       "schedule: {kind: constant, value: 0.01}\n"
+                       "train: {steps: 3, microbatches: 2, seed: 5}\n";
+    struct fixture f;
+    struct interp whole;
+    compile_text(&f, text, 0);
+    make_batch(&f);
+    interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, 2);
+    set_params(&whole);
+    step(&f, &whole);
+    step(&f, &whole);
+    for (unsigned k = 0; k < 120; k++) {
+        unsigned seed = k + 1;
+        const struct mesh *m = &meshes[k % 4];
+        struct arena a = {0};
+        struct graph g;
+        struct err e = {0};
+        struct rules rules;
+        struct interp parts;
+        graph_init(&g, &a, &e);
+        random_rules(&rules, m, &seed);
+        int rc = partition(f.c.global[PROGRAM_TRAIN], m, &rules, &g, &e);
+        if (!rc)
+            rc = verify_partitioned(&g, m, &e);
+        if (rc)
+            fail_msg("case %u: %s", k, e.text);
+        interp_init(&parts, &g, m, 2);
+        set_params(&parts);
+        step(&f, &parts);
+        step(&f, &parts);
+        for (int layer = 0; layer < 4; layer++) {
+            char name[40];
+            snprintf(name, sizeof name, "layers/%d/weight", layer);
+            compare(&whole, &parts, name);
+            snprintf(name, sizeof name, "layers/%d/bias", layer);
+            compare(&whole, &parts, name);
+        }
+        interp_clear(&parts);
+        arena_clear(&a);
+    }
+    interp_clear(&whole);
+    fixture_clear(&f);
+}
+
 static void metrics_count_every_sample_and_parameter_once(void **state)
 {
     (void)state;
@@ -416,11 +490,11 @@ static void a_damaged_graph_is_refused(void **state)
     compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
     struct graph g = *f.c.program[PROGRAM_TRAIN].graph;
     for (int i = 0; i < g.nnodes; i++)
-        if (g.nodes[i].kind == NODE_COLL) {
-            axis_set keep = g.nodes[i].axes;
-            g.nodes[i].axes = 0;
+        if (g.nodes[i].kind == NODE_MOVE) {
+            struct reshard_step keep = g.nodes[i].move;
+            g.nodes[i].move.cut.n = 0;
             assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
-            g.nodes[i].axes = keep;
+            g.nodes[i].move = keep;
             break;
         }
     struct node keep = g.nodes[0];
@@ -436,6 +510,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
         cmocka_unit_test(partitioned_steps_equal_the_whole_one),
+        cmocka_unit_test(meshes_and_rules_of_every_kind_give_the_same_step),
         cmocka_unit_test(metrics_count_every_sample_and_parameter_once),
         cmocka_unit_test(each_gradient_is_reduced_once_a_step),
         cmocka_unit_test(one_device_communicates_nothing),

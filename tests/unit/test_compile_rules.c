@@ -182,12 +182,32 @@ static void a_cut_elsewhere_gives_way_to_the_wanted_one(void **state)
     arena_clear(&p.a);
 }
 
-static void a_free_cut_that_nobody_wants_is_refused_in_this_version(void **state)
+// Rule 3: 12·18 of w gathered over tp (2/3·864) or 3·18 of the output (2/3·216): the cut stays.
+static void a_free_cut_that_nobody_wants_is_kept_when_the_output_is_cheaper_to_gather(void **state)
 {
     (void)state;
     struct product p;
-    assert_int_equal(ask(&p, "d-", "-t", "d-", true), ERR_UNSUPPORTED);
-    assert_non_null(strstr(p.e.text, "tp"));
+    assert_int_equal(ask(&p, "d-", "-t", "d-", true), 0);
+    check(&p, "d-", "-t", "dt", 0);
+    arena_clear(&p.a);
+}
+
+// x is cut on tp along the batch, which the output wants on dp only: x (6·12) or the output (6·18).
+static void a_free_cut_that_nobody_wants_is_gathered_when_the_operand_is_cheaper(void **state)
+{
+    (void)state;
+    struct product p;
+    assert_int_equal(ask(&p, "t-", "--", "--", true), 0);
+    check(&p, "--", "--", "--", 0);
+    arena_clear(&p.a);
+}
+
+static void a_free_cut_stays_where_nothing_is_wanted(void **state)
+{
+    (void)state;
+    struct product p;
+    assert_int_equal(ask(&p, "t-", "--", "--", false), 0);
+    check(&p, "t-", "--", "t-", 0);
     arena_clear(&p.a);
 }
 
@@ -259,7 +279,9 @@ int main(void)
         cmocka_unit_test(operands_cut_alike_on_the_contraction_stay_and_make_parts_of_a_sum),
         cmocka_unit_test(a_contraction_cut_in_one_operand_cuts_the_other_too),
         cmocka_unit_test(a_cut_elsewhere_gives_way_to_the_wanted_one),
-        cmocka_unit_test(a_free_cut_that_nobody_wants_is_refused_in_this_version),
+        cmocka_unit_test(a_free_cut_that_nobody_wants_is_kept_when_the_output_is_cheaper_to_gather),
+        cmocka_unit_test(a_free_cut_that_nobody_wants_is_gathered_when_the_operand_is_cheaper),
+        cmocka_unit_test(a_free_cut_stays_where_nothing_is_wanted),
         cmocka_unit_test(labels_become_batched_gemms),
         cmocka_unit_test(a_schedule_out_of_order_is_refused),
     };
