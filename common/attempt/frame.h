@@ -18,6 +18,7 @@
 #include "proto/rank.pb-c.h"
 
 enum {
+    FRAME_VERSION = 1,          // what a rank's Hello to its agent says
     FRAME_MAX = 16 << 20,       // bytes of one frame
     FRAME_MAX_JOIN = 4096,      // of one that comes before the sender has proved the key
     FRAME_QUEUE_MAX = 24 << 20, // bytes waiting to leave

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/base/root.h"
 #include "common/ckpt/store_names.h"
 
 enum { OWNER_MAX = 16 << 20, DIR_MODE = 0755 };
@@ -159,13 +160,14 @@ int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, st
 // ---- opening ----
 int store_open(struct store *s, const char *path, struct err *e)
 {
+    return store_open_beneath(s, NULL, path, e);
+}
+
+int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e)
+{
     *s = (struct store){.fd = -1};
-    snprintf(s->path, sizeof s->path, "%s", path);
-    s->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->fd < 0)
-        return err_errno(e, errno == ENOENT || errno == ENOTDIR ? ERR_NOTFOUND : ERR_IO,
-                         "cannot open %s", path);
-    return 0;
+    int rc = root_join(root, path, s->path, sizeof s->path, e);
+    return rc ? rc : root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &s->fd, e);
 }
 
 void store_close(struct store *s)
@@ -176,23 +178,24 @@ void store_close(struct store *s)
 }
 
 // With `may_refuse` a directory that we may not open is left to whoever may.
-static int sync_path(const char *path, bool may_refuse, struct err *e)
+static int sync_path(const char *root, const char *path, bool may_refuse, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return may_refuse && errno == EACCES ? 0 : err_errno(e, ERR_IO, "cannot open %s", path);
-    int rc = store_fsync(fd, path, e);
+    int fd, rc = root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &fd, e);
+    if (rc)
+        return may_refuse && errno == EACCES ? 0 : rc;
+    rc = store_fsync(fd, path, e);
     close(fd);
     return rc;
 }
 
 // Makes one directory durably. One that is there was perhaps made by a start that died before its
 // fsync, so it and its parent are synced either way.
-static int make_dir(const char *path, struct err *e)
+static int make_dir(const char *root, const char *path, struct err *e)
 {
-    bool there = mkdir(path, DIR_MODE) != 0;
-    if (there && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", path);
+    bool there;
+    int rc = root_mkdir(root, path, DIR_MODE, &there, e);
+    if (rc)
+        return rc;
     char parent[STORE_PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
     char *slash = strrchr(parent, '/');
@@ -202,22 +205,29 @@ static int make_dir(const char *path, struct err *e)
         slash[1] = 0;
     else
         *slash = 0;
-    int rc = sync_path(path, there, e);
-    return rc ? rc : sync_path(parent, there, e);
+    rc = sync_path(root, path, there, e);
+    return rc ? rc : sync_path(root, parent, there, e);
+}
+
+static bool is_missing(const char *root, const char *path)
+{
+    int fd;
+    if (root_open(root, path, O_PATH, 0, &fd, NULL))
+        return errno == ENOENT;
+    close(fd);
+    return false;
 }
 
 // Makes what is missing above the job's directory.
-static int make_above(const char *dir, struct err *e)
+static int make_above(const char *root, const char *dir, struct err *e)
 {
     char part[STORE_PATH_MAX];
-    struct stat st;
     for (const char *at = dir; *at; at++) {
         int len = (int)(at - dir) + (*at != '/');
         if ((*at != '/' && at[1]) || len == 0)
             continue;
         snprintf(part, sizeof part, "%.*s", len, dir);
-        bool missing = stat(part, &st) && errno == ENOENT;
-        int rc = missing || !at[1] ? make_dir(part, e) : 0;
+        int rc = !at[1] || is_missing(root, part) ? make_dir(root, part, e) : 0;
         if (rc)
             return rc;
     }
@@ -292,16 +302,25 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
 
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
 {
+    return store_make_beneath(s, NULL, dir, owner, e);
+}
+
+int store_make_beneath(struct store *s, const char *root, const char *dir,
+                       const struct store_owner *owner, struct err *e)
+{
     char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
     if (!store_name_ok(owner->name))
         return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
+    int rc = root_relative(root, dir, &dir, e);
+    if (rc)
+        return rc;
     int n = snprintf(path, sizeof path, "%s/%s-%.8s", dir, owner->name, owner->job);
     if (n >= (int)sizeof path || !*dir)
         return err_set(e, ERR_INVALID, "the path of the checkpoint directory is too long or empty");
-    int rc = make_above(dir, e);
-    rc = rc ? rc : make_dir(path, e);
-    rc = rc ? rc : store_open(s, path, e);
+    rc = make_above(root, dir, e);
+    rc = rc ? rc : make_dir(root, path, e);
+    rc = rc ? rc : store_open_beneath(s, root, path, e);
     if (!rc && faccessat(s->fd, "OWNER", F_OK, 0))
         rc = errno == ENOENT ? put_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
     rc = rc ? rc : check_owner(s, owner, e);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/root.h"
 #include "common/data/array_format.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -94,14 +95,13 @@ static int parse_file(struct array *a, struct err *e)
                    a->file_len ? "neither idx (00 00) nor npy (93 'NUMPY')" : "the file is empty");
 }
 
-static int map_file(struct array *a, struct err *e)
+static int map_file(struct array *a, const char *root, struct err *e)
 {
     struct stat st;
     // A pipe of that name must not hang the open; regular files ignore the flag.
-    a->fd = open(a->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (a->fd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", a->path);
-    int rc = 0;
+    int rc = root_open(root, a->path, O_RDONLY | O_NONBLOCK, 0, &a->fd, e);
+    if (rc)
+        return rc;
     if (fstat(a->fd, &st) != 0)
         rc = err_errno(e, ERR_IO, "cannot stat %s", a->path);
     else if (!S_ISREG(st.st_mode))
@@ -131,8 +131,13 @@ static char *copy_name(const char *name)
 
 int array_open(struct array *a, const char *path, struct err *e)
 {
+    return array_open_beneath(a, NULL, path, e);
+}
+
+int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e)
+{
     *a = (struct array){.path = copy_name(path)};
-    int rc = map_file(a, e);
+    int rc = map_file(a, root, e);
     if (rc == 0)
         rc = parse_file(a, e);
     if (rc)

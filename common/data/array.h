@@ -55,6 +55,8 @@ struct array {
 // file that is not what it claims; ERR_UNSUPPORTED for a valid one that weft does not read.
 // After a failure there is nothing to close.
 int array_open(struct array *a, const char *path, struct err *e);
+// The same for a path that must stay beneath `root` (base/root.h); null: no root.
+int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e);
 // The same from memory that is borrowed until the close; `name` stands for the path.
 int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e);
 void array_close(struct array *a); // a zeroed or closed one is fine

@@ -53,13 +53,19 @@ static int check_labels(const struct dataset *ds, struct err *e)
 int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
                  struct err *e)
 {
+    return dataset_open_beneath(ds, NULL, images, labels, classes, e);
+}
+
+int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
+                         const char *labels, int64_t classes, struct err *e)
+{
     PRE(classes >= 1 && classes <= INT32_MAX);
     *ds = (struct dataset){.classes = classes};
-    int rc = array_open(&ds->images, images, e);
+    int rc = array_open_beneath(&ds->images, root, images, e);
     if (rc == 0)
         rc = check_images(ds, e);
     if (rc == 0)
-        rc = array_open(&ds->labels, labels, e);
+        rc = array_open_beneath(&ds->labels, root, labels, e);
     if (rc == 0)
         rc = check_labels(ds, e);
     if (rc)

@@ -22,6 +22,9 @@ struct dataset {
 // `classes` ≥ 1. After a failure there is nothing to close.
 int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
                  struct err *e);
+// The same for files that must lie beneath `root` (base/root.h); null: no root.
+int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
+                         const char *labels, int64_t classes, struct err *e);
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
 
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it

@@ -13,14 +13,14 @@ static void eval_ids(const void *ctx, uint64_t step, uint64_t first, size_t coun
 }
 
 int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
-                    const struct job *job, struct err *e)
+                    const struct job *job, const char *data_root, struct err *e)
 {
     const struct program *p = &o->compiled->program[PROGRAM_EVAL];
     *v = (struct evaluation){.exec = x, .page = o->page, .nparts = p->nparts, .accuracy = -1};
     for (int i = 0; i < p->nparts; i++)
         if (strcmp(p->part_name[i], "accuracy") == 0)
             v->accuracy = 1 + i;
-    int rc = inputs_open_set(job, &job->data.eval, &v->set, e);
+    int rc = inputs_open_set(job, data_root, &job->data.eval, &v->set, e);
     rc = rc ? rc
             : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
                                 (uint64_t)job->eval.batches, e);

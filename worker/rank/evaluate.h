@@ -17,7 +17,7 @@ struct evaluation {
 
 // Opens the job's evaluation set. A zeroed struct may be closed.
 int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
-                    const struct job *job, struct err *e);
+                    const struct job *job, const char *data_root, struct err *e);
 void evaluation_close(struct evaluation *v);
 // Means over all batches; every rank takes part and gets the same numbers. `accuracy` is NaN when
 // the model has none.

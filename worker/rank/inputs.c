@@ -13,12 +13,12 @@ static int check_format(const struct array *a, int format, struct err *e)
                    a->format, names[format]);
 }
 
-int inputs_open_set(const struct job *job, const struct job_data_files *files, struct dataset *set,
-                    struct err *e)
+int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
+                    struct dataset *set, struct err *e)
 {
     struct arena paths = {0};
-    int rc = dataset_open(set, job_path(job, &paths, files->images),
-                          job_path(job, &paths, files->labels), job->model.classes, e);
+    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images),
+                                  job_path(job, &paths, files->labels), job->model.classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
         rc = rc ? rc : check_format(&set->labels, job->data.format, e);

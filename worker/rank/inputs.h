@@ -17,9 +17,9 @@ struct inputs {
 };
 
 // The job's training or evaluation set, opened and of the format the job says. ERR_DATA also when a
-// file is not there. `e` is not null.
-int inputs_open_set(const struct job *job, const struct job_data_files *files, struct dataset *set,
-                    struct err *e);
+// file is not there. root: what the files lie beneath, null: anywhere. `e` is not null.
+int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
+                    struct dataset *set, struct err *e);
 // ERR_DATA when the set does not fit the program (features, element type).
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e);

@@ -53,6 +53,7 @@ struct link {
     char leader_host[RANK_HOST_MAX];
     char leader_page[4200];
     int64_t ticked_ns;
+    bool agent;    // leads, not rank 0
     bool reported; // a step; the training thread's own
     bool closing;
     int64_t close_ns; // when closing gives up
@@ -91,6 +92,11 @@ static void leader_lost(struct link *l, const char *how)
 {
     char at[300] = "", text[800];
     const struct progress_page *page;
+    if (l->agent) {
+        snprintf(text, sizeof text, "lost the agent: %s", how);
+        set_lost(l, text);
+        return;
+    }
     bool here = l->leader_page[0] && !strcmp(l->leader_host, l->host);
     if (here && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
         page_read(page, &l->leader);
@@ -391,6 +397,18 @@ static void destroy(struct link *l)
     free(l);
 }
 
+// The agent knows already whom it has started here: its own version and pid are what a rank adds.
+static void queue_hello(struct link *l)
+{
+    FRAME_BODY(body, Hello, hello);
+    body.version = FRAME_VERSION;
+    body.rank = -1;
+    body.host = l->host;
+    body.pid = (int32_t)getpid();
+    FRAME(f, HELLO, hello, &body);
+    (void)frame_queue(&l->conn, &f, NULL); // the first of an empty queue
+}
+
 int link_open(const struct link_options *o, struct link **out, struct err *e)
 {
     struct link *l = calloc(1, sizeof *l);
@@ -402,6 +420,8 @@ int link_open(const struct link_options *o, struct link **out, struct err *e)
     snprintf(l->leader_page, sizeof l->leader_page, "%s", o->leader_page ? o->leader_page : "");
     l->page = o->page;
     l->rank = -1;
+    if ((l->agent = o->agent))
+        queue_hello(l);
     l->silence_ns = o->silence_ns;
     l->heard_ns = clock_mono_ns();
     sigset_t set;
@@ -497,6 +517,11 @@ static struct answer *find_answer(struct link *l, const char *key)
     return NULL;
 }
 
+static const char *leader_name(const struct link *l)
+{
+    return l->agent ? "the agent" : "rank 0";
+}
+
 // Waits for the answer under `key` and copies its value; a failed one is `code` with its text.
 static int wait_answer(struct link *l, const char *key, int code, char *value, size_t size,
                        int64_t deadline_ns, struct err *e)
@@ -519,7 +544,7 @@ static int wait_answer(struct link *l, const char *key, int code, char *value, s
     else if (!a && atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", key);
     else if (!a)
-        rc = err_set(e, ERR_TIMEOUT, "rank 0 did not answer in time about %s", key);
+        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), key);
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -549,7 +574,7 @@ int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct e
     else if (atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
     else
-        rc = err_set(e, ERR_TIMEOUT, "rank 0 did not assign in time");
+        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", leader_name(l));
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft-rank: one rank of a training job, or with --solo and no --rank the parent of all of them.
+// weft-rank: one rank of a training job, led by an agent (--fd) or by rank 0 (--solo); with --solo
+// and no --rank the parent of all of them; with --probe what devices there are.
 //
 // Errors travel up as values and are logged here, once; the exit code comes from rank_exit_code().
 #include <errno.h>
@@ -10,32 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/model/schema_list.h"
 #include "worker/rank/lead.h"
-#include "worker/rank/link.h"
+#include "worker/rank/probe.h"
+#include "worker/rank/process.h"
 #include "worker/rank/solo.h"
 #include "worker/rank/spawn.h"
 #include "worker/rank/status.h"
-#include "worker/rank/train.h"
 #include "worker/rank/warm.h"
 
 enum {
     OVERRIDES_MAX = 200,
-    JOIN_S = 60,       // all ranks find each other
-    STILL_S = 600,     // a page stands still while starting or saving
-    SILENCE_MIN_S = 2, // a leader that says nothing: this, or what a hang takes to be named
-    LAST_WORD_S = 3,   // what a failed rank waits to learn who was lost
-    END_WAIT_S = 60,   // rank 0 waits for the others' end after its own good one
+    JOIN_S = 60,     // all ranks find each other
+    STILL_S = 600,   // a page stands still while starting or saving
+    LAST_WAIT_S = 6, // rank 0 waits for the others' end after its own bad one
+    END_WAIT_S = 60, // after a good one
 };
 
 static const char usage[] =
     "usage: weft-rank --solo DIR --job FILE [-s key=value]... [--of N] [--rank R]\n"
     "                 [--host NAME] [--listen HOST:PORT] [--new]\n"
+    "       weft-rank --probe --kind KIND [--devices N]\n"
+    "       weft-rank --fd N --dir DIR --parent PID [--host NAME]\n"
     "\n"
     "Trains the job over N ranks, with DIR as the place of state, logs and metrics. Without "
     "--rank\n"
@@ -46,7 +47,10 @@ static const char usage[] =
     "  --rank R          runs this rank alone; the caller starts the others\n"
     "  --host NAME       ranks with the same NAME share memory; default: this machine\n"
     "  --listen H:PORT   this rank's address for ranks of other hosts; PORT may be 0\n"
-    "  --new             DIR may belong to another job: its state is moved aside\n";
+    "  --new             DIR may belong to another job: its state is moved aside\n"
+    "\n"
+    "--probe opens the devices of a kind (cpu) and prints what they are, as one line of JSON.\n"
+    "--fd is for agents: the rank takes its orders from the socket N.\n";
 
 // ---- flags ----
 
@@ -61,10 +65,37 @@ static int number(const char *text, int min, int max, int *out, struct err *e)
     return 0;
 }
 
-static int parse(int argc, char **argv, struct solo_options *o, const char **overrides,
-                 struct err *e)
+struct flags {
+    struct solo_options solo; // host and parent are served mode's too
+    int fd;                   // −1: no agent leads
+    const char *dir;          // --dir
+    bool probe;
+    const char *kind;
+    int devices;
+    const char *overrides[OVERRIDES_MAX];
+};
+
+// What belongs together is there, and one mode alone.
+static int check(const struct flags *f, struct err *e)
 {
-    enum { SOLO = 256, JOB, OF, RANK, HOST, LISTEN, NEW, PARENT };
+    const struct solo_options *o = &f->solo;
+    if (o->host && (!*o->host || strlen(o->host) >= RANK_HOST_MAX))
+        return err_set(e, ERR_INVALID, "--host is a name of 1 to %d characters", RANK_HOST_MAX - 1);
+    if (f->probe + (f->fd >= 0) + (o->dir != NULL) > 1)
+        return err_set(e, ERR_INVALID, "--solo, --fd and --probe exclude each other");
+    if (f->probe)
+        return f->kind ? 0 : err_set(e, ERR_INVALID, "--probe needs --kind");
+    if (f->fd >= 0)
+        return f->dir && o->parent ? 0 : err_set(e, ERR_INVALID, "--fd needs --dir and --parent");
+    if (!o->dir || !o->job_file)
+        return err_set(e, ERR_INVALID, "--solo DIR and --job FILE are needed");
+    return 0;
+}
+
+static int parse(int argc, char **argv, struct flags *all, struct err *e)
+{
+    enum { SOLO = 256, JOB, OF, RANK, HOST, LISTEN, NEW, PARENT, FD, DIR, PROBE, KIND, DEVICES };
+    struct solo_options *o = &all->solo;
     static const struct option flags[] = {
         {"solo", required_argument, NULL, SOLO},
         {"job", required_argument, NULL, JOB},
@@ -74,6 +105,11 @@ static int parse(int argc, char **argv, struct solo_options *o, const char **ove
         {"listen", required_argument, NULL, LISTEN},
         {"new", no_argument, NULL, NEW},
         {"parent", required_argument, NULL, PARENT},
+        {"fd", required_argument, NULL, FD},
+        {"dir", required_argument, NULL, DIR},
+        {"probe", no_argument, NULL, PROBE},
+        {"kind", required_argument, NULL, KIND},
+        {"devices", required_argument, NULL, DEVICES},
         {NULL, 0, NULL, 0},
     };
     int f, rc = 0;
@@ -89,7 +125,7 @@ static int parse(int argc, char **argv, struct solo_options *o, const char **ove
         case 's':
             if (o->noverrides == OVERRIDES_MAX)
                 return err_set(e, ERR_LIMIT, "over %d overrides", OVERRIDES_MAX);
-            overrides[o->noverrides++] = optarg;
+            all->overrides[o->noverrides++] = optarg;
             break;
         case OF:
             rc = number(optarg, 1, RANK_MAX, &o->of, e);
@@ -109,6 +145,21 @@ static int parse(int argc, char **argv, struct solo_options *o, const char **ove
         case PARENT:
             rc = number(optarg, 1, INT32_MAX, &o->parent, e);
             break;
+        case FD:
+            rc = number(optarg, 0, INT32_MAX, &all->fd, e);
+            break;
+        case DIR:
+            all->dir = optarg;
+            break;
+        case PROBE:
+            all->probe = true;
+            break;
+        case KIND:
+            all->kind = optarg;
+            break;
+        case DEVICES:
+            rc = number(optarg, 1, PROBE_DEVICES_MAX, &all->devices, e);
+            break;
         default:
             return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
                            argv[optind - 1]);
@@ -116,27 +167,20 @@ static int parse(int argc, char **argv, struct solo_options *o, const char **ove
     }
     if (!rc && optind < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
-    if (!rc && (!o->dir || !o->job_file))
-        rc = err_set(e, ERR_INVALID, "--solo DIR and --job FILE are needed");
-    if (!rc && o->host && (!*o->host || strlen(o->host) >= RANK_HOST_MAX))
-        rc = err_set(e, ERR_INVALID, "--host is a name of 1 to %d characters", RANK_HOST_MAX - 1);
-    o->overrides = overrides;
-    return rc;
+    o->overrides = all->overrides;
+    return rc ? rc : check(all, e);
 }
 
-// ---- one rank ----
+// ---- one rank of a solo ----
 
-struct process { // what one rank's process holds, freed at its end
+struct solo_rank { // what one rank's process holds, freed at its end
     struct solo solo;
-    struct attempt attempt; // what this rank trains by
-    struct attempt plan;    // rank 0: what it assigns
-    struct job job;
+    struct process process;
+    struct attempt plan; // rank 0: what it assigns
     struct lead *lead;
-    struct link *link;
     struct status status;
     bool leads, shown;
-    char socket_dir[4100], metrics[4100], listen[300];
-    int socket_fd;
+    char metrics[4100], listen[300];
 };
 
 static void on_row(void *ctx, const struct step_row *row)
@@ -150,7 +194,7 @@ static void on_saved(void *ctx, int64_t step)
 }
 
 // Rank 0 takes DIR and starts to lead; *fd is its own link's end, −1 when the job is finished.
-static int lead_solo(struct process *p, const struct solo_options *o, int *fd, struct err *e)
+static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd, struct err *e)
 {
     *fd = -1;
     int rc = solo_lead(o, &p->solo, &p->plan, e);
@@ -161,6 +205,8 @@ static int lead_solo(struct process *p, const struct solo_options *o, int *fd, s
     p->shown = true;
     if (p->plan.restore_step > 0)
         p->status.saved_step = p->plan.restore_step;
+    snprintf(p->metrics, sizeof p->metrics, "%s/metrics.jsonl", p->solo.dir);
+    p->plan.metrics = p->metrics;
     struct lead_config c = {
         .attempt = &p->plan,
         .unix_fd = p->solo.unix_fd,
@@ -185,120 +231,34 @@ static int lead_solo(struct process *p, const struct solo_options *o, int *fd, s
 }
 
 // The address for other hosts' collectives: --listen's host, any port.
-static void own_listen(struct process *p, const struct solo_options *o)
+static const char *own_listen(struct solo_rank *p, const struct solo_options *o)
 {
     const char *colon = o->listen ? strrchr(o->listen, ':') : NULL;
     if (!colon)
-        return;
+        return NULL;
     snprintf(p->listen, sizeof p->listen, "%.*s:0", (int)(colon - o->listen), o->listen);
-    p->attempt.listen = p->listen;
+    return p->listen;
 }
 
-// Unix socket addresses hold 107 characters: a long folder is reached through its descriptor.
-static int own_socket_dir(struct process *p, struct err *e)
+static int train(struct solo_rank *p, const struct solo_options *o, int fd, struct err *e)
 {
-    enum { LONG = 70 };
-    snprintf(p->socket_dir, sizeof p->socket_dir, "%s", p->solo.epoch_dir);
-    if (strlen(p->socket_dir) > LONG) {
-        p->socket_fd = open(p->solo.epoch_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (p->socket_fd < 0)
-            return err_errno(e, ERR_IO, "cannot open %s", p->solo.epoch_dir);
-        snprintf(p->socket_dir, sizeof p->socket_dir, "/proc/self/fd/%d", p->socket_fd);
-    }
-    p->attempt.socket_dir = p->socket_dir;
-    return 0;
-}
-
-// From Assign to a complete attempt.
-static int prepare(struct process *p, const struct solo_options *o, struct err *e)
-{
-    struct attempt *a = &p->attempt;
-    struct job_errors errs = {0};
-    char path[4200];
-    int rc = link_assign(p->link, a, clock_mono_ns() + JOIN_S * CLOCK_S, e);
-    if (rc)
-        return rc;
-    log_context(a->job_id, a->rank);
-    int64_t silence_ns = a->hang_after_ns + CLOCK_S;
-    bool hurry = silence_ns < SILENCE_MIN_S * CLOCK_S;
-    link_set_silence(p->link, hurry ? SILENCE_MIN_S * CLOCK_S : silence_ns);
-    if (job_parse(&a->arena, &weft_schema, "the resolved job", a->base_dir, a->job_text,
-                  strlen(a->job_text), NULL, 0, &p->job, &errs))
-        return job_errors_err(&errs, e);
-    a->job = &p->job;
-    a->host = p->solo.host;
-    own_listen(p, o);
-    lead_page_path(p->solo.epoch_dir, a->rank, path, sizeof path);
-    if ((rc = own_socket_dir(p, e)) || (rc = page_create(path, a->rank, &a->page, e)))
-        return rc;
-    link_set_page(p->link, a->page);
-    if (a->rank == 0 && p->job.metrics.jsonl) {
-        snprintf(p->metrics, sizeof p->metrics, "%s/metrics.jsonl", p->solo.dir);
-        a->metrics = p->metrics;
-    }
-    return 0;
-}
-
-// The exit code of what happened; a lost peer's message becomes the leader's, which names it.
-static int judge(struct process *p, int rc, enum train_end end, struct err *e)
-{
-    const struct progress_page *page = p->attempt.page;
-    struct page_view at = {0};
-    if (!rc)
-        return end == TRAIN_DRAINED ? RANK_EXIT_DRAINED : RANK_EXIT_DONE;
-    if (page)
-        page_read(page, &at);
-    int code = rank_exit_code(rc);
-    bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
-    bool waited = rc == ERR_ABORTED || rc == ERR_PEER || rc == ERR_TIMEOUT;
-    if (link_stop_requested(p->link) && (gave_up || (waited && at.state < RANK_RUNNING)))
-        return RANK_EXIT_DRAINED;
-    const char *why =
-        code == RANK_EXIT_LOST ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
-    if (why && !strstr(e->text, why)) {
-        char seen[sizeof e->text];
-        snprintf(seen, sizeof seen, "%s", e->text);
-        err_set(e, rc, "lost a peer: %.480s; here: %.480s", why, seen);
-    }
-    return code;
-}
-
-static int train(struct process *p, const struct solo_options *o, int fd, struct err *e)
-{
-    enum train_end end = TRAIN_FINISHED;
-    char leader[4200];
-    lead_page_path(p->solo.epoch_dir, 0, leader, sizeof leader);
-    struct link_options lo = {.fd = fd, .host = p->solo.host, .leader_page = leader};
-    int rc = link_open(&lo, &p->link, e);
-    if (rc)
-        return rank_exit_code(rc);
-    rc = prepare(p, o, e);
-    if (!rc)
-        rc = train_run(&p->attempt, p->link, &end, e);
-    int code = judge(p, rc, end, e);
-    if (p->attempt.page)
-        page_state(p->attempt.page, RANK_ENDED);
-    if (rc && code != RANK_EXIT_DRAINED)
-        log_error("rank", "%s", e->text);
-    link_set_page(p->link, NULL);
-    link_close(p->link, code, rc ? e->text : "");
+    struct process_options po = {
+        .fd = fd, .host = p->solo.host, .dir = p->solo.epoch_dir, .listen = own_listen(p, o)};
+    int code = process_train(&p->process, &po, e);
     bool good = code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED;
-    lead_stop(p->lead, good ? END_WAIT_S * CLOCK_S : LAST_WORD_S * 2 * CLOCK_S);
+    lead_stop(p->lead, (good ? END_WAIT_S : LAST_WAIT_S) * CLOCK_S);
     return code;
 }
 
-static void clear(struct process *p)
+static void clear(struct solo_rank *p)
 {
-    page_close(p->attempt.page);
-    if (p->socket_fd >= 0)
-        close(p->socket_fd);
     if (p->leads)
         solo_close(&p->solo);
-    arena_clear(&p->attempt.arena);
+    process_clear(&p->process);
     arena_clear(&p->plan.arena);
 }
 
-static void say_finished(const struct process *p)
+static void say_finished(const struct solo_rank *p)
 {
     printf("the job is finished: step %lld is saved in %s/%s\n", (long long)p->plan.restore_step,
            p->plan.store, p->plan.restore);
@@ -308,13 +268,14 @@ static void say_finished(const struct process *p)
 
 static int run_rank(const struct solo_options *o)
 {
-    struct process *p = calloc(1, sizeof *p);
+    struct solo_rank *p = calloc(1, sizeof *p);
     struct err e = {0};
     bool finished = false;
     int fd = -1, code, rc;
     PRE(p != NULL);
     struct warm *warm = warm_start("cpu");
-    p->socket_fd = p->solo.lock_fd = -1;
+    process_init(&p->process);
+    p->solo.lock_fd = -1;
     p->leads = o->rank == 0;
     log_context(NULL, o->rank);
     if (p->leads)
@@ -379,24 +340,65 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     return rc ? rank_exit_code(rc) : code;
 }
 
+// ---- the other modes ----
+
+static int run_served(const struct flags *f)
+{
+    struct process *p = calloc(1, sizeof *p);
+    struct err e = {0};
+    char host[RANK_HOST_MAX];
+    int type, code;
+    socklen_t size = sizeof type;
+    PRE(p != NULL);
+    if (getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM) {
+        log_error("rank", "descriptor %d is no stream socket", f->fd);
+        free(p);
+        return RANK_EXIT_CONFIG;
+    }
+    (void)fcntl(f->fd, F_SETFD, FD_CLOEXEC);
+    struct warm *warm = warm_start("cpu");
+    solo_host(&f->solo, host, sizeof host);
+    process_init(p);
+    struct process_options o = {.fd = f->fd, .agent = true, .host = host, .dir = f->dir};
+    code = process_train(p, &o, &e);
+    process_clear(p);
+    free(p);
+    warm_join(warm);
+    return code;
+}
+
+static int run_probe(const struct flags *f)
+{
+    struct buf line = {0};
+    struct err e = {0};
+    int rc = probe_devices(f->kind, f->devices, &line, &e);
+    if (rc)
+        fprintf(stderr, "weft-rank: %s\n", e.text);
+    else
+        fputs(buf_str(&line), stdout);
+    buf_clear(&line);
+    return rc ? RANK_EXIT_DEVICE : 0;
+}
+
 int main(int argc, char **argv)
 {
-    struct solo_options o = {.rank = -1};
-    const char *overrides[OVERRIDES_MAX];
+    static struct flags f = {.solo = {.rank = -1}, .fd = -1};
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         fputs(usage, stdout);
         return 0;
     }
-    if (parse(argc, argv, &o, overrides, &e)) {
+    if (parse(argc, argv, &f, &e)) {
         fprintf(stderr, "weft-rank: %s\n%s", e.text, usage);
         return RANK_EXIT_CONFIG;
     }
-    if (o.parent)
-        tie_to_parent(o.parent);
-    if (o.rank < 0)
-        return run_all(&o, argc, argv);
+    if (f.solo.parent)
+        tie_to_parent(f.solo.parent);
+    if (f.probe)
+        return run_probe(&f);
+    if (f.fd < 0 && f.solo.rank < 0)
+        return run_all(&f.solo, argc, argv);
     block_signals();
-    return run_rank(&o);
+    return f.fd >= 0 ? run_served(&f) : run_rank(&f.solo);
 }

@@ -32,10 +32,12 @@ struct attempt {
     const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
     int64_t restore_step;  // 0 for a fresh start
     int64_t hang_after_ns;
+    const char *data_root, *checkpoint_root; // null, or what all of the job's paths lie beneath
+    const char *metrics; // path of metrics.jsonl; null unless this rank writes it (rank 0)
     // of this process
-    const char *host;           // ranks with the same text share memory
-    const char *listen;         // TCP address for other hosts' ranks, port 0; null: all on one host
+    const char *host;   // ranks with the same text share memory
+    const char *listen; // may be assigned too: TCP address for other hosts' ranks, port 0; null:
+                        // all on one host
     const char *socket_dir;     // 0700, on this host, ours alone
-    const char *metrics;        // path of metrics.jsonl; null unless this rank writes it (rank 0)
     struct progress_page *page; // ours
 };

@@ -172,6 +172,16 @@ void report_from_attempt(const struct attempt *a, int rank, Weft__Rank__Assign *
     out->restore = frame_text(a->restore);
     out->restore_step = a->restore_step;
     out->hang_after_ns = a->hang_after_ns;
+    out->metrics = frame_text(rank == 0 ? a->metrics : NULL);
+    out->listen = frame_text(a->listen);
+    out->data_root = frame_text(a->data_root);
+    out->checkpoint_root = frame_text(a->checkpoint_root);
+}
+
+// An empty text stands for none.
+static const char *text_or_null(struct arena *a, const char *s)
+{
+    return *s ? arena_strdup(a, s) : NULL;
 }
 
 int report_to_attempt(const Weft__Rank__Assign *f, struct attempt *a, struct err *e)
@@ -192,8 +202,12 @@ int report_to_attempt(const Weft__Rank__Assign *f, struct attempt *a, struct err
     snprintf(a->run_id, sizeof a->run_id, "%s", f->run_id);
     memcpy(a->key, f->key.data, sizeof a->key);
     a->store = arena_strdup(&a->arena, f->store);
-    a->restore = f->restore[0] ? arena_strdup(&a->arena, f->restore) : NULL;
+    a->restore = text_or_null(&a->arena, f->restore);
     a->restore_step = f->restore_step;
     a->hang_after_ns = f->hang_after_ns;
+    a->metrics = text_or_null(&a->arena, f->metrics);
+    a->listen = text_or_null(&a->arena, f->listen);
+    a->data_root = text_or_null(&a->arena, f->data_root);
+    a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
     return 0;
 }

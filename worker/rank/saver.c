@@ -122,7 +122,7 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     const struct state *state = o->state;
     base_of(s);
     int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
-    rc = rc ? rc : store_open(&s->store, o->attempt->store, e);
+    rc = rc ? rc : store_open_beneath(&s->store, o->attempt->checkpoint_root, o->attempt->store, e);
     rc = rc ? rc
             : snapshot_new(&s->snapshot,
                            &(struct snapshot_config){.store = &s->store,

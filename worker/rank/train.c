@@ -157,7 +157,7 @@ static int open_world(struct trainer *t, struct err *e)
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
-    int rc = inputs_open_set(job, &job->data.train, &t->set, e);
+    int rc = inputs_open_set(job, t->attempt->data_root, &job->data.train, &t->set, e);
     if (rc)
         return rc;
     t->sampler = (struct sampler){
@@ -165,7 +165,8 @@ static int open_data(struct trainer *t, struct err *e)
     rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
     t->evaluates = t->compiled.nprograms > 1;
     if (!rc && t->evaluates)
-        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, e);
+        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, t->attempt->data_root,
+                             e);
     if (!rc && t->evaluates && t->attempt->rank == 0 && t->evaluation.sampler.left_out)
         log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
                  (unsigned long long)t->evaluation.sampler.left_out);
@@ -200,7 +201,7 @@ static int restore(struct trainer *t, struct err *e)
     struct store_entry which;
     if (!store_entry_parse(t->attempt->restore, &which))
         return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->attempt->restore);
-    int rc = store_open(&store, t->attempt->store, e);
+    int rc = store_open_beneath(&store, t->attempt->checkpoint_root, t->attempt->store, e);
     rc = rc ? rc : load_open(&load, &store, which.epoch, which.step, e);
     rc = rc ? rc : state_restore(&t->state, &load, e);
     load_close(&load);
@@ -462,7 +463,10 @@ static int loop(struct trainer *t, enum train_end *end, struct err *e)
     page_state(t->attempt->page, RANK_RUNNING);
     for (int64_t n = first; n < steps; n++) {
         struct in_flight *f = &t->flight[n & 1];
+        const char *lost = link_lost(t->link); // with no peers there is no world to be aborted
         log_step(n + 1);
+        if (lost)
+            return err_set(e, ERR_PEER, "%s", lost);
         int rc = run_step(t, n, f, e);
         if (!rc && n > first)
             rc = look_at(t, &t->flight[(n - 1) & 1], e);

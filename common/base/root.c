@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths beneath a root; see root.h.
+#include "common/base/root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { TRIES = 64 }; // EAGAIN: a rename elsewhere made the kernel unsure about a ".."
+
+static bool no_root(const char *root)
+{
+    return !root || !*root;
+}
+
+static int leaves(const char *root, const char *path, struct err *e)
+{
+    int rc = err_set(e, ERR_INVALID, "path '%s' leaves the root %s", path, root);
+    errno = EXDEV;
+    return rc;
+}
+
+// errno as an error, and kept.
+static int failed(const char *act, const char *path, struct err *e)
+{
+    int saved = errno;
+    int code = saved == ENOENT || saved == ENOTDIR ? ERR_NOTFOUND : ERR_IO;
+    err_errno(e, code, "cannot %s %s", act, path);
+    errno = saved;
+    return code;
+}
+
+int root_relative(const char *root, const char *path, const char **out, struct err *e)
+{
+    *out = path;
+    if (no_root(root) || *path != '/')
+        return 0;
+    size_t n = strlen(root);
+    while (n && root[n - 1] == '/')
+        n--;
+    if (strncmp(path, root, n) != 0 || (path[n] && path[n] != '/'))
+        return leaves(root, path, e);
+    path += n;
+    path += strspn(path, "/");
+    *out = *path ? path : ".";
+    return 0;
+}
+
+static int open_beneath(const char *root, const char *rest, const struct open_how *how)
+{
+    int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return -1;
+    long fd = -1;
+    for (int i = 0; i < TRIES; i++) {
+        fd = syscall(SYS_openat2, dir, rest, how, sizeof *how);
+        if (fd >= 0 || errno != EAGAIN)
+            break;
+    }
+    int saved = errno;
+    close(dir);
+    errno = saved;
+    return (int)fd;
+}
+
+int root_open(const char *root, const char *path, int flags, mode_t mode, int *fd, struct err *e)
+{
+    flags |= O_CLOEXEC;
+    if (no_root(root)) {
+        *fd = open(path, flags, mode);
+        return *fd < 0 ? failed("open", path, e) : 0;
+    }
+    *fd = -1;
+    const char *rest;
+    int rc = root_relative(root, path, &rest, e);
+    if (rc)
+        return rc;
+    struct open_how how = {.flags = (unsigned)flags,
+                           .mode = flags & (O_CREAT | O_TMPFILE) ? mode : 0,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    *fd = open_beneath(root, rest, &how);
+    if (*fd >= 0)
+        return 0;
+    if (errno == EXDEV)
+        return leaves(root, path, e);
+    if (errno == ENOSYS)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "this kernel has no openat2: no path can be held beneath the root %s", root);
+    return failed("open", path, e);
+}
+
+// The directory above the last part of `rest`, opened; *name is that part, within `text`.
+static int open_above(const char *root, const char *rest, char text[PATH_MAX], const char **name,
+                      int *dir, struct err *e)
+{
+    size_t len = strlen(rest);
+    while (len > 1 && rest[len - 1] == '/')
+        len--;
+    if (len >= PATH_MAX)
+        return err_set(e, ERR_INVALID, "the path %.200s… is too long", rest);
+    snprintf(text, PATH_MAX, "%.*s", (int)len, rest);
+    char *slash = strrchr(text, '/');
+    *name = slash ? slash + 1 : text;
+    if (slash)
+        *slash = 0;
+    return root_open(root, slash ? text : ".", O_PATH | O_DIRECTORY, 0, dir, e);
+}
+
+int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, struct err *e)
+{
+    char text[PATH_MAX];
+    const char *name = text, *rest;
+    int dir;
+    if (no_root(root)) {
+        *there = mkdir(path, mode) != 0;
+        return *there && errno != EEXIST ? failed("make", path, e) : 0;
+    }
+    int rc = root_relative(root, path, &rest, e);
+    if (rc)
+        return rc;
+    if ((rc = open_above(root, rest, text, &name, &dir, e))) {
+        err_wrap(e, "cannot make %s", path);
+        return rc;
+    }
+    *there = mkdirat(dir, name, mode) != 0;
+    if (*there && errno != EEXIST)
+        rc = failed("make", path, e);
+    close(dir);
+    return rc;
+}
+
+int root_join(const char *root, const char *path, char *out, size_t size, struct err *e)
+{
+    bool as_is = no_root(root) || *path == '/';
+    size_t n = as_is ? 0 : strlen(root);
+    while (n && root[n - 1] == '/')
+        n--;
+    int len = snprintf(out, size, "%.*s%s%s", (int)n, as_is ? "" : root, as_is ? "" : "/", path);
+    return len >= 0 && (size_t)len < size
+               ? 0
+               : err_set(e, ERR_INVALID, "the path %.200s… is too long", path);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths that must stay beneath a root, whatever they say and whatever symbolic links do.
+//
+// A job that somebody else submitted names paths; a worker with roots opens none outside of them. A
+// relative path starts at the root; an absolute one is taken only if its text begins with the root,
+// and is then opened relative to it. The kernel follows and checks every part (openat2 with
+// RESOLVE_BENEATH), so there is no moment between check and use; absolute links are refused even if
+// they point inside, as are links of /proc. A kernel without openat2 is ERR_UNSUPPORTED, never a
+// way around.
+//
+// A null or empty root stands for none: the calls are then what open(2) and mkdir(2) do.
+// ERR_INVALID: the path leaves the root. ERR_NOTFOUND, ERR_IO: the system's answer, errno is kept.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "common/base/err.h"
+
+// What an absolute path is relative to the root ("." for itself); any other as it is. ERR_INVALID.
+int root_relative(const char *root, const char *path, const char **out, struct err *e);
+// O_CLOEXEC is always set.
+int root_open(const char *root, const char *path, int flags, mode_t mode, int *fd, struct err *e);
+// Makes one directory; *there: something of that name was there already, which is no error.
+int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, struct err *e);
+// The path as seen without a root ("/data/x"), for messages and to be given here again.
+int root_join(const char *root, const char *path, char *out, size_t size, struct err *e);

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core's channel arguments: a list to add to, and what both ends set.
+#pragma once
+#include <grpc/grpc.h>
+#include <stdint.h>
+
+enum { ARGS_MAX = 24 };
+
+void args_int(grpc_channel_args *a, const char *key, int value); // a->args has ARGS_MAX places
+void args_text(grpc_channel_args *a, const char *key, const char *value); // borrowed
+int args_keepalive_ms(int64_t keepalive_ns);                              // with the default
+void args_common(grpc_channel_args *a, int keepalive_ms);

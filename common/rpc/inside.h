@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of common/rpc share: struct rpc, its two threads, and what passes between them.
+//
+//   owner ── wishes on calls, one command ──► lock ──► rpc thread (every call into the core)
+//   owner ◄── events, eventfd ─────────────── lock ◄── rpc thread
+//
+// Nothing else is shared. The owner rings once for any number of wishes: the rpc thread then ticks
+// each call in `kicked`. Commands (serve, dial, hang up, close) are few and are waited for.
+#pragma once
+#include <pthread.h>
+
+#include "common/base/list.h"
+#include "common/rpc/loop.h"
+#include "common/rpc/rpc.h"
+
+struct call;
+
+// The owner's name for a call: id is the index with a generation above it. It outlives the call
+// until the owner has taken RPC_CLOSED, so that every event finds its user.
+struct slot {
+    uint64_t id;
+    void *user;
+    struct call *call; // null: it has ended
+    uint32_t next;     // while free: the next free one
+};
+
+struct rpc {
+    struct loop loop;
+    struct loop_tag rung; // lands when the owner has rung
+    pthread_t thread;
+    int fd; // an eventfd, readable if and only if there are events
+
+    pthread_mutex_t lock;
+    pthread_cond_t answered; // ready, or a command is done
+    bool ready, ringing;
+    struct command *command;
+    struct list kicked; // calls with wishes
+    struct list events;
+    struct slot *slots;
+    uint32_t nslots, cap_slots, free_slot; // NO_SLOT: none is free
+
+    // the rpc thread's
+    struct list servers, channels;
+    bool closing;
+};
+
+// Runs fn on the rpc thread, after all wishes so far, and waits for what it returns.
+int rpc_do(struct rpc *r, int (*fn)(struct rpc *r, void *arg), void *arg);
+
+// Holding the lock: gives a call its name; marks it as having wishes, true when the owner must
+// ring.
+void rpc_name(struct rpc *r, struct call *c, void *user);
+bool rpc_kick(struct call *c);
+// An event for the owner; takes the message. RPC_CLOSED takes the call's name away.
+void rpc_tell(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
+
+// When closing: the loop ends once the last server and channel are gone.
+void rpc_maybe_stop(struct rpc *r);
+
+// server.c, on the rpc thread
+void server_close(struct rpc_server *s);  // open calls are told, then have the grace
+void server_cancel(struct rpc_server *s); // the grace is over
+struct rpc_server *server_of(struct list *link);
+// client.c
+void channel_close(struct rpc_channel *c); // cancels its calls; gone after the last
+struct rpc_channel *channel_of(struct list *link);
+struct call *channel_call(struct rpc_channel *c, const struct rpc_method *m); // any thread
+void channel_open(struct call *c); // the call's first tick follows

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers: calls arrive unregistered, so that the table here decides about every one of them, and
+// what it does not name gets an answer.
+//
+//   arrives ──► no such method, wrong role, too many ──► status, nothing is read
+//           └──► unary, server stream: the message is read ──► RPC_CALL
+//           └──► bidi: RPC_CALL at once
+//
+// The core of this version cannot limit connections. What is limited: calls, peers with open calls,
+// streams of one connection; a connection without a call is closed after IDLE_MS, one that does not
+// shake hands in time sooner.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/rpc/address.h"
+#include "common/rpc/args.h"
+#include "common/rpc/server.h"
+#include "common/rpc/tls.h"
+
+enum { IDLE_MS = 60000, HANDSHAKE_MS = 5000, STREAMS = 1024, LEAST_PING_MS = 100 };
+
+struct arrival {
+    struct loop_tag tag;
+    struct rpc_server *server;
+    grpc_call *core;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+struct peer_calls {
+    int n;
+};
+
+struct rpc_server *server_of(struct list *link)
+{
+    return list_entry(link, struct rpc_server, link);
+}
+
+static void maybe_free(struct rpc_server *s)
+{
+    struct rpc *r = s->r;
+    if (!(r->closing || s->failed) || !s->down || s->ncalls)
+        return;
+    list_remove(&s->link);
+    grpc_server_destroy(s->core);
+    map_clear(&s->peers);
+    free(s);
+    rpc_maybe_stop(r);
+}
+
+// ---- who calls ----
+
+static void peer_enter(struct rpc_server *s, const char *address)
+{
+    struct peer_calls *p = map_get(&s->peers, address);
+    if (!p) {
+        p = calloc(1, sizeof *p);
+        PRE(p != NULL);
+        map_put(&s->peers, address, p);
+        s->npeers++;
+    }
+    p->n++;
+}
+
+static void peer_leave(struct rpc_server *s, const char *address)
+{
+    struct peer_calls *p = map_get(&s->peers, address);
+    if (--p->n)
+        return;
+    map_remove(&s->peers, address);
+    free(p);
+    s->npeers--;
+}
+
+static void on_gone(struct call *c)
+{
+    struct rpc_server *s = c->home;
+    peer_leave(s, c->peer.address);
+    s->ncalls--;
+    maybe_free(s);
+}
+
+// ---- arrivals ----
+
+static const struct rpc_method *method_find(const struct rpc_server *s, grpc_slice path)
+{
+    for (int i = 0; i < s->nmethods; i++)
+        if (!grpc_slice_str_cmp(path, s->methods[i].path))
+            return &s->methods[i];
+    return health_method(path);
+}
+
+// Deny by default: the first row that holds is the answer.
+static enum rpc_code judge(const struct rpc_server *s, const struct call *c, const char **why)
+{
+    bool may = c->peer.role == RPC_LOCAL || (c->method->roles & (unsigned)c->peer.role);
+    const struct {
+        bool holds;
+        enum rpc_code code;
+        const char *why;
+    } rows[] = {
+        {!c->method->request, RPC_UNIMPLEMENTED, "no such method"},
+        {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
+        {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
+        {s->npeers > s->max_peers, RPC_RESOURCE_EXHAUSTED, "too many peers"},
+        {s->draining, RPC_UNAVAILABLE, "the server is closing"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        *why = rows[i].why;
+        if (rows[i].holds)
+            return rows[i].code;
+    }
+    return RPC_OK;
+}
+
+static void arrive(struct rpc_server *s, struct arrival *a)
+{
+    static const struct rpc_method unknown = {.path = "?"};
+    const struct rpc_method *m = method_find(s, a->details.method);
+    struct call *c = call_new(s->r, m ? m : &unknown);
+    const char *why;
+    c->server = true;
+    c->home = s;
+    c->gone = on_gone;
+    if (health_is(c->method))
+        c->tell = health_tell;
+    tls_peer(a->core, s->tls, &c->peer);
+    list_append(&s->calls, &c->link);
+    s->ncalls++;
+    peer_enter(s, c->peer.address);
+    call_begin(c, a->core);
+    enum rpc_code code = judge(s, c, &why);
+    if (code)
+        call_fail(c, code, why);
+    else if (c->method->shape == RPC_BIDI)
+        c->tell(c, RPC_CALL, NULL);
+    call_tick(c);
+}
+
+static void arrival_free(struct arrival *a)
+{
+    grpc_call_details_destroy(&a->details);
+    grpc_metadata_array_destroy(&a->metadata);
+    free(a);
+}
+
+static void expect(struct rpc_server *s);
+
+static void on_arrival(struct loop_tag *t, bool ok)
+{
+    struct arrival *a = list_entry(t, struct arrival, tag);
+    if (ok) {
+        expect(a->server);
+        arrive(a->server, a);
+    } // else the server shuts down: no call came with this
+    arrival_free(a);
+}
+
+static void expect(struct rpc_server *s)
+{
+    struct arrival *a = calloc(1, sizeof *a);
+    PRE(a != NULL);
+    a->tag.landed = on_arrival;
+    a->server = s;
+    grpc_call_details_init(&a->details);
+    grpc_metadata_array_init(&a->metadata);
+    grpc_call_error rc = grpc_server_request_call(s->core, &a->core, &a->details, &a->metadata,
+                                                  s->r->loop.queue, s->r->loop.queue, &a->tag);
+    PRE(rc == GRPC_CALL_OK);
+}
+
+// ---- life ----
+
+static void on_down(struct loop_tag *t, bool ok)
+{
+    struct rpc_server *s = list_entry(t, struct rpc_server, down_tag);
+    (void)ok;
+    s->down = true;
+    maybe_free(s);
+}
+
+static void drain(struct rpc_server *s)
+{
+    if (s->draining)
+        return;
+    s->draining = true;
+    s->serving = false;
+    health_changed(s);
+    grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
+}
+
+// Whoever the owner has not answered hears why; what was answered may still leave.
+void server_close(struct rpc_server *s)
+{
+    drain(s);
+    list_for_each (it, &s->calls) {
+        struct call *c = list_entry(it, struct call, link);
+        call_finish(c, RPC_UNAVAILABLE, "the server is closing");
+        call_tick(c);
+    }
+    maybe_free(s);
+}
+
+void server_cancel(struct rpc_server *s)
+{
+    grpc_server_cancel_all_calls(s->core);
+}
+
+static int drain_command(struct rpc *r, void *arg)
+{
+    (void)r;
+    drain(arg);
+    return 0;
+}
+
+void rpc_server_drain(struct rpc_server *s)
+{
+    rpc_do(s->r, drain_command, s);
+}
+
+struct serving {
+    struct rpc_server *server;
+    bool yes;
+};
+
+static int serving_command(struct rpc *r, void *arg)
+{
+    const struct serving *w = arg;
+    (void)r;
+    if (w->server->serving == w->yes || w->server->draining)
+        return 0;
+    w->server->serving = w->yes;
+    health_changed(w->server);
+    return 0;
+}
+
+void rpc_serving(struct rpc_server *s, bool yes)
+{
+    struct serving w = {s, yes};
+    rpc_do(s->r, serving_command, &w);
+}
+
+// ---- serving ----
+
+struct offer {
+    const struct rpc_server_options *options;
+    struct rpc_server *server;
+    char *bound;
+    size_t size;
+    struct err *e;
+};
+
+static grpc_server *server_make(const struct rpc_server_options *o)
+{
+    grpc_arg args[ARGS_MAX];
+    grpc_channel_args all = {0, args};
+    args_common(&all, args_keepalive_ms(o->keepalive_ns));
+    args_int(&all, GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port unnoticed
+    args_int(&all, GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS);
+    args_int(&all, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
+    args_int(&all, GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS);
+    // Below every client's keepalive (args.c), else its pings are called too many.
+    args_int(&all, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, LEAST_PING_MS);
+    return grpc_server_create(&all, NULL);
+}
+
+// A socket is made with mode 0600: the umask is the process's, but nothing later is in time.
+static int bind_port(struct rpc_server *s, const struct address *a, const char *text,
+                     grpc_server_credentials *credentials, int *port, struct err *e)
+{
+    mode_t was = a->unix_socket ? umask(0177) : 0;
+    *port = grpc_server_add_http2_port(s->core, a->serve, credentials);
+    if (a->unix_socket)
+        umask(was);
+    if (*port <= 0)
+        return err_set(e, ERR_IO, "cannot listen on '%s': %s", text,
+                       a->unix_socket ? "the path cannot be made a socket"
+                                      : "the port is taken or the host is not here");
+    return 0;
+}
+
+static struct rpc_server *server_new(struct rpc *r, const struct rpc_server_options *o)
+{
+    struct rpc_server *s = calloc(1, sizeof *s);
+    PRE(s != NULL);
+    s->r = r;
+    s->methods = o->methods;
+    s->nmethods = o->nmethods;
+    s->tls = tls_wanted(&o->tls);
+    s->max_calls = o->max_calls ? o->max_calls : 16384;
+    s->max_peers = o->max_connections ? o->max_connections : 4096;
+    s->down_tag.landed = on_down;
+    list_init(&s->calls);
+    s->core = server_make(o);
+    grpc_server_register_completion_queue(s->core, r->loop.queue, NULL);
+    return s;
+}
+
+static void bound_name(const struct address *a, int port, char *bound, size_t size)
+{
+    if (!bound)
+        return;
+    if (a->unix_socket)
+        snprintf(bound, size, "unix:%s", a->host);
+    else
+        snprintf(bound, size, strchr(a->host, ':') ? "[%s]:%d" : "%s:%d", a->host, port);
+}
+
+static int serve(struct rpc *r, void *arg)
+{
+    struct offer *f = arg;
+    const struct rpc_server_options *o = f->options;
+    grpc_server_credentials *credentials = NULL;
+    struct address a;
+    int port = 0;
+    int rc = address_parse(&a, o->address, tls_wanted(&o->tls), f->e);
+    if (!rc)
+        rc = tls_server_credentials(&o->tls, &credentials, f->e);
+    if (rc)
+        return rc;
+    struct rpc_server *s = server_new(r, o);
+    rc = bind_port(s, &a, o->address, credentials, &port, f->e);
+    grpc_server_credentials_release(credentials);
+    grpc_server_start(s->core); // a failed one too: only a started one can be shut down
+    list_append(&r->servers, &s->link);
+    if (rc) {
+        s->failed = true;
+        drain(s);
+        return rc;
+    }
+    expect(s);
+    bound_name(&a, port, f->bound, f->size);
+    f->server = s;
+    return 0;
+}
+
+int rpc_serve(struct rpc *r, const struct rpc_server_options *o, struct rpc_server **out,
+              char *bound, size_t size, struct err *e)
+{
+    struct offer f = {.options = o, .bound = bound, .size = size, .e = e};
+    int rc = rpc_do(r, serve, &f);
+    *out = f.server;
+    return rc;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server and the health service inside it, as its two files see them. The rpc thread's.
+#pragma once
+#include "common/base/map.h"
+#include "common/rpc/call.h"
+
+struct rpc_server {
+    struct rpc *r;
+    struct list link; // in r->servers
+    grpc_server *core;
+    const struct rpc_method *methods;
+    int nmethods;
+    bool tls, serving, draining;
+    bool failed, down; // never listened; the core is done with it
+    int ncalls, max_calls, max_peers;
+    struct list calls;
+    struct map peers; // address → struct peer_calls: peers with open calls
+    int npeers;
+    struct loop_tag down_tag;
+};
+
+// The health service's method at `path`, or null.
+const struct rpc_method *health_method(grpc_slice path);
+bool health_is(const struct rpc_method *m);
+void health_tell(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m); // calls' tell
+void health_changed(struct rpc_server *s);

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The authority's directory: init, issue, renew; see tls_ca.h. Tokens are tls_token.c, the joiner
+// is tls_join.c.
+//
+// ca.pem is written last: while it is not there, an init that died halfway may be done again.
+#include "common/rpc/tls_ca.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/tls_cert.h"
+
+enum { SANS_MAX = 64 };
+
+static const char *const local_names[] = {"localhost", "127.0.0.1", "::1"};
+enum { LOCAL_NAMES = sizeof local_names / sizeof *local_names };
+
+static bool san_ok(const char *san)
+{
+    static const char set[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    unsigned char address[16];
+    size_t n = strlen(san);
+    return inet_pton(AF_INET6, san, address) == 1 ||
+           (n > 0 && n < 254 && strspn(san, set) == n && !strchr(".-", *san));
+}
+
+// A new pair as texts. With `chain` the authority's certificate follows the leaf, so that whoever
+// connects sees it in the handshake.
+static int make_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bool chain,
+                     struct buf *key_pem, struct buf *cert_pem, struct err *e)
+{
+    struct tls_pair made = {0};
+    int rc = tls_key_new(&made.key, e);
+    rc = rc ? rc : tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
+    rc = rc ? rc : tls_key_print(made.key, key_pem, e);
+    rc = rc ? rc : tls_cert_print(made.cert, cert_pem, e);
+    if (!rc && chain)
+        rc = tls_cert_print(ca->cert, cert_pem, e);
+    tls_pair_clear(&made);
+    return rc;
+}
+
+static int write_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bool chain,
+                      const char *dir, const char *file, struct err *e)
+{
+    struct buf key = {0}, cert = {0};
+    int rc = make_pair(ca, leaf, chain, &key, &cert, e);
+    rc = rc ? rc : tls_files_write(dir, file, buf_str(&key), buf_str(&cert), e);
+    tls_wipe(&key);
+    buf_clear(&cert);
+    return rc;
+}
+
+static int write_server(const struct tls_pair *ca, const char *dir, const char *const *sans,
+                        int nsans, struct err *e)
+{
+    const char *all[SANS_MAX + LOCAL_NAMES];
+    if (nsans > SANS_MAX)
+        return err_set(e, ERR_LIMIT, "over %d names of the server", SANS_MAX);
+    memcpy(all, local_names, sizeof local_names);
+    for (int i = 0; i < nsans; i++) {
+        if (!san_ok(sans[i]))
+            return err_set(e, ERR_INVALID, "'%s' is no name or address of a server", sans[i]);
+        all[LOCAL_NAMES + i] = sans[i];
+    }
+    struct tls_leaf leaf = {.role = "coordinator",
+                            .name = "coordinator",
+                            .sans = all,
+                            .nsans = LOCAL_NAMES + nsans,
+                            .now_s = clock_wall_ms() / 1000,
+                            .days = TLS_LEAF_DAYS};
+    return write_pair(ca, &leaf, true, dir, "server", e);
+}
+
+static int write_issued(const struct tls_pair *ca, const char *role, const char *name, int days,
+                        const char *dir, struct err *e)
+{
+    struct tls_leaf leaf = {
+        .role = role, .name = name, .now_s = clock_wall_ms() / 1000, .days = days};
+    return write_pair(ca, &leaf, false, dir, name, e);
+}
+
+static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err *e)
+{
+    struct buf pem = {0};
+    int rc = tls_cert_print(ca->cert, &pem, e);
+    rc = rc ? rc : tls_file_write(dir, "ca.pem", buf_str(&pem), e);
+    buf_clear(&pem);
+    return rc;
+}
+
+static int write_all(const char *dir, const char *const *sans, int nsans, struct err *e)
+{
+    struct tls_pair ca = {0};
+    struct buf key = {0};
+    int rc = tls_key_new(&ca.key, e);
+    rc = rc ? rc : tls_cert_make_ca(ca.key, clock_wall_ms() / 1000, &ca.cert, e);
+    rc = rc ? rc : tls_key_print(ca.key, &key, e);
+    rc = rc ? rc : tls_file_write(dir, "ca.key", buf_str(&key), e);
+    rc = rc ? rc : write_server(&ca, dir, sans, nsans, e);
+    rc = rc ? rc : write_issued(&ca, "admin", "admin", TLS_LEAF_DAYS, dir, e);
+    rc = rc ? rc : write_ca_cert(&ca, dir, e);
+    tls_wipe(&key);
+    tls_pair_clear(&ca);
+    return rc;
+}
+
+int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err *e)
+{
+    int rc = tls_dir_make(dir, e);
+    if (rc)
+        return rc;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot open %s", dir);
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        rc = err_set(e, ERR_EXISTS, "somebody else makes an authority in %s", dir);
+    else if (!faccessat(fd, "ca.pem", F_OK, 0))
+        rc = err_set(e, ERR_EXISTS, "%s holds an authority already", dir);
+    else
+        rc = write_all(dir, sans, nsans, e);
+    close(fd);
+    return rc;
+}
+
+int tls_ca_issue(const char *dir, const char *role, const char *name, int days, const char *dir_out,
+                 struct err *e)
+{
+    struct tls_pair ca;
+    if (!tls_role_ok(role))
+        return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
+    // These names are files of the authority's own.
+    if (!tls_name_ok(name) || !strcmp(name, "ca") || !strcmp(name, "server"))
+        return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
+    int rc = tls_pair_read(dir, "ca", &ca, e);
+    if (rc)
+        return rc;
+    rc = tls_dir_make(dir_out, e);
+    rc = rc ? rc : write_ca_cert(&ca, dir_out, e);
+    rc = rc ? rc : write_issued(&ca, role, name, days > 0 ? days : TLS_LEAF_DAYS, dir_out, e);
+    tls_pair_clear(&ca);
+    return rc;
+}
+
+int tls_ca_renew_server(const char *dir, const char *const *sans, int nsans, struct err *e)
+{
+    struct tls_pair ca;
+    int rc = tls_pair_read(dir, "ca", &ca, e);
+    if (rc)
+        return rc;
+    rc = write_server(&ca, dir, sans, nsans, e);
+    tls_pair_clear(&ca);
+    return rc;
+}

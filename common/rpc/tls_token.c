@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Join tokens at the authority's side; see tls_ca.h.
+//
+// A token is a file named by its secret's SHA-256: who reads the directory learns no secret. Using
+// one renames it first, which one of several can do, then removes it durably, then signs: a crash
+// in between costs the token, never a second certificate. A token is used up by expiring too, but
+// not by a request whose signature is wrong.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/hash.h"
+#include "common/rpc/tls_ca.h"
+#include "common/rpc/tls_cert.h"
+
+#define CLAIMED ".claimed-"
+
+struct token {
+    char role[16];
+    int64_t expires_s;
+};
+
+static bool is_hex64(const char *s)
+{
+    return strspn(s, "0123456789abcdef") == 64 && !s[64];
+}
+
+static bool parse_token(const char *text, struct token *out)
+{
+    int end = -1;
+    return sscanf(text, "role %15s\nexpires %" SCNd64 "%n", out->role, &out->expires_s, &end) ==
+               2 &&
+           end > 0 && !strcmp(text + end, "\n") && tls_role_ok(out->role);
+}
+
+// ---- making ----
+
+// Removes what died claimed and what has expired; best effort, it is harmless where it lies.
+static void sweep(const char *tokens, int64_t now_s)
+{
+    DIR *d = opendir(tokens);
+    struct dirent *item;
+    while (d && (item = readdir(d))) {
+        struct buf text = {0};
+        struct token t;
+        const char *name = item->d_name;
+        bool gone = !strncmp(name, CLAIMED, strlen(CLAIMED));
+        if (!gone && is_hex64(name) && !tls_file_read(tokens, name, &text, NULL))
+            gone = parse_token(buf_str(&text), &t) && t.expires_s <= now_s;
+        if (gone)
+            (void)unlinkat(dirfd(d), name, 0);
+        buf_clear(&text);
+    }
+    if (d)
+        closedir(d);
+}
+
+// The authority's certificate; its key is not needed.
+static int read_ca(const char *dir, char sha256[65], struct err *e)
+{
+    struct buf pem = {0};
+    X509 *cert = NULL;
+    int rc = tls_file_read(dir, "ca.pem", &pem, e);
+    rc = rc ? rc : tls_cert_parse(buf_str(&pem), &cert, e);
+    if (!rc)
+        tls_cert_sha256(cert, sha256);
+    X509_free(cert);
+    buf_clear(&pem);
+    return rc;
+}
+
+static int new_secret(char out[65], struct err *e)
+{
+    unsigned char bytes[32];
+    if (RAND_priv_bytes(bytes, sizeof bytes) != 1)
+        return tls_failed(e, ERR_INTERNAL, "cannot get random bytes");
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    OPENSSL_cleanse(bytes, sizeof bytes);
+    return 0;
+}
+
+int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl_s,
+                   char out[TLS_TOKEN_MAX], struct err *e)
+{
+    char tokens[PATH_MAX], ca_sha256[65], secret[65], name[65], text[80];
+    if (!tls_role_ok(role))
+        return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
+    if (ttl_s <= 0)
+        return err_set(e, ERR_INVALID, "a token must be good for a while");
+    if ((size_t)snprintf(tokens, sizeof tokens, "%s/tokens", dir) >= sizeof tokens)
+        return err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
+    int rc = read_ca(dir, ca_sha256, e);
+    rc = rc ? rc : tls_dir_make(tokens, e);
+    rc = rc ? rc : new_secret(secret, e);
+    if (rc)
+        return rc;
+    sweep(tokens, now_s);
+    sha256_hex(secret, 64, name);
+    snprintf(text, sizeof text, "role %s\nexpires %" PRId64 "\n", role, now_s + ttl_s);
+    rc = tls_file_write(tokens, name, text, e);
+    if (!rc)
+        snprintf(out, TLS_TOKEN_MAX, "weft-join.%s.%s", ca_sha256, secret);
+    OPENSSL_cleanse(secret, sizeof secret);
+    return rc;
+}
+
+// ---- using up ----
+
+static int refuse(struct err *e, const char *why)
+{
+    return err_set(e, ERR_REFUSED, "%s", why);
+}
+
+// Takes the token of that name out of the directory, durably; *text is what it says.
+static int take(int tokens, const char *name, char *text, size_t size, struct err *e)
+{
+    char claimed[120];
+    ssize_t n = -1;
+    int fd = openat(tokens, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+                               : err_errno(e, ERR_IO, "cannot open the join token");
+    snprintf(claimed, sizeof claimed, CLAIMED "%s", name);
+    int rc = 0;
+    if (renameat(tokens, name, tokens, claimed)) // another one was first
+        rc = errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+                             : err_errno(e, ERR_IO, "cannot take the join token");
+    else if ((n = read(fd, text, size - 1)) < 0)
+        rc = err_errno(e, ERR_IO, "cannot read the join token");
+    else if ((unlinkat(tokens, claimed, 0) && errno != ENOENT) || fsync(tokens))
+        rc = err_errno(e, ERR_IO, "cannot remove the join token");
+    text[n > 0 ? n : 0] = 0;
+    close(fd);
+    return rc;
+}
+
+static int use_up(const char *dir, const char *secret, int64_t now_s, struct token *out,
+                  struct err *e)
+{
+    char path[PATH_MAX], name[65], text[200];
+    if (!is_hex64(secret))
+        return refuse(e, "the join token is unknown or was used");
+    sha256_hex(secret, 64, name);
+    snprintf(path, sizeof path, "%s/tokens", dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+                               : err_errno(e, ERR_IO, "cannot open %s", path);
+    int rc = take(fd, name, text, sizeof text, e);
+    close(fd);
+    if (!rc && !parse_token(text, out))
+        rc = refuse(e, "the join token is damaged");
+    if (!rc && out->expires_s <= now_s)
+        rc = refuse(e, "the join token has expired");
+    return rc;
+}
+
+// ---- signing ----
+
+static bool request_name(X509_REQ *req, char *out, size_t size)
+{
+    X509_NAME *subject = X509_REQ_get_subject_name(req);
+    int n = X509_NAME_get_text_by_NID(subject, NID_commonName, out, (int)size);
+    return n > 0 && (size_t)n == strlen(out) && tls_name_ok(out);
+}
+
+// The request, its key and the name that it asks for: proved by its own signature.
+static int read_request(const char *pem, X509_REQ **out, char name[TLS_NAME_MAX], struct err *e)
+{
+    BIO *bio = strlen(pem) <= TLS_FILE_MAX ? BIO_new_mem_buf(pem, -1) : NULL;
+    X509_REQ *req = bio ? PEM_read_bio_X509_REQ(bio, NULL, NULL, NULL) : NULL;
+    EVP_PKEY *key = req ? X509_REQ_get0_pubkey(req) : NULL;
+    int rc = 0;
+    BIO_free(bio);
+    if (!req || !key)
+        rc = tls_failed(e, ERR_REFUSED, "the request is no certificate request in PEM");
+    else if (!EVP_PKEY_is_a(key, "EC") || EVP_PKEY_get_bits(key) != 256)
+        rc = refuse(e, "the request's key is not of P-256");
+    else if (X509_REQ_verify(req, key) != 1)
+        rc = tls_failed(e, ERR_REFUSED, "the request's signature is wrong");
+    else if (!request_name(req, name, TLS_NAME_MAX))
+        rc = refuse(e, "the request's name is no name for a certificate");
+    *out = rc ? NULL : req;
+    if (rc)
+        X509_REQ_free(req);
+    return rc;
+}
+
+static int sign(const struct tls_pair *ca, X509_REQ *req, const struct tls_leaf *leaf,
+                struct arena *a, const char **cert_pem, const char **ca_pem, struct err *e)
+{
+    struct buf leaf_text = {0}, ca_text = {0};
+    X509 *cert = NULL;
+    int rc = tls_cert_make_leaf(ca, X509_REQ_get0_pubkey(req), leaf, &cert, e);
+    rc = rc ? rc : tls_cert_print(cert, &leaf_text, e);
+    rc = rc ? rc : tls_cert_print(ca->cert, &ca_text, e);
+    if (!rc) {
+        *cert_pem = arena_strdup(a, buf_str(&leaf_text));
+        *ca_pem = arena_strdup(a, buf_str(&ca_text));
+    }
+    buf_clear(&leaf_text);
+    buf_clear(&ca_text);
+    X509_free(cert);
+    return rc;
+}
+
+int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int64_t now_s,
+                   struct arena *a, const char **cert, const char **ca, struct err *e)
+{
+    char name[TLS_NAME_MAX];
+    struct tls_pair pair = {0};
+    struct token token;
+    X509_REQ *req = NULL;
+    int rc = read_request(csr_pem, &req, name, e);
+    rc = rc ? rc : tls_pair_read(dir, "ca", &pair, e); // what may fail without costing the token
+    rc = rc ? rc : use_up(dir, secret, now_s, &token, e);
+    if (!rc) {
+        struct tls_leaf leaf = {
+            .role = token.role, .name = name, .now_s = now_s, .days = TLS_LEAF_DAYS};
+        rc = sign(&pair, req, &leaf, a, cert, ca, e);
+    }
+    X509_REQ_free(req);
+    tls_pair_clear(&pair);
+    return rc;
+}

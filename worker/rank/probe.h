@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What devices this host has, told by a short-lived process, so that no driver is ever loaded into
+// a daemon.
+#pragma once
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+enum { PROBE_DEVICES_MAX = 1024 };
+
+// One line of JSON to `out`:
+// {"kind":"cpu","devices":[{"index":0,"model":"cpu","memory":8589934592}]} devices: 0, as many as
+// the backend counts; a CPU may be taken for several. Each is opened once.
+int probe_devices(const char *kind, int devices, struct buf *out, struct err *e);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank from its link to its exit code; see process.h.
+#include "worker/rank/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/attempt/page.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/ckpt/store.h"
+#include "common/model/schema_list.h"
+#include "worker/rank/lead.h"
+#include "worker/rank/link.h"
+#include "worker/rank/train.h"
+
+enum {
+    ASSIGN_S = 60,     // from Hello to the assignment
+    SILENCE_MIN_S = 2, // a leading rank 0 that says nothing: this, or what a hang takes to be named
+    LAST_WORD_S = 3,   // what a failed rank waits to learn who was lost
+};
+
+void process_init(struct process *p)
+{
+    *p = (struct process){.socket_fd = -1};
+}
+
+// Unix socket addresses hold 107 characters: a long folder is reached through its descriptor.
+static int own_socket_dir(struct process *p, const char *dir, struct err *e)
+{
+    enum { LONG = 70 };
+    snprintf(p->socket_dir, sizeof p->socket_dir, "%s", dir);
+    if (strlen(p->socket_dir) > LONG) {
+        p->socket_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (p->socket_fd < 0)
+            return err_errno(e, ERR_IO, "cannot open %s", dir);
+        snprintf(p->socket_dir, sizeof p->socket_dir, "/proc/self/fd/%d", p->socket_fd);
+    }
+    p->attempt.socket_dir = p->socket_dir;
+    return 0;
+}
+
+static int own_page(struct process *p, const char *dir, struct err *e)
+{
+    char path[4200];
+    lead_page_path(dir, p->attempt.rank, path, sizeof path);
+    int rc = page_create(path, p->attempt.rank, &p->attempt.page, e);
+    if (!rc)
+        link_set_page(p->link, p->attempt.page);
+    return rc;
+}
+
+// A leader that hangs or is cut off must not be waited for. An agent shares the host and may be
+// stopped for a while: only the end of its descriptor is its end.
+static void watch_leader(struct process *p, const struct process_options *o)
+{
+    int64_t silence_ns = p->attempt.hang_after_ns + CLOCK_S;
+    if (silence_ns < SILENCE_MIN_S * CLOCK_S)
+        silence_ns = SILENCE_MIN_S * CLOCK_S;
+    if (!o->agent)
+        link_set_silence(p->link, silence_ns);
+}
+
+static int parse_job(struct process *p, struct err *e)
+{
+    struct attempt *a = &p->attempt;
+    struct job_errors errs = {0};
+    const char *base = *a->base_dir ? a->base_dir : "."; // empty: from the roots, or from here
+    if (job_parse(&a->arena, &weft_schema, "the resolved job", base, a->job_text,
+                  strlen(a->job_text), NULL, 0, &p->job, &errs))
+        return job_errors_err(&errs, e);
+    a->job = &p->job;
+    if (!p->job.metrics.jsonl)
+        a->metrics = NULL;
+    return 0;
+}
+
+// A rank whose epoch is over has been replaced: it must not even begin.
+static int check_epoch(const struct attempt *a, struct err *e)
+{
+    struct store store;
+    int rc = store_open_beneath(&store, a->checkpoint_root, a->store, e);
+    rc = rc ? rc : store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
+    store_close(&store);
+    return rc;
+}
+
+// From Assign to a complete attempt.
+static int prepare(struct process *p, const struct process_options *o, struct err *e)
+{
+    struct attempt *a = &p->attempt;
+    int rc = link_assign(p->link, a, clock_mono_ns() + ASSIGN_S * CLOCK_S, e);
+    if (rc)
+        return rc;
+    log_context(a->job_id, a->rank);
+    watch_leader(p, o);
+    a->host = o->host;
+    if (o->listen)
+        a->listen = o->listen;
+    rc = parse_job(p, e);
+    rc = rc ? rc : own_socket_dir(p, o->dir, e);
+    rc = rc ? rc : own_page(p, o->dir, e);
+    return rc ? rc : check_epoch(a, e);
+}
+
+// The exit code of what happened; a lost peer's message becomes the leader's, which names it.
+static int judge(struct process *p, int rc, enum train_end end, struct err *e)
+{
+    const struct progress_page *page = p->attempt.page;
+    struct page_view at = {0};
+    if (!rc)
+        return end == TRAIN_DRAINED ? RANK_EXIT_DRAINED : RANK_EXIT_DONE;
+    if (page)
+        page_read(page, &at);
+    int code = rank_exit_code(rc);
+    bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
+    bool waited = rc == ERR_ABORTED || rc == ERR_PEER || rc == ERR_TIMEOUT;
+    if (link_stop_requested(p->link) && (gave_up || (waited && at.state < RANK_RUNNING)))
+        return RANK_EXIT_DRAINED;
+    bool fenced = rc == ERR_FENCED; // that names its cause
+    const char *why =
+        code == RANK_EXIT_LOST && !fenced ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
+    if (why && !strstr(e->text, why)) {
+        char seen[sizeof e->text];
+        snprintf(seen, sizeof seen, "%s", e->text);
+        err_set(e, rc, "lost a peer: %.480s; here: %.480s", why, seen);
+    }
+    return code;
+}
+
+int process_train(struct process *p, const struct process_options *o, struct err *e)
+{
+    enum train_end end = TRAIN_FINISHED;
+    char leader[4200];
+    lead_page_path(o->dir, 0, leader, sizeof leader);
+    struct link_options lo = {
+        .fd = o->fd, .host = o->host, .agent = o->agent, .leader_page = o->agent ? NULL : leader};
+    int rc = link_open(&lo, &p->link, e);
+    if (rc) {
+        log_error("rank", "%s", e->text);
+        return rank_exit_code(rc);
+    }
+    rc = prepare(p, o, e);
+    if (!rc)
+        rc = train_run(&p->attempt, p->link, &end, e);
+    int code = judge(p, rc, end, e);
+    if (p->attempt.page)
+        page_state(p->attempt.page, RANK_ENDED);
+    if (rc && code != RANK_EXIT_DRAINED)
+        log_error("rank", "%s", e->text);
+    link_set_page(p->link, NULL);
+    link_close(p->link, code, rc ? e->text : "");
+    p->link = NULL;
+    return code;
+}
+
+void process_clear(struct process *p)
+{
+    page_close(p->attempt.page);
+    if (p->socket_fd >= 0)
+        close(p->socket_fd);
+    arena_clear(&p->attempt.arena);
+}

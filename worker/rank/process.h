@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's process does whoever leads it, rank 0 or an agent: it opens the link, takes its
+// assignment, makes its progress page, trains, judges how that ended and says so.
+#pragma once
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/job/job.h"
+#include "worker/rank/rank.h"
+
+struct link;
+
+struct process_options {
+    int fd;             // the link's end, taken
+    bool agent;         // an agent leads: DIR is an attempt's, there is no rank 0 to look at
+    const char *host;   // ranks with the same text share memory
+    const char *dir;    // progress pages and the collectives' sockets of this host's ranks, 0700
+    const char *listen; // address for other hosts' ranks, HOST:0; null: as assigned
+};
+
+struct process {
+    struct attempt attempt;
+    struct job job;
+    struct link *link;
+    char socket_dir[4100];
+    int socket_fd; // −1: none
+};
+
+void process_init(struct process *p);
+// The exit code; what went wrong is logged, and in `e`.
+int process_train(struct process *p, const struct process_options *o, struct err *e);
+void process_clear(struct process *p);
