@@ -19,7 +19,7 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      := op gemm
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
+JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph optable vjp shard grad optim partition schedule lower plan verify dump cost report compile

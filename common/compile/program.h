@@ -56,9 +56,9 @@ struct instr {
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
     enum reshard_kind coll;
-    struct dim_cut group; // START, WAIT: the communicator, in the order of its coordinates
-    bool max;             // the reduction is a maximum
-    int start;            // WAIT: the instruction that started it
+    struct dim_cut group;       // START, WAIT: the communicator, in the order of its coordinates
+    bool max;                   // the reduction is a maximum
+    int start;                  // WAIT: the instruction that started it
     const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 

@@ -47,7 +47,7 @@ def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
 
 
 MESHES = [{"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}, {"data": 2, "model": 2}, {"fsdp": 2, "tp": 2},
-          {"tensor": 2, "fsdp": 3}]
+          {"tensor": 2, "fsdp": 4}]
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)

@@ -32,7 +32,7 @@ enum coll_op {
     COLL_BROADCAST,
     COLL_BARRIER
 };
-enum coll_reduce { COLL_SUM, COLL_MAX }; // a maximum passes NaN over
+enum coll_reduce { COLL_SUM, COLL_MAX };   // a maximum passes NaN over
 const char *coll_op_name(enum coll_op op); // "all_reduce"
 
 struct world;

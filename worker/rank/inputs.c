@@ -73,10 +73,8 @@ int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
 {
     const struct program *p = &o->compiled->program[kind];
     int rc = 0;
-    *in = (struct inputs){.exec = x,
-                          .backend = o->backend,
-                          .device = o->device,
-                          .microbatches = p->microbatches};
+    *in = (struct inputs){
+        .exec = x, .backend = o->backend, .device = o->device, .microbatches = p->microbatches};
     program_rows(p, o->rank, &in->start, &in->local);
     for (int b = 0; b < p->nbuffers && !rc; b++) {
         if (p->buffers[b].source != VALUE_INPUT)

@@ -9,9 +9,9 @@
 // One input buffer: its box of what the feed reads, a microbatch after the other.
 struct input {
     void *device;
-    bool labels;              // else images
-    int64_t row, rows;        // of the samples read
-    size_t at, width, pitch;  // bytes: where its part of a sample begins, how wide, a whole sample
+    bool labels;             // else images
+    int64_t row, rows;       // of the samples read
+    size_t at, width, pitch; // bytes: where its part of a sample begins, how wide, a whole sample
 };
 
 enum { INPUTS_MAX = 16 }; // buffers: a cut of images or labels each
