@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -38,14 +38,17 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join
+RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   :=
-COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
+COORD_SRC   := db service streams daemon certs http metrics
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   :=
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+               home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
@@ -55,7 +58,8 @@ RANK_SRC    := main process probe metrics report link join lead status solo spaw
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main plan files
+CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+               doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update
@@ -70,10 +74,10 @@ UNIT_COMPILE := compile compile_rules compile_reshard compile_programs compile_f
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := rpc tls_ca
-UNIT_COORD   :=
-UNIT_AGENT   :=
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
+UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
+UNIT_COORD   := coord_db coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics
+UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
@@ -81,6 +85,16 @@ OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
 BENCHES     := kernels allreduce ckpt_write
+
+# The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
+SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
+SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
+SIM_AGENT   := attempts agent agent_ranks agent_say
+SIM_AGENT   := $(SIM_AGENT:%=worker/%.c)
+# The store's system calls, sent to the simulated disk.
+SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \
+               unlinkat read pread pwrite fdopendir readdir closedir getrandom
+SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
@@ -101,7 +115,7 @@ RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
-COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd -lgnutls $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
@@ -109,10 +123,10 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 # A rank without its main: what tests link.
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
-DAEMONS  := $(if $(COORD_SRC),$(BUILD)/weft-coordinator) $(if $(AGENT_SRC),$(BUILD)/weft-worker)
+DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%)
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(BUILD)/tests/sim/test_sim
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -225,7 +239,25 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COORD_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
+
+# The world that the coordinator's decider is played in.
+COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
+$(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
+
+# Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
+faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))
+$(BUILD)/obj/faults/%.o: %.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+$(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
+$(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_WRAP) -o $@ $^ -lcmocka -lprotobuf-c $(COMMON_LIBS)
 
 # weft-rank with a double in training's place: what surrounds training is tested by itself.
 $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \
@@ -235,12 +267,19 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
+# A coordinator that answers from a script: the client is tested against it by itself.
+$(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+$(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
+
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

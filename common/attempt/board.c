@@ -10,8 +10,8 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-struct entry { // of a key: put, waited for, or both
-    int writer;
+struct entry {   // of a key: put, waited for, or both
+    int writer;  // -1: not known (recalled)
     char *value; // null: not put yet
     bool *waits; // [ranks]
 };
@@ -57,6 +57,7 @@ void board_clear(struct board *b)
     for (int r = 0; r < b->ranks; r++)
         free(b->plans[r]);
     free(b->plans);
+    free(b->agreed);
 }
 
 // ---- keys ----
@@ -105,6 +106,8 @@ void board_put(struct board *b, int rank, const char *key, const char *value)
         for (int r = 0; r < b->ranks; r++)
             if (en->waits[r])
                 send_value(b, r, key, value, "", false);
+    } else if (en && en->writer < 0 && !strcmp(en->value, value)) {
+        en->writer = rank;
     } else if (en && (en->writer != rank || strcmp(en->value, value))) {
         snprintf(text, sizeof text, "the key has another value, of rank %d", en->writer);
         refused = text;
@@ -222,6 +225,18 @@ static void send_ready(struct board *b, int rank, const char *failed)
     b->ops.send(b->ops.ctx, rank, &f);
 }
 
+static void agree(struct board *b)
+{
+    struct buf text = {0};
+    for (int r = 1; r < b->ranks; r++)
+        if (strcmp(b->plans[r], b->plans[0]))
+            buf_printf(&text, "%s %d",
+                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+    b->agreed = strdup(buf_str(&text));
+    PRE(b->agreed != NULL);
+    buf_clear(&text);
+}
+
 void board_ready(struct board *b, int rank, const char *plan_hash)
 {
     if (!b->plans[rank]) {
@@ -229,14 +244,63 @@ void board_ready(struct board *b, int rank, const char *plan_hash)
         PRE(b->plans[rank] != NULL);
         b->ready++;
     }
+    if (b->agreed) {
+        send_ready(b, rank, b->agreed);
+        return;
+    }
     if (b->ready < b->ranks)
         return;
-    struct buf text = {0};
-    for (int r = 1; r < b->ranks; r++)
-        if (strcmp(b->plans[r], b->plans[0]))
-            buf_printf(&text, "%s %d",
-                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+    agree(b);
     for (int r = 0; r < b->ranks; r++)
-        send_ready(b, r, buf_str(&text));
-    buf_clear(&text);
+        send_ready(b, r, b->agreed);
+}
+
+// ---- a leader that has forgotten ----
+
+static void recall_value(struct board *b, const Weft__Rank__KvValue *f)
+{
+    const char *refused;
+    struct entry *en = f->put || f->failed[0] ? NULL : entry_of(b, f->key, &refused);
+    if (!en || en->value)
+        return;
+    en->value = strdup(f->value);
+    PRE(en->value != NULL);
+    en->writer = -1;
+    for (int r = 0; r < b->ranks; r++)
+        if (en->waits[r])
+            send_value(b, r, f->key, f->value, "", false);
+}
+
+static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f)
+{
+    struct barrier *bar = barrier_of(b, f->name, f->seq);
+    if (!bar->done)
+        finish(b, bar, f->failed);
+}
+
+void board_recall(struct board *b, const Weft__Rank__Frame *answer)
+{
+    switch (answer->body_case) {
+    case WEFT__RANK__FRAME__BODY_KV_VALUE:
+        recall_value(b, answer->kv_value);
+        return;
+    case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
+        recall_barrier(b, answer->barrier_done);
+        return;
+    case WEFT__RANK__FRAME__BODY_READY_DONE:
+        if (!b->agreed)
+            b->agreed = strdup(answer->ready_done->failed);
+        return;
+    default:
+        return;
+    }
+}
+
+void board_extend(struct board *b, int64_t ns)
+{
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (bar->deadline_ns)
+            bar->deadline_ns += ns;
+    }
 }

@@ -220,7 +220,9 @@ static void start_write(struct call *c, const struct order *o)
     if (o->packet) {
         c->out = o->packet;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
-        ops[n].flags = o->hint ? GRPC_WRITE_BUFFER_HINT : 0; // more follows: one system call
+        // More follows: one system call. Not beside headers: the core then starts no write at all,
+        // the batch never lands, and everything waits for the next ping.
+        ops[n].flags = o->hint && !n ? GRPC_WRITE_BUFFER_HINT : 0;
         ops[n++].data.send_message.send_message = c->out->bytes;
     }
     if (o->close) {
@@ -319,7 +321,7 @@ static void read_nothing(struct call *c, bool ok)
     c->read = SIDE_OVER;
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
-    else if (c->server && ok && c->fate != SIDE_OVER) // else it is dead: RPC_CLOSED says so
+    else if (c->server && ok && c->fate != SIDE_OVER)
         c->tell(c, RPC_END, NULL);
 }
 

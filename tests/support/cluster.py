@@ -124,6 +124,7 @@ class Cluster:
             self.start_coordinator()
             for i in range(workers):
                 self.start_worker(i)
+            self.wait_ready()
 
     # -- daemons
     def coordinator_args(self):
@@ -142,6 +143,18 @@ class Cluster:
         w = Daemon(f"worker {i}", [*self.worker_argv(i), *more], self.place / f"worker-{i}.log", prefix)
         self.workers.append(w)
         return w
+
+    def ready(self):
+        """How many workers are ready; -1 while the coordinator does not answer."""
+        end = self.weft("workers", "--json")
+        return sum(w["state"] == "ready" for w in json.loads(end.out)["workers"]) if end.code == 0 else -1
+
+    def wait_ready(self, workers=None, timeout=solo.WATCHDOG):
+        want = len(self.workers) if workers is None else workers
+        end = time.monotonic() + timeout
+        while self.ready() < want:
+            assert time.monotonic() < end, f"not {want} workers are ready\n{self.logs_text()}"
+            time.sleep(0.02)
 
     def stop(self):
         for w in self.workers:
@@ -180,8 +193,10 @@ class Cluster:
         copy = json.loads(json.dumps({"train": data.train, "eval": data.eval}))
         for part in copy.values():
             for key, path in (part or {}).items():
-                shutil.copy(path, self.data)
-                part[key] = pathlib.Path(path).name
+                path = pathlib.Path(path)
+                part[key] = f"{path.parent.name}-{path.name}"  # sets have files of the same names
+                if not (self.data / part[key]).exists():  # a running job may have it open
+                    shutil.copy(path, self.data / part[key])
         return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
 
     def submit(self, job, *more):

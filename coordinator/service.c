@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service; see service.h.
+#include "coordinator/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+#include "common/rpc/tls_ca.h"
+#include "coordinator/streams.h"
+
+// ---- who may call what: whoever is not named here may not ----
+
+enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
+enum method {
+    SUBMIT,
+    ACT,
+    JOBS,
+    STATUS,
+    WHY,
+    WORKERS,
+    CHECKPOINTS,
+    WATCH,
+    LOGS,
+    ATTACH,
+    JOIN,
+    METHODS
+};
+
+#define METHOD(service, name, how, who, req, rep, max)                     \
+    {                                                                      \
+        "/weft.v1." service "/" name, how, &weft__v1__##req##__descriptor, \
+            &weft__v1__##rep##__descriptor, who, max                       \
+    }
+const struct rpc_method service_methods[METHODS] = {
+    [SUBMIT] = METHOD("Weft", "Submit", RPC_UNARY, PEOPLE, submit_request, submit_reply, 2 << 20),
+    [ACT] = METHOD("Weft", "Act", RPC_UNARY, PEOPLE, act_request, act_reply, 64 << 10),
+    [JOBS] = METHOD("Weft", "Jobs", RPC_UNARY, PEOPLE, jobs_request, jobs_reply, 64 << 10),
+    [STATUS] = METHOD("Weft", "Status", RPC_UNARY, PEOPLE, job_request, job_status, 64 << 10),
+    [WHY] = METHOD("Weft", "Why", RPC_UNARY, PEOPLE, job_request, why_reply, 64 << 10),
+    [WORKERS] =
+        METHOD("Weft", "Workers", RPC_UNARY, PEOPLE, workers_request, workers_reply, 64 << 10),
+    [CHECKPOINTS] =
+        METHOD("Weft", "Checkpoints", RPC_UNARY, PEOPLE, job_request, checkpoints_reply, 64 << 10),
+    [WATCH] =
+        METHOD("Weft", "Watch", RPC_SERVER_STREAM, PEOPLE, job_request, watch_update, 64 << 10),
+    [LOGS] = METHOD("Weft", "Logs", RPC_SERVER_STREAM, PEOPLE, logs_request, log_lines, 64 << 10),
+    [ATTACH] = METHOD("Hosts", "Attach", RPC_BIDI, RPC_WORKER, up, down, 0),
+    [JOIN] = METHOD("Hosts", "Join", RPC_UNARY, RPC_NONE | RPC_WORKER | PEOPLE, join_request,
+                    join_reply, 64 << 10),
+};
+const int service_nmethods = METHODS;
+
+struct host_conn { // a worker's stream; `user` of its call
+    struct list link;
+    uint64_t call;
+    char name[RPC_NAME_MAX]; // as it registered
+};
+struct question { // a reader's call, answered when the turn's rows are durable
+    uint64_t call;
+    int method;
+    ProtobufCMessage *request;
+};
+
+struct service {
+    struct service_options o;
+    struct streams streams;
+    struct list conns;
+    struct question *questions;
+    int n, cap;
+};
+
+struct service *service_new(const struct service_options *o)
+{
+    struct service *s = calloc(1, sizeof *s);
+    PRE(s != NULL);
+    s->o = *o;
+    streams_init(&s->streams, o->rpc, o->coord);
+    list_init(&s->conns);
+    return s;
+}
+
+void service_free(struct service *s)
+{
+    if (!s)
+        return;
+    streams_clear(&s->streams);
+    list_for_each (it, &s->conns)
+        free(list_entry(it, struct host_conn, link));
+    for (int i = 0; i < s->n; i++)
+        protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
+    free(s->questions);
+    free(s);
+}
+
+static struct coord_event event_at(enum coord_event_kind kind)
+{
+    return (struct coord_event){
+        .kind = kind, .now_ns = clock_mono_ns(), .wall_ms = clock_wall_ms()};
+}
+
+// ---- calls that change something ----
+
+// What `weft plan` would refuse is refused here too: nobody needs to trust the client. The text is
+// empty when the job can run.
+static void plan_refusal(const Weft__V1__SubmitRequest *q, struct buf *text)
+{
+    struct arena a;
+    struct job job;
+    struct job_errors errs = {0};
+    struct err e = {0};
+    arena_init(&a);
+    if (job_parse(&a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
+                  strlen(q->resolved), NULL, 0, &job, &errs)) {
+        job_errors_print(&errs, text);
+    } else {
+        struct compiled *c = arena_new(&a, struct compiled);
+        if (model_compile(&job, &a, c, NULL, &e))
+            buf_puts(text, e.text);
+    }
+    arena_clear(&a);
+}
+
+static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_SUBMIT);
+    struct buf refusal = {0};
+    x.call = ev->call;
+    x.who = ev->peer->name[0] ? ev->peer->name : rpc_role_name(ev->peer->role);
+    x.role = rpc_role_name(ev->peer->role);
+    x.submit = (const Weft__V1__SubmitRequest *)ev->message;
+    if (x.submit->base_dir[0] && ev->peer->role != RPC_LOCAL)
+        buf_puts(&refusal, "base_dir is for `weft run`, on this host only");
+    else
+        plan_refusal(x.submit, &refusal);
+    if (refusal.len)
+        rpc_finish(s->o.rpc, ev->call, RPC_INVALID_ARGUMENT, buf_str(&refusal));
+    else
+        coord_step(s->o.coord, &x, out);
+    buf_clear(&refusal);
+}
+
+static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_ACT);
+    x.call = ev->call;
+    x.who = ev->peer->name[0] ? ev->peer->name : rpc_role_name(ev->peer->role);
+    x.role = rpc_role_name(ev->peer->role);
+    x.act = (const Weft__V1__ActRequest *)ev->message;
+    if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT)
+        rpc_finish(s->o.rpc, ev->call, RPC_PERMISSION_DENIED, "hosts are the admin's business");
+    else
+        coord_step(s->o.coord, &x, out);
+}
+
+static void on_join(struct service *s, struct rpc_event *ev)
+{
+    const Weft__V1__JoinRequest *q = (const Weft__V1__JoinRequest *)ev->message;
+    const char *cert = NULL, *ca = NULL;
+    struct arena a;
+    struct err e = {0};
+    if (!s->o.tls_dir) {
+        rpc_finish(s->o.rpc, ev->call, RPC_FAILED_PRECONDITION,
+                   "this cluster has no TLS: nothing to join");
+        return;
+    }
+    arena_init(&a);
+    int rc = tls_token_sign(s->o.tls_dir, q->secret, q->csr_pem, clock_wall_ms() / 1000, &a, &cert,
+                            &ca, &e);
+    if (rc) {
+        log_warn("join", "%s: refused: %s", ev->peer->address, e.text);
+        rpc_finish(s->o.rpc, ev->call,
+                   rc == ERR_REFUSED ? RPC_UNAUTHENTICATED : RPC_INVALID_ARGUMENT, e.text);
+    } else {
+        Weft__V1__JoinReply reply;
+        weft__v1__join_reply__init(&reply);
+        reply.cert_pem = frame_text(cert);
+        reply.ca_pem = frame_text(ca);
+        reply.cluster = frame_text(coord_cluster(s->o.coord));
+        log_info("join", "%s: has a certificate now", ev->peer->address);
+        rpc_reply(s->o.rpc, ev->call, &reply.base);
+    }
+    arena_clear(&a);
+}
+
+// ---- workers ----
+
+static void on_attach(struct service *s, struct rpc_event *ev)
+{
+    struct host_conn *c = calloc(1, sizeof *c);
+    PRE(c != NULL);
+    c->call = ev->call;
+    snprintf(c->name, sizeof c->name, "%s", ev->peer->name);
+    list_append(&s->conns, &c->link);
+    rpc_set_user(s->o.rpc, ev->call, c);
+}
+
+static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
+                  struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_UP);
+    x.conn = ev->call;
+    x.up = (const Weft__V1__Up *)ev->message;
+    if (x.up->body_case == WEFT__V1__UP__BODY_REGISTER)
+        snprintf(c->name, sizeof c->name, "%s", x.up->register_->name);
+    if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
+        streams_chunk(&s->streams, ev->call, c->name, x.up->log);
+    else
+        coord_step(s->o.coord, &x, out);
+    rpc_more(s->o.rpc, ev->call);
+}
+
+static void on_worker_gone(struct service *s, struct host_conn *c, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_GONE);
+    x.conn = c->call;
+    coord_step(s->o.coord, &x, out);
+    streams_host_gone(&s->streams, c->call);
+    list_remove(&c->link);
+    free(c);
+}
+
+// ---- taking ----
+
+static void keep_question(struct service *s, struct rpc_event *ev, int method)
+{
+    if (s->n == s->cap) {
+        s->cap = s->cap ? 2 * s->cap : 16;
+        s->questions = realloc(s->questions, sizeof *s->questions * (size_t)s->cap);
+        PRE(s->questions != NULL);
+    }
+    s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
+}
+
+static void on_call(struct service *s, struct rpc_event *ev, struct coord_out *out)
+{
+    int method = (int)(ev->method - service_methods);
+    switch (method) {
+    case SUBMIT:
+        on_submit(s, ev, out);
+        return;
+    case ACT:
+        on_act(s, ev, out);
+        return;
+    case ATTACH:
+        on_attach(s, ev);
+        return;
+    case JOIN:
+        on_join(s, ev);
+        return;
+    default:
+        keep_question(s, ev, method);
+    }
+}
+
+void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out)
+{
+    struct host_conn *c = ev->user;
+    switch (ev->kind) {
+    case RPC_CALL:
+        on_call(s, ev, out);
+        return;
+    case RPC_MESSAGE:
+        if (c)
+            on_up(s, c, ev, out);
+        return;
+    case RPC_END: // a worker that has said its last: its stream is done
+        if (c)
+            rpc_finish(s->o.rpc, ev->call, RPC_OK, "");
+        return;
+    case RPC_ROOM:
+        return;
+    case RPC_CLOSED:
+        if (c)
+            on_worker_gone(s, c, out);
+        else
+            streams_closed(&s->streams, ev->call);
+        return;
+    }
+}
+
+void service_tick(struct service *s, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_TICK);
+    coord_step(s->o.coord, &x, out);
+}
+
+// ---- answering ----
+
+static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
+                                          struct err *e)
+{
+    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), clock_wall_ms(), a, e);
+    if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
+        return NULL;
+    r->trimmed = r->n_events && r->events[0]->seq > 1;
+    return &r->base;
+}
+
+#define BASE(x) ((x) ? &(x)->base : NULL)
+static const ProtobufCMessage *answer(struct service *s, const struct question *q, struct arena *a,
+                                      struct err *e)
+{
+    const struct coord *c = s->o.coord;
+    const char *job =
+        q->method == JOBS || q->method == WORKERS ? "" : ((Weft__V1__JobRequest *)q->request)->job;
+    switch (q->method) {
+    case JOBS: {
+        Weft__V1__JobsReply *r = coord_jobs(c, ((Weft__V1__JobsRequest *)q->request)->all, a);
+        return BASE(r);
+    }
+    case STATUS: {
+        Weft__V1__JobStatus *r = coord_status(c, job, a, e);
+        return BASE(r);
+    }
+    case WORKERS: {
+        Weft__V1__WorkersReply *r = coord_workers(c, clock_mono_ns(), a);
+        return BASE(r);
+    }
+    case CHECKPOINTS: {
+        Weft__V1__CheckpointsReply *r = coord_checkpoints(c, job, a, e);
+        return BASE(r);
+    }
+    default:
+        return answer_why(s, job, a, e);
+    }
+}
+
+static void answer_one(struct service *s, const struct question *q)
+{
+    struct arena a;
+    struct err e = {0};
+    if (q->method == WATCH) {
+        streams_watch(&s->streams, q->call, (const Weft__V1__JobRequest *)q->request);
+        return;
+    }
+    if (q->method == LOGS) {
+        streams_logs(&s->streams, q->call, (const Weft__V1__LogsRequest *)q->request);
+        return;
+    }
+    arena_init(&a);
+    const ProtobufCMessage *reply = answer(s, q, &a, &e);
+    if (reply)
+        rpc_reply(s->o.rpc, q->call, reply);
+    else
+        rpc_finish(s->o.rpc, q->call, e.code == ERR_IO ? RPC_INTERNAL : RPC_NOT_FOUND, e.text);
+    arena_clear(&a);
+}
+
+static void act(struct service *s, const struct coord_action *x)
+{
+    struct err e = {0};
+    switch (x->kind) {
+    case COORD_SEND:
+        if (rpc_send(s->o.rpc, x->conn, &x->down->base, &e)) {
+            log_warn("service", "a worker reads too slowly: %s", e.text);
+            rpc_cancel(s->o.rpc, x->conn);
+        }
+        return;
+    case COORD_DROP:
+        rpc_finish(s->o.rpc, x->conn, RPC_ABORTED, x->text);
+        return;
+    case COORD_REPLY:
+        rpc_reply(s->o.rpc, x->call, x->reply);
+        return;
+    case COORD_REFUSE:
+        rpc_finish(s->o.rpc, x->call, (enum rpc_code)x->code, x->text);
+        return;
+    case COORD_PUBLISH:
+        streams_publish(&s->streams, x->job, x->update);
+        return;
+    }
+}
+
+void service_act(struct service *s, const struct coord_out *out)
+{
+    for (int i = 0; i < out->nactions; i++)
+        act(s, &out->actions[i]);
+    for (int i = 0; i < s->n; i++) {
+        answer_one(s, &s->questions[i]);
+        protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
+    }
+    s->n = 0;
+}
