@@ -461,7 +461,12 @@ static void rank_of_waiting(void)
     DO(world_open(&o, &w, &e));
     DO(world_window(w, BIG * sizeof(float), &mem, &e));
     DO(comm_new(w, "all", ranks, 3, &all, &e));
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, mem, BIG, 0, "x"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .reduce = COLL_SUM,
+                          .dtype = DT_F32,
+                          .buf = mem,
+                          .count = BIG,
+                          .name = "x"};
     DO(coll_run(all, &a, &e));
     // Rank 2 comes late: not before both others say that they wait for it, which entered #1 last.
     const uint64_t for_2 = (uint64_t)(2 + 1) << 48 | 1;
