@@ -83,7 +83,8 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
-FUZZERS     := json array job shard manifest frame
+SIM_TESTS    := sim
+FUZZERS     := json array job shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
@@ -126,7 +127,7 @@ RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/ba
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(BUILD)/tests/sim/test_sim
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -312,7 +313,8 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= sanitized
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
@@ -321,11 +323,14 @@ sanitized: $(BUILD)/libweft_cpu.so tests
 FUZZ_SECONDS ?= 60
 fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
+# What a fuzzer takes besides libcommon's sources.
+FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
+FUZZ_WITH_up    := $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),common/attempt/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
+	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
 bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
