@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt.h"
@@ -75,22 +76,33 @@ static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
     return j;
 }
 
+// The job of the request; else what is wrong with it in `no`.
+static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct job *spec,
+                     struct buf *no)
+{
+    struct job_errors errs = {0};
+    if (job_parse(a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
+                  strlen(q->resolved), NULL, 0, spec, &errs))
+        job_errors_print(&errs, no);
+    else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
+        buf_printf(no, "resources.devices: is %lld: a job runs on at most %d",
+                   (long long)spec->resources.devices, RANK_MAX);
+}
+
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit;
     struct arena a;
     struct job spec;
-    struct job_errors errs = {0};
+    struct buf no = {0};
     if (request_known(c, ev->call, q->request_id, &q->base, &weft__v1__submit_reply__descriptor))
         return;
     arena_init(&a);
-    if (job_parse(&a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, &spec, &errs)) {
-        struct buf text = {0};
-        job_errors_print(&errs, &text);
-        out_refuse(c, ev->call, CODE_INVALID, buf_str(&text));
+    read_job(q, &a, &spec, &no);
+    if (no.len) {
+        out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
         audit(c, ev, "submit", "", "refused: the job file is wrong");
-        buf_clear(&text);
+        buf_clear(&no);
         arena_clear(&a);
         return;
     }
