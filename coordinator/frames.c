@@ -381,7 +381,7 @@ static void take_attempt(struct coord *c, struct member *m, const Weft__V1__Atte
 static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_rec *j = job_find(c, h->job);
-    if (!j || h->epoch <= j->row->epoch)
+    if (!j || h->epoch <= j->row->epoch || h->epoch > EPOCH_MOST)
         return;
     struct fault f = {.kind = FAULT_OUTSIDE, .what = "lost", .rank = -1};
     struct job_note n = NOTE("fence");

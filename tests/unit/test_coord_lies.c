@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers and ranks that say what cannot be: the coordinator lives, and what it knows stays right.
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "tests/unit/coord_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#define CALM "restart: {hang_after: 2h}\n"
+
+// The fence's answer for a job that waits for it.
+static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone *d)
+{
+    const Weft__Rows__Job *row = world_job(w, job);
+    d->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE;
+    d->job = row->id;
+    d->epoch = row->epoch;
+    d->attempt = row->attempt_id;
+    UP(up, STORAGE, storage, d);
+    world_up(w, 0, &up);
+}
+
+static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **state)
+{
+    static const struct {
+        uint64_t epoch;
+        int64_t step;
+    } told[] = {{1, 4}, {3, -1}, {1, 4}, {UINT64_MAX, 2}, {1, 2}, {1, 4}};
+    enum { TOLD = sizeof told / sizeof *told };
+    struct world *w = *state;
+    Weft__Rows__Checkpoint rows[TOLD], *list[TOLD];
+    NEW(StorageDone, storage_done, d);
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    for (int i = 0; i < TOLD; i++) {
+        weft__rows__checkpoint__init(&rows[i]);
+        rows[i].epoch = told[i].epoch;
+        rows[i].step = told[i].step;
+        list[i] = &rows[i];
+    }
+    d.ok = true;
+    d.store = frame_text("/ckpt/tiny");
+    d.committed = list;
+    d.n_committed = TOLD;
+    answer_fence(w, job, &d);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->committed_step, 4);
+    assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
+    world_restart(w); // and its rows are read again
+    assert_state(w, job, RUNNING);
+}
+
+static void test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it(void **state)
+{
+    struct world *w = *state;
+    NEW(StorageDone, storage_done, d);
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    d.greatest = UINT64_MAX;
+    answer_fence(w, job, &d);
+    assert_state(w, job, FAILED);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "18446744073709551615"));
+}
+
+static void test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_host(w, 0, 1);
+    assert_state(w, job, RUNNING);
+    world_act(w, WEFT__V1__VERB__HOLD, job);
+    assert_state(w, job, HELD);
+    struct world_attempt *at = &w->hosts[0].attempts[0];
+    memset(w->hosts[0].attempts, 0, sizeof w->hosts[0].attempts);
+    *at = (struct world_attempt){.used = true, .reaped = true, .epoch = UINT64_MAX};
+    strcpy(at->job, job);
+    world_detach(w, 0);
+    world_attach(w, 0);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+    memset(at, 0, sizeof *at);
+    world_act(w, WEFT__V1__VERB__RESUME, job);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
+        STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
+        STORY(test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
