@@ -315,12 +315,12 @@ void frames_up(struct coord *c, struct member *m, const Weft__V1__Up *up)
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:
-        if (find(c, m, up->progress->job, up->progress->epoch, &t))
+        if (find(c, m, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
             for (size_t i = 0; i < up->progress->n_ranks; i++)
                 see(&t, up->progress->ranks[i]);
         return;
     case WEFT__V1__UP__BODY_RANK_END:
-        if (find(c, m, up->rank_end->job, up->rank_end->epoch, &t))
+        if (find(c, m, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
             on_rank_end(&t, up->rank_end);
         else
             send_away(c, m, up->rank_end->job, up->rank_end->epoch);

@@ -102,12 +102,44 @@ static void test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host(void
     assert_int_equal(world_job(w, job)->epoch, 2);
 }
 
+static void test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt(void **state)
+{
+    struct world *w = *state;
+    Weft__Rank__Progress page, *pages[] = {&page};
+    NEW(Progresses, progresses, p);
+    NEW(RankEnd, rank_end, end);
+    world_host(w, 0, 1);
+    weft__rank__progress__init(&page);
+    w->no_storage = true;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    p.job = end.job = frame_text(job);
+    p.epoch = end.epoch = 1;
+    p.n_ranks = 1;
+    p.ranks = pages;
+    page.state = RANK_RUNNING;
+    page.step = 7;
+    UP(told, PROGRESS, progress, &p);
+    world_up(w, 0, &told);
+    end.code = 137;
+    end.signal = 9;
+    UP(ended, RANK_END, rank_end, &end);
+    world_up(w, 0, &ended);
+    assert_state(w, job, STARTING);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+    w->no_storage = false;
+    world_detach(w, 0);
+    world_attach(w, 0); // asked again
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
         STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
         STORY(test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host),
+        STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
