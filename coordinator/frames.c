@@ -98,6 +98,13 @@ static bool is_of(const struct told *t, int rank)
 
 // ---- progress ----
 
+// A rank's page is the rank's to write: no step of its is beyond the job.
+static int64_t step_within(const struct attempt *at, int64_t step)
+{
+    int64_t last = at->job->row->steps;
+    return step < -1 ? -1 : step > last ? last : step;
+}
+
 static void see(struct told *t, const Weft__Rank__Progress *p)
 {
     struct attempt *at = t->at;
@@ -105,7 +112,7 @@ static void see(struct told *t, const Weft__Rank__Progress *p)
         return;
     struct arank *k = &at->ranks[p->rank];
     struct page_view v = {.rank = p->rank,
-                          .step = p->step,
+                          .step = step_within(at, p->step),
                           .phase = p->phase,
                           .microbatch = p->microbatch,
                           .state = p->state,
@@ -175,7 +182,8 @@ static void mark_ended(struct told *t, const Weft__V1__RankEnd *e)
     k->ended = true;
     k->code = e->code;
     snprintf(k->why, sizeof k->why, "%s", e->why);
-    k->view.step = e->step > k->view.step ? e->step : k->view.step;
+    int64_t step = step_within(at, e->step);
+    k->view.step = step > k->view.step ? step : k->view.step;
     t->h->started = true;
     at->alive--;
     watch_gone(&at->watch, e->rank);
@@ -241,6 +249,8 @@ static void on_report(struct attempt *at, const Weft__Rank__StepReport *r)
 {
     struct job_rec *j = at->job;
     struct coord *c = j->coord;
+    if (r->step < 0 || r->step > j->row->steps)
+        return;
     if (j->report)
         weft__rank__step_report__free_unpacked(j->report, NULL);
     j->report = msg_heap(&r->base);

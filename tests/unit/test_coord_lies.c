@@ -133,6 +133,30 @@ static void test_what_is_told_of_ranks_before_the_first_start_is_of_another_atte
     assert_int_equal(world_job(w, job)->epoch, 1);
 }
 
+static void test_steps_beyond_the_last_are_not_believed(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    struct err e = {0};
+    static const int64_t steps[] = {INT64_MAX, INT64_MIN, 11, -3};
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_step(w, job, 2);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        FRAME_BODY(report, StepReport, step_report);
+        report.step = steps[i];
+        FRAME(f, STEP_REPORT, step_report, &report);
+        world_frame(w, job, 0, &f);
+        world_page(w, job, 0, steps[i], RANK_RUNNING, 1);
+    }
+    arena_init(&a);
+    assert_int_equal(coord_status(w->c, job, &a, &e)->step, 2);
+    arena_clear(&a);
+    world_step(w, job, 3);
+    world_finish(w, job);
+    assert_state(w, job, SUCCEEDED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +164,7 @@ int main(void)
         STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
         STORY(test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host),
         STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
+        STORY(test_steps_beyond_the_last_are_not_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
