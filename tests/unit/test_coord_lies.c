@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers and ranks that say what cannot be: the coordinator lives, and what it knows stays right.
+#include "common/attempt/board.h"
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "tests/unit/coord_world.h"
@@ -157,6 +158,34 @@ static void test_steps_beyond_the_last_are_not_believed(void **state)
     assert_state(w, job, SUCCEEDED);
 }
 
+static void test_barriers_without_end_are_refused_and_forgotten(void **state)
+{
+    struct world *w = *state;
+    char name[BOARD_KEY_MAX + 1];
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, CALM);
+    FRAME_BODY(b, Barrier, barrier);
+    FRAME(f, BARRIER, barrier, &b);
+    b.name = name;
+    b.timeout_ns = INT64_MAX;
+    for (int i = 0; i <= BOARD_BARRIERS_MAX; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        world_frame(w, job, 0, &f);
+    }
+    assert_int_equal(w->barriers_failed, 1); // the one too many
+    memset(name, 'x', BOARD_KEY_MAX);
+    name[BOARD_KEY_MAX] = 0;
+    world_frame(w, job, 0, &f);
+    assert_int_equal(w->barriers_failed, 2);
+    snprintf(name, sizeof name, "b%d", 0);
+    world_frame(w, job, 1, &f); // both have come
+    assert_int_equal(w->barriers_done, 2);
+    snprintf(name, sizeof name, "another"); // takes the place of the one that is done
+    world_frame(w, job, 0, &f);
+    assert_int_equal(w->barriers_failed, 2);
+    assert_state(w, job, RUNNING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +194,7 @@ int main(void)
         STORY(test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host),
         STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
         STORY(test_steps_beyond_the_last_are_not_believed),
+        STORY(test_barriers_without_end_are_refused_and_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
