@@ -186,6 +186,43 @@ static void test_barriers_without_end_are_refused_and_forgotten(void **state)
     assert_state(w, job, RUNNING);
 }
 
+static void test_a_host_that_breaks_the_rules_is_away_at_once(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    world_host(w, 0, 1);
+    NEW(Register, register, again);
+    again.host = w->hosts[0].id;
+    UP(up, REGISTER, register_, &again);
+    world_up(w, 0, &up); // without a new challenge
+    assert_string_not_equal(w->dropped, "");
+    arena_init(&a);
+    assert_string_equal(coord_workers(w->c, w->now, &a)->workers[0]->state, "away");
+    arena_clear(&a);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    assert_state(w, job, QUEUED);
+    world_attach(w, 0);
+    assert_state(w, job, RUNNING);
+}
+
+static void test_names_that_are_none_are_not_registered(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    world_host(w, 0, 1);
+    snprintf(w->hosts[1].id, sizeof w->hosts[1].id, "../../../../../../../etc/passwd1");
+    strcpy(w->hosts[1].incarnation, "000000000000000000000000000000ff");
+    world_attach(w, 1);
+    assert_string_equal(w->dropped, "that is no greeting of a worker");
+    snprintf(w->hosts[1].id, sizeof w->hosts[1].id, "%032x", 1);
+    strcpy(w->hosts[1].name, "\033[2Jhost");
+    world_attach(w, 1);
+    assert_non_null(strstr(w->dropped, "a text of the registration"));
+    arena_init(&a);
+    assert_int_equal(coord_workers(w->c, w->now, &a)->n_workers, 1);
+    arena_clear(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +232,8 @@ int main(void)
         STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
         STORY(test_steps_beyond_the_last_are_not_believed),
         STORY(test_barriers_without_end_are_refused_and_forgotten),
+        STORY(test_a_host_that_breaks_the_rules_is_away_at_once),
+        STORY(test_names_that_are_none_are_not_registered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
