@@ -16,20 +16,23 @@
 #include "coordinator/recover.h"
 #include "coordinator/requests.h"
 
-enum { AUDIT_KEEP = 10000 };
+enum { AUDIT_KEEP = 10000, AUDIT_TEXT = 200 };
 
 // ---- audit ----
 
 static void audit(struct coord *c, const struct coord_event *ev, const char *verb,
                   const char *target, const char *result)
 {
+    char cut[AUDIT_TEXT];
     ROW_NEW(Audit, audit, row);
+    snprintf(cut, sizeof cut, "%s", target); // refused ones are of any length
+    text_plain(cut);
     row.seq = c->next_audit++;
     row.t_ms = c->wall_ms;
     row.who = frame_text(ev->who);
     row.role = frame_text(ev->role);
     row.verb = frame_text(verb);
-    row.target = frame_text(target);
+    row.target = cut;
     row.result = frame_text(result);
     OUT_ROW(c, AUDIT, &row);
     c->meta_dirty = true;
@@ -209,6 +212,7 @@ static void words(const struct verb *v, const struct coord_event *ev, char out[3
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     snprintf(out, 300, "%s by %.80s%s%.180s", v->event, who, why[0] ? ": " : "", why);
+    text_plain(out);
 }
 
 // Null, or why not.

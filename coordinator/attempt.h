@@ -63,7 +63,7 @@ struct attempt {
     int64_t blame_ns;    // a rank ended with 69: whose fault it was must be known by then; 0: none
     int blame_rank;
     bool final_aborted; // the save of the last step could not be written
-    int64_t silent_ns; // since when a host is not heard; 0: all are
+    int64_t silent_ns;  // since when a host is not heard; 0: all are
 };
 
 struct place { // of rank i

@@ -276,10 +276,12 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
 // One line of a length that people can read.
 static bool is_line(const char *s, size_t most)
 {
-    for (const char *p = s; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
-            return false;
-    return strlen(s) < most;
+    char copy[PATH_TEXT];
+    if (strlen(s) >= most || strpbrk(s, "\n\t"))
+        return false;
+    strcpy(copy, s);
+    text_plain(copy);
+    return !strcmp(copy, s);
 }
 
 static bool is_readable(const Weft__V1__Register *r)

@@ -223,6 +223,43 @@ static void test_names_that_are_none_are_not_registered(void **state)
     arena_clear(&a);
 }
 
+static void test_the_last_lines_of_an_event_are_bounded(void **state)
+{
+    enum { LONG = 1 << 20 };
+    static char lines[LONG];
+    struct world *w = *state;
+    NEW(RankEnd, rank_end, end);
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    memset(lines, 'x', LONG - 1);
+    end.job = frame_text(job);
+    end.epoch = 1;
+    end.code = RANK_EXIT_CONFIG;
+    end.log = lines;
+    UP(up, RANK_END, rank_end, &end);
+    world_up(w, 0, &up);
+    assert_state(w, job, FAILED);
+    for (int i = 0; i < w->nrows; i++)
+        if (w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
+            assert_true(strlen(w->rows[i]->event->text) < LONG / 8);
+}
+
+static void test_what_a_rank_says_last_does_not_steer_a_terminal(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    struct err e = {0};
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_die_saying(w, job, 0, RANK_EXIT_CONFIG, "no \033]0;title\a, \xc2\x9b caf\xc3\xa9 \xff");
+    assert_state(w, job, FAILED);
+    arena_init(&a);
+    const char *text = coord_status(w->c, job, &a, &e)->text;
+    assert_non_null(strstr(text, "no ?]0;title?, ?? caf\xc3\xa9 ?"));
+    assert_non_null(strstr(world_told(w, job, "failed"), "no ?]0;title?, ?? caf\xc3\xa9 ?"));
+    arena_clear(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +271,8 @@ int main(void)
         STORY(test_barriers_without_end_are_refused_and_forgotten),
         STORY(test_a_host_that_breaks_the_rules_is_away_at_once),
         STORY(test_names_that_are_none_are_not_registered),
+        STORY(test_the_last_lines_of_an_event_are_bounded),
+        STORY(test_what_a_rank_says_last_does_not_steer_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
