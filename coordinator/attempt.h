@@ -95,3 +95,5 @@ void attempts_tick(struct coord *c);
 void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
 
 enum { GRACE_MS = 60000 }; // of a stop that somebody asked for
+// Greater ones are nobody's: names in the folder hold 18 digits, and there must be a next.
+#define EPOCH_MOST UINT64_C(100000000000000000)

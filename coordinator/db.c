@@ -550,9 +550,23 @@ static int migrate(struct db *s, struct err *e)
     return rc;
 }
 
+// Jobs' keys are in it: its owner's alone, whatever the folder is. SQLite gives its other files the
+// same mode.
+static int make_private(struct db *s, struct err *e)
+{
+    int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+    if (fd < 0 || fchmod(fd, 0600))
+        rc = err_errno(e, ERR_IO, "cannot open %s/weft.db", s->dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static int open_sql(struct db *s, struct err *e)
 {
     char path[4100];
+    if (make_private(s, e))
+        return ERR_IO;
     snprintf(path, sizeof path, "%s/weft.db", s->dir);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->sql, flags, NULL))

@@ -15,6 +15,7 @@
 // ---- who may call what: whoever is not named here may not ----
 
 enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
+enum { EVENT_ROOM = 256 }; // of an event without its text
 enum method {
     SUBMIT,
     ACT,
@@ -384,12 +385,25 @@ void service_tick(struct service *s, struct coord_out *out)
 
 // ---- answering ----
 
+// Events carry ranks' last lines: a long story must still fit into one message.
+static void keep_newest(Weft__V1__WhyReply *r)
+{
+    size_t size = 0, n = r->n_events;
+    if (!n)
+        return;
+    while (n > 0 && (size += strlen(r->events[n - 1]->text) + EVENT_ROOM) < RPC_MESSAGE_MAX / 2)
+        n--;
+    r->events += n;
+    r->n_events -= n;
+}
+
 static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
                                           struct err *e)
 {
     Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), clock_wall_ms(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
+    keep_newest(r);
     r->trimmed = r->n_events && r->events[0]->seq > 1;
     return &r->base;
 }
