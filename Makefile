@@ -336,12 +336,27 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C
 bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
-## make install      DESTDIR= PREFIX=/usr/local
-PREFIX ?= /usr/local
+## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+BINDIR  := $(PREFIX)/bin
+DOCDIR  := $(PREFIX)/share/doc/weft
+UNITDIR := $(PREFIX)/lib/systemd/system
+COMPDIR := $(PREFIX)/share/bash-completion/completions
+fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
 install: all
-	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -D -m 755 $(BUILD)/weft-rank $(DESTDIR)$(PREFIX)/bin/weft-rank
-	install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
+	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
+	$(Q)install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
+	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
+	$(Q)for d in coordinator worker; do \
+	    $(call fill,deploy/systemd/weft-$$d.service.in,$(DESTDIR)$(UNITDIR)/weft-$$d.service) || exit; \
+	    [ -e $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env ] || \
+	    install -m 644 deploy/etc/$$d.env $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env || exit; done
+	$(Q)install -D -m 644 deploy/systemd/weft.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
+	$(Q)$(call fill,deploy/systemd/weft.tmpfiles.in,$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/weft.conf)
 
 clean:
 	rm -rf $(BUILD)
