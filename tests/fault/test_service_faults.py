@@ -199,10 +199,7 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
         for f in old.glob("weft.db*"):
             shutil.copy(f, state)
     one.coordinator.up()
-    end = time.monotonic() + solo.WATCHDOG
-    while {w["state"] for w in one.json("workers")["workers"]} != {"ready"}:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    one.wait_ready()
     if how == "deleted":
         assert one.weft("status", first).code == 4
     else:
@@ -222,16 +219,16 @@ def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable
     try:
         (place / "coordinator").symlink_to(disk)
         c.start_coordinator()
+        c.wait_ready(workers=0)
         job = solo.job(c.put_data(toy), 2)
         acknowledged = []
         filler = disk / "filler"
         for i in range(40):
             if i == 5:
-                with open(filler, "wb") as f:
+                with open(filler, "wb", buffering=0) as f:
                     try:
                         while True:
                             f.write(b"x" * 4096)
-                            f.flush()
                     except OSError:
                         pass
             path = place / f"j{i}.yaml"
