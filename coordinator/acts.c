@@ -79,11 +79,11 @@ static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
     return j;
 }
 
-<<<<<<< HEAD
 void acts_audit(struct coord *c, const struct coord_event *ev)
 {
     audit(c, ev, ev->verb, ev->target, ev->result);
-=======
+}
+
 // The job of the request; else what is wrong with it in `no`.
 static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct job *spec,
                      struct buf *no)
@@ -95,7 +95,6 @@ static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct j
     else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
         buf_printf(no, "resources.devices: is %lld: a job runs on at most %d",
                    (long long)spec->resources.devices, RANK_MAX);
->>>>>>> w/review
 }
 
 void acts_submit(struct coord *c, const struct coord_event *ev)

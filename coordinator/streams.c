@@ -240,11 +240,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
         if (t->ask != c->ask || !asked(t, conn))
-<<<<<<< HEAD
-            continue;
-=======
             continue; // who was not asked has nothing to say
->>>>>>> w/review
         Weft__V1__LogLines lines;
         weft__v1__log_lines__init(&lines);
         lines.rank = c->rank;
