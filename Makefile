@@ -19,10 +19,10 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      := op gemm
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh groups schema rows parse check print lr
+JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard graph optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
+COMPILE_SRC := mesh spec reshard transfer graph optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp model_schema schema_list
@@ -58,7 +58,7 @@ RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 CLI_SRC     := main plan files
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows update
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512

@@ -28,18 +28,17 @@ static void count_collectives(const struct program *p, struct arena *a, struct c
         const struct buffer *b = &p->buffers[in->out[0].buffer];
         struct coll_row *r =
             row_for(cost, &(struct coll_row){.op = in->coll,
-                                             .axes = in->axes,
-                                             .group = mesh_product(&p->mesh, in->axes),
+                                             .axes = dim_axes(&in->group),
+                                             .group = dim_parts(&p->mesh, &in->group),
                                              .phase = in->phase,
-                                             .tensor = b->name ? b->name : "",
+                                             .tensor = p->graph->nodes[in->node].what,
                                              .dtype = b->dtype});
         r->count++;
         r->tensor_bytes += b->bytes;
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
-        uint64_t n = (uint64_t)r->group;
-        r->bytes = (2 * (n - 1) * r->tensor_bytes + n - 1) / n;
+        r->bytes = reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
 }
 

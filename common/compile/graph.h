@@ -66,6 +66,7 @@ struct node {
     enum op op;
     struct op_attr attr;
     struct reshard_step move; // of its one input
+    const char *what;         // MOVE: the tensor it moves, for people
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];

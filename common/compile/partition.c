@@ -76,6 +76,7 @@ struct pass {
         struct spec spec;
     } * shared;
     int nshared, shared_cap;
+    const char *what; // the tensor at hand, for what moves
     struct err *err;
 };
 
@@ -143,6 +144,7 @@ static int move_emit(struct pass *p, int id, const struct reshard_step *step, en
     w->spec = step->after;
     struct node n = {.kind = NODE_MOVE,
                      .move = *step,
+                     .what = v.name ? v.name : p->what,
                      .nin = 1,
                      .in = {id},
                      .nout = 1,
@@ -278,6 +280,7 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
 {
     struct graph *g = p->to;
     struct spec s = contribution_spec(p, old_sum, &g->values[contrib].spec);
+    p->what = p->from->values[old_sum].name;
     int moved, rc = reshard(p, contrib, &s, EVERY_MICROBATCH, &moved);
     if (!rc && p->map[old_sum] < 0)
         rc = sum_make(p, old_sum, &s);
@@ -335,6 +338,15 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
     return 0;
 }
 
+// "layers/0/act_hidden": what has no name of its own is called by its place; a cotangent as the
+// gradient of that.
+static const char *place_name(struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    return arena_printf(p->to->arena, "%s%s/%s", p->to->phase == PHASE_BACKWARD ? "grad/" : "",
+                        p->from->scopes[p->to->scope], point_name(v->point));
+}
+
 static int node_emit(struct pass *p, const struct node *n)
 {
     struct graph *g = p->to;
@@ -350,8 +362,10 @@ static int node_emit(struct pass *p, const struct node *n)
     for (int k = 0; k < n->nin && !rc; k++) {
         if (!q.in[k])
             rc = input_read(p, n->in[k], &q.need[k], &copy.in[k]);
-        else
+        else {
+            p->what = place_name(p, n->in[k]);
             rc = reshard(p, p->map[n->in[k]], &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+        }
     }
     if (!rc)
         rc = emit_outputs(p, n, &q, &copy);
@@ -365,6 +379,7 @@ static int node_emit(struct pass *p, const struct node *n)
         after = want;
     else
         after.partial_sum = after.partial_max = 0;
+    p->what = place_name(p, out);
     return reshard(p, p->map[out], &after, EVERY_MICROBATCH, &p->map[out]);
 }
 

@@ -98,8 +98,8 @@ static struct spec moved(const struct reshard_step *m, struct spec s)
     return s;
 }
 
-// Ops that may read a part of a sum: they are linear in it and make a part of theirs, or the metrics,
-// which are summed over everything.
+// Ops that may read a part of a sum: they are linear in it and make a part of theirs, or the
+// metrics, which are summed over everything.
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
     axis_set made = g->values[n->out[0]].spec.partial_sum;

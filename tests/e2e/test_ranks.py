@@ -46,6 +46,17 @@ def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
     assert not many.sockets()
 
 
+MESHES = [{"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}, {"data": 2, "model": 2}, {"fsdp": 2, "tp": 2},
+          {"tensor": 2, "fsdp": 4}]
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_any_mesh_trains_to_the_numbers_of_one(place, toy, alone, mesh):
+    ranks = math.prod(mesh.values())
+    many = train(place, solo.job(toy, ranks, mesh=mesh, eval__every=10), "many")
+    assert_same_numbers(alone, many)
+
+
 @pytest.mark.parametrize("ranks, microbatches", [(1, 4), (2, 3), (3, 2)])
 def test_microbatches_do_not_change_the_numbers(place, toy, alone, ranks, microbatches):
     job = solo.job(toy, ranks, eval__every=10, train__microbatches=microbatches)

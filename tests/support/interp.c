@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/compile/optable.h"
 #include "tests/ops/reference.h"
 
 static double **slot(const struct interp *x, int rank, int value)
@@ -124,14 +125,6 @@ double *interp_get(const struct interp *x, const char *name)
 
 // ---- running -----------------------------------------------------------------------------------
 
-static bool counts_here(const struct interp *x, const struct node *n, int rank)
-{
-    for (int a = 0; a < x->mesh.n; a++)
-        if (n->owner >> a & 1 && mesh_coord(&x->mesh, rank, a) != 0)
-            return false;
-    return true;
-}
-
 static struct ref_tensor tensor(const struct interp *x, int rank, int value)
 {
     return (struct ref_tensor){.shape = interp_shape(x, value),
@@ -155,9 +148,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
 {
     struct ref_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     double *fresh[OP_MAX_OUT];
-    struct op_attr attr = n->attr;
-    if (!counts_here(x, n, rank))
-        attr.scale = 0;
+    struct op_attr attr = op_attr_on(x->g, n, &x->mesh, rank);
     for (int k = 0; k < n->nin; k++)
         in[k] = tensor(x, rank, n->in[k]);
     for (int k = 0; k < n->nout; k++) {
