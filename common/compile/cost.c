@@ -57,18 +57,22 @@ static void shapes_of(const struct graph *g, const struct mesh *m, const struct 
     }
 }
 
+double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n)
+{
+    struct shapes s;
+    if (n->kind != NODE_OP || !op_row(n->op)->flops)
+        return 0;
+    shapes_of(g, m, n, &s);
+    return op_row(n->op)->flops(n, s.in, s.out);
+}
+
 // FLOPs of one microbatch.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        struct shapes s;
-        if (n->kind != NODE_OP || !op_row(n->op)->flops ||
-            (forward_only && n->phase != PHASE_FORWARD))
-            continue;
-        shapes_of(g, m, n, &s);
-        total += op_row(n->op)->flops(n, s.in, s.out);
+        if (!forward_only || g->nodes[i].phase == PHASE_FORWARD)
+            total += cost_node_flops(g, m, &g->nodes[i]);
     }
     return total;
 }

@@ -26,4 +26,6 @@ struct cost {
     uint64_t batch_bytes;   // of one step's inputs on a device
 };
 
+// One node's, on one device of the mesh (null: whole).
+double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);

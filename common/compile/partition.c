@@ -16,55 +16,11 @@
 
 #include "common/compile/optable.h"
 
-// Logical dimension → axes, major first; each axis with the names a mesh may give it.
-static const struct {
-    enum dim dim;
-    const char *axis[3];
-} default_rules[] = {
-    {DIM_BATCH, {"dp", "data", "fsdp"}},    {DIM_EMBED, {"fsdp"}},
-    {DIM_HEADS, {"tp", "model", "tensor"}}, {DIM_MLP, {"tp", "model", "tensor"}},
-    {DIM_VOCAB, {"tp", "model", "tensor"}},
-};
-
-void rules_default(const struct mesh *m, struct rules *out)
-{
-    *out = (struct rules){0};
-    for (size_t i = 0; i < sizeof default_rules / sizeof *default_rules; i++) {
-        struct rule *r = &out->rule[out->n++];
-        r->dim = default_rules[i].dim;
-        for (int k = 0; k < 3 && default_rules[i].axis[k]; k++) {
-            int axis = mesh_find(m, default_rules[i].axis[k]);
-            if (axis >= 0)
-                dim_append(&r->axes, axis);
-        }
-    }
-}
-
-struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
-{
-    struct spec s = {0};
-    axis_set used = 0;
-    for (int d = 0; d < v->shape.n; d++)
-        for (int i = 0; i < r->n; i++) {
-            bool parameters_only = r->rule[i].dim == DIM_EMBED;
-            if (r->rule[i].dim != v->dims[d] || (parameters_only && v->kind != VALUE_PARAM))
-                continue;
-            for (int k = 0; k < r->rule[i].axes.n; k++) {
-                int axis = r->rule[i].axes.axis[k];
-                if (used >> axis & 1 || m->axis[axis].size < 2)
-                    continue;
-                dim_append(&s.dim[d], axis);
-                used |= (axis_set)(1u << axis);
-            }
-        }
-    return s;
-}
-
 struct pass {
     const struct graph *from;
     struct graph *to;
     const struct mesh *mesh;
-    const struct rules *rules;
+    const struct sharding *sharding;
     int *map;         // value of `from` → its present version in `to`, −1 before it is made
     int *sum_of;      // value of `from` → the sum it contributes to, −1
     int *left;        // sum (value of `from`) → contributions still to come
@@ -126,7 +82,7 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
         return of >= 0 ? p->to->values[p->map[of]].spec : (struct spec){0};
     }
     *has = v->point != POINT_NONE;
-    return *has ? rules_spec(p->rules, p->mesh, v) : (struct spec){0};
+    return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
 
 // One step of a reshard. A reduction of the whole keeps the buffer; all else makes another.
@@ -204,7 +160,7 @@ static int leaf(struct pass *p, int old)
         return 0;
     struct spec s = {0};
     if (v->kind == VALUE_PARAM)
-        s = rules_spec(p->rules, p->mesh, v);
+        s = sharding_spec(p->sharding, p->mesh, v);
     if (v->of >= 0)
         s = p->to->values[p->map[v->of]].spec;
     // Control bits: every rank sets its own, the metrics sum adds them up.
@@ -420,10 +376,10 @@ static int walk(struct pass *p)
     return rc;
 }
 
-int partition(const struct graph *g, const struct mesh *m, const struct rules *r, struct graph *out,
-              struct err *e)
+int partition(const struct graph *g, const struct mesh *m, const struct sharding *s,
+              struct graph *out, struct err *e)
 {
-    struct pass p = {.from = g, .to = out, .mesh = m, .rules = r, .err = e};
+    struct pass p = {.from = g, .to = out, .mesh = m, .sharding = s, .err = e};
     int rc;
     p.common = arena_array(out->arena, axis_set, g->nvalues);
     for (int i = 0; i < g->nvalues; i++)

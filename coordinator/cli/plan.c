@@ -72,13 +72,14 @@ static int plan(const struct plan_flags *f, struct arena *a, struct buf *out, st
         buf_printf(why, "weft plan: no device model '%s'\nthis version knows: cpu\n", f->device);
         return CLIENT_USAGE;
     }
-    if (model_compile(&job, a, &compiled, NULL, &e)) {
+    int rc = model_compile(&job, a, &compiled, NULL, &e);
+    if (rc)
         buf_printf(why, "%s: %s\n", f->file, e.text);
+    if (rc && !compiled.whole)
         return CLIENT_USAGE;
-    }
     report_make(&report, &job, &compiled, device, a);
     print_report(&report, f->json, out);
-    return report.fits ? CLIENT_OK : CLIENT_USAGE;
+    return !rc && report.fits ? CLIENT_OK : CLIENT_USAGE;
 }
 
 int verb_plan(const struct verb *v, int argc, char **argv)

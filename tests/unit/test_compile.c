@@ -283,11 +283,11 @@ static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
         struct arena a = {0};
         struct graph g;
         struct err e = {0};
-        struct rules rules;
+        struct sharding sharding = {.job = NULL};
         struct interp parts;
         graph_init(&g, &a, &e);
-        random_rules(&rules, m, &seed);
-        int rc = partition(f.c.global[PROGRAM_TRAIN], m, &rules, &g, &e);
+        random_rules(&sharding.rules, m, &seed);
+        int rc = partition(f.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
         if (!rc)
             rc = verify_partitioned(&g, m, &e);
         if (rc)

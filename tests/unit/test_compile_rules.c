@@ -80,18 +80,6 @@ static void rules_skip_an_axis_that_an_earlier_dimension_uses(void **state)
     assert_true(spec_equal(&s, &want));
 }
 
-static void data_is_another_name_for_dp(void **state)
-{
-    (void)state;
-    const struct mesh m = {.n = 1, .axis = {{"data", 4}}};
-    struct rules rules;
-    rules_default(&m, &rules);
-    struct value v = {.shape = {2, {8, 3}}, .dims = {DIM_BATCH, DIM_EMBED}};
-    struct spec s = rules_spec(&rules, &m, &v);
-    assert_int_equal(s.dim[0].n, 1);
-    assert_int_equal(s.dim[1].n, 0);
-}
-
 // ---- the contraction rule ----------------------------------------------------------------------
 
 struct product {
@@ -273,7 +261,6 @@ int main(void)
         cmocka_unit_test(ranks_lie_row_major_in_the_mesh),
         cmocka_unit_test(the_first_axis_of_a_dimension_is_the_major_one),
         cmocka_unit_test(rules_skip_an_axis_that_an_earlier_dimension_uses),
-        cmocka_unit_test(data_is_another_name_for_dp),
         cmocka_unit_test(a_batch_cut_passes_through_a_product),
         cmocka_unit_test(the_wanted_cut_comes_to_operands_that_lack_it),
         cmocka_unit_test(operands_cut_alike_on_the_contraction_stay_and_make_parts_of_a_sum),
