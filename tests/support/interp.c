@@ -80,9 +80,8 @@ static int64_t whole_index(const struct shape *whole, const struct shape *local,
     return index;
 }
 
-void interp_set(struct interp *x, const char *name, const double *whole)
+static void set_value(struct interp *x, int v, const double *whole)
 {
-    int v = interp_find(x, name);
     const struct value *val = &x->g->values[v];
     struct shape local = interp_shape(x, v);
     for (int r = 0; r < x->ranks; r++) {
@@ -91,6 +90,17 @@ void interp_set(struct interp *x, const char *name, const double *whole)
         for (int64_t i = 0; i < shape_count(&local); i++)
             (*slot(x, r, v))[i] = whole[whole_index(&val->shape, &local, start, i)];
     }
+}
+
+// Data is a value for each cut that it is read in.
+void interp_set(struct interp *x, const char *name, const double *whole)
+{
+    int first = interp_find(x, name);
+    bool data = x->g->values[first].kind == VALUE_INPUT;
+    set_value(x, first, whole);
+    for (int v = first + 1; data && v < x->g->nvalues; v++)
+        if (x->g->values[v].kind == VALUE_INPUT && strcmp(x->g->values[v].name, name) == 0)
+            set_value(x, v, whole);
 }
 
 void interp_feed(struct interp *x, const char *name, const double *whole, int microbatch)

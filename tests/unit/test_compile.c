@@ -11,46 +11,11 @@
 
 #include <cmocka.h>
 
-#include "common/base/rand.h"
 #include "common/compile/cost.h"
 #include "common/compile/dump.h"
 #include "common/compile/partition.h"
 #include "common/compile/verify.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
-#include "tests/support/interp.h"
-
-struct fixture {
-    struct arena a;
-    struct job job;
-    struct compiled c;
-    int64_t batch, features;
-    double *images, *labels;
-};
-
-static void compile_text(struct fixture *f, const char *text, int want)
-{
-    struct job_errors errs = {0};
-    struct buf said = {0};
-    struct err e = {0};
-    *f = (struct fixture){0};
-    int rc = job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
-                       &errs);
-    job_errors_print(&errs, &said);
-    if (rc)
-        fail_msg("%s", buf_str(&said));
-    rc = model_compile(&f->job, &f->a, &f->c, &said, &e);
-    if (rc != want)
-        fail_msg("compile: %d %s\n%s", rc, e.text, buf_str(&said));
-    buf_clear(&said);
-}
-
-static void fixture_clear(struct fixture *f)
-{
-    free(f->images);
-    free(f->labels);
-    arena_clear(&f->a);
-}
+#include "tests/unit/compile_case.h"
 
 static const char *job_text(struct fixture *f, const char *activation, int dp, int micro,
                             const char *optimizer)
@@ -67,54 +32,6 @@ static const char *job_text(struct fixture *f, const char *activation, int dp, i
              "train: {steps: 3, microbatches: %d, seed: 5}\n",
              activation, dp, optimizer, micro);
     return text;
-}
-
-static void make_batch(struct fixture *f)
-{
-    struct rand_site site = {.seed = 11, .stream = 1};
-    f->batch = f->job.data.batch;
-    f->features = f->job.model.inputs;
-    f->images = malloc(sizeof(double) * (size_t)(f->batch * f->features));
-    f->labels = malloc(sizeof(double) * (size_t)f->batch);
-    for (int64_t i = 0; i < f->batch * f->features; i++)
-        f->images[i] = floor(256 * (double)rand_uniform(&site, (uint64_t)i));
-    site.stream = 2;
-    for (int64_t i = 0; i < f->batch; i++)
-        f->labels[i] =
-            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
-}
-
-static void set_params(struct interp *x)
-{
-    for (int v = 0; v < x->g->nvalues; v++) {
-        const struct value *val = &x->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        int64_t n = shape_count(&val->shape);
-        double *w = malloc(sizeof *w * (size_t)n);
-        struct rand_site site = {.seed = 3,
-                                 .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
-        for (int64_t i = 0; i < n; i++)
-            w[i] = 0.4 * (double)rand_normal(&site, (uint64_t)i);
-        interp_set(x, val->name, w);
-        free(w);
-    }
-}
-
-static void step(struct fixture *f, struct interp *x)
-{
-    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
-    const double control[CONTROL_SLOTS] = {0, 0};
-    interp_set(x, "one", &one);
-    interp_set(x, "hyper", hyper);
-    interp_set(x, "control", control);
-    for (int m = 0; m < x->microbatches; m++) {
-        interp_feed(x, "images", f->images, m);
-        interp_feed(x, "labels", f->labels, m);
-        interp_phase(x, PHASE_FORWARD, m);
-        interp_phase(x, PHASE_BACKWARD, m);
-    }
-    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
 // ---- gradients ---------------------------------------------------------------------------------
@@ -187,18 +104,6 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
 }
 
 // ---- partitioning ------------------------------------------------------------------------------
-
-static void compare(const struct interp *a, const struct interp *b, const char *name)
-{
-    double *x = interp_get(a, name), *y = interp_get(b, name);
-    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
-    for (int64_t i = 0; i < n; i++)
-        if (fabs(x[i] - y[i]) > 1e-11 * (1 + fabs(x[i])))
-            fail_msg("%s[%lld]: %.15g on one device, %.15g partitioned", name, (long long)i, x[i],
-                     y[i]);
-    free(x);
-    free(y);
-}
 
 static void partitioned_steps_equal_the_whole_one(void **state)
 {

@@ -94,8 +94,9 @@ static void wrong_forms_are_told_with_their_place(void **state)
         VALID "sharding: {activations: {act_seq: [~, ~, ~, ~, ~, ~, ~, ~, tp]}}\n",
         "job.yaml:5:35: sharding.activations.act_seq: has 9 entries: a tensor has at most "
         "8 dimensions\n");
-    expect_errors(VALID "sharding: {gather: fsdp}\n",
-                  "job.yaml:5:20: sharding.gather: must be a list such as [fsdp], not a single value\n");
+    expect_errors(
+        VALID "sharding: {gather: fsdp}\n",
+        "job.yaml:5:20: sharding.gather: must be a list such as [fsdp], not a single value\n");
 }
 
 static void a_name_stands_for_whichever_of_its_axis_the_mesh_has(void **state)
