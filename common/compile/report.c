@@ -71,25 +71,6 @@ static void json_axes(struct json_out *w, const char *key, const struct mesh *m,
     json_end(w);
 }
 
-static void json_spec(struct json_out *w, const struct mesh *m, const struct spec *s, int n)
-{
-    json_array(w, "spec");
-    for (int d = 0; d < n; d++) {
-        const struct dim_cut *c = &s->dim[d];
-        if (c->n == 0)
-            json_null(w, NULL);
-        else if (c->n == 1)
-            json_str(w, NULL, m->axis[c->axis[0]].name);
-        else {
-            json_array(w, NULL);
-            for (int i = 0; i < c->n; i++)
-                json_str(w, NULL, m->axis[c->axis[i]].name);
-            json_end(w);
-        }
-    }
-    json_end(w);
-}
-
 static void json_shape(struct json_out *w, const char *key, const struct shape *s)
 {
     json_array(w, key);
@@ -119,7 +100,7 @@ static int64_t json_params(const struct report *r, struct json_out *w)
         json_str(w, "name", v->name);
         json_shape(w, "shape", &v->shape);
         json_str(w, "dtype", dtype_name(v->dtype));
-        json_spec(w, &p->mesh, &v->spec, v->shape.n);
+        spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
         json_shape(w, "shard", &b->shape);
         json_uint(w, "bytes", b->bytes);
         json_stages(w);

@@ -141,3 +141,21 @@ void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *o
         buf_putc(out, ')');
     }
 }
+
+void spec_json(const struct spec *s, const struct mesh *m, int n, const char *key,
+               struct json_out *w)
+{
+    json_array(w, key);
+    for (int d = 0; d < n; d++) {
+        const struct dim_cut *c = &s->dim[d];
+        if (c->n == 0)
+            json_null(w, NULL);
+        if (c->n > 1)
+            json_array(w, NULL);
+        for (int i = 0; i < c->n; i++)
+            json_str(w, NULL, m->axis[c->axis[i]].name);
+        if (c->n > 1)
+            json_end(w);
+    }
+    json_end(w);
+}

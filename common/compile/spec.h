@@ -2,7 +2,7 @@
 // A PartitionSpec: for each dimension the ordered list of mesh axes that cut it, major first, and
 // the axes over which the value is partial, by sum or by max. [dp, fsdp] is not [fsdp, dp].
 #pragma once
-#include "common/base/buf.h"
+#include "common/base/json.h"
 #include "common/compile/mesh.h"
 #include "common/op/op.h"
 
@@ -39,3 +39,6 @@ void spec_start(const struct spec *s, const struct mesh *m, const struct shape *
 void dim_cut_print(const struct dim_cut *c, const struct mesh *m, struct buf *out);
 // "[dp, ~]", "[[dp, fsdp], ~] partial(tp)"; n: the tensor's dimensions.
 void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *out);
+// The same as JSON, an entry a dimension: [null, "dp", ["dp", "fsdp"]]; without the partial axes.
+void spec_json(const struct spec *s, const struct mesh *m, int n, const char *key,
+               struct json_out *w);
