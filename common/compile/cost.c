@@ -90,6 +90,25 @@ static double traffic(const struct program *p)
     return bytes;
 }
 
+// What a rank reads of a step's data: whole samples, each input once whatever cuts it is read in.
+static uint64_t batch_bytes(const struct program *p)
+{
+    int64_t first, rows;
+    uint64_t bytes = 0;
+    program_rows(p, 0, &first, &rows);
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct value *v = &p->graph->values[p->buffers[b].value];
+        bool again = p->buffers[b].source != VALUE_INPUT;
+        for (int k = 0; k < b && !again; k++)
+            again = p->buffers[k].source == VALUE_INPUT &&
+                    strcmp(p->graph->values[p->buffers[k].value].name, v->name) == 0;
+        if (!again)
+            bytes += (uint64_t)(shape_count(&v->shape) / v->shape.dim[0] * rows) *
+                     dtype_size(v->dtype) * (uint64_t)p->microbatches;
+    }
+    return bytes;
+}
+
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = &c->program[PROGRAM_TRAIN];
@@ -100,7 +119,5 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
     out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
     out->traffic = traffic(p);
-    for (int b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].source == VALUE_INPUT)
-            out->batch_bytes += p->buffers[b].bytes;
+    out->batch_bytes = batch_bytes(p);
 }

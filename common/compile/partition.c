@@ -294,13 +294,16 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
     return 0;
 }
 
-// "layers/0/act_hidden": what has no name of its own is called by its place; a cotangent as the
-// gradient of that.
+// "layers/0/act_hidden": what has no name of its own is called by the place where it is made; a
+// cotangent as the gradient of that.
 static const char *place_name(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
-    return arena_printf(p->to->arena, "%s%s/%s", p->to->phase == PHASE_BACKWARD ? "grad/" : "",
-                        p->from->scopes[p->to->scope], point_name(v->point));
+    if (v->producer < 0)
+        return v->name;
+    const struct node *n = &p->from->nodes[v->producer];
+    return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD ? "grad/" : "",
+                        p->from->scopes[n->scope], point_name(v->point));
 }
 
 static int node_emit(struct pass *p, const struct node *n)

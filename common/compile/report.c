@@ -54,14 +54,6 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
 
 // ---- JSON --------------------------------------------------------------------------------------
 
-static void json_str_or_null(struct json_out *w, const char *key, const char *text)
-{
-    if (text)
-        json_str(w, key, text);
-    else
-        json_null(w, key);
-}
-
 static void json_axes(struct json_out *w, const char *key, const struct mesh *m, axis_set axes)
 {
     json_array(w, key);
@@ -168,7 +160,7 @@ static void json_findings(const struct report *r, struct json_out *w)
         json_object(w, NULL);
         json_str(w, "code", finding_name(one->code));
         json_str(w, "severity", finding_severity(one->code));
-        json_str_or_null(w, "tensor", one->tensor);
+        json_str(w, "tensor", one->tensor);
         json_axes(w, "axes", &r->compiled->mesh, one->axes);
         json_uint(w, "waste_bytes", one->waste);
         if (one->code == FINDING_REDUNDANT)
@@ -176,7 +168,7 @@ static void json_findings(const struct report *r, struct json_out *w)
         else
             json_null(w, "utilisation");
         json_str(w, "message", one->message);
-        json_str_or_null(w, "fix", one->fix);
+        json_str(w, "fix", one->fix);
         json_end(w);
     }
     json_end(w);

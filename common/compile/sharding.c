@@ -80,26 +80,45 @@ static const char *fix_point(struct making *k, const char *point, const struct j
     return text_of(k->found->arena, &b);
 }
 
-// Entry `at` of the list with another spec (insert: an entry for `match` in front of it).
-static const char *fix_param(struct making *k, int at, const char *match, bool insert,
-                             const struct job_spec *spec)
+// The list of parameter specs with entry `at` replaced, or with one more in front of it.
+static const char *params_with(struct arena *a, const struct job_sharding *job, int at, bool insert,
+                               const struct job_param_spec *entry)
 {
-    struct job_sharding s = k->job->sharding;
+    struct job_sharding s = *job;
     struct buf b = {0};
-    s.params = arena_array(k->found->arena, struct job_param_spec, s.n_params + 1);
+    s.params = arena_array(a, struct job_param_spec, s.n_params + 1);
     s.n_params = 0;
-    for (int i = 0; i < k->job->sharding.n_params; i++) {
+    for (int i = 0; i <= job->n_params; i++) {
         if (i == at)
-            s.params[s.n_params++] = (struct job_param_spec){
-                .match = match,
-                .spec = *spec,
-                .min = insert ? (struct schema_list){0} : k->job->sharding.params[i].min};
-        if (i != at || insert)
-            s.params[s.n_params++] = k->job->sharding.params[i];
+            s.params[s.n_params++] = *entry;
+        if (i < job->n_params && (i != at || insert))
+            s.params[s.n_params++] = job->params[i];
     }
     buf_puts(&b, "sharding.params=");
     job_params_print(&s, &b);
-    return text_of(k->found->arena, &b);
+    return text_of(a, &b);
+}
+
+static const char *fix_param(struct making *k, int at, const char *match, bool insert,
+                             const struct job_spec *spec)
+{
+    struct job_param_spec entry = {.match = match, .spec = *spec};
+    if (!insert)
+        entry.min = k->job->sharding.params[at].min;
+    return params_with(k->found->arena, &k->job->sharding, at, insert, &entry);
+}
+
+const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
+                               const struct spec *spec, struct arena *a)
+{
+    struct job_param_spec entry = {.match = v->name, .spec = {.n = v->shape.n}};
+    for (int d = 0; d < v->shape.n; d++) {
+        struct job_names *names = &entry.spec.dim[d];
+        names->name = arena_array(a, const char *, MESH_MAX_AXES);
+        for (int i = 0; i < spec->dim[d].n; i++)
+            names->name[names->n++] = m->axis[spec->dim[d].axis[i]].name;
+    }
+    return params_with(a, &job->sharding, 0, true, &entry);
 }
 
 // Where a spec stands, for what is wrong with it: a parameter's entry (at ≥ 0) or a point.

@@ -34,6 +34,10 @@ void sharding_make(struct sharding *s, const struct job *job, const struct mesh 
 void sharding_check(struct sharding *s, const struct job *job, const struct mesh *m,
                     const struct graph *g, struct findings *f);
 
+// A setting (see findings.h) that gives one parameter a spec of its own.
+const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
+                               const struct spec *spec, struct arena *a);
+
 // The spec that the rules give a value: an axis used by an earlier dimension is skipped.
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);
 // The spec a parameter, or a value at an activation point, is to have.

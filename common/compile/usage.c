@@ -6,8 +6,9 @@
 
 #include "common/compile/cost.h"
 #include "common/compile/optable.h"
+#include "common/compile/sharding.h"
 
-enum { REPEATED_PERCENT = 10 }; // of the matmuls: less is not worth a word
+enum { REPEATED_PERCENT = 25 }; // of the matmuls: a small head may well be repeated
 
 // Every axis that cuts some value.
 static axis_set used_axes(const struct graph *g)
@@ -98,6 +99,37 @@ static void count_gathers(const struct cost *cost, struct findings *f)
         }
 }
 
+// The weight of the largest matmul that is not split over the axes, cut on them where it divides.
+static const char *weight_cut_on(const struct compiled *c, const struct job *job, axis_set axes,
+                                 struct arena *a)
+{
+    const struct graph *g = c->program[PROGRAM_TRAIN].graph;
+    double most = 0;
+    const char *fix = NULL;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        const struct spec *out = &g->values[n->out[0]].spec;
+        double flops = n->kind == NODE_OP ? cost_node_flops(g, &c->mesh, n) : 0;
+        if (flops <= most || (spec_axes(out) | out->partial_sum) & axes)
+            continue;
+        for (int k = 0; k < n->nin; k++) {
+            const struct value *v = &g->values[n->in[k]];
+            struct spec spec = v->spec;
+            for (int d = 0; v->kind == VALUE_PARAM && d < v->shape.n; d++) {
+                if (spec_local(&v->spec, &c->mesh, &v->shape).dim[d] % mesh_product(&c->mesh, axes))
+                    continue;
+                for (int x = 0; x < c->mesh.n; x++)
+                    if (axes >> x & 1)
+                        dim_append(&spec.dim[d], x);
+                fix = sharding_fix_param(job, &c->mesh, v, &spec, a);
+                most = flops;
+                break;
+            }
+        }
+    }
+    return fix;
+}
+
 void usage_check(const struct compiled *c, const struct job *job, struct arena *a,
                  struct findings *f)
 {
@@ -105,21 +137,21 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     unused(c, job, a, f);
-    if (f->errors)
-        return; // what is repeated follows from them
     axis_set axes = repeated_axes(&c->program[PROGRAM_TRAIN]);
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;
+    bool idle = !(axes & used_axes(c->program[PROGRAM_TRAIN].graph));
     struct buf text = {0};
     axis_set_print(&c->mesh, axes, &text);
-    findings_add(f, &(struct finding){.code = FINDING_REDUNDANT,
-                                      .axes = axes,
-                                      .utilisation = cost.utilisation,
-                                      .message = arena_printf(
-                                          a,
-                                          "devices along %s repeat each other's matmuls: %.3g of "
-                                          "the work is useful",
-                                          buf_str(&text), cost.utilisation),
-                                      .fix = batch_rule_with(c, job, axes, a)});
+    findings_add(
+        f, &(struct finding){
+               .code = FINDING_REDUNDANT,
+               .axes = axes,
+               .utilisation = cost.utilisation,
+               .message = arena_printf(a,
+                                       "devices along %s repeat each other's matmuls: %.3g of "
+                                       "the work is useful",
+                                       buf_str(&text), cost.utilisation),
+               .fix = idle ? batch_rule_with(c, job, axes, a) : weight_cut_on(c, job, axes, a)});
     buf_clear(&text);
 }
