@@ -192,7 +192,7 @@ static void raise_limits(void)
 
 static int exit_code(int rc)
 {
-    bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND;
+    bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_DATA;
     return !rc ? 0 : ours ? EXIT_CONFIG : EXIT_INTERNAL;
 }
 
