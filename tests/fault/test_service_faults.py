@@ -50,6 +50,8 @@ def assert_calm(c, job, calm):
     verify = c.weft("ckpt", "verify", str(c.store(job)))
     assert verify.code == 0, verify
     fenced = {int(e[6:]) for e in os.listdir(c.store(job)) if e.startswith("epoch-")}
+    rows = [json.loads(line)["step"] for line in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
+    assert rows == list(range(1, done["steps"] + 1)), "each step's row once, by one writer"
     assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
     assert {x.epoch for x in solo.checkpoints_of(c.store(job))} <= fenced
     return done
@@ -312,6 +314,50 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
     assert {c.path.name for c in solo.checkpoints_of(one.store(first))} >= {max(before)}
     second = submit(one, noise, name="second")
     one.succeed(second)
+
+
+@pytest.mark.parametrize("copied", ["never", "before it was placed", "an attempt ago"])
+def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
+    """The ranks work for a coordinator that has never heard of them, or heard of others."""
+    state, old = one.place / "coordinator", one.place / "old"
+
+    def copy():
+        one.coordinator.down()
+        shutil.copytree(state, old)
+        one.coordinator.up()
+
+    if copied == "before it was placed":
+        one.workers[0].down()
+    job = submit(one, noise)
+    if copied == "before it was placed":
+        copy()
+        one.workers[0].up()
+    one.wait(job, ("RUNNING",), step=5)
+    if copied == "an attempt ago":
+        copy()
+        one.wait_ready()
+        one.wait(job, ("RUNNING",))
+        solo.kill_pid(one.rank_pids()[0])
+        end = time.monotonic() + solo.WATCHDOG
+        while 2 not in one.attempts(job) or one.status_or_none(job) != "RUNNING":
+            assert time.monotonic() < end, one.why(job)
+    lived = max(one.attempts(job))
+    out = cluster.Lookout(one, job)
+    one.coordinator.down()
+    for f in state.glob("weft.db*"):
+        f.unlink()
+    if copied != "never":
+        for f in old.glob("weft.db*"):
+            shutil.copy(f, state)
+    one.coordinator.up()
+    one.wait_ready()
+    if copied == "never":
+        assert one.weft("status", job).code == 4
+        job, lived = submit(one, noise, name="second"), 0
+    done = one.succeed(job)
+    out.end()
+    assert done["epoch"] > lived, one.why(job)
+    assert one.final(job) == calm, one.why(job)
 
 
 def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable(place, toy):
