@@ -217,26 +217,14 @@ def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable
     try:
         (place / "coordinator").symlink_to(disk)
         c.start_coordinator()
-<<<<<<< HEAD
-        c.wait_ready(workers=0)
-=======
         c.wait_ready(0)
->>>>>>> w/faults
         job = solo.job(c.put_data(toy), 2)
         acknowledged, refused = [], 0
         filler = disk / "filler"
         for i in range(40):
             if i == 5:
-<<<<<<< HEAD
-                with open(filler, "wb", buffering=0) as f:
-                    try:
-                        while True:
-                            f.write(b"x" * 4096)
-                    except OSError:
-=======
                 with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
                     while f.write(b"x" * 4096):
->>>>>>> w/faults
                         pass
             path = place / f"j{i}.yaml"
             path.write_text(json.dumps({**job, "name": f"j{i}", "checkpoint": {"dir": "."}}))
