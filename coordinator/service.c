@@ -330,6 +330,20 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
     s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
 }
 
+// It may have come in this very turn: a call that has closed never says so again.
+static void on_reader_gone(struct service *s, uint64_t call)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->questions[i].call != call)
+            continue;
+        protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
+        memmove(&s->questions[i], &s->questions[i + 1],
+                sizeof *s->questions * (size_t)(--s->n - i));
+        break;
+    }
+    streams_closed(&s->streams, call);
+}
+
 static void on_call(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
     int method = (int)(ev->method - service_methods);
@@ -372,7 +386,7 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
         if (c)
             on_worker_gone(s, c, out);
         else
-            streams_closed(&s->streams, ev->call);
+            on_reader_gone(s, ev->call);
         return;
     }
 }
