@@ -77,6 +77,7 @@ struct service {
     struct list conns;
     struct question *questions;
     int n, cap;
+    bool host_came;  // in this turn
     int64_t join_ns; // when the next Join is heard
 };
 enum { JOIN_EVERY_MS = 100 };
@@ -305,6 +306,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
     else
         coord_step(s->o.coord, &x, out);
+    s->host_came = s->host_came || x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
     rpc_more(s->o.rpc, ev->call);
 }
 
@@ -501,6 +503,9 @@ void service_act(struct service *s, const struct coord_out *out)
 {
     for (int i = 0; i < out->nactions; i++)
         act(s, &out->actions[i]);
+    if (s->host_came) // it has been told: now it hears questions
+        streams_host_here(&s->streams);
+    s->host_came = false;
     for (int i = 0; i < s->n; i++) {
         answer_one(s, &s->questions[i]);
         protobuf_c_message_free_unpacked(s->questions[i].request, NULL);

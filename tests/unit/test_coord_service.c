@@ -483,6 +483,23 @@ static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
     assert_int_equal(heard_ask(p, worker, true), id);
 }
 
+static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void **state)
+{
+    struct place *p = *state;
+    uint64_t worker = attach(p), c = logs(p, p->job, true);
+    (void)heard_ask(p, worker, false);
+    rpc_cancel(p->client, worker);
+    struct rpc_event ev = expect(p, worker, RPC_CLOSED);
+    rpc_event_clear(&ev);
+    expect_closed(p, c, RPC_OK, ""); // to ask again, since only it knows what it has
+    c = logs(p, p->job, true);       // nobody is there yet
+    worker = attach(p);
+    uint64_t id = heard_ask(p, worker, false);
+    say_lines(p, worker, id, "one\n", false);
+    ev = expect(p, c, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+}
+
 static struct rpc_event server_event(struct place *p)
 {
     struct rpc_event ev;
@@ -545,6 +562,7 @@ int main(void)
         STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
         STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
         STORY(a_reader_that_goes_away_stops_the_host_s_telling),
+        STORY(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
         STORY(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
         STORY(a_stream_speaks_for_one_host),
     };
