@@ -42,12 +42,12 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := coord found out job attempt frames checkpoint recover member placement queue requests acts story views
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner daemon certs http metrics
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage finder \
                home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
@@ -76,7 +76,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
+UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.

@@ -102,6 +102,8 @@ static void load_meta(struct coord *c, const Weft__Rows__Meta *row)
         c->next_seq = row->next_seq;
     if (row->next_audit > c->next_audit)
         c->next_audit = row->next_audit;
+    c->lost_ms = row->lost_ms;
+    c->had_meta = true;
 }
 
 static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
@@ -174,6 +176,7 @@ static void flush(struct coord *c)
     row.cluster = c->cluster;
     row.next_seq = c->next_seq;
     row.next_audit = c->next_audit;
+    row.lost_ms = c->lost_ms;
     OUT_ROW(c, META, &row);
     c->meta_dirty = false;
 }
@@ -186,6 +189,10 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->wall_ms = wall_ms;
     c->grace_ns = now_ns + c->config.lease_ns;
     c->started = c->place = true;
+    if (c->cluster[0] && !c->had_meta) { // the id outlived its database
+        c->lost_ms = wall_ms;
+        c->meta_dirty = true;
+    }
     if (!c->cluster[0]) {
         coord_new_id(c, c->cluster);
         c->meta_dirty = true;

@@ -37,7 +37,8 @@ struct coord {
     struct list answered; // the same, oldest first
     struct list loaded;   // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
-    bool meta_dirty, hosts_dirty;
+    int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
+    bool meta_dirty, hosts_dirty, had_meta;
     bool started;
     bool place; // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;
