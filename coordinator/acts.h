@@ -5,3 +5,4 @@
 
 void acts_submit(struct coord *c, const struct coord_event *ev);
 void acts_act(struct coord *c, const struct coord_event *ev);
+void acts_audit(struct coord *c, const struct coord_event *ev);

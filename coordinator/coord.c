@@ -273,7 +273,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
         [COORD_EV_UP] = on_up,     [COORD_EV_GONE] = on_gone, [COORD_EV_SUBMIT] = acts_submit,
-        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick,
+        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick, [COORD_EV_AUDIT] = acts_audit,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);
     int64_t gap_ns = ev->now_ns - c->stepped_ns;

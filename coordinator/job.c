@@ -11,6 +11,8 @@
 #include "coordinator/checkpoint.h"
 #include "coordinator/story.h"
 
+enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
+
 static const struct {
     const char *name;
     const char *spent; // where time in this state goes; null: it has ended
@@ -286,6 +288,10 @@ static void add_event(struct job_rec *j, const struct job_note *n, const char *f
     struct coord *c = j->coord;
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
+    if (text.len > EVENT_TEXT)
+        text.data[text.len = EVENT_TEXT] = 0;
+    if (text.len)
+        text_plain(text.data);
     ROW_NEW(Event, event, ev);
     ev.job = j->row->id;
     ev.seq = ++j->row->events;

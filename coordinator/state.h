@@ -76,6 +76,9 @@ void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
 void coord_new_id(struct coord *c, char out[ID_LEN]);
 
+// For people, and for every client's decoder: what is no UTF-8 and what steers a terminal becomes
+// '?'; lines and tabs stay.
+void text_plain(char *s);
 // A protobuf text field of the heap.
 void text_set(char **field, const char *s);
 static inline int64_t ms_ns(int64_t ms)

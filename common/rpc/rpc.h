@@ -61,6 +61,7 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *request, *reply;
     unsigned roles;     // who may call it besides RPC_LOCAL
     size_t max_request; // bytes of one message; 0: RPC_MESSAGE_MAX
+    size_t max_queue;   // bytes waiting in one call; 0: RPC_QUEUE_MAX
 };
 
 enum {

@@ -131,8 +131,9 @@ class Cluster:
         state = self.place / "coordinator"
         return [COORDINATOR, "--state", str(state), "--listen", self.address, "--lease", self.lease]
 
-    def start_coordinator(self, *more):
-        self.coordinator = Daemon("coordinator", [*self.coordinator_args(), *more], self.place / "coordinator.log")
+    def start_coordinator(self, *more, prefix=()):
+        argv = [*self.coordinator_args(), *more]
+        self.coordinator = Daemon("coordinator", argv, self.place / "coordinator.log", prefix)
 
     def worker_argv(self, i):
         return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
@@ -237,6 +238,23 @@ class Cluster:
 
     def logs_text(self):
         return "\n".join(f"--- {d.name}\n{d.text()[-3000:]}" for d in [self.coordinator, *self.workers] if d)
+
+    def attempts(self, job):
+        """{epoch: pids} of the job's living rank processes, whoever their parent is."""
+        found = {}
+        for name in os.listdir("/proc"):
+            a = solo.cmdline(name) if name.isdigit() else []
+            if a and a[0].endswith(b"weft-rank") and b"--dir" in a and solo.alive(name):
+                run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.eEPOCH
+                if run.startswith(job + ".e"):
+                    found.setdefault(int(run[len(job) + 2:]), []).append(int(name))
+        return found
+
+    def page(self, pid):
+        """The progress page of a living rank."""
+        a = [os.fsdecode(x) for x in solo.cmdline(pid)]
+        raw = next(pathlib.Path(a[a.index("--dir") + 1]).glob("page-*")).read_bytes()
+        return solo.Page(raw)
 
     def store(self, job):
         found = [d for d in self.ckpt.iterdir() if d.is_dir() and d.name.endswith(job[:8])]
