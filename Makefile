@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -38,14 +38,17 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join
+RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-COORD_SRC   :=
-COORD_SRC   := $(COORD_SRC:%=coordinator/%.c)
+DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
+COORD_SRC   := db service streams planner daemon certs http metrics
+COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   :=
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+               home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
@@ -55,7 +58,8 @@ RANK_SRC    := main process probe metrics report link join lead status solo spaw
                train exec feed inputs evaluate state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main plan files
+CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+               doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update
@@ -70,17 +74,28 @@ UNIT_COMPILE := compile compile_rules compile_reshard compile_programs compile_f
 UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
-UNIT_RANK    := attempt_frame attempt_watch rank_link rank_metrics rank_feed rank_solo rank_agent
-UNIT_RPC     := rpc tls_ca
-UNIT_COORD   :=
-UNIT_AGENT   :=
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
+UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
+UNIT_COORD   := coord_db coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
+UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
-FUZZERS     := json array job shard manifest frame
+SIM_TESTS    := sim
+FUZZERS     := json array job shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write
+
+# The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
+SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
+SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
+SIM_AGENT   := attempts agent agent_ranks agent_say
+SIM_AGENT   := $(SIM_AGENT:%=worker/%.c)
+# The store's system calls, sent to the simulated disk.
+SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \
+               unlinkat read pread pwrite fdopendir readdir closedir getrandom
+SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
 COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
@@ -101,7 +116,7 @@ RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
-COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd -lgnutls $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
@@ -109,10 +124,10 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 # A rank without its main: what tests link.
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
-DAEMONS  := $(if $(COORD_SRC),$(BUILD)/weft-coordinator) $(if $(AGENT_SRC),$(BUILD)/weft-worker)
+DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%)
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -225,7 +240,25 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(COORD_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
+
+# The world that the coordinator's decider is played in.
+COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
+$(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
+
+# Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
+faults = $(patsubst %.c,$(BUILD)/obj/faults/%.o,$(1))
+$(BUILD)/obj/faults/%.o: %.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+$(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
+$(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(SIM_WRAP) -o $@ $^ -lcmocka -lprotobuf-c $(COMMON_LIBS)
 
 # weft-rank with a double in training's place: what surrounds training is tested by itself.
 $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \
@@ -235,12 +268,19 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
+# A coordinator that answers from a script: the client is tested against it by itself.
+$(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+$(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
+
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
@@ -273,7 +313,8 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= sanitized
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
@@ -282,22 +323,40 @@ sanitized: $(BUILD)/libweft_cpu.so tests
 FUZZ_SECONDS ?= 60
 fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
+# What a fuzzer takes besides libcommon's sources.
+FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
+FUZZ_WITH_up    := $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),common/attempt/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
+	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
 bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
-## make install      DESTDIR= PREFIX=/usr/local
-PREFIX ?= /usr/local
+## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+BINDIR  := $(PREFIX)/bin
+DOCDIR  := $(PREFIX)/share/doc/weft
+UNITDIR := $(PREFIX)/lib/systemd/system
+COMPDIR := $(PREFIX)/share/bash-completion/completions
+fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
 install: all
-	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -D -m 755 $(BUILD)/weft-rank $(DESTDIR)$(PREFIX)/bin/weft-rank
-	install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
+	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
+	$(Q)install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
+	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
+	$(Q)for d in coordinator worker; do \
+	    $(call fill,deploy/systemd/weft-$$d.service.in,$(DESTDIR)$(UNITDIR)/weft-$$d.service) || exit; \
+	    [ -e $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env ] || \
+	    install -m 644 deploy/etc/$$d.env $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env || exit; done
+	$(Q)install -D -m 644 deploy/systemd/weft.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
+	$(Q)$(call fill,deploy/systemd/weft.tmpfiles.in,$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/weft.conf)
 
 clean:
 	rm -rf $(BUILD)

@@ -18,16 +18,19 @@ int db_open(struct db **out, const char *dir, struct err *e);
 void db_close(struct db *s); // null is fine
 
 // All rows that the decider wants back (all but audit, and events of ended jobs).
-int db_load(struct db *s,
-                 int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e), void *ctx,
-                 struct err *e);
+int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
+            void *ctx, struct err *e);
 // One transaction, all or nothing. A job's old_state that is not what the row holds is ERR_INTERNAL
 // (memory and disk disagree: end the process). Any failure: nothing was written, end the process.
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
 
+// A host id belongs to the certificate that used it first: remembers it, in a transaction of its
+// own. ERR_FENCED: it is another's.
+int db_bind(struct db *s, const char *host, const char *certificate, struct err *e);
+
 // Readers for clients.
-int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out,
-                   size_t *n, struct err *e);
+int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out, size_t *n,
+              struct err *e);
 // The cluster id beside the database (`cluster`, synced): what survives a lost database. Null:
 // none.
 int db_cluster(struct db *s, char out[33], struct err *e);

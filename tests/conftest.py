@@ -4,12 +4,14 @@ the proof that nothing is left: no process, no shared memory, no socket where ru
 import os
 import pathlib
 import sys
+import warnings
 
 import pytest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
 
+import netns  # noqa: E402
 import solo  # noqa: E402
 
 
@@ -26,6 +28,20 @@ def is_mapped(path):
         except OSError:
             continue
     return False
+
+
+@pytest.fixture
+def cable():
+    """Two network namespaces with nothing but a cable between them."""
+    try:
+        pair = netns.Pair()
+    except netns.Unavailable as e:
+        if os.environ.get("CI") == "true" and os.geteuid() == 0:
+            pytest.fail(f"no network namespaces: {e}")
+        warnings.warn(f"SKIPPED for want of privileges: {e}")
+        pytest.skip(str(e))
+    yield pair
+    pair.close()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ struct agent_event {
 
 enum agent_action_kind {
     AGENT_CONNECT,    // open the stream (after wait_ns)
-    AGENT_DISCONNECT, // close it; AGENT_EV_CLOSED comes
+    AGENT_DISCONNECT, // close it, because of `text`; AGENT_EV_CLOSED comes
     AGENT_SEND,       // up
     AGENT_SPAWN,      // slot: a rank by `spawn`
     AGENT_FRAME,      // slot: frame down
@@ -82,7 +82,7 @@ enum agent_action_kind {
     AGENT_CLEAR,      // kill what lives, take ranks.lock alone, make a new incarnation
     AGENT_REMEMBER,   // cluster: durable, before the next action
     AGENT_FORGET,     // job, epoch: its run directory may go
-    AGENT_EXIT,       // code
+    AGENT_EXIT,       // with `code`, because of `text`, after what was sent has left
 };
 struct agent_spawn {
     const char *job, *name;
@@ -100,7 +100,7 @@ struct agent_action {
     const struct agent_spawn *spawn;
     const Weft__V1__Storage *storage;
     const Weft__V1__LogAsk *log;
-    const char *cluster, *job;
+    const char *cluster, *job, *text;
     uint64_t epoch;
 };
 struct agent_out { // all memory is the arena's

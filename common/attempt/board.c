@@ -10,8 +10,8 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-struct entry { // of a key: put, waited for, or both
-    int writer;
+struct entry {   // of a key: put, waited for, or both
+    int writer;  // -1: not known (recalled)
     char *value; // null: not put yet
     bool *waits; // [ranks]
 };
@@ -36,6 +36,15 @@ void board_init(struct board *b, int ranks, const struct board_ops *ops)
     PRE(b->plans != NULL);
 }
 
+static void forget_barrier(struct board *b, struct barrier *bar)
+{
+    list_remove(&bar->link);
+    b->nbarriers--;
+    free(bar->here);
+    free(bar->failed);
+    free(bar);
+}
+
 void board_clear(struct board *b)
 {
     for (size_t i = 0; i < b->keys.cap; i++) {
@@ -47,16 +56,12 @@ void board_clear(struct board *b)
         free(en);
     }
     map_clear(&b->keys);
-    list_for_each (it, &b->barriers) {
-        struct barrier *bar = list_entry(it, struct barrier, link);
-        free(bar->here);
-        free(bar->failed);
-        free(bar);
-    }
-    list_init(&b->barriers);
+    list_for_each (it, &b->barriers)
+        forget_barrier(b, list_entry(it, struct barrier, link));
     for (int r = 0; r < b->ranks; r++)
         free(b->plans[r]);
     free(b->plans);
+    free(b->agreed);
 }
 
 // ---- keys ----
@@ -105,6 +110,8 @@ void board_put(struct board *b, int rank, const char *key, const char *value)
         for (int r = 0; r < b->ranks; r++)
             if (en->waits[r])
                 send_value(b, r, key, value, "", false);
+    } else if (en && en->writer < 0 && !strcmp(en->value, value)) {
+        en->writer = rank;
     } else if (en && (en->writer != rank || strcmp(en->value, value))) {
         snprintf(text, sizeof text, "the key has another value, of rank %d", en->writer);
         refused = text;
@@ -126,20 +133,37 @@ void board_get(struct board *b, int rank, const char *key)
 
 // ---- barriers ----
 
-static void send_done(struct board *b, int rank, const struct barrier *bar)
+static void say_done(struct board *b, int rank, const char *name, int64_t seq, const char *failed)
 {
-    union {
-        const char *from;
-        char *to;
-    } name = {.from = bar->name};
     FRAME_BODY(body, BarrierDone, barrier_done);
-    body.name = name.to;
-    body.seq = bar->seq;
-    body.failed = frame_text(bar->failed);
+    body.name = frame_text(name);
+    body.seq = seq;
+    body.failed = frame_text(failed);
     FRAME(f, BARRIER_DONE, barrier_done, &body);
     b->ops.send(b->ops.ctx, rank, &f);
 }
 
+static void send_done(struct board *b, int rank, const struct barrier *bar)
+{
+    say_done(b, rank, bar->name, bar->seq, bar->failed);
+}
+
+// The oldest one that was answered makes room; false: there is none.
+static bool make_room(struct board *b)
+{
+    if (b->nbarriers < BOARD_BARRIERS_MAX)
+        return true;
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (!bar->done)
+            continue;
+        forget_barrier(b, bar);
+        return true;
+    }
+    return false;
+}
+
+// Made if it is new; null when it may not be.
 static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq)
 {
     list_for_each (it, &b->barriers) {
@@ -147,6 +171,8 @@ static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq
         if (bar->seq == seq && !strcmp(bar->name, name))
             return bar;
     }
+    if (strlen(name) >= BOARD_KEY_MAX || !make_room(b))
+        return NULL;
     struct barrier *bar = calloc(1, sizeof *bar + strlen(name) + 1);
     PRE(bar != NULL);
     strcpy(bar->name, name);
@@ -154,6 +180,7 @@ static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq
     bar->here = calloc((size_t)b->ranks, sizeof *bar->here);
     PRE(bar->here != NULL);
     list_append(&b->barriers, &bar->link);
+    b->nbarriers++;
     return bar;
 }
 
@@ -170,13 +197,18 @@ static void finish(struct board *b, struct barrier *bar, const char *failed)
 void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns)
 {
     struct barrier *bar = barrier_of(b, f->name, f->seq);
+    if (!bar) {
+        say_done(b, rank, f->name, f->seq, "the name is too long, or too many barriers are open");
+        return;
+    }
     if (bar->done) {
         send_done(b, rank, bar);
         return;
     }
     bar->n += !bar->here[rank];
     bar->here[rank] = true;
-    int64_t deadline_ns = f->timeout_ns > 0 ? now_ns + f->timeout_ns : 0;
+    bool bounded = f->timeout_ns > 0 && f->timeout_ns < INT64_MAX - now_ns;
+    int64_t deadline_ns = bounded ? now_ns + f->timeout_ns : 0;
     if (deadline_ns && (!bar->deadline_ns || deadline_ns < bar->deadline_ns))
         bar->deadline_ns = deadline_ns;
     if (bar->n == b->ranks)
@@ -222,6 +254,18 @@ static void send_ready(struct board *b, int rank, const char *failed)
     b->ops.send(b->ops.ctx, rank, &f);
 }
 
+static void agree(struct board *b)
+{
+    struct buf text = {0};
+    for (int r = 1; r < b->ranks; r++)
+        if (strcmp(b->plans[r], b->plans[0]))
+            buf_printf(&text, "%s %d",
+                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+    b->agreed = strdup(buf_str(&text));
+    PRE(b->agreed != NULL);
+    buf_clear(&text);
+}
+
 void board_ready(struct board *b, int rank, const char *plan_hash)
 {
     if (!b->plans[rank]) {
@@ -229,14 +273,63 @@ void board_ready(struct board *b, int rank, const char *plan_hash)
         PRE(b->plans[rank] != NULL);
         b->ready++;
     }
+    if (b->agreed) {
+        send_ready(b, rank, b->agreed);
+        return;
+    }
     if (b->ready < b->ranks)
         return;
-    struct buf text = {0};
-    for (int r = 1; r < b->ranks; r++)
-        if (strcmp(b->plans[r], b->plans[0]))
-            buf_printf(&text, "%s %d",
-                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+    agree(b);
     for (int r = 0; r < b->ranks; r++)
-        send_ready(b, r, buf_str(&text));
-    buf_clear(&text);
+        send_ready(b, r, b->agreed);
+}
+
+// ---- a leader that has forgotten ----
+
+static void recall_value(struct board *b, const Weft__Rank__KvValue *f)
+{
+    const char *refused;
+    struct entry *en = f->put || f->failed[0] ? NULL : entry_of(b, f->key, &refused);
+    if (!en || en->value)
+        return;
+    en->value = strdup(f->value);
+    PRE(en->value != NULL);
+    en->writer = -1;
+    for (int r = 0; r < b->ranks; r++)
+        if (en->waits[r])
+            send_value(b, r, f->key, f->value, "", false);
+}
+
+static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f)
+{
+    struct barrier *bar = barrier_of(b, f->name, f->seq);
+    if (bar && !bar->done)
+        finish(b, bar, f->failed);
+}
+
+void board_recall(struct board *b, const Weft__Rank__Frame *answer)
+{
+    switch (answer->body_case) {
+    case WEFT__RANK__FRAME__BODY_KV_VALUE:
+        recall_value(b, answer->kv_value);
+        return;
+    case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
+        recall_barrier(b, answer->barrier_done);
+        return;
+    case WEFT__RANK__FRAME__BODY_READY_DONE:
+        if (!b->agreed)
+            b->agreed = strdup(answer->ready_done->failed);
+        return;
+    default:
+        return;
+    }
+}
+
+void board_extend(struct board *b, int64_t ns)
+{
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (bar->deadline_ns)
+            bar->deadline_ns += ns;
+    }
 }

@@ -14,6 +14,7 @@
 #include "proto/rank.pb-c.h"
 
 enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096, BOARD_KEYS_MAX = 1 << 20 };
+enum { BOARD_BARRIERS_MAX = 1024 }; // remembered; ranks are never further apart than a few
 
 struct board_ops {
     void *ctx;
@@ -24,9 +25,11 @@ struct board {
     struct board_ops ops;
     int ranks;
     struct map keys;
-    struct list barriers;
+    struct list barriers; // the oldest first
+    int nbarriers;
     char **plans; // [ranks]; null: not ready
     int ready;
+    char *agreed; // the answer to all that are ready: "" or why not; null: not answered yet
 };
 
 void board_init(struct board *b, int ranks, const struct board_ops *ops);
@@ -37,3 +40,9 @@ void board_get(struct board *b, int rank, const char *key);
 void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns);
 void board_ready(struct board *b, int rank, const char *plan_hash);
 void board_tick(struct board *b, int64_t now_ns); // deadlines of barriers
+
+// A leader that has forgotten takes in what it once answered: KvValue, BarrierDone, ReadyDone. An
+// answer brought is the answer, also for whoever waits. Other frames, and what is known, change
+// nothing.
+void board_recall(struct board *b, const Weft__Rank__Frame *answer);
+void board_extend(struct board *b, int64_t ns); // all open deadlines move on by so much

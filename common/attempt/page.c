@@ -119,6 +119,9 @@ void page_read(const struct progress_page *p, struct page_view *out)
     LOAD(coll_left);
     LOAD(heartbeat_ns);
 #undef LOAD
+    uint64_t awaited = atomic_load_explicit(&p->awaited, memory_order_relaxed);
+    out->awaits = (int)(awaited >> 48);
+    out->awaits_entered = awaited & (((uint64_t)1 << 48) - 1);
     read_hint(p->coll_text, out->coll_text, sizeof out->coll_text);
 }
 

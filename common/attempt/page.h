@@ -24,6 +24,9 @@ struct progress_page {
     _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
     char coll_text[64];            // the name as text, best effort: a hint for people
     _Atomic uint64_t heartbeat_ns; // clock_mono_ns of the last change
+    // Whom the owner waits for in a collective and the last one that it saw that rank enter, in
+    // one word: (rank + 1) << 48 | number; 0: nobody. Not a change of its own: no heartbeat.
+    _Atomic uint64_t awaited;
 };
 #define PROGRESS_MAGIC 0x77656674u
 
@@ -44,9 +47,11 @@ struct page_view {
     int phase, microbatch, state;
     uint64_t ops, coll_entered, coll_left, heartbeat_ns;
     char coll_text[64];
+    int awaits;              // 1 + the rank that it waits for in a collective; 0: nobody
+    uint64_t awaits_entered; // the last one that it saw that rank enter
 };
 void page_read(const struct progress_page *p, struct page_view *out);
-// True when nothing but time differs.
+// True when nothing differs that is progress: whom a rank waits for is none.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
 // "step 12, backward, in collective 31 (fc1/weight)" into out.
 void page_view_text(const struct page_view *v, char *out, size_t size);

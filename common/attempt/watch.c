@@ -45,10 +45,15 @@ void watch_gone(struct watch *w, int rank)
     w->entries[rank].gone = true;
 }
 
+static int64_t running_limit(const struct watch *w)
+{
+    return w->hang_after_ns ? w->hang_after_ns + w->longest_step_ns : 0;
+}
+
 static int64_t limit_of(const struct watch *w, int state)
 {
     if (state == RANK_RUNNING)
-        return w->hang_after_ns ? w->hang_after_ns + w->longest_step_ns : 0;
+        return running_limit(w);
     return state >= 0 && state < RANK_STATE_COUNT ? w->limit_ns[state] : 0;
 }
 
@@ -67,6 +72,18 @@ static int64_t compare(const struct watch_entry *a, bool a_suspect, const struct
     return a->changed_ns - b->changed_ns;
 }
 
+// Whether a rank stands still for too long, or its process does while it should write.
+static bool still(const struct watch *w, struct watch_entry *en, int64_t now_ns, bool suspect)
+{
+    int64_t limit = limit_of(w, en->view.state), stopped = running_limit(w);
+    if (en->view.state != RANK_SAVING || !suspect)
+        en->suspect_ns = 0;
+    else if (!en->suspect_ns)
+        en->suspect_ns = now_ns;
+    return (limit && now_ns - en->changed_ns > limit) ||
+           (en->suspect_ns && stopped && now_ns - en->suspect_ns > stopped);
+}
+
 bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
                 struct watch_verdict *out)
 {
@@ -75,10 +92,14 @@ bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int 
     w->looked_ns = now_ns;
     for (int r = 0; r < w->n; r++) {
         struct watch_entry *en = &w->entries[r];
-        if (gap)
+        if (gap) {
             en->changed_ns = now_ns;
-        int64_t limit = limit_of(w, en->view.state);
-        if (en->seen && !en->gone && limit && now_ns - en->changed_ns > limit)
+            en->suspect_ns = 0;
+        }
+        if (!en->seen || en->gone)
+            continue;
+        bool saving = en->view.state == RANK_SAVING;
+        if (still(w, en, now_ns, saving && suspect && suspect(ctx, r)))
             hung = true;
     }
     if (!hung)

@@ -3,9 +3,11 @@
 // the culprit. Pure: views and times come in.
 //
 // A running rank must change its page within hang_after of the longest step seen; in other states
-// it has that state's limit. The culprit is the rank whose entered collective number is lowest: the
-// others wait for it. Among equals it is one whose process is stopped or silent, then the one that
-// has left fewer collectives, started fewer instructions, changed longest ago.
+// it has that state's limit. A saving one whose process has been stopped or silent for as long as a
+// running one may stand still is not given more: the limit is for a process that writes. The
+// culprit is the rank whose entered collective number is lowest: the others wait for it. Among
+// equals it is one whose process is stopped or silent, then the one that has left fewer
+// collectives, started fewer instructions, changed longest ago.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +19,7 @@ struct watch_entry {
     bool seen, gone;    // gone: it ended, nothing is expected of it
     int64_t changed_ns; // when the view last changed
     int64_t stepped_ns; // when its step last changed while running; 0: not yet
+    int64_t suspect_ns; // saving: since when its process is stopped or silent; 0: it is not
 };
 struct watch {
     int n;

@@ -9,16 +9,17 @@
 #include <stdint.h>
 
 enum schema_type {
-    SCHEMA_INT,      // int64_t; "10k" style suffixes are not numbers
-    SCHEMA_FLOAT,    // double
-    SCHEMA_BOOL,     // bool
-    SCHEMA_STRING,   // const char *, arena-owned
-    SCHEMA_ENUM,     // int, an index into `names`
-    SCHEMA_DURATION, // int64_t nanoseconds; "5s", "100ms", "2m"; printed in the largest exact unit
-    SCHEMA_INT_LIST, // struct schema_list of int64_t
-    SCHEMA_PAIR,     // two doubles side by side, [0.9, 0.999]
-    SCHEMA_MESH,     // struct job_mesh: {axis: size, …}, ordered
-    SCHEMA_GROUPS,   // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
+    SCHEMA_INT,       // int64_t; "10k" style suffixes are not numbers
+    SCHEMA_FLOAT,     // double
+    SCHEMA_BOOL,      // bool
+    SCHEMA_STRING,    // const char *, arena-owned
+    SCHEMA_ENUM,      // int, an index into `names`
+    SCHEMA_DURATION,  // int64_t nanoseconds; "5s", "100ms", "2m"; printed in the largest exact unit
+    SCHEMA_INT_LIST,  // struct schema_list of int64_t
+    SCHEMA_PAIR,      // two doubles side by side, [0.9, 0.999]
+    SCHEMA_DURATIONS, // two int64_t nanoseconds side by side, [1s, 60s]
+    SCHEMA_MESH,      // struct job_mesh: {axis: size, …}, ordered
+    SCHEMA_GROUPS,    // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
     // Of struct job_sharding, each at offset 0:
     SCHEMA_RULES,  // {dimension: axis | [axes] | null, …}: what is given replaces that key only
     SCHEMA_PARAMS, // [{match: glob, min: [sizes], spec: [entries]}, …]

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/rule.h"
+
 enum { KEEP_LEAST = 2 };
 
 const char *commit_state_name(enum commit_state s)
@@ -187,11 +189,23 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
         return;
     }
     keep_report(c, rep);
-    if (missing_rank(c) >= 0)
+    if (WEFT_RULE(commit_all_in) && missing_rank(c) >= 0)
         return;
     struct commit_record *r = &c->records[c->open];
     move(r, COMMIT_ORDERED);
     act(o, COMMIT_DO_ORDER, r->id, 0, NULL);
+}
+
+// ORDERED: the writer repeats itself when the order has not reached it; after a restart of whoever
+// decides all reports come again, and the order goes out when the last of them is in.
+static void on_late_report(struct commit *c, const struct shard_report *rep, struct store_entry id,
+                           struct out *o)
+{
+    bool was_in = c->reported[rep->rank];
+    if (!was_in && !rep->code)
+        keep_report(c, rep);
+    if (missing_rank(c) < 0 && (!was_in || rep->rank == 0))
+        act(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
 
 static void on_shard(struct commit *c, const struct commit_event *ev, struct out *o)
@@ -211,8 +225,8 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
         on_report(c, rep, o);
     else if (r->state != COMMIT_ORDERED)
         answer(o, r, rep->rank);
-    else if (rep->rank == 0) // the writer repeats itself: the order may not have reached it
-        act(o, COMMIT_DO_ORDER, r->id, 0, NULL);
+    else
+        on_late_report(c, rep, r->id, o);
 }
 
 static void on_done(struct commit *c, const struct commit_event *ev, struct out *o)
@@ -338,6 +352,21 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
         r->pinned = was && was->pinned;
     }
     free(old.records);
+}
+
+void commit_restore(struct commit *c, int64_t epoch, const struct commit_record *records, int n,
+                    int64_t now_ns)
+{
+    PRE(c->n == 0);
+    c->epoch = epoch;
+    for (int i = 0; i < n; i++) {
+        int at = insert(c, records[i].id, records[i].state); // moves the array
+        c->records[at] = records[i];
+    }
+    for (int i = 0; i < c->n; i++)
+        if (c->records[i].id.epoch == epoch && c->records[i].state <= COMMIT_ORDERED)
+            c->open = i;
+    c->opened_ns = now_ns;
 }
 
 // ---- views ----

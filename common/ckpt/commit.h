@@ -98,6 +98,10 @@ void commit_clear(struct commit *c);
 // A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it
 // lists is COMMITTED (or DELETING, if that was decided), all else is forgotten.
 void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
+// After a restart of whoever decides: the records that were kept durably (in any order), at
+// `epoch`. The open one waits for its reports again; its deadline begins at `now_ns`.
+void commit_restore(struct commit *c, int64_t epoch, const struct commit_record *records, int n,
+                    int64_t now_ns);
 // Actions are appended to `out`, their memory is the arena's.
 void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,
                  struct commit_actions *out);

@@ -165,6 +165,15 @@ static int remove_dir(int dirfd, const char *name, struct err *e)
     return rc;
 }
 
+// Its files go once its new name is durable: else a power loss could bring back the final name that
+// it had (a commit whose last fsync failed; a deletion of another process that was not synced yet)
+// and not the files.
+static int remove_renamed(struct store *s, const char *name, struct err *e)
+{
+    int rc = store_fsync(s->fd, s->path, e);
+    return rc ? rc : remove_dir(s->fd, name, e);
+}
+
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
 {
     char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX], final[64];
@@ -174,7 +183,7 @@ int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
     // Renamed first: a rank that still writes into it cannot mistake what is left for its own.
     if (renameat(s->fd, tmp, s->fd, dead))
         return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot rename %s", tmp);
-    return remove_dir(s->fd, dead, e);
+    return remove_renamed(s, dead, e);
 }
 
 int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
@@ -186,8 +195,7 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
         // Gone already, perhaps by an act whose fsync is still owed.
         return errno == ENOENT ? store_fsync(s->fd, s->path, e)
                                : err_errno(e, ERR_IO, "cannot rename %s", final);
-    int rc = store_fsync(s->fd, s->path, e);
-    return rc ? rc : remove_dir(s->fd, trash, e);
+    return remove_renamed(s, trash, e);
 }
 
 struct sweep {
@@ -203,14 +211,14 @@ static int sweep_one(void *arg, const char *name, struct err *e)
     const char *final;
     (void)e;
     if (store_begins(name, STORE_DEAD, NULL) || store_begins(name, STORE_TRASH, NULL)) {
-        remove_dir(w->s->fd, name, NULL);
+        remove_renamed(w->s, name, NULL);
     } else if (store_begins(name, STORE_LOOSE, NULL)) {
         unlinkat(w->s->fd, name, 0);
     } else if (store_begins(name, STORE_TMP, &final) && store_entry_parse(final, &entry) &&
                entry.epoch == w->epoch && entry.step < w->step) {
         store_fresh_name(STORE_DEAD, final, dead);
         if (!renameat(w->s->fd, name, w->s->fd, dead))
-            remove_dir(w->s->fd, dead, NULL);
+            remove_renamed(w->s, dead, NULL);
     }
     return 0;
 }

@@ -177,6 +177,14 @@ static void check_keep_every(struct reading *r)
                       (long long)kept, (long long)every);
 }
 
+static void check_backoff(struct reading *r)
+{
+    const int64_t *wait = r->job->restart.backoff;
+    if (ALL_OK(r, "restart.backoff") && wait[0] > wait[1])
+        reading_error(r, reading_row(r, "restart.backoff"),
+                      "the first wait is longer than the longest");
+}
+
 static void resolve_groups(struct reading *r)
 {
     struct reading_row *row = reading_row(r, "optimizer.groups");
@@ -196,8 +204,8 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  resolve_mesh,     check_batch,    check_eval_files,
-        check_schedule, check_keep_every, resolve_groups,
+        check_version,  resolve_mesh,     check_batch,   check_eval_files,
+        check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -129,8 +129,13 @@ struct job_resources {
     int64_t devices; // = product of the mesh
     int kind;        // enum job_device_kind
     int64_t threads; // a device
+    int64_t hosts;   // at most so many; 0: any number
+    int64_t priority;
 };
 struct job_restart {
+    int64_t budget;     // rank failures within `per` that are answered with a restart
+    int64_t per;        // nanoseconds
+    int64_t backoff[2]; // nanoseconds: the first wait, the longest
     int64_t hang_after; // nanoseconds without progress beyond the longest step seen
 };
 

@@ -91,7 +91,8 @@ static void bound_print(double x, const char *unit, struct buf *to)
 // "1 to 65536", "more than 0, at most 1", "relu, gelu, tanh".
 static void allowed_print(const struct schema_row *row, struct buf *to)
 {
-    const char *unit = row->type == SCHEMA_DURATION ? "s" : "";
+    bool time = row->type == SCHEMA_DURATION || row->type == SCHEMA_DURATIONS;
+    const char *unit = time ? "s" : "";
     for (int i = 0; row->names && row->names[i]; i++)
         buf_printf(to, "%s%s", i ? ", " : "", row->names[i]);
     if (row->min == row->max)

@@ -99,7 +99,8 @@ static bool in_range(const struct value *v, double x)
     char bound[32];
     number_text(low ? row->min : row->max, bound);
     bool strict = low ? row->above_min : row->below_max;
-    const char *unit = row->type == SCHEMA_DURATION ? "s" : "";
+    bool time = row->type == SCHEMA_DURATION || row->type == SCHEMA_DURATIONS;
+    const char *unit = time ? "s" : "";
     return value_error(
         v, "%s is too %s: it must be %s %s%s", v->node->text, low ? "small" : "large",
         low ? (strict ? "more than" : "at least") : (strict ? "less than" : "at most"), bound,
@@ -348,6 +349,21 @@ static void print_pair(const struct schema_row *row, const void *field, struct b
     buf_putc(to, ']');
 }
 
+static bool read_durations(const struct value *v, void *field)
+{
+    return is_list(v, 2, 2, "[1s, 60s]") && read_items(v, read_duration, field, sizeof(int64_t));
+}
+
+static void print_durations(const struct schema_row *row, const void *field, struct buf *to)
+{
+    const int64_t *pair = field;
+    buf_putc(to, '[');
+    print_duration(row, &pair[0], to);
+    buf_puts(to, ", ");
+    print_duration(row, &pair[1], to);
+    buf_putc(to, ']');
+}
+
 const struct value_type value_types[SCHEMA_COUNT] = {
     [SCHEMA_INT] = {"integer", value_read_int, value_print_int},
     [SCHEMA_FLOAT] = {"number", value_read_float, value_print_float},
@@ -357,6 +373,7 @@ const struct value_type value_types[SCHEMA_COUNT] = {
     [SCHEMA_DURATION] = {"duration", read_duration, print_duration},
     [SCHEMA_INT_LIST] = {"list of integers", value_read_int_list, value_print_int_list},
     [SCHEMA_PAIR] = {"two numbers", read_pair, print_pair},
+    [SCHEMA_DURATIONS] = {"two durations", read_durations, print_durations},
     [SCHEMA_MESH] = {"map of axis: size", value_read_mesh, value_print_mesh},
     [SCHEMA_RULES] = {"map of dimension: axes", value_read_rules, value_print_rules},
     [SCHEMA_PARAMS] = {"list of parameter specs", value_read_params, value_print_params},

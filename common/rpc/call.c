@@ -47,6 +47,11 @@ static void call_free(struct call *c)
 
 // ---- wishes ----
 
+static size_t queue_max(const struct call *c)
+{
+    return c->method->max_queue ? c->method->max_queue : RPC_QUEUE_MAX;
+}
+
 int call_put(struct call *c, struct packet *p, struct err *e)
 {
     int rc = 0;
@@ -57,7 +62,7 @@ int call_put(struct call *c, struct packet *p, struct err *e)
     if (p->size > RPC_MESSAGE_MAX) {
         rc =
             err_set(e, ERR_INVALID, "a message of %zu bytes; at most %d", p->size, RPC_MESSAGE_MAX);
-    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > RPC_QUEUE_MAX) {
+    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > queue_max(c)) {
         c->full = true;
         rc = err_set(e, ERR_LIMIT, "%d messages, %zu bytes wait to be sent", c->waiting, c->bytes);
     }
@@ -144,7 +149,7 @@ static struct order take_order(struct call *c)
         o.close = c->finish && !c->first;
         o.hint = c->first != NULL;
     }
-    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= RPC_QUEUE_MAX / 2) {
+    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= queue_max(c) / 2) {
         c->full = false;
         o.room = c->fate != SIDE_OVER;
     }
@@ -220,7 +225,9 @@ static void start_write(struct call *c, const struct order *o)
     if (o->packet) {
         c->out = o->packet;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
-        ops[n].flags = o->hint ? GRPC_WRITE_BUFFER_HINT : 0; // more follows: one system call
+        // More follows: one system call. Not beside headers: the core then starts no write at all,
+        // the batch never lands, and everything waits for the next ping.
+        ops[n].flags = o->hint && !n ? GRPC_WRITE_BUFFER_HINT : 0;
         ops[n++].data.send_message.send_message = c->out->bytes;
     }
     if (o->close) {
@@ -319,7 +326,7 @@ static void read_nothing(struct call *c, bool ok)
     c->read = SIDE_OVER;
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
-    else if (c->server && ok && c->fate != SIDE_OVER) // else it is dead: RPC_CLOSED says so
+    else if (c->server && ok && c->fate != SIDE_OVER)
         c->tell(c, RPC_END, NULL);
 }
 

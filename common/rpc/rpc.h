@@ -61,6 +61,7 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *request, *reply;
     unsigned roles;     // who may call it besides RPC_LOCAL
     size_t max_request; // bytes of one message; 0: RPC_MESSAGE_MAX
+    size_t max_queue;   // bytes waiting in one call; 0: RPC_QUEUE_MAX
 };
 
 enum {
@@ -119,7 +120,8 @@ uint64_t rpc_call(struct rpc_channel *c, const struct rpc_method *m,
 
 // Both ends. Packs at once; the message stays the caller's. Unknown calls: 0.
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e);
-void rpc_more(struct rpc *r, uint64_t call); // read the stream's next message
+// Read the stream's next message. The first is read unasked, at both ends.
+void rpc_more(struct rpc *r, uint64_t call);
 // Server: after what waits, the status. Client: half-close.
 void rpc_finish(struct rpc *r, uint64_t call, enum rpc_code code, const char *text);
 // A unary call's answer: rpc_send and rpc_finish with RPC_OK.
@@ -130,7 +132,8 @@ void rpc_set_user(struct rpc *r, uint64_t call, void *user); // server: for late
 enum rpc_event_kind {
     RPC_CALL,    // server: a new call, allowed. Unary, server stream: with its message
     RPC_MESSAGE, // stream, either end; client unary: the reply
-    RPC_END,     // server of a stream: the client has half-closed. Client: no more messages
+    RPC_END,     // server, bidi: the client sends no more: it half-closed, or RPC_CLOSED will say
+                 // that it is gone. Client's streams: always, just before RPC_CLOSED
     RPC_ROOM,    // the call's queue, full before, is half empty
     RPC_CLOSED,  // the last of a call: code and text
 };
@@ -155,7 +158,8 @@ bool rpc_next(struct rpc *r, struct rpc_event *ev);
 void rpc_event_clear(struct rpc_event *ev);
 // Takes the message out of an event: free it with protobuf_c_message_free_unpacked(m, NULL).
 ProtobufCMessage *rpc_event_take(struct rpc_event *ev);
-// Waits until there is an event or the time is over; for a client without a loop of its own.
+// Waits until there is an event or the time is over (negative: for ever); false then, and when a
+// signal came. For a client without a loop of its own.
 bool rpc_wait(struct rpc *r, int64_t timeout_ns);
 
 // One unary call from start to end, on a struct rpc that has no other traffic (the client's short

@@ -102,10 +102,10 @@ static enum rpc_code judge(const struct rpc_server *s, const struct call *c, con
         const char *why;
     } rows[] = {
         {!c->method->request, RPC_UNIMPLEMENTED, "no such method"},
+        {s->draining && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
         {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
         {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
         {s->npeers > s->max_peers, RPC_RESOURCE_EXHAUSTED, "too many peers"},
-        {s->draining, RPC_UNAVAILABLE, "the server is closing"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         *why = rows[i].why;
@@ -188,18 +188,29 @@ static void drain(struct rpc_server *s)
     s->draining = true;
     s->serving = false;
     health_changed(s);
+}
+
+// What arrives while the core shuts down may be cut off as CANCELLED: so draining is ours, and the
+// core is told only when closing.
+static void shut_down(struct rpc_server *s)
+{
+    drain(s);
     grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
 }
 
 // Whoever the owner has not answered hears why; what was answered may still leave.
 void server_close(struct rpc_server *s)
 {
-    drain(s);
+    if (s->failed)
+        return; // it is on its way
+    shut_down(s);
+    s->ncalls++; // so that the end of the last call leaves s to us
     list_for_each (it, &s->calls) {
         struct call *c = list_entry(it, struct call, link);
         call_finish(c, RPC_UNAVAILABLE, "the server is closing");
         call_tick(c);
     }
+    s->ncalls--;
     maybe_free(s);
 }
 
@@ -327,7 +338,7 @@ static int serve(struct rpc *r, void *arg)
     list_append(&r->servers, &s->link);
     if (rc) {
         s->failed = true;
-        drain(s);
+        shut_down(s);
         return rc;
     }
     expect(s);

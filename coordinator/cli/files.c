@@ -7,53 +7,33 @@
 #include "common/data/inspect.h"
 #include "coordinator/cli/verbs.h"
 
-// Takes --json out of the arguments; false when another flag is there.
-static bool take_json(int *argc, char **argv, bool *json)
-{
-    int n = 0;
-    *json = false;
-    for (int i = 0; i < *argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
-            *json = true;
-        else if (argv[i][0] == '-')
-            return false;
-        else
-            argv[n++] = argv[i];
-    }
-    *argc = n;
-    return true;
-}
-
 static void print_out(struct buf *out)
 {
     fputs(buf_str(out), stdout);
     buf_clear(out);
 }
 
-int verb_ckpt(const struct verb *v, int argc, char **argv)
+int verb_ckpt(const struct verb *v, const struct args *a)
 {
-    bool json;
     struct ls ls = {0};
     struct buf out = {0};
     struct err e = {0};
-    if (!take_json(&argc, argv, &json))
-        return usage(v, "unknown flag");
-    if (argc != 2 || (strcmp(argv[0], "ls") != 0 && strcmp(argv[0], "verify") != 0))
+    bool deep = strcmp(a->pos[0], "verify") == 0;
+    if (!deep && strcmp(a->pos[0], "ls") != 0)
         return usage(v, "ls or verify, and one folder");
-    bool deep = strcmp(argv[0], "verify") == 0;
-    if (ls_collect(&ls, argv[1], deep, &e)) {
+    if (ls_collect(&ls, a->pos[1], deep, &e)) {
         fprintf(stderr, "weft ckpt: %s\n", e.text);
         ls_clear(&ls);
         return CLIENT_USAGE;
     }
-    (json ? ls_print_json : ls_print_text)(&ls, &out);
+    (a->json ? ls_print_json : ls_print_text)(&ls, &out);
     bool ok = ls_ok(&ls);
     print_out(&out);
     ls_clear(&ls);
     return ok ? CLIENT_OK : CLIENT_FAILED;
 }
 
-static int inspect_all(int n, char **files, struct json_out *json, struct buf *out)
+static int inspect_all(int n, const char *const *files, struct json_out *json, struct buf *out)
 {
     int rc = CLIENT_OK;
     for (int i = 0; i < n; i++) {
@@ -73,23 +53,20 @@ static int inspect_all(int n, char **files, struct json_out *json, struct buf *o
     return rc;
 }
 
-int verb_data(const struct verb *v, int argc, char **argv)
+int verb_data(const struct verb *v, const struct args *a)
 {
-    bool json;
     struct buf out = {0};
     struct json_out w;
-    if (!take_json(&argc, argv, &json))
-        return usage(v, "unknown flag");
-    if (argc < 2 || strcmp(argv[0], "inspect") != 0)
+    if (strcmp(a->pos[0], "inspect") != 0)
         return usage(v, "inspect, and at least one file");
     json_out_init(&w, &out);
     w.pretty = true;
-    if (json) {
+    if (a->json) {
         json_object(&w, NULL);
         json_array(&w, "files");
     }
-    int rc = inspect_all(argc - 1, argv + 1, json ? &w : NULL, &out);
-    if (json) {
+    int rc = inspect_all(a->npos - 1, a->pos + 1, a->json ? &w : NULL, &out);
+    if (a->json) {
         json_end(&w);
         json_end(&w);
         buf_putc(&out, '\n');

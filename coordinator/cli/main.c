@@ -1,57 +1,189 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft: the client. This version has the verbs that need no coordinator.
+// weft: the client. One row a verb; help, usage and completion come from the rows.
 #include <stdio.h>
 #include <string.h>
 
+#include "common/job/reading.h"
 #include "coordinator/cli/verbs.h"
+#include "proto/weft.pb-c.h"
+
+#define F(name) FLAG_BIT(FLAG_##name)
+#define REMOTE  (F(COORDINATOR) | F(TLS) | F(JSON))
+#define A_JOB   "JOB is an id, a unique start of one, or a name: then the newest job of that name."
+#define A_HOST  "HOST is a worker's id or name."
 
 static const struct verb verbs[] = {
-    {"plan", "JOB.yaml [-s key=value]… [--device MODEL] [--json]",
-     "what the job needs: shards, memory, collectives; runs nothing", verb_plan},
-    {"schema", "[--markdown | --json]", "every key of a job file", verb_schema},
-    {"ckpt", "ls|verify DIR [--json]", "list checkpoints, or read and check every byte", verb_ckpt},
-    {"data", "inspect FILE… [--json]", "format, shape and values of data files", verb_data},
+    {"run", "JOB.yaml", "train here: starts what it needs, and continues where it was",
+     F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
+     "State is in .weft/NAME beside the job file. Ctrl-C saves and stops; the same command goes "
+     "on.\n"
+     "A second Ctrl-C stops at once. A changed job is refused unless --new.",
+     0},
+    {"submit", "JOB.yaml", "give a job to the coordinator", REMOTE | F(SET) | F(REQUEST), 1, 1,
+     verb_submit,
+     "A submit that was killed may be repeated: it leads to one job. Its request id is kept until "
+     "the\n"
+     "answer was printed, in $XDG_STATE_HOME/weft/submit (or ~/.local/state/weft/submit), for 23 "
+     "h.\n"
+     "With --request the id is yours.",
+     0},
+    {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
+     F(SET) | F(DEVICE) | F(JSON), 1, 1, verb_plan, NULL, 0},
+    {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
+    {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
+    {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},
+    {"watch", "JOB", "its progress to the end; exits as the job does", REMOTE, 1, 1, verb_watch,
+     A_JOB, 0},
+    {"logs", "JOB", "what its ranks wrote", REMOTE | F(FOLLOW) | F(RANK) | F(LINES), 1, 1,
+     verb_logs, A_JOB, 0},
+    {"why", "JOB", "its story: every wait, failure and restart, and where the time went", REMOTE, 1,
+     1, verb_why, A_JOB, 0},
+    {"cancel", "JOB", "stop it for good", REMOTE | F(WHY), 1, 1, verb_act, A_JOB,
+     WEFT__V1__VERB__CANCEL},
+    {"hold", "JOB", "save it and keep it from running", REMOTE | F(WHY), 1, 1, verb_act, A_JOB,
+     WEFT__V1__VERB__HOLD},
+    {"preempt", "JOB", "save it and put it back into the queue", REMOTE | F(WHY), 1, 1, verb_act,
+     A_JOB, WEFT__V1__VERB__PREEMPT},
+    {"resume", "JOB", "queue a held, failed or cancelled job again", REMOTE | F(WHY), 1, 1,
+     verb_act, A_JOB, WEFT__V1__VERB__RESUME},
+    {"workers", "", "the hosts and their devices", REMOTE, 0, 0, verb_workers, NULL, 0},
+    {"cordon", "HOST", "place nothing new on it", REMOTE | F(WHY), 1, 1, verb_act, A_HOST,
+     WEFT__V1__VERB__CORDON},
+    {"uncordon", "HOST", "take it into use again", REMOTE | F(WHY), 1, 1, verb_act, A_HOST,
+     WEFT__V1__VERB__UNCORDON},
+    {"drain", "HOST", "save and move what runs there; place nothing new", REMOTE | F(WHY), 1, 1,
+     verb_act, A_HOST, WEFT__V1__VERB__DRAIN},
+    {"checkpoints", "JOB", "the checkpoints the coordinator knows of", REMOTE, 1, 1,
+     verb_checkpoints, A_JOB, 0},
+    {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 2, 2,
+     verb_ckpt, NULL, 0},
+    {"data", "inspect FILE…", "format, shape and values of data files", F(JSON), 2, ARGS_MAX,
+     verb_data, NULL, 0},
+    {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
+     REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},
+    {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,
+     verb_completion, NULL, 0},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
+
+const struct verb *verb_at(int i)
+{
+    return i < VERBS ? &verbs[i] : NULL;
+}
+
+static const struct verb *find(const char *name)
+{
+    for (int i = 0; i < VERBS; i++)
+        if (strcmp(name, verbs[i].name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static int width(const char *text) // characters, not bytes
+{
+    int n = 0;
+    for (; *text; text++)
+        n += (*text & 0xc0) != 0x80;
+    return n;
+}
 
 static void help(FILE *to)
 {
     fprintf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
     for (int i = 0; i < VERBS; i++)
-        fprintf(to, "  weft %-7s %s\n               %s\n", verbs[i].name, verbs[i].args,
-                verbs[i].doc);
-    fprintf(to, "\nexit: 0 ok, 1 something is wrong, 2 usage or bad job file\n");
+        fprintf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
+                14 - width(verbs[i].args), "", verbs[i].doc);
+    fprintf(
+        to,
+        "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "
+        "check\nfound something, 2 usage or bad job file, 3 the coordinator is not reached, 4 it "
+        "refused or\ndoes not know the job, 130 interrupted\n");
+}
+
+void verb_usage(const struct verb *v, FILE *to)
+{
+    fprintf(to, "usage: weft %s%s%s", v->name, *v->args ? " " : "", v->args);
+    for (int i = 0; i < FLAGS; i++)
+        if (v->flags & FLAG_BIT(i))
+            fprintf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
+                    *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
+    fputc('\n', to);
+}
+
+static void help_verb(const struct verb *v)
+{
+    printf("weft %s: %s\n", v->name, v->doc);
+    verb_usage(v, stdout);
+    for (int i = 0; i < FLAGS; i++)
+        if (v->flags & FLAG_BIT(i))
+            printf("  %-14s %-10s %s\n", flag_name(i), flag_value(i), flag_doc(i));
+    if (v->more)
+        printf("%s\n", v->more);
 }
 
 int usage(const struct verb *v, const char *what)
 {
-    fprintf(stderr, "weft %s: %s\nusage: weft %s %s\n", v->name, what, v->name, v->args);
+    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    verb_usage(v, stderr);
     return CLIENT_USAGE;
+}
+
+void complain(const struct verb *v, const char *what, const char *where, const char *todo)
+{
+    fflush(stdout);
+    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    if (where)
+        fprintf(stderr, "  where: %s\n", where);
+    fprintf(stderr, "  to do: %s\n", todo);
+}
+
+static int no_verb(const char *word)
+{
+    const char *names[VERBS], *near;
+    for (int i = 0; i < VERBS; i++)
+        names[i] = verbs[i].name;
+    near = suggest(word, names, VERBS);
+    fprintf(stderr, "weft: no verb '%s'%s%s%s\n", word, near ? "; did you mean " : "",
+            near ? near : "", near ? "?" : "");
+    help(stderr);
+    return CLIENT_USAGE;
+}
+
+static int run_verb(const struct verb *v, int argc, char **argv)
+{
+    struct args a;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0) {
+            help_verb(v);
+            return CLIENT_OK;
+        }
+    int rc = flags_parse(&a, v, argc, argv);
+    if (!rc)
+        rc = v->run(v, &a);
+    if (fflush(stdout) == 0)
+        return rc;
+    perror("weft: cannot write");
+    return CLIENT_FAILED;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
+    const char *word = argc < 2 ? NULL : argv[1];
+    if (!word) {
         help(stderr);
         return CLIENT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
-        help(stdout);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "help") == 0) {
+        const struct verb *v = argc > 2 ? find(argv[2]) : NULL;
+        if (argc > 2 && !v)
+            return no_verb(argv[2]);
+        v ? help_verb(v) : help(stdout);
         return CLIENT_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(word, "--version") == 0) {
         printf("weft %s\n", WEFT_VERSION);
         return CLIENT_OK;
     }
-    for (int i = 0; i < VERBS; i++)
-        if (strcmp(argv[1], verbs[i].name) == 0) {
-            int rc = verbs[i].run(&verbs[i], argc - 2, argv + 2);
-            if (fflush(stdout) == 0)
-                return rc;
-            perror("weft: cannot write");
-            return CLIENT_FAILED;
-        }
-    fprintf(stderr, "weft: no verb '%s'\n", argv[1]);
-    help(stderr);
-    return CLIENT_USAGE;
+    const struct verb *v = find(word);
+    return v ? run_verb(v, argc - 2, argv + 2) : no_verb(word);
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # All-reduce on 2 ranks of this host: ours, OpenMPI as it comes and OpenMPI with the best of the
 # settings below, in one run, taking turns so that a busy machine is busy for all. The table gives
-# the median of ROUNDS medians in microseconds, and ours against each.
+# the median of ROUNDS medians in microseconds, and ours against each. The last line is the
+# machine's limit: the same additions in the same run, in a plain loop over private memory.
 #
 #   allreduce.sh BUILD [ROUNDS]
 set -eu
@@ -58,6 +59,7 @@ while [ "$i" -lt "$rounds" ]; do
         tuned "$setting"
     done
     mpi plain
+    "$build/tests/bench/bench_allreduce" limit >>"$out/limit"
     i=$((i + 1))
 done
 
@@ -67,3 +69,5 @@ while read -r bytes _ setting; do
         -v t="$(of "tuned-$setting" "$bytes")" -v n="$setting" 'BEGIN {
         printf "%10d %12.2f %12.2f %12.2f %7.1fx %7.1fx  %s\n", b, o, p, t, p / o, t / o, n }'
 done <"$out/best"
+awk -v o="$(of ours 67108864)" -v l="$(of limit 67108864)" 'BEGIN {
+    printf "%10d %12.2f us: a plain loop of additions in place; ours takes %.2fx\n", 67108864, l, o / l }'

@@ -4,6 +4,12 @@
 // letter a rank ("ab") puts ranks on different hosts, so over loopback TCP.
 //
 //   bench_allreduce [ranks [hosts]]
+//   bench_allreduce limit
+//
+// `limit` is what the machine allows: two bound threads add halves of two private buffers in huge
+// pages, a[i] = b[i] = a[i] + b[i] in a plain loop, which moves the same bytes to and from memory
+// with no windows, notes or tiles.
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,8 +129,69 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     return rc != 0;
 }
 
+// ---- the machine's limit ----
+typedef float vec __attribute__((vector_size(32)));
+
+struct half {
+    vec *a, *b;
+    size_t n;
+    int cpu;
+    pthread_barrier_t *both;
+    double *us;
+    int batches;
+};
+
+#if defined(__x86_64__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+static void
+add_in_place(vec *a, vec *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] = a[i] + b[i];
+}
+
+static void *add_half(void *arg)
+{
+    struct half *h = arg;
+    bind_to(h->cpu);
+    for (int r = -WARM; r < h->batches; r++) {
+        pthread_barrier_wait(h->both);
+        int64_t t = clock_mono_ns();
+        add_in_place(h->a, h->b, h->n);
+        pthread_barrier_wait(h->both);
+        if (r >= 0)
+            h->us[r] = (double)(clock_mono_ns() - t) / 1e3;
+    }
+    return NULL;
+}
+
+static int limit(size_t bytes, int batches)
+{
+    static double us[2][MOST_BATCHES];
+    vec *m = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_barrier_t both;
+    pthread_t other;
+    if (m == MAP_FAILED || pthread_barrier_init(&both, NULL, 2))
+        return 1;
+    madvise(m, 2 * bytes, MADV_HUGEPAGE);
+    memset(m, 0, 2 * bytes);
+    size_t n = bytes / sizeof *m;
+    struct half h[2] = {{m, m + n, n / 2, 0, &both, us[0], batches},
+                        {m + n / 2, m + n + n / 2, n / 2, 1, &both, us[1], batches}};
+    if (pthread_create(&other, NULL, add_half, &h[1]))
+        return 1;
+    add_half(&h[0]);
+    pthread_join(other, NULL);
+    printf("%zu %.2f\n", bytes, median(us[0], batches));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "limit"))
+        return limit(MOST_BYTES, MOST_BATCHES);
+
     char dir[] = "/tmp/weft-bench-XXXXXX";
     int ranks = argc > 1 ? atoi(argv[1]) : 2, status, failed = 0;
     const char *hosts = argc > 2 ? argv[2] : NULL;

@@ -132,7 +132,8 @@ static void end(struct bench *b, struct host *h, int slot, int code)
 
 static void storage(struct bench *b, struct host *h, const Weft__V1__Storage *s)
 {
-    Weft__V1__StorageDone done = WEFT__V1__STORAGE_DONE__INIT;
+    Weft__V1__StorageDone done;
+    weft__v1__storage_done__init(&done);
     done.op = s->op;
     done.job = s->job;
     done.epoch = s->epoch;
@@ -326,7 +327,8 @@ static void submit_jobs(struct bench *b, int n)
                    i, ranks, ranks);
         char id[33];
         snprintf(id, sizeof id, "%032x", 0x7000000 + i);
-        Weft__V1__SubmitRequest r = WEFT__V1__SUBMIT_REQUEST__INIT;
+        Weft__V1__SubmitRequest r;
+    weft__v1__submit_request__init(&r);
         r.request_id = id;
         r.resolved = frame_text(buf_str(&text));
         (void)rpc_call(b->client, &submit, &r.base, 60 * CLOCK_S, true, NULL);

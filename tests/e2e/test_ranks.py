@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same training whatever runs it: one rank or many, one host or two."""
 import math
-import os
 import re
 import socket
-import warnings
 
-import netns
 import pytest
 import solo
 
@@ -203,20 +200,10 @@ def test_interleaved_hosts_give_the_bits_of_one_host(place, toy):
     assert_bits_of_one_host(place, toy, split)
 
 
-def test_two_and_two_in_network_namespaces_give_the_bits_of_one_host(place, toy):
+def test_two_and_two_in_network_namespaces_give_the_bits_of_one_host(place, toy, cable):
     """Nothing but the cable between them, and each finds out by itself which host it is."""
-    try:
-        pair = netns.Pair()
-    except netns.Unavailable as e:
-        if os.environ.get("CI") == "true" and os.geteuid() == 0:
-            pytest.fail(f"no network namespaces: {e}")
-        warnings.warn(f"SKIPPED for want of privileges: {e}")
-        pytest.skip(str(e))
-    try:
-        split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-        two_and_two(split, pair.enter, [["--listen", f"{a}:0"] for a in pair.address])
-    finally:
-        pair.close()
+    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
+    two_and_two(split, cable.enter, [["--listen", f"{a}:0"] for a in cable.address])
     assert_bits_of_one_host(place, toy, split)
 
 

@@ -57,18 +57,42 @@ def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, vict
     assert_wait_for_it(ends, victim, page)
 
 
+def assert_seen_by_peers(ends, victim, page):
+    """All name a rank of another host alike: by its last word, which may be older than where it
+    stopped but never newer, and by the last collective that its peers saw it enter, which is exact."""
+    said = {re.search(rf"rank {victim} on host \S+ \(running, [^)]*\([^)]*\)[^)]*\) hangs", e.err)[0] for e in ends.values()}
+    assert len(said) == 1, said
+    word = re.search(r"step (\d+), .*collective (\d+) \(.*\); its peers saw it enter (\d+) last\)", said.pop())
+    assert word, ends
+    step, told, seen = map(int, word.groups())
+    assert 0 < step <= page.step and 0 < told <= page.entered
+    assert max(told, page.left) <= seen <= page.entered, (told, seen, page.left, page.entered)
+    assert_wait_for_it(ends, victim, page)
+
+
+# Far enough in that it has told of a collective: a rank of another host does so a few times a second.
+TOLD = 300
+
+
 def test_across_hosts_a_stopped_rank_is_named_with_what_its_peers_saw(place, noise):
     run = solo.Run(place, job(noise), "apart")
     ranks = [run.start_rank(r, "--host", f"h{r}", "--listen", "127.0.0.1:0") for r in range(RANKS)]
-    # Far enough in that it has told of a collective: a rank of another host does so a few times a second.
-    ends, page = stop_and_collect(run, ranks, 2, step=300)
-    for end in ends.values():
-        assert end.code == 69, end
-        said = re.search(r"rank 2 on host h2 \(running, step (\d+), .*collective (\d+) \(", end.err)
-        assert said, end
-        # Its last word may be older than where it stopped, never newer.
-        assert 0 < int(said[1]) <= page.step and 0 < int(said[2]) <= page.entered
-    assert_wait_for_it(ends, 2, page)  # what its peers saw is exact
+    ends, page = stop_and_collect(run, ranks, 2, step=TOLD)
+    assert all("rank 2 on host h2 (" in e.err for e in ends.values())
+    assert all(e.code == 69 for e in ends.values()), ends
+    assert_seen_by_peers(ends, 2, page)
+
+
+def test_in_network_namespaces_a_stopped_rank_is_named_with_what_its_peers_saw(place, noise, cable):
+    """Rank 0 alone on one side of the cable; a peer of the stopped one shares its host."""
+    run = solo.Run(place, job(noise), "cable")
+    ranks = []
+    for r in range(RANKS):
+        side = min(r, 1)
+        ranks.append(run.start_rank(r, "--listen", f"{cable.address[side]}:0", prefix=cable.enter[side]))
+    ends, page = stop_and_collect(run, ranks, 2, step=TOLD)
+    assert all(e.code == 69 for e in ends.values()), ends
+    assert_seen_by_peers(ends, 2, page)
 
 
 def test_a_stopped_leader_is_named_too(place, noise):

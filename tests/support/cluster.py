@@ -124,14 +124,16 @@ class Cluster:
             self.start_coordinator()
             for i in range(workers):
                 self.start_worker(i)
+            self.wait_ready()
 
     # -- daemons
     def coordinator_args(self):
         state = self.place / "coordinator"
         return [COORDINATOR, "--state", str(state), "--listen", self.address, "--lease", self.lease]
 
-    def start_coordinator(self, *more):
-        self.coordinator = Daemon("coordinator", [*self.coordinator_args(), *more], self.place / "coordinator.log")
+    def start_coordinator(self, *more, prefix=()):
+        argv = [*self.coordinator_args(), *more]
+        self.coordinator = Daemon("coordinator", argv, self.place / "coordinator.log", prefix)
 
     def worker_argv(self, i):
         return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
@@ -142,6 +144,18 @@ class Cluster:
         w = Daemon(f"worker {i}", [*self.worker_argv(i), *more], self.place / f"worker-{i}.log", prefix)
         self.workers.append(w)
         return w
+
+    def ready(self):
+        """How many workers are ready; -1 while the coordinator does not answer."""
+        end = self.weft("workers", "--json")
+        return sum(w["state"] == "ready" for w in json.loads(end.out)["workers"]) if end.code == 0 else -1
+
+    def wait_ready(self, workers=None, timeout=solo.WATCHDOG):
+        want = len(self.workers) if workers is None else workers
+        end = time.monotonic() + timeout
+        while self.ready() < want:
+            assert time.monotonic() < end, f"not {want} workers are ready\n{self.logs_text()}"
+            time.sleep(0.02)
 
     def stop(self):
         for w in self.workers:
@@ -180,8 +194,10 @@ class Cluster:
         copy = json.loads(json.dumps({"train": data.train, "eval": data.eval}))
         for part in copy.values():
             for key, path in (part or {}).items():
-                shutil.copy(path, self.data)
-                part[key] = pathlib.Path(path).name
+                path = pathlib.Path(path)
+                part[key] = f"{path.parent.name}-{path.name}"  # sets have files of the same names
+                if not (self.data / part[key]).exists():  # a running job may have it open
+                    shutil.copy(path, self.data / part[key])
         return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
 
     def submit(self, job, *more):
@@ -222,6 +238,23 @@ class Cluster:
 
     def logs_text(self):
         return "\n".join(f"--- {d.name}\n{d.text()[-3000:]}" for d in [self.coordinator, *self.workers] if d)
+
+    def attempts(self, job):
+        """{epoch: pids} of the job's living rank processes, whoever their parent is."""
+        found = {}
+        for name in os.listdir("/proc"):
+            a = solo.cmdline(name) if name.isdigit() else []
+            if a and a[0].endswith(b"weft-rank") and b"--dir" in a and solo.alive(name):
+                run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.eEPOCH
+                if run.startswith(job + ".e"):
+                    found.setdefault(int(run[len(job) + 2:]), []).append(int(name))
+        return found
+
+    def page(self, pid):
+        """The progress page of a living rank."""
+        a = [os.fsdecode(x) for x in solo.cmdline(pid)]
+        raw = next(pathlib.Path(a[a.index("--dir") + 1]).glob("page-*")).read_bytes()
+        return solo.Page(raw)
 
     def store(self, job):
         found = [d for d in self.ckpt.iterdir() if d.is_dir() and d.name.endswith(job[:8])]

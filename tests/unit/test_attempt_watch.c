@@ -124,6 +124,36 @@ static void a_watcher_that_was_stopped_itself_starts_afresh(void **state)
     watch_clear(&w);
 }
 
+// All four save from second 1 on; asked every 200 ms from `from` up to `to`, who hangs first?
+static int64_t first_hung(struct watch *w, int64_t from, int64_t to, bool (*suspect)(void *, int),
+                          struct watch_verdict *v)
+{
+    for (int64_t t = from; t <= to; t += 200)
+        if (watch_hung(w, t * MS, suspect, NULL, v))
+            return t;
+    return -1;
+}
+
+static void a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    struct page_view saving = {.state = RANK_SAVING, .step = 5, .coll_entered = 9, .coll_left = 9};
+    watch_init(&w, N, 500 * MS);
+    w.limit_ns[RANK_SAVING] = 600 * CLOCK_S;
+    see_all(&w, saving, 1000 * MS);
+    // Alive and writing: the limit is its own.
+    assert_int_equal(first_hung(&w, 1000, 30000, NULL, &v), -1);
+    // A short stop late in a long save is none; the time runs from when it was first seen stopped.
+    assert_int_equal(first_hung(&w, 30200, 30600, suspect_2, &v), -1);
+    assert_int_equal(first_hung(&w, 30800, 30800, NULL, &v), -1);
+    assert_int_equal(first_hung(&w, 31000, 31400, suspect_2, &v), -1);
+    assert_int_equal(first_hung(&w, 31600, 32000, suspect_2, &v), 31600);
+    assert_int_equal(v.rank, 2);
+    watch_clear(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +162,7 @@ int main(void)
         cmocka_unit_test(the_culprit_has_the_lowest_entered_collective),
         cmocka_unit_test(among_equals_it_is_the_stopped_one),
         cmocka_unit_test(ended_ranks_and_other_states_are_not_hurried),
+        cmocka_unit_test(a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one),
         cmocka_unit_test(a_watcher_that_was_stopped_itself_starts_afresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,6 +91,54 @@ static void all_shards_then_the_order_then_committed(void **state)
     end_story(&s);
 }
 
+// The decider is made anew from its records, as they lie in rows.
+static void forget(struct story *s)
+{
+    struct commit_record *kept = arena_dup(&s->a, s->c.records, sizeof *kept * (size_t)s->c.n);
+    struct commit_config config = s->c.config;
+    int64_t epoch = s->c.epoch;
+    int n = s->c.n;
+    commit_clear(&s->c);
+    commit_init(&s->c, &config);
+    commit_restore(&s->c, epoch, kept, n, s->now);
+}
+
+static void a_restored_order_goes_out_when_all_reports_have_come_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_story(&s, 2, 0, 0);
+    save(&s, 10);
+    shard(&s, 20, 0, 0);
+    shard(&s, 20, 1, 0);
+    forget(&s);
+    assert_int_equal(commit_newest(&s.c)->id.step, 10);
+    shard(&s, 20, 0, 0);
+    assert_int_equal(s.acts.n, 0); // nothing to send the writer yet
+    shard(&s, 20, 1, 0);
+    expect(&s, 0, COMMIT_DO_ORDER, 20, 0);
+    shard(&s, 20, 1, 0);
+    assert_int_equal(s.acts.n, 0);
+    done(&s, 20, true);
+    expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
+    end_story(&s);
+}
+
+static void a_restored_save_has_its_deadline_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_story(&s, 2, 0, 0);
+    shard(&s, 20, 0, 0);
+    s.now = 90;
+    forget(&s);
+    assert_int_equal(commit_deadline(&s.c), 190);
+    shard(&s, 20, 0, 0);
+    shard(&s, 20, 1, 0);
+    expect(&s, 0, COMMIT_DO_ORDER, 20, 0);
+    end_story(&s);
+}
+
 static void a_repeated_report_gets_the_answer_that_was_given(void **state)
 {
     (void)state;
@@ -543,6 +591,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_shards_then_the_order_then_committed),
+        cmocka_unit_test(a_restored_order_goes_out_when_all_reports_have_come_again),
+        cmocka_unit_test(a_restored_save_has_its_deadline_again),
         cmocka_unit_test(a_repeated_report_gets_the_answer_that_was_given),
         cmocka_unit_test(a_deadline_aborts_only_before_the_order),
         cmocka_unit_test(the_end_of_the_epoch_aborts_what_is_preparing),

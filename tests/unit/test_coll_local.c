@@ -8,6 +8,9 @@
 
 #include <cmocka.h>
 
+#include <stdatomic.h>
+#include <sys/mman.h>
+
 #include "tests/unit/coll_world.h"
 
 enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
@@ -435,6 +438,57 @@ static void the_progress_page_follows(void **state)
     run(2, NULL, rank_of_progress);
 }
 
+// Ranks of three hosts with their progress pages in memory that all of them see.
+static struct progress_page *pages;
+
+static void rank_of_waiting(void)
+{
+    struct world *w;
+    struct comm *all;
+    struct err e;
+    void *mem;
+    int ranks[] = {0, 1, 2};
+    char host[2] = {(char)('a' + crew_rank), 0};
+    struct world_options o = {.rank = crew_rank,
+                              .ranks = 3,
+                              .host = host,
+                              .listen = "127.0.0.1:0",
+                              .connect_ns = 60 * CLOCK_S,
+                              .progress = &pages[crew_rank],
+                              .socket_dir = crew.dir,
+                              .put = crew_put,
+                              .get = crew_get};
+    DO(world_open(&o, &w, &e));
+    DO(world_window(w, BIG * sizeof(float), &mem, &e));
+    DO(comm_new(w, "all", ranks, 3, &all, &e));
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .reduce = COLL_SUM,
+                          .dtype = DT_F32,
+                          .buf = mem,
+                          .count = BIG,
+                          .name = "x"};
+    DO(coll_run(all, &a, &e));
+    // Rank 2 comes late: not before both others say that they wait for it, which entered #1 last.
+    const uint64_t for_2 = (uint64_t)(2 + 1) << 48 | 1;
+    for (int r = 0; r < 2 && crew_rank == 2; r++)
+        while (atomic_load(&pages[r].awaited) != for_2)
+            clock_sleep_ms(1); // crew_start's alarm is the watchdog
+    DO(coll_run(all, &a, &e));
+    CHECK(atomic_load(&pages[crew_rank].awaited) == 0);
+    comm_free(all);
+    world_close(w);
+}
+
+static void the_progress_page_tells_whom_a_rank_waits_for(void **state)
+{
+    (void)state;
+    pages =
+        mmap(NULL, 3 * sizeof *pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    run(3, NULL, rank_of_waiting);
+    munmap(pages, 3 * sizeof *pages);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +500,7 @@ int main(void)
         cmocka_unit_test(pairs_and_all_take_turns),
         cmocka_unit_test(ranks_may_wait_in_different_orders),
         cmocka_unit_test(the_progress_page_follows),
+        cmocka_unit_test(the_progress_page_tells_whom_a_rank_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

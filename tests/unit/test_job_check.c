@@ -159,6 +159,14 @@ static void test_kept_steps_must_be_checkpoint_steps(void **state)
     expect_errors(VALID "checkpoint: {every: 5, keep_every: 10}\n", "");
 }
 
+static void test_the_first_wait_is_not_longer_than_the_longest(void **state)
+{
+    (void)state;
+    expect_errors(VALID "restart: {backoff: [10s, 5s]}\n",
+                  "job.yaml:5:20: restart.backoff: the first wait is longer than the longest\n");
+    expect_errors(VALID "restart: {backoff: [5s, 5s]}\n", "");
+}
+
 static void test_at_least_two_checkpoints_stay(void **state)
 {
     (void)state;
@@ -209,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys),
         cmocka_unit_test(test_the_warm_up_ends_before_the_decay),
         cmocka_unit_test(test_kept_steps_must_be_checkpoint_steps),
+        cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
         cmocka_unit_test(test_at_least_two_checkpoints_stay),
         cmocka_unit_test(test_another_schema_version_is_refused),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),

@@ -101,9 +101,38 @@ static void test_keys_that_are_not_built_yet_are_unknown(void **state)
     (void)state;
     expect_errors(VALID "metrics: {tensorboard: true}\n",
                   "job.yaml:5:11: metrics.tensorboard: unknown key: metrics has jsonl\n");
-    expect_errors(VALID "resources: {hosts: 1}\n",
-                  "job.yaml:5:13: resources.hosts: unknown key: resources has devices, kind, "
-                  "threads\n");
+    expect_errors(VALID "resources: {min_dp: 1}\n",
+                  "job.yaml:5:13: resources.min_dp: unknown key: resources has devices, kind, "
+                  "threads, hosts, priority\n");
+}
+
+static void test_restart_waits_are_two_durations(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "restart: {budget: 2, per: 10m, backoff: [500ms, 1m]}\n");
+    assert_int_equal(c.job.restart.budget, 2);
+    assert_int_equal(c.job.restart.per, 600000000000);
+    assert_int_equal(c.job.restart.backoff[0], 500000000);
+    assert_int_equal(c.job.restart.backoff[1], 60000000000);
+    case_clear(&c);
+    expect_errors(VALID "restart: {backoff: [1s]}\n",
+                  "job.yaml:5:20: restart.backoff: has 1 item: it must have 2\n");
+    expect_errors(VALID "restart: {backoff: [1, 100000s]}\n",
+                  "job.yaml:5:21: restart.backoff[0]: 1 has no unit: ns, us, ms, s, m or h, as in "
+                  "1s\n"
+                  "job.yaml:5:24: restart.backoff[1]: 100000s is too large: it must be at most "
+                  "86400s\n");
+}
+
+static void test_priorities_may_be_negative(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "resources: {hosts: 3, priority: -7}\n");
+    assert_int_equal(c.job.resources.hosts, 3);
+    assert_int_equal(c.job.resources.priority, -7);
+    case_clear(&c);
 }
 
 static void test_a_long_key_is_cut_not_copied(void **state)
@@ -573,6 +602,8 @@ int main(void)
         cmocka_unit_test(test_an_empty_section_is_as_good_as_none),
         cmocka_unit_test(test_an_unknown_key_names_the_nearest),
         cmocka_unit_test(test_keys_that_are_not_built_yet_are_unknown),
+        cmocka_unit_test(test_restart_waits_are_two_durations),
+        cmocka_unit_test(test_priorities_may_be_negative),
         cmocka_unit_test(test_a_long_key_is_cut_not_copied),
         cmocka_unit_test(test_a_section_must_be_a_map),
         cmocka_unit_test(test_whole_numbers_follow_one_grammar),

@@ -76,7 +76,12 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  devices: 2\n"
                                           "  kind: cpu\n"
                                           "  threads: 1\n"
+                                          "  hosts: 0\n"
+                                          "  priority: 0\n"
                                           "restart:\n"
+                                          "  budget: 5\n"
+                                          "  per: 1h\n"
+                                          "  backoff: [1s, 1m]\n"
                                           "  hang_after: 5s\n");
     expect_stable(&c);
     case_clear(&c);

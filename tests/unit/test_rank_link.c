@@ -408,6 +408,82 @@ static void a_hang_names_the_rank_with_the_lowest_collective(void **state)
     team_end(&t, RANK_EXIT_LOST);
 }
 
+// A rank of another host that is driven by hand: a connection without a link.
+static void join_by_hand(struct team *t, int rank, struct frame_conn *out)
+{
+    int fd;
+    struct join_who w = who(t, rank);
+    w.host = "there";
+    assert_int_equal(join_connect(t->addr, &w, soon(), &fd, NULL), 0);
+    frame_conn_init(out, fd);
+}
+
+static void of_a_remote_rank_its_peers_tell_the_last_collective_it_entered(void **state)
+{
+    (void)state;
+    struct team t;
+    struct frame_conn raw;
+    team_lead(&t, 3, 20 * CLOCK_S, 300 * CLOCK_MS);
+    team_join(&t, 1);
+    join_by_hand(&t, 2, &raw);
+    for (int r = 0; r < 2; r++)
+        team_assign(&t, r);
+    FRAME_BODY(body, Progress, progress); // its last word, some collectives ago
+    body.rank = 2;
+    body.step = 12;
+    body.phase = 1;
+    body.state = RANK_RUNNING;
+    body.coll_entered = body.coll_left = 25;
+    body.coll_text = frame_text("fc1/weight");
+    FRAME(f, PROGRESS, progress, &body);
+    assert_int_equal(frame_send_wait(&raw, &f, soon(), NULL), 0);
+    for (int r = 0; r < 2; r++) {
+        page_state(t.page[r], RANK_RUNNING);
+        atomic_store(&t.page[r]->coll_entered, 31);
+        atomic_store(&t.page[r]->coll_left, 30);
+        atomic_store(&t.page[r]->awaited, (uint64_t)3 << 48 | (r ? 30 : 29));
+        page_beat(t.page[r]);
+    }
+    const char *why = link_lost_wait(t.link[1], 20 * CLOCK_S);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "rank 2 on host there (running, step 12, backward, after "
+                                "collective 25 (fc1/weight); its peers saw it enter 30 last) "
+                                "hangs: no progress for"));
+    frame_conn_clear(&raw);
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+// It asks and asks and never reads an answer: what waits for it has an end, and it is named.
+static void a_rank_that_reads_nothing_is_dropped_and_named(void **state)
+{
+    (void)state;
+    struct team t;
+    struct frame_conn raw;
+    char value[1000];
+    team_lead(&t, 3, 20 * CLOCK_S, 0);
+    team_join(&t, 1);
+    join_by_hand(&t, 2, &raw);
+    for (int r = 0; r < 2; r++)
+        team_assign(&t, r);
+    memset(value, 'v', sizeof value);
+    value[sizeof value - 1] = 0;
+    assert_int_equal(link_kv_put(t.link[1], "key", value, NULL), 0);
+    FRAME_BODY(body, KvGet, kv_get);
+    body.key = frame_text("key");
+    FRAME(f, KV_GET, kv_get, &body);
+    for (size_t sent = 0; sent < 2 * FRAME_QUEUE_MAX && !link_lost(t.link[1]); sent += sizeof value)
+        if (frame_send_wait(&raw, &f, soon(), NULL))
+            break; // it was dropped
+    for (int r = 0; r < 2; r++) {
+        const char *why = link_lost_wait(t.link[r], 20 * CLOCK_S);
+        assert_non_null(why);
+        assert_non_null(strstr(why, "rank 2 on host there"));
+        assert_non_null(strstr(why, "reads nothing any more"));
+    }
+    frame_conn_clear(&raw);
+    team_end(&t, RANK_EXIT_LOST);
+}
+
 static void ranks_that_do_not_join_in_time_are_named(void **state)
 {
     (void)state;
@@ -548,6 +624,8 @@ int main(void)
         cmocka_unit_test(a_failed_rank_is_named_to_all_with_its_reason),
         cmocka_unit_test(a_dead_rank_is_named_with_its_step_and_collective),
         cmocka_unit_test(a_hang_names_the_rank_with_the_lowest_collective),
+        cmocka_unit_test(of_a_remote_rank_its_peers_tell_the_last_collective_it_entered),
+        cmocka_unit_test(a_rank_that_reads_nothing_is_dropped_and_named),
         cmocka_unit_test(ranks_that_do_not_join_in_time_are_named),
         cmocka_unit_test(a_leader_that_dies_or_falls_silent_is_a_lost_rank_0),
         cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),

@@ -330,6 +330,38 @@ int op_late(struct comm *c, struct coll *o, struct err *e)
                    (double)c->w->deadline_ns / 1e9, who);
 }
 
+struct awaited {
+    const struct peer *peer;
+    uint64_t entered, got;
+};
+
+// Of those that owe something the others wait for the one that entered least; among equals for
+// whom least came from (another host's: what a rank of this host finished is seen elsewhere).
+static bool before(const struct awaited *a, const struct awaited *b)
+{
+    if (!b->peer || a->entered != b->entered)
+        return !b->peer || a->entered < b->entered;
+    return a->peer->local != b->peer->local ? b->peer->local : a->got < b->got;
+}
+
+uint64_t comms_awaited(struct world *w)
+{
+    struct awaited first = {0};
+    for (int i = 0; i < w->ncomms; i++) {
+        struct comm *c = w->comms[i];
+        struct coll *o = &c->ops[(c->completed + 1) % COLL_MAX_OPEN];
+        for (int k = 0; k < c->n && !c->freed && c->completed < c->started; k++) {
+            if (!op_owes(c, o, k))
+                continue;
+            const struct peer *p = c->members[k];
+            struct awaited a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
+            if (before(&a, &first))
+                first = a;
+        }
+    }
+    return first.peer ? (uint64_t)(first.peer->rank + 1) << 48 | first.entered : 0;
+}
+
 static int deserter_of(struct comm *c)
 {
     for (uint64_t seq = c->completed + 1; seq <= c->started; seq++)

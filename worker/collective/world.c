@@ -193,6 +193,12 @@ void world_wake(struct world *w, struct peer *p)
         w->t->wake(w, p);
 }
 
+static void publish_awaited(struct world *w, uint64_t word)
+{
+    if (w->progress)
+        atomic_store_explicit(&w->progress->awaited, word, memory_order_relaxed);
+}
+
 // Naps unless there is something to do after all. The peer that stores after our last look sees
 // `sleeping` and wakes us.
 static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until, struct err *e)
@@ -205,8 +211,10 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
         if (!rc)
             rc = look_at_peers(w, e);
     }
-    if (!rc && !w->moved && !ready(arg))
+    if (!rc && !w->moved && !ready(arg)) {
+        publish_awaited(w, comms_awaited(w));
         rc = w->t->nap(w, until, e);
+    }
     atomic_store(&w->page->sleeping, 0);
     return rc;
 }
@@ -216,14 +224,18 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
     struct err own;
     int idle = 0;
     int64_t until = 0;
+    bool napped = false;
     if (!e)
         e = &own;
     for (;;) {
         if (world_look(w, e))
             return world_break(w, e);
         w->moved = false;
-        if (ready(arg))
+        if (ready(arg)) {
+            if (napped)
+                publish_awaited(w, 0);
             return 0;
+        }
         if (w->moved || ((w->remotes || idle % 16 == 15) && step(w)))
             idle = 0;
         else if (++idle < w->spin)
@@ -233,6 +245,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
                 until = clock_mono_ns() + limit_ns;
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
+            napped = true;
             if (nap(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }

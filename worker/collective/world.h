@@ -140,6 +140,7 @@ bool op_agree(struct comm *c, struct coll *o);
 bool op_owes(struct comm *c, struct coll *o, int member);   // it has not done its part yet
 int op_late(struct comm *c, struct coll *o, struct err *e); // ERR_TIMEOUT naming the missing
 int comms_deserter(const struct world *w); // a rank that left before its part, or −1
+uint64_t comms_awaited(struct world *w);   // who holds us up, as progress_page's word
 void comm_delete(struct comm *c);
 
 // ---- local.c: the operations, and what tcp.c asks of them ----

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's thread; see lead.h.
 //
-// A connection is a *peer*; it becomes a *member* when it has proved the key. Peers are dropped
-// only at the end of a turn (sweep), so that a loop over them never loses its footing. Everything
-// is owned by the thread; lead_stop() only sets a flag.
+// A connection is a *peer*; it becomes a *member* when it has proved the key. Peers are forgotten
+// only between turns (sweep), so that a loop over them never loses its footing. Sending never drops
+// anybody: a peer whose queue is full is *choked*, gets nothing more, and is dropped by the sweep,
+// so that the end of the attempt cannot begin within a list of actions that is being carried out.
+// Everything is owned by the thread; lead_stop() only sets a flag.
 //
 // The end of an attempt: an end of file without Exit, an Exit that is no peer's fault, a hang or a
 // rank that did not join names the culprit at once. An Exit with 69 is a consequence: the leader
@@ -46,6 +48,7 @@ struct peer {
     struct list link;
     struct frame_conn conn;
     enum peer_state state;
+    bool choked; // its queue was full
     int rank, pid;
     char host[RANK_HOST_MAX];
     int64_t since_ns;
@@ -91,16 +94,14 @@ void lead_page_path(const char *page_dir, int rank, char *out, size_t size)
 
 // ---- sending ----
 
-static void drop(struct lead *l, struct peer *p);
-
-static void send_peer(struct lead *l, struct peer *p, const Weft__Rank__Frame *f)
+static void send_peer(struct peer *p, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
-    if (p->state == PEER_GONE)
+    if (p->state == PEER_GONE || p->choked)
         return;
     if (frame_queue(&p->conn, f, &e)) {
         log_warn("lead", "rank %d: %s", p->rank, e.text);
-        drop(l, p);
+        p->choked = true;
     }
 }
 
@@ -108,7 +109,7 @@ static void send_rank(void *ctx, int rank, const Weft__Rank__Frame *f)
 {
     struct lead *l = ctx;
     if (l->members[rank].peer)
-        send_peer(l, l->members[rank].peer, f);
+        send_peer(l->members[rank].peer, f);
 }
 
 static void send_all(struct lead *l, const Weft__Rank__Frame *f)
@@ -119,17 +120,34 @@ static void send_all(struct lead *l, const Weft__Rank__Frame *f)
 
 // ---- who is where ----
 
+// What the others saw of a rank that is known by its frames alone, which are a little old: those
+// that wait for it tell the last collective that they saw it enter.
+static void seen_by_peers(const struct lead *l, int rank, char *out, size_t size)
+{
+    uint64_t entered = 0;
+    *out = 0;
+    for (int r = 0; r < l->at->ranks; r++) {
+        const struct page_view *v = &l->members[r].view;
+        if (v->awaits == rank + 1 && v->awaits_entered > entered)
+            entered = v->awaits_entered;
+    }
+    if (entered)
+        snprintf(out, size, "; its peers saw it enter %llu last", (unsigned long long)entered);
+}
+
 static void where(void *ctx, int rank, char *out, size_t size)
 {
     const struct lead *l = ctx;
     const struct member *m = &l->members[rank];
-    char at[200];
+    char at[200], seen[60] = "";
     if (!m->joined) {
         snprintf(out, size, "rank %d, which has not joined", rank);
         return;
     }
     page_view_text(&m->view, at, sizeof at);
-    snprintf(out, size, "rank %d on host %s (%s)", rank, m->host, at);
+    if (!m->page)
+        seen_by_peers(l, rank, seen, sizeof seen);
+    snprintf(out, size, "rank %d on host %s (%s%s)", rank, m->host, at, seen);
 }
 
 // Reads the page of a rank of this host; others tell theirs.
@@ -294,12 +312,12 @@ static void end_member(struct lead *l, int rank, int code, const char *why, int6
     atomic_store(&l->here, l->alive);
 }
 
-static void died(struct lead *l, int rank)
+static void died(struct lead *l, int rank, const char *how)
 {
     char at[300], text[500];
-    end_member(l, rank, -1, "died", clock_mono_ns());
+    end_member(l, rank, -1, how, clock_mono_ns());
     where(l, rank, at, sizeof at);
-    snprintf(text, sizeof text, "%s died", at);
+    snprintf(text, sizeof text, "%s %s", at, how);
     fail(l, rank, text);
 }
 
@@ -346,7 +364,7 @@ static void drop(struct lead *l, struct peer *p)
     }
     l->members[p->rank].peer = NULL;
     if (!l->members[p->rank].ended)
-        died(l, p->rank);
+        died(l, p->rank, p->choked ? "reads nothing any more" : "died");
 }
 
 // ---- joining ----
@@ -370,7 +388,7 @@ static void refuse(struct lead *l, struct peer *p, bool retry, const char *why)
     body.why = frame_text(why);
     body.retry = retry;
     FRAME(f, REFUSE, refuse, &body);
-    send_peer(l, p, &f);
+    send_peer(p, &f);
     (void)frame_flush(&p->conn, NULL);
     drop(l, p);
 }
@@ -410,8 +428,8 @@ static void on_hello(struct lead *l, struct peer *p, const Weft__Rank__Hello *h)
     body.mac.data = mac;
     body.mac.len = JOIN_MAC;
     FRAME(f, CHALLENGE, challenge, &body);
-    send_peer(l, p, &f);
-    p->state = p->state == PEER_NEW ? PEER_CHALLENGED : p->state;
+    send_peer(p, &f);
+    p->state = PEER_CHALLENGED;
 }
 
 static void admit(struct lead *l, struct peer *p, int rank, const char *host)
@@ -435,7 +453,7 @@ static void admit(struct lead *l, struct peer *p, int rank, const char *host)
     Weft__Rank__Assign body;
     report_from_attempt(l->at, rank, &body);
     FRAME(f, ASSIGN, assign, &body);
-    send_peer(l, p, &f);
+    send_peer(p, &f);
     log_debug("lead", "rank %d joined from host %s", rank, host);
 }
 
@@ -644,7 +662,7 @@ static int sweep(struct lead *l)
     int n = 0;
     list_for_each (it, &l->peers) {
         struct peer *p = list_entry(it, struct peer, link);
-        if (p->state != PEER_GONE && frame_flush(&p->conn, NULL))
+        if (p->state != PEER_GONE && (p->choked || frame_flush(&p->conn, NULL)))
             drop(l, p);
         if (p->state == PEER_GONE) {
             list_remove(&p->link);

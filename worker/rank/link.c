@@ -90,7 +90,8 @@ static void set_lost(struct link *l, const char *why)
 
 static void leader_lost(struct link *l, const char *how)
 {
-    char at[300] = "", text[800];
+    char at[300] = "", seen[80] = "", text[900];
+    struct page_view own = {0};
     const struct progress_page *page;
     if (l->agent) {
         snprintf(text, sizeof text, "lost the agent: %s", how);
@@ -104,8 +105,13 @@ static void leader_lost(struct link *l, const char *how)
     }
     if (l->leader_host[0])
         page_view_text(&l->leader, at, sizeof at);
-    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s", *at ? " on host " : "",
-             l->leader_host, how, *at ? "; it was last seen " : "", at);
+    if (l->page)
+        page_read(l->page, &own);
+    if (own.awaits == 1 && !here)
+        snprintf(seen, sizeof seen, "; this rank saw it enter collective %llu last",
+                 (unsigned long long)own.awaits_entered);
+    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s%s", *at ? " on host " : "",
+             l->leader_host, how, *at ? "; it was last seen " : "", at, seen);
     set_lost(l, text);
 }
 
@@ -293,7 +299,9 @@ static void send_progress(struct link *l, int64_t now)
     if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
         return;
     page_read(l->page, &v);
-    if (page_view_equal(&v, &l->told) && now - l->told_ns < CLOCK_S)
+    bool same = page_view_equal(&v, &l->told) && v.awaits == l->told.awaits &&
+                v.awaits_entered == l->told.awaits_entered;
+    if (same && now - l->told_ns < CLOCK_S)
         return;
     l->told = v;
     l->told_ns = now;

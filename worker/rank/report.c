@@ -21,6 +21,8 @@ void report_from_view(const struct page_view *v, const char *host, Weft__Rank__P
     out->coll_text = frame_text(v->coll_text);
     out->host = frame_text(host);
     out->heartbeat_ns = v->heartbeat_ns;
+    out->awaits = v->awaits;
+    out->awaits_entered = v->awaits_entered;
 }
 
 void report_to_view(const Weft__Rank__Progress *p, struct page_view *out)
@@ -35,6 +37,8 @@ void report_to_view(const Weft__Rank__Progress *p, struct page_view *out)
     out->coll_entered = p->coll_entered;
     out->coll_left = p->coll_left;
     out->heartbeat_ns = p->heartbeat_ns;
+    out->awaits = p->awaits;
+    out->awaits_entered = p->awaits_entered;
     snprintf(out->coll_text, sizeof out->coll_text, "%s", p->coll_text);
 }
 

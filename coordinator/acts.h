@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people ask for: submit, and the verbs about jobs and hosts.
+#pragma once
+#include "coordinator/state.h"
+
+void acts_submit(struct coord *c, const struct coord_event *ev);
+void acts_act(struct coord *c, const struct coord_event *ev);
+void acts_audit(struct coord *c, const struct coord_event *ev);

@@ -1,0 +1,771 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a placement; see attempt.h.
+#include "coordinator/attempt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/rule.h"
+#include "coordinator/checkpoint.h"
+#include "coordinator/frames.h"
+#include "coordinator/member.h"
+#include "coordinator/recover.h"
+
+enum {
+    STORAGE_S = 60, // a storage act of a host that lives
+    START_S = 300,  // until every rank has said where it is
+    STATE_S = 600,  // a rank that starts, or waits for a save, without any progress
+    END_S = 60,     // after the last checkpoint, until the ranks have left
+    STOP_AGAIN_S = 10,
+};
+
+static const int64_t limit_s[] = {
+    [PHASE_WRITE] = STORAGE_S, [PHASE_RENAME] = STORAGE_S,  [PHASE_READ] = STORAGE_S,
+    [PHASE_FENCE] = STORAGE_S, [PHASE_START] = START_S,     [PHASE_RUN] = 0,
+    [PHASE_END] = END_S,       [PHASE_STOP] = STOP_AGAIN_S,
+};
+
+// ---- life ----
+
+static void where(void *ctx, int rank, char *out, size_t size)
+{
+    attempt_where(ctx, rank, out, size);
+}
+
+static void send_frame(void *ctx, int rank, const Weft__Rank__Frame *f)
+{
+    frames_send(ctx, rank, f);
+}
+
+static int host_index(struct attempt *at, struct member *m, const char *incarnation)
+{
+    for (int i = 0; i < at->nhosts; i++)
+        if (at->hosts[i].member == m && !strcmp(at->hosts[i].incarnation, incarnation))
+            return i;
+    struct ahost *h = &at->hosts[at->nhosts];
+    h->member = m;
+    snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);
+    return at->nhosts++;
+}
+
+static struct attempt *attempt_new(struct job_rec *j)
+{
+    struct attempt *at = calloc(1, sizeof *at);
+    size_t n = (size_t)j->row->ranks;
+    PRE(at != NULL);
+    at->job = j;
+    list_append(&j->coord->live, &at->link);
+    at->nranks = at->alive = j->row->ranks;
+    at->hosts = calloc(n, sizeof *at->hosts);
+    at->ranks = calloc(n, sizeof *at->ranks);
+    at->shards = calloc(n, sizeof(void *));
+    PRE(at->hosts && at->ranks && at->shards);
+    struct board_ops ops = {at, send_frame, where};
+    board_init(&at->board, at->nranks, &ops);
+    watch_init(&at->watch, at->nranks, j->spec.restart.hang_after);
+    at->watch.limit_ns[RANK_STARTING] = at->watch.limit_ns[RANK_READY] = STATE_S * CLOCK_S;
+    at->watch.limit_ns[RANK_SAVING] = STATE_S * CLOCK_S;
+    return at;
+}
+
+void attempt_free(struct attempt *at)
+{
+    if (!at)
+        return;
+    list_remove(&at->link);
+    for (int r = 0; r < at->nranks; r++)
+        if (at->shards[r])
+            weft__rank__shard_done__free_unpacked(at->shards[r], NULL);
+    board_clear(&at->board);
+    watch_clear(&at->watch);
+    free(at->shards);
+    free(at->hosts);
+    free(at->ranks);
+    free(at);
+}
+
+static void clear_placement(Weft__Rows__Job *row)
+{
+    for (size_t i = 0; i < row->n_placement; i++)
+        weft__rows__placed__free_unpacked(row->placement[i], NULL);
+    free(row->placement);
+    row->placement = NULL;
+    row->n_placement = 0;
+}
+
+static void set_placement(struct attempt *at)
+{
+    Weft__Rows__Job *row = at->job->row;
+    clear_placement(row);
+    row->placement = calloc((size_t)at->nranks, sizeof *row->placement);
+    PRE(row->placement != NULL);
+    for (int r = 0; r < at->nranks; r++) {
+        const struct ahost *h = &at->hosts[at->ranks[r].host];
+        ROW_NEW(Placed, placed, p);
+        char incarnation[ID_LEN];
+        snprintf(incarnation, sizeof incarnation, "%s", h->incarnation);
+        p.rank = r;
+        p.host = h->member->row->id;
+        p.incarnation = incarnation;
+        p.device = at->ranks[r].device;
+        row->placement[row->n_placement++] = msg_heap(&p.base);
+    }
+}
+
+static void remember_hosts(struct attempt *at)
+{
+    struct job_rec *j = at->job;
+    free(j->log_hosts);
+    j->log_hosts = calloc((size_t)at->nranks, sizeof *j->log_hosts);
+    PRE(j->log_hosts != NULL);
+    for (int r = 0; r < at->nranks; r++)
+        snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].member->row->id);
+}
+
+static void hold_all(struct attempt *at)
+{
+    for (int r = 0; r < at->nranks; r++) {
+        const struct arank *k = &at->ranks[r];
+        if (!at->hosts[k->host].reaped)
+            member_hold(at->hosts[k->host].member, k->device, at->job, r);
+    }
+}
+
+static void new_identity(struct job_rec *j)
+{
+    unsigned char key[32];
+    char id[ID_LEN];
+    coord_new_id(j->coord, id);
+    text_set(&j->row->attempt_id, id);
+    coord_random(j->coord, key);
+    free(j->row->key.data);
+    j->row->key.data = malloc(sizeof key);
+    PRE(j->row->key.data != NULL);
+    memcpy(j->row->key.data, key, sizeof key);
+    j->row->key.len = sizeof key;
+}
+
+static void tell_placed(struct attempt *at)
+{
+    struct buf text = {0};
+    struct job_note n = NOTE("placed");
+    n.host = at->nhosts == 1 ? member_name(at->hosts[0].member) : NULL;
+    for (int i = 0; i < at->nhosts; i++) {
+        int ranks = 0;
+        for (int r = 0; r < at->nranks; r++)
+            ranks += at->ranks[r].host == i;
+        if (text.len < 300)
+            buf_printf(&text, "%s%d on %s", i ? ", " : "", ranks, member_name(at->hosts[i].member));
+    }
+    job_move(at->job, JOB(STARTING), JOB(JOB_NONE), &n, "epoch %llu: %d rank%s placed: %s",
+             (unsigned long long)at->job->row->epoch, at->nranks, at->nranks == 1 ? "" : "s",
+             buf_str(&text));
+    buf_clear(&text);
+}
+
+void attempt_begin(struct job_rec *j, const struct place *places)
+{
+    struct attempt *at = attempt_new(j);
+    Weft__Rows__Job *row = j->row;
+    checkpoint_open(j);
+    j->attempt = at;
+    for (int r = 0; r < at->nranks; r++) {
+        at->ranks[r].host = host_index(at, places[r].member, places[r].member->row->incarnation);
+        at->ranks[r].device = places[r].device;
+    }
+    for (int i = 0; i < at->nhosts; i++)
+        at->hosts[i].back = true;
+    hold_all(at);
+    set_placement(at);
+    remember_hosts(at);
+    new_identity(j);
+    row->epoch++;
+    row->fenced = false;
+    text_set(&row->restore, "");
+    row->restore_step = 0;
+    row->not_before_ms = 0;
+    j->not_before_ns = 0;
+    j->since_ckpt_ms = 0;
+    tell_placed(at);
+    attempt_enter(at, PHASE_WRITE);
+}
+
+static enum attempt_phase phase_of(const Weft__Rows__Job *row)
+{
+    if (row->state == JOB(RUNNING))
+        return PHASE_RUN;
+    if (row->state == JOB(STARTING))
+        return row->fenced ? PHASE_START : PHASE_WRITE;
+    return row->goal == JOB(SUCCEEDED) ? PHASE_END : PHASE_STOP;
+}
+
+void attempt_restore(struct job_rec *j)
+{
+    Weft__Rows__Job *row = j->row;
+    struct attempt *at = attempt_new(j);
+    checkpoint_open(j);
+    j->attempt = at;
+    for (size_t i = 0; i < row->n_placement && (int)i < at->nranks; i++) {
+        const Weft__Rows__Placed *p = row->placement[i];
+        ROW_NEW(Host, host, host);
+        host.id = p->host;
+        host.incarnation = p->incarnation;
+        struct member *m = member_load(j->coord, &host); // its row is lost: known by the placement
+        at->ranks[i].host = host_index(at, m, p->incarnation);
+        at->ranks[i].device = p->device;
+        at->hosts[at->ranks[i].host].reaped |= p->reaped;
+    }
+    remember_hosts(at);
+    for (int i = 0; i < at->nhosts; i++)
+        at->hosts[i].reaped |= !member_is(at->hosts[i].member, at->hosts[i].incarnation);
+    if (row->state == JOB(STARTING) && !row->fenced)
+        new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
+    job_touch(j);
+    attempt_enter(at, phase_of(row));
+}
+
+// ---- sending ----
+
+static void send_storage(struct attempt *at, struct ahost *h, Weft__V1__StorageOp op)
+{
+    const Weft__Rows__Job *row = at->job->row;
+    struct arena *a = at->job->coord->out->arena;
+    V1_NEW(Storage, storage, s);
+    s.op = op;
+    s.job = row->id;
+    s.epoch = row->epoch;
+    s.attempt = row->attempt_id;
+    s.name = row->name;
+    s.resolved = row->resolved;
+    s.dir = frame_text(at->job->spec.checkpoint.dir);
+    s.base_dir = row->base_dir;
+    s.nonce = h->nonce;
+    if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
+        s.nonces = arena_array(a, char *, at->nhosts);
+        for (int i = 0; i < at->nhosts; i++)
+            s.nonces[s.n_nonces++] =
+                arena_printf(a, "%s=%s", at->hosts[i].member->row->id, at->hosts[i].nonce);
+    }
+    DOWN(d, STORAGE, storage, &s);
+    out_down(at->job->coord, h->member->conn, &d);
+}
+
+static void fill_assign(const struct attempt *at, const struct ahost *h, Weft__Rank__Assign *a)
+{
+    const Weft__Rows__Job *row = at->job->row;
+    const Weft__V1__Register *about = h->member->about;
+    struct coord *c = at->job->coord;
+    a->ranks = at->nranks;
+    a->epoch = row->epoch;
+    a->job_text = row->resolved;
+    a->job_hash = row->job_hash;
+    a->job_id = row->id;
+    a->cluster_id = c->cluster;
+    a->attempt_id = row->attempt_id;
+    a->run_id = row->run_id;
+    a->key = row->key;
+    a->store = row->store;
+    a->restore = row->restore;
+    a->restore_step = row->restore_step;
+    a->hang_after_ns = at->job->spec.restart.hang_after;
+    a->leader_host = frame_text("coordinator");
+    a->base_dir = row->base_dir;
+    if (at->nhosts > 1 && about && about->address[0])
+        a->listen = arena_printf(c->out->arena, "%s:0", about->address);
+    if (about && !row->base_dir[0]) {
+        a->data_root = about->data_root;
+        a->checkpoint_root = about->checkpoint_root;
+    }
+}
+
+static void send_start(struct attempt *at, struct ahost *h)
+{
+    const struct job_rec *j = at->job;
+    struct arena *a = j->coord->out->arena;
+    FRAME_BODY(assign, Assign, assign);
+    V1_NEW(Start, start, s);
+    fill_assign(at, h, &assign);
+    s.job = j->row->id;
+    s.epoch = j->row->epoch;
+    s.incarnation = h->incarnation;
+    s.assign = &assign;
+    s.name = j->row->name;
+    s.dir = frame_text(j->spec.checkpoint.dir);
+    s.threads = (int)j->spec.resources.threads;
+    s.kind = j->row->kind;
+    s.ranks = arena_array(a, Weft__V1__RankPlace *, at->nranks);
+    for (int r = 0; r < at->nranks; r++) {
+        if (&at->hosts[at->ranks[r].host] != h)
+            continue;
+        Weft__V1__RankPlace *p = arena_new(a, Weft__V1__RankPlace);
+        weft__v1__rank_place__init(p);
+        p->rank = r;
+        p->device = at->ranks[r].device;
+        s.ranks[s.n_ranks++] = p;
+    }
+    DOWN(d, START, start, &s);
+    out_down(j->coord, h->member->conn, &d);
+}
+
+static void send_stop(struct attempt *at, struct ahost *h)
+{
+    V1_NEW(Stop, stop, s);
+    s.job = at->job->row->id;
+    s.epoch = at->job->row->epoch;
+    s.reason = at->reason;
+    s.grace_ms = at->grace_ms;
+    DOWN(d, STOP, stop, &s);
+    out_down(at->job->coord, h->member->conn, &d);
+}
+
+static void send_phase(struct attempt *at, struct ahost *h)
+{
+    static const Weft__V1__StorageOp ops[] = {
+        [PHASE_WRITE] = WEFT__V1__STORAGE_OP__STORAGE_WRITE,
+        [PHASE_RENAME] = WEFT__V1__STORAGE_OP__STORAGE_RENAME,
+        [PHASE_READ] = WEFT__V1__STORAGE_OP__STORAGE_READ,
+        [PHASE_FENCE] = WEFT__V1__STORAGE_OP__STORAGE_FENCE,
+    };
+    if (at->phase <= PHASE_FENCE)
+        send_storage(at, h, ops[at->phase]);
+    else if (at->phase == PHASE_START)
+        send_start(at, h);
+    else
+        send_stop(at, h);
+}
+
+static bool is_asked(const struct attempt *at, const struct ahost *h)
+{
+    switch (at->phase) {
+    case PHASE_WRITE:
+    case PHASE_READ:
+        return !h->done;
+    case PHASE_RENAME:
+    case PHASE_FENCE:
+        return !h->done && h == at->hosts;
+    case PHASE_START:
+        return !h->started && !h->reaped;
+    case PHASE_STOP:
+        return !h->reaped;
+    default:
+        return false;
+    }
+}
+
+void attempt_drive(struct attempt *at)
+{
+    for (int i = 0; i < at->nhosts; i++) {
+        struct ahost *h = &at->hosts[i];
+        uint64_t conn = h->member->conn;
+        if (!conn || conn == h->sent || !member_is(h->member, h->incarnation) || !is_asked(at, h))
+            continue;
+        h->sent = conn;
+        send_phase(at, h);
+    }
+}
+
+void attempt_enter(struct attempt *at, enum attempt_phase phase)
+{
+    struct coord *c = at->job->coord;
+    at->phase = phase;
+    at->deadline_ns = limit_s[phase] ? c->now_ns + limit_s[phase] * CLOCK_S : 0;
+    if (phase == PHASE_STOP)
+        at->deadline_ns += ms_ns(at->grace_ms);
+    for (int i = 0; i < at->nhosts; i++) {
+        at->hosts[i].done = false;
+        at->hosts[i].sent = 0;
+        if (phase == PHASE_WRITE)
+            coord_new_id(c, at->hosts[i].nonce);
+    }
+    attempt_drive(at);
+}
+
+// ---- storage ----
+
+static void storage_failed(struct attempt *at, const struct ahost *h, const char *why, bool config)
+{
+    struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
+                      .what = "failed",
+                      .rank = -1,
+                      .host = member_name(h->member),
+                      .sign = "storage"};
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", member_name(h->member), why);
+    recover_fault(at, &f);
+}
+
+static void refence(struct attempt *at, const struct ahost *h, uint64_t greatest)
+{
+    struct job_rec *j = at->job;
+    uint64_t base = greatest > j->row->epoch ? greatest : j->row->epoch;
+    struct job_note n = NOTE("fence");
+    if (greatest > EPOCH_MOST) {
+        char why[100];
+        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
+                 (unsigned long long)greatest);
+        storage_failed(at, h, why, true);
+        return;
+    }
+    j->row->epoch = base + 1;
+    job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
+              (unsigned long long)greatest, (unsigned long long)j->row->epoch);
+    attempt_enter(at, PHASE_FENCE);
+}
+
+static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct job_rec *j = at->job;
+    Weft__Rows__Job *row = j->row;
+    struct job_note n = NOTE("fenced");
+    checkpoint_fenced(j, d);
+    text_set(&row->store, d->store);
+    const struct commit_record *from = checkpoint_choose(j);
+    if (!from && checkpoint_all_bad(j)) {
+        storage_failed(at, at->hosts, "every checkpoint there is damaged", true);
+        return;
+    }
+    if (from) {
+        char name[64];
+        store_entry_name(from->id.epoch, from->id.step, name);
+        text_set(&row->restore, name);
+        row->restore_step = n.step = from->id.step;
+        n.kind = "restored";
+    }
+    row->last_step = row->restore_step;
+    if (from && from->id.step >= row->steps) {
+        at->grace_ms = 0;
+        job_move(j, JOB(DRAINING), JOB(SUCCEEDED), &n,
+                 "the checkpoint of the last step is there: nothing is left to do");
+        attempt_enter(at, PHASE_END);
+        attempt_settle(at);
+        return;
+    }
+    row->fenced = true;
+    job_event(j, &n, from ? "goes on from %s" : "begins anew", row->restore);
+    attempt_enter(at, PHASE_START);
+}
+
+void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__StorageDone *d)
+{
+    static const Weft__V1__StorageOp ops[] = {
+        WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
+        WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
+    const Weft__Rows__Job *row = at->job->row;
+    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != row->epoch ||
+        strcmp(d->attempt, row->attempt_id) || !is_asked(at, h))
+        return;
+    if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
+        refence(at, h, d->greatest);
+        return;
+    }
+    if (!d->ok) {
+        storage_failed(at, h, d->why, d->config);
+        return;
+    }
+    h->done = true;
+    if (at->phase == PHASE_FENCE) {
+        fenced(at, d);
+        return;
+    }
+    for (int i = 0; i < at->nhosts; i++)
+        if (is_asked(at, &at->hosts[i]))
+            return;
+    attempt_enter(at, at->phase + 1);
+}
+
+// ---- running ----
+
+void attempt_running(struct attempt *at)
+{
+    struct job_note n = NOTE("started");
+    if (at->phase != PHASE_START)
+        return;
+    n.step = at->job->row->restore_step;
+    job_move(at->job, JOB(RUNNING), JOB(JOB_NONE), &n, "all %d ranks are ready, their plans agree",
+             at->nranks);
+    attempt_enter(at, PHASE_RUN);
+}
+
+struct ahost *attempt_host(const struct attempt *at, const struct member *m)
+{
+    for (int i = 0; i < at->nhosts; i++)
+        if (at->hosts[i].member == m && member_is(m, at->hosts[i].incarnation))
+            return &at->hosts[i];
+    return NULL;
+}
+
+bool attempt_all_back(const struct attempt *at)
+{
+    for (int i = 0; i < at->nhosts; i++)
+        if (!at->hosts[i].back && !at->hosts[i].reaped)
+            return false;
+    return true;
+}
+
+void attempt_where(const struct attempt *at, int rank, char *out, size_t size)
+{
+    const struct arank *k = &at->ranks[rank];
+    const struct ahost *h = &at->hosts[k->host];
+    char page[200];
+    if (!k->seen) {
+        snprintf(out, size, "rank %d on host %s device %d, not heard of yet", rank,
+                 member_name(h->member), k->device);
+        return;
+    }
+    page_view_text(&k->view, page, sizeof page);
+    snprintf(out, size, "rank %d on host %s device %d (%s, %s)", rank, member_name(h->member),
+             k->device, rank_state_text(k->view.state), page);
+}
+
+int64_t attempt_step(const struct attempt *at)
+{
+    int64_t step = -1;
+    for (int r = 0; r < at->nranks; r++)
+        if (at->ranks[r].seen && at->ranks[r].view.step > step)
+            step = at->ranks[r].view.step;
+    return step;
+}
+
+// ---- the end ----
+
+void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const struct job_note *n,
+                   const char *why)
+{
+    bool begun = at->phase > PHASE_FENCE;
+    job_move(at->job, JOB(DRAINING), goal, n, "%s", why);
+    at->grace_ms = begun ? grace_ms : 0;
+    snprintf(at->reason, sizeof at->reason, "%.190s", why);
+    attempt_enter(at, PHASE_STOP);
+    attempt_settle(at);
+}
+
+void attempt_reaped(struct attempt *at, struct ahost *h)
+{
+    struct job_rec *j = at->job;
+    int index = (int)(h - at->hosts);
+    if (h->reaped)
+        return;
+    h->reaped = true;
+    for (int r = 0; r < at->nranks; r++) {
+        struct arank *k = &at->ranks[r];
+        if (k->host != index)
+            continue;
+        at->alive -= !k->ended;
+        k->ended = true;
+        watch_gone(&at->watch, r);
+        member_hold(h->member, k->device, NULL, -1);
+        if (member_is(h->member, h->incarnation))
+            member_idle(j->coord, h->member, k->device);
+        if (r < (int)j->row->n_placement)
+            j->row->placement[r]->reaped = true;
+    }
+    j->coord->place = true;
+    job_touch(j);
+}
+
+// Before the fence answered no Start has gone out: there is nothing to reap.
+static bool nothing_lives(const struct attempt *at)
+{
+    if (!WEFT_RULE(reaped_frees))
+        return true;
+    if (!at->job->row->fenced)
+        return true;
+    for (int i = 0; i < at->nhosts; i++)
+        if (!at->hosts[i].reaped)
+            return false;
+    return true;
+}
+
+void attempt_settle(struct attempt *at)
+{
+    struct job_rec *j = at->job;
+    if (at->phase == PHASE_END && at->alive == 0 && !nothing_lives(at)) {
+        at->grace_ms = 0;
+        snprintf(at->reason, sizeof at->reason, "done");
+        attempt_enter(at, PHASE_STOP);
+    }
+    if (at->phase < PHASE_END || !nothing_lives(at))
+        return;
+    for (int i = 0; i < at->nhosts; i++)
+        attempt_reaped(at, &at->hosts[i]);
+    checkpoint_over(j);
+    job_lost(j);
+    clear_placement(j->row);
+    j->attempt = NULL;
+    job_touch(j);
+    attempt_free(at);
+    recover_over(j);
+}
+
+// ---- hosts ----
+
+void attempts_host_lost(struct coord *c, struct member *m, const char *why)
+{
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        struct ahost *h = NULL;
+        for (int i = 0; i < at->nhosts; i++)
+            if (at->hosts[i].member == m && !strcmp(at->hosts[i].incarnation, m->row->incarnation))
+                h = &at->hosts[i];
+        if (!h || h->reaped)
+            continue;
+        struct fault f = {
+            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = member_name(m)};
+        snprintf(f.text, sizeof f.text, "host %s is fenced: %s", member_name(m), why);
+        attempt_reaped(at, h);
+        recover_fault(at, &f);
+    }
+}
+
+void attempts_drain_host(struct coord *c, struct member *m, const char *why)
+{
+    list_for_each (it, &c->live) {
+        struct job_rec *j = list_entry(it, struct attempt, link)->job;
+        if (!attempt_host(j->attempt, m) ||
+            (j->row->state != JOB(RUNNING) && j->row->state != JOB(STARTING)))
+            continue;
+        struct job_note n = NOTE("drained");
+        char text[300];
+        n.host = member_name(m);
+        snprintf(text, sizeof text, "host %.100s drains: %.150s", member_name(m), why);
+        attempt_drain(j->attempt, JOB(QUEUED), GRACE_MS, &n, text);
+    }
+}
+
+void attempts_hold(struct coord *c, struct member *m)
+{
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (attempt_host(at, m))
+            hold_all(at);
+    }
+}
+
+// ---- time ----
+
+static void overdue(struct attempt *at)
+{
+    struct coord *c = at->job->coord;
+    struct fault f = {.kind = FAULT_RANK, .what = "failed", .rank = -1, .sign = "start"};
+    if (!attempt_all_back(at)) { // leases decide about hosts that are away
+        at->deadline_ns = c->now_ns + limit_s[at->phase] * CLOCK_S;
+        return;
+    }
+    if (at->phase <= PHASE_FENCE) {
+        for (int i = 0; i < at->nhosts; i++)
+            if (is_asked(at, &at->hosts[i])) {
+                storage_failed(at, &at->hosts[i], "no answer within 60 s", false);
+                return;
+            }
+    } else if (at->phase == PHASE_START) {
+        int silent = 0;
+        for (int r = 0; r < at->nranks; r++) {
+            silent += !at->ranks[r].seen;
+            f.rank = !at->ranks[r].seen && f.rank < 0 ? r : f.rank;
+        }
+        if (!silent) { // they start; their pages are watched
+            at->deadline_ns = 0;
+            return;
+        }
+        snprintf(f.text, sizeof f.text, "%d of %d ranks were not heard of within %d s", silent,
+                 at->nranks, START_S);
+        recover_fault(at, &f);
+    } else {
+        at->grace_ms = 0;
+        attempt_enter(at, PHASE_STOP);
+    }
+}
+
+static bool watchable(struct attempt *at)
+{
+    struct coord *c = at->job->coord;
+    bool silent = !attempt_all_back(at);
+    for (int i = 0; i < at->nhosts; i++)
+        silent = silent || member_silent(c, at->hosts[i].member);
+    if (silent && !at->silent_ns)
+        at->silent_ns = c->now_ns;
+    for (int r = 0; r < at->nranks && at->silent_ns && !silent; r++) {
+        struct watch_entry *en = &at->watch.entries[r]; // what was not heard does not count
+        int64_t later = en->changed_ns + (c->now_ns - at->silent_ns);
+        en->changed_ns = later < c->now_ns ? later : c->now_ns;
+    }
+    if (!silent)
+        at->silent_ns = 0;
+    return !silent;
+}
+
+static void check_hang(struct attempt *at)
+{
+    struct watch_verdict v;
+    bool may = watchable(at);
+    if (!watch_hung(&at->watch, at->job->coord->now_ns, NULL, NULL, &v) || !may)
+        return;
+    char at_text[400];
+    const struct arank *k = &at->ranks[v.rank];
+    struct fault f = {.kind = FAULT_RANK,
+                      .what = "hang",
+                      .rank = v.rank,
+                      .host = member_name(at->hosts[k->host].member),
+                      .sign = "hang"};
+    attempt_where(at, v.rank, at_text, sizeof at_text);
+    snprintf(f.text, sizeof f.text, "%s hangs: no progress for %.1f s", at_text,
+             (double)v.still_ns / 1e9);
+    recover_fault(at, &f);
+}
+
+static void check_blame(struct attempt *at)
+{
+    const struct arank *k = &at->ranks[at->blame_rank];
+    struct fault f = {.kind = FAULT_OUTSIDE,
+                      .what = "lost",
+                      .rank = at->blame_rank,
+                      .host = member_name(at->hosts[k->host].member)};
+    snprintf(f.text, sizeof f.text, "rank %d on host %s gave up: %s", at->blame_rank, f.host,
+             k->why);
+    recover_fault(at, &f);
+}
+
+static void tick(struct attempt *at)
+{
+    struct coord *c = at->job->coord;
+    if (at->deadline_ns && c->now_ns >= at->deadline_ns) {
+        overdue(at);
+        return;
+    }
+    if (at->phase < PHASE_START)
+        return;
+    if (attempt_all_back(at))
+        board_tick(&at->board, c->now_ns);
+    checkpoint_tick(at);
+    if (at->phase > PHASE_RUN)
+        return;
+    if (at->blame_ns && (c->now_ns >= at->blame_ns || at->alive == 0)) {
+        check_blame(at);
+        return;
+    }
+    check_hang(at);
+}
+
+void attempts_tick(struct coord *c)
+{
+    list_for_each (it, &c->live)
+        tick(list_entry(it, struct attempt, link));
+}
+
+void attempts_afresh(struct coord *c, int64_t gap_ns)
+{
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (at->deadline_ns)
+            at->deadline_ns += gap_ns;
+        if (at->blame_ns)
+            at->blame_ns += gap_ns;
+        for (int r = 0; r < at->nranks; r++)
+            at->watch.entries[r].changed_ns = c->now_ns;
+        for (int i = 0; i < at->nhosts; i++)
+            at->hosts[i].sent = 0; // what was not heard of goes out again
+        board_extend(&at->board, gap_ns);
+        at->job->commit.opened_ns = c->now_ns;
+        attempt_drive(at);
+    }
+}

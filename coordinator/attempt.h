@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// One placement of a job, from the storage probe to the last process reaped.
+//
+//   WRITE ─► RENAME ─► READ ─► FENCE ─► START ─► RUN ──► END ──► STOP ─► (over)
+//     └─────────┴────────┴───────┘ no Start has gone out: over at once, nothing to reap
+//
+// WRITE, RENAME, READ: every host writes a nonce into the job's folder, one renames it, all read
+// all: the storage is one. FENCE: one host makes the epoch's marker and lists what is committed;
+// its answer and the chosen checkpoint are durable before the first Start. START: Assigns go out
+// until every host has been heard of; the ranks agree on the plan. RUN: all ready. END: the last
+// checkpoint is committed, the ranks leave by themselves. STOP: every host is told, over and over
+// after each registration, until it has confirmed that no process lives, or is fenced.
+//
+// What a phase asks of a host is sent once a stream (ahost.sent) and again after a new one.
+#pragma once
+#include "common/attempt/board.h"
+#include "common/attempt/watch.h"
+#include "coordinator/job.h"
+
+enum attempt_phase {
+    PHASE_WRITE,
+    PHASE_RENAME,
+    PHASE_READ,
+    PHASE_FENCE,
+    PHASE_START,
+    PHASE_RUN,
+    PHASE_END,
+    PHASE_STOP,
+};
+
+struct ahost {
+    struct member *member;
+    char incarnation[ID_LEN];
+    char nonce[ID_LEN];
+    bool done;    // with the storage phase at hand
+    bool back;    // what its agent knows of the attempt is known here
+    bool started; // its agent has the Start
+    bool reaped;
+    uint64_t sent; // the stream on which the phase's message last went out
+};
+struct arank {
+    int host, device;
+    bool ended;
+    int code;
+    char why[400];
+    struct page_view view;
+    bool seen;
+};
+struct attempt {
+    struct list link; // of coord.live
+    struct job_rec *job;
+    enum attempt_phase phase;
+    int nhosts, nranks, alive;
+    struct ahost *hosts; // in the order of ranks
+    struct arank *ranks;
+    struct board board;
+    struct watch watch;
+    Weft__Rank__ShardDone **shards; // [nranks] of the open checkpoint, the heap's; null: not in
+    int64_t shards_step;
+    int64_t deadline_ns; // of the phase; 0: none
+    int64_t grace_ms;    // of STOP
+    char reason[200];    // of STOP
+    int64_t blame_ns;    // a rank ended with 69: whose fault it was must be known by then; 0: none
+    int blame_rank;
+    bool final_aborted; // the save of the last step could not be written
+    int64_t silent_ns;  // since when a host is not heard; 0: all are
+};
+
+struct place { // of rank i
+    struct member *member;
+    int device;
+};
+void attempt_begin(struct job_rec *j, const struct place *places); // → STARTING
+void attempt_restore(struct job_rec *j);                           // from the row, after a restart
+void attempt_free(struct attempt *at);                             // null is fine
+void attempt_enter(struct attempt *at, enum attempt_phase phase);
+void attempt_drive(struct attempt *at); // sends what the phase still has to
+void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__StorageDone *d);
+void attempt_running(struct attempt *at);                 // all are ready, the plans are equal
+void attempt_reaped(struct attempt *at, struct ahost *h); // confirmed, or fenced
+void attempt_settle(struct attempt *at); // ends it when nothing of it lives; `at` may be gone
+struct ahost *attempt_host(const struct attempt *at, const struct member *m);
+bool attempt_all_back(const struct attempt *at);
+void attempt_where(const struct attempt *at, int rank, char *out, size_t size);
+int64_t attempt_step(const struct attempt *at); // greatest step any rank has shown; −1
+
+// RUNNING or STARTING → DRAINING(goal): stop at one step, save, within the grace.
+void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const struct job_note *n,
+                   const char *why);
+
+void attempts_host_lost(struct coord *c, struct member *m, const char *why);
+void attempts_drain_host(struct coord *c, struct member *m, const char *why);
+void attempts_hold(struct coord *c, struct member *m); // marks m's devices that attempts hold
+void attempts_tick(struct coord *c);
+void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
+
+enum { GRACE_MS = 60000 }; // of a stop that somebody asked for
+// Greater ones are nobody's: names in the folder hold 18 digits, and there must be a next.
+#define EPOCH_MOST UINT64_C(100000000000000000)

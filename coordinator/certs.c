@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// init, token, issue, renew; see certs.h.
+#include "coordinator/certs.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/tls_ca.h"
+
+enum { EXIT_CONFIG = 78, SANS_MAX = 32, DAYS = 365, TTL_S = 24 * 3600 };
+
+struct flags {
+    const char *dir, *role, *out, *name;
+    const char *san[SANS_MAX];
+    int nsans, days;
+    long ttl_s;
+};
+
+static int do_init(const struct flags *f, struct err *e)
+{
+    int rc = tls_ca_init(f->dir, f->san, f->nsans, e);
+    if (rc)
+        return rc;
+    printf("the cluster's authority is in %s\n"
+           "  start the coordinator with --tls %s\n"
+           "  your own certificate: %s/admin.pem and admin.key (weft --tls %s)\n"
+           "  a worker joins with: weft-coordinator token --tls %s\n",
+           f->dir, f->dir, f->dir, f->dir, f->dir);
+    return 0;
+}
+
+static int do_token(const struct flags *f, struct err *e)
+{
+    char token[TLS_TOKEN_MAX];
+    int rc = tls_token_make(f->dir, f->role, clock_wall_ms() / 1000, f->ttl_s, token, e);
+    if (!rc)
+        printf("%s\n", token);
+    return rc;
+}
+
+static int do_issue(const struct flags *f, struct err *e)
+{
+    if (!f->name)
+        return err_set(e, ERR_INVALID, "issue needs a NAME");
+    const char *out = f->out ? f->out : f->dir;
+    int rc = tls_ca_issue(f->dir, f->role, f->name, f->days, out, e);
+    if (!rc)
+        printf("%s/%s.pem and %s.key, role %s, good for %d days\n", out, f->name, f->name, f->role,
+               f->days);
+    return rc;
+}
+
+static int do_renew(const struct flags *f, struct err *e)
+{
+    int rc = tls_ca_renew_server(f->dir, f->san, f->nsans, e);
+    if (!rc)
+        printf("%s/server.pem is new; a running coordinator takes it up by itself\n", f->dir);
+    return rc;
+}
+
+static const struct verb {
+    const char *name, *args, *doc;
+    int (*run)(const struct flags *f, struct err *e);
+} verbs[] = {
+    {"init", "[--tls DIR] [--san NAME|ADDRESS]...",
+     "make the cluster's authority, the server's and an admin's certificate", do_init},
+    {"token", "[--tls DIR] [--role worker|client] [--ttl SECONDS]",
+     "a join token, good once, for a day", do_token},
+    {"issue", "[--tls DIR] [--role client|worker|admin] [--days N] [--out DIR] NAME",
+     "make a certificate", do_issue},
+    {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew},
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+static int usage(const char *what)
+{
+    fprintf(stderr, "weft-coordinator: %s\n", what);
+    for (int i = 0; i < VERBS; i++)
+        fprintf(stderr, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
+                verbs[i].doc);
+    return EXIT_CONFIG;
+}
+
+static int parse(int argc, char **argv, struct flags *f)
+{
+    enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, OUT };
+    static const struct option names[] = {
+        {"tls", required_argument, NULL, TLS},
+        {"san", required_argument, NULL, SAN},
+        {"role", required_argument, NULL, ROLE},
+        {"ttl", required_argument, NULL, TTL},
+        {"days", required_argument, NULL, DAYS_FLAG},
+        {"out", required_argument, NULL, OUT},
+        {NULL, 0, NULL, 0},
+    };
+    int k;
+    char *end = NULL;
+    opterr = 0;
+    while ((k = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        if (k == TLS)
+            f->dir = optarg;
+        else if (k == SAN && f->nsans < SANS_MAX)
+            f->san[f->nsans++] = optarg;
+        else if (k == ROLE)
+            f->role = optarg;
+        else if (k == TTL && (f->ttl_s = strtol(optarg, &end, 10)) > 0 && !*end)
+            continue;
+        else if (k == DAYS_FLAG && (f->days = (int)strtol(optarg, &end, 10)) > 0 && !*end)
+            continue;
+        else if (k == OUT)
+            f->out = optarg;
+        else
+            return -1;
+    }
+    f->name = optind < argc ? argv[optind++] : NULL;
+    return optind < argc ? -1 : 0;
+}
+
+int certs_main(int argc, char **argv)
+{
+    struct flags f = {.dir = getenv("WEFT_TLS"), .role = "worker", .days = DAYS, .ttl_s = TTL_S};
+    struct err e = {0};
+    if (!f.dir || !*f.dir)
+        f.dir = "/etc/weft/tls";
+    for (int i = 0; i < VERBS; i++) {
+        if (strcmp(argv[0], verbs[i].name) != 0)
+            continue;
+        if (parse(argc, argv, &f))
+            return usage("a flag is wrong");
+        int rc = verbs[i].run(&f, &e);
+        if (rc)
+            fprintf(stderr, "weft-coordinator %s: %s\n", argv[0], e.text);
+        return rc ? EXIT_CONFIG : 0;
+    }
+    return usage("no such verb");
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// cancel, hold, preempt, resume, cordon, uncordon, drain: one call, told apart by the verb's row.
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+#include "coordinator/cli/request.h"
+
+static void say(const struct verb *v, const Weft__V1__ActReply *reply, bool json)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (json) {
+        json_print_start(&w, &out, true);
+        json_str(&w, "verb", v->name);
+        json_str(&w, "target", reply->target);
+        json_text(&w, "text", reply->text);
+        json_print_end(&w);
+    } else {
+        buf_printf(&out, "%s: %s\n", reply->target, reply->text);
+    }
+    put_out(&out);
+}
+
+int verb_act(const struct verb *v, const struct args *a)
+{
+    Weft__V1__ActRequest req;
+    char id[REQUEST_HEX];
+    struct link l = {0};
+    ProtobufCMessage *reply;
+    weft__v1__act_request__init(&req);
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    request_random(id); // repeating such a verb by hand does no harm: the id need not be kept
+    req.request_id = id;
+    req.verb = (Weft__V1__Verb)v->act;
+    req.target = arena_strdup(&l.arena, a->pos[0]);
+    req.why = arena_strdup(&l.arena, a->why ? a->why : "");
+    rc = link_ask(&l, LINK_ACT, &req.base, &reply);
+    if (!rc) {
+        say(v, (const Weft__V1__ActReply *)(const void *)reply, a->json);
+        link_free(reply);
+    }
+    link_close(&l);
+    return rc;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft completion bash: a function for the shell, written from the tables of verbs and flags. Jobs
+// and workers are asked of the coordinator, within a second.
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/cli/verbs.h"
+
+// What the shell may complete an argument to.
+static const char *words_of(const struct verb *v)
+{
+    if (strncmp(v->args, "JOB.yaml", 8) == 0 || strstr(v->args, "FILE"))
+        return "compgen -f -- \"$cur\"";
+    if (strstr(v->args, "DIR"))
+        return "compgen -W 'ls verify' -- \"$cur\"; compgen -d -- \"$cur\"";
+    if (strcmp(v->args, "JOB") == 0)
+        return "compgen -W \"$(timeout 1 weft jobs --all 2>/dev/null | awk 'NR>1{print $1, $2}')\" "
+               "-- \"$cur\"";
+    if (strcmp(v->args, "HOST") == 0)
+        return "compgen -W \"$(timeout 1 weft workers 2>/dev/null | awk 'NR>1{print $2}')\" -- "
+               "\"$cur\"";
+    return strcmp(v->args, "bash") == 0 ? "echo bash" : NULL;
+}
+
+int verb_completion(const struct verb *v, const struct args *a)
+{
+    if (strcmp(a->pos[0], "bash") != 0)
+        return usage(v, "bash is the only shell it knows");
+    puts("_weft() {\n"
+         "    local cur=${COMP_WORDS[COMP_CWORD]} IFS=$' \\t\\n' words= flags=\n"
+         "    if [ \"$COMP_CWORD\" = 1 ]; then");
+    printf("        COMPREPLY=($(compgen -W 'help");
+    for (int i = 0; verb_at(i); i++)
+        printf(" %s", verb_at(i)->name);
+    puts("' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
+    for (int i = 0; verb_at(i); i++) {
+        const struct verb *o = verb_at(i);
+        const char *words = words_of(o);
+        printf("    %s) flags='", o->name);
+        for (int f = 0; f < FLAGS; f++)
+            if (o->flags & FLAG_BIT(f))
+                printf("%s ", f == FLAG_SET ? "-s" : flag_name((enum flag)f));
+        printf("--help'; [[ $cur == -* ]] || words=$(%s) ;;\n", words ? words : ":");
+    }
+    puts("    esac\n"
+         "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+         "    else COMPREPLY=($words); fi\n"
+         "}\n"
+         "complete -o filenames -F _weft weft");
+    return CLIENT_OK;
+}

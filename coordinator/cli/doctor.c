@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft doctor: is this host fit to work? Each check is one line: ok, warn (works, but worse than it
+// could) or bad (something will fail), with what to do. Exit 1 when one is bad.
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/tls_ca.h"
+#include "coordinator/cli/found.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+
+enum health { OK, WARN, BAD };
+static const char *const health_names[] = {"ok", "warn", "bad"};
+
+struct check {
+    const struct verb *verb;
+    const struct args *args;
+    char rank[4096]; // path of weft-rank; "": not found
+    bool reached;
+    // of the check in turn
+    enum health health;
+    char text[700];
+    const char *todo;
+};
+
+static void say(struct check *c, enum health health, const char *todo, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void say(struct check *c, enum health health, const char *todo, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->text, sizeof c->text, fmt, ap);
+    va_end(ap);
+    c->health = health;
+    c->todo = todo;
+}
+
+// ---- programs and devices ----
+
+static void check_programs(struct check *c)
+{
+    static const char *const names[] = {"weft-rank", "weft-worker", "weft-coordinator"};
+    char path[sizeof c->rank];
+    struct err e = {0};
+    for (int i = 0; i < 3; i++) {
+        if (found_program(names[i], path, sizeof path, &e)) {
+            say(c, BAD, "install it beside weft: make install", "%s", e.text);
+            return;
+        }
+        if (i == 0)
+            memcpy(c->rank, path, sizeof path);
+    }
+    say(c, OK, NULL, "weft %s, weft-rank, weft-worker and weft-coordinator in %.*s", WEFT_VERSION,
+        (int)(strrchr(c->rank, '/') - c->rank), c->rank);
+}
+
+// What a program says until it ends, at most ten seconds; its exit code, or -1.
+static int hear(char *const *argv, struct buf *out, struct err *e)
+{
+    int p[2], status = 0;
+    char chunk[4096];
+    ssize_t n;
+    int64_t end = clock_mono_ns() + 10 * CLOCK_S;
+    if (pipe2(p, O_CLOEXEC))
+        return err_errno(e, ERR_IO, "pipe"), -1;
+    int pid = found_start(argv, p[1], NULL, e);
+    close(p[1]);
+    struct pollfd pf = {.fd = p[0], .events = POLLIN};
+    while (pid > 0 && out->len < 65536 && clock_mono_ns() < end && poll(&pf, 1, 1000) >= 0)
+        if (pf.revents) {
+            n = read(p[0], chunk, sizeof chunk);
+            if (n <= 0)
+                break;
+            buf_append(out, chunk, (size_t)n);
+        }
+    close(p[0]);
+    if (pid < 0)
+        return -1;
+    if (clock_mono_ns() >= end)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    err_set(e, ERR_DEVICE, "it was killed by signal %d", WTERMSIG(status));
+    return -1;
+}
+
+static void describe_devices(struct check *c, struct buf *line)
+{
+    struct arena arena = {0};
+    struct json *j;
+    const struct json *devices;
+    const char *model = "unknown";
+    struct err e = {0};
+    char *start = line->data ? strchr(line->data, '{') : NULL;
+    if (!start || json_parse(&arena, start, strlen(start), &j, &e) ||
+        json_get_array(j, "devices", &devices, &e) || !devices->count)
+        say(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, /usr/lib/weft",
+            "weft-rank --probe found no device: %.300s", buf_str(line));
+    else {
+        json_get_str(devices->first, "model", &model, &e);
+        say(c, OK, NULL, "%d cpu device%s: %s", devices->count, devices->count == 1 ? "" : "s",
+            model);
+    }
+    arena_clear(&arena);
+}
+
+static void check_devices(struct check *c)
+{
+    static char probe[] = "--probe", kind[] = "--kind", cpu[] = "cpu";
+    char *argv[] = {c->rank, probe, kind, cpu, NULL};
+    struct buf out = {0};
+    struct err e = {0};
+    if (!c->rank[0])
+        say(c, BAD, "see programs", "not tried: weft-rank was not found");
+    else if (hear(argv, &out, &e) != 0)
+        say(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, ldd libweft_cpu.so",
+            "weft-rank --probe failed: %.300s%s", buf_str(&out), e.text);
+    else
+        describe_devices(c, &out);
+    buf_clear(&out);
+}
+
+// ---- limits, clock, shared memory ----
+
+static void check_files(struct check *c)
+{
+    enum { ENOUGH = 4096 };
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        say(c, WARN, "ulimit -n", "the limit is not known");
+    else if (r.rlim_max < ENOUGH)
+        say(c, WARN, "raise it: ulimit -n 65536, or LimitNOFILE= of the unit",
+            "%llu open files at most", (unsigned long long)r.rlim_max);
+    else
+        say(c, OK, NULL, "%llu open files (%llu at most)", (unsigned long long)r.rlim_cur,
+            (unsigned long long)r.rlim_max);
+}
+
+static void check_memlock(struct check *c)
+{
+    struct rlimit r;
+    char word[WORD_MAX];
+    if (getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_max == RLIM_INFINITY)
+        say(c, OK, NULL, "no limit");
+    else if (r.rlim_max < 8 << 20)
+        say(c, WARN, "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
+            "%s of locked memory at most", word_bytes((int64_t)r.rlim_max, word));
+    else
+        say(c, OK, NULL, "%s of locked memory", word_bytes((int64_t)r.rlim_max, word));
+}
+
+static void check_clock(struct check *c)
+{
+    struct timex t = {0};
+    int state = adjtimex(&t);
+    if (time(NULL) < 1700000000)
+        say(c, BAD, "set the clock: certificates depend on it", "it stands before 2023");
+    else if (state < 0 || state == TIME_ERROR || t.status & STA_UNSYNC)
+        say(c, WARN, "run an NTP client: certificates and stories carry its time",
+            "nothing keeps it right");
+    else
+        say(c, OK, NULL, "kept right, within %ld ms", (long)(t.maxerror / 1000));
+}
+
+static void check_sockets(struct check *c)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    struct stat st;
+    if (geteuid() == 0)
+        run = "/run";
+    if (!run || !*run)
+        say(c, WARN, "log in with a session (pam_systemd), or give --listen and --coordinator",
+            "XDG_RUNTIME_DIR is not set: there is no place for the default socket");
+    else if (stat(run, &st) || !S_ISDIR(st.st_mode) || access(run, W_OK))
+        say(c, WARN, "give --listen and --coordinator", "%s cannot be written", run);
+    else
+        say(c, OK, NULL, "%s", run);
+}
+
+// ---- storage ----
+
+static int try_rename(const char *dir, struct err *e)
+{
+    char from[4200], to[4200], in[4300];
+    snprintf(from, sizeof from, "%s/.weft-doctor-%d", dir, (int)getpid());
+    snprintf(to, sizeof to, "%s/.weft-doctor-%d.b", dir, (int)getpid());
+    snprintf(in, sizeof in, "%s/file", to);
+    if (mkdir(from, 0700))
+        return err_errno(e, ERR_IO, "cannot make a folder in %s", dir);
+    int rc = rename(from, to) ? err_errno(e, ERR_IO, "cannot rename a folder in %s", dir) : 0;
+    int fd = rc ? -1 : open(in, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (!rc && (fd < 0 || write(fd, "x", 1) != 1 || fsync(fd)))
+        rc = err_errno(e, ERR_IO, "cannot write durably in %s", dir);
+    if (fd >= 0)
+        close(fd);
+    // A folder that holds something is not replaced: the commit of a checkpoint leans on it.
+    if (!rc && mkdir(from, 0700) == 0 && rename(from, to) == 0)
+        rc = err_set(e, ERR_IO, "%s lets a rename replace a folder that is not empty", dir);
+    unlink(in);
+    rmdir(to);
+    rmdir(from);
+    return rc;
+}
+
+static void check_storage(struct check *c)
+{
+    const char *dir = c->args->dir ? c->args->dir : ".";
+    struct err e = {0};
+    struct statvfs fs;
+    char word[WORD_MAX];
+    if (try_rename(dir, &e))
+        say(c, BAD, "name a folder on storage with atomic rename: --dir DIR", "%s", e.text);
+    else if (statvfs(dir, &fs) == 0 && (fs.f_bavail * fs.f_frsize) < 1ULL << 30)
+        say(c, WARN, "make room", "%s renames and syncs, but only %s are free", dir,
+            word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
+    else
+        say(c, OK, NULL, "%s renames and syncs, %s free", dir,
+            word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
+}
+
+// ---- coordinator and certificates ----
+
+static void check_tls(struct check *c)
+{
+    const char *dir = c->args->tls ? c->args->tls : getenv("WEFT_TLS");
+    struct arena arena = {0};
+    struct rpc_tls tls;
+    struct err e = {0};
+    int64_t end;
+    char role[32], name[TLS_NAME_MAX + 1], word[WORD_MAX];
+    if (!dir || !*dir)
+        say(c, OK, NULL, "no certificates: only Unix sockets and loopback are used");
+    else if (link_tls(dir, &arena, &tls, &e) ||
+             tls_cert_read(tls.cert, &end, role, sizeof role, name, sizeof name, &e))
+        say(c, BAD, "get one: weft-coordinator issue --role client NAME", "%s", e.text);
+    else {
+        double left = difftime((time_t)end, time(NULL));
+        say(c,
+            left <= 0           ? BAD
+            : left < 14 * 86400 ? WARN
+                                : OK,
+            "get a new one: weft-coordinator issue --role client NAME", "%s: %s with role %s, %s",
+            tls.cert, name, role, left > 0 ? "good for" : "has expired");
+        if (left > 0) {
+            size_t n = strlen(c->text);
+            snprintf(c->text + n, sizeof c->text - n, " %s", word_duration(left, word));
+        }
+    }
+    arena_clear(&arena);
+}
+
+static void check_coordinator(struct check *c)
+{
+    struct link l = {0};
+    Weft__V1__JobsRequest req;
+    ProtobufCMessage *reply = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__jobs_request__init(&req);
+    if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
+        say(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
+    else if (link_try(&l, LINK_JOBS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
+        say(c, BAD, "start weft-coordinator there, or name another with --coordinator",
+            "%s (from %s): %s", l.address, l.origin, e.text);
+    else {
+        const Weft__V1__JobsReply *r = (const Weft__V1__JobsReply *)(const void *)reply;
+        say(c, OK, NULL, "%s answers: cluster %s, %zu jobs wait or run", l.address, r->cluster,
+            r->n_jobs);
+        c->reached = true;
+        link_free(reply);
+    }
+    link_close(&l);
+}
+
+static void say_workers(struct check *c, const Weft__V1__WorkersReply *r)
+{
+    size_t other = 0, ready = 0;
+    for (size_t i = 0; i < r->n_workers; i++) {
+        other += strcmp(r->workers[i]->version, WEFT_VERSION) != 0;
+        ready += strcmp(r->workers[i]->state, "ready") == 0;
+    }
+    if (!ready)
+        say(c, WARN, "start weft-worker on a host; `weft workers` lists those known",
+            "%zu known, none ready", r->n_workers);
+    else if (other)
+        say(c, WARN, "install one version everywhere", "%zu ready, %zu of another version than %s",
+            ready, other, WEFT_VERSION);
+    else
+        say(c, OK, NULL, "%zu ready of %zu, version %s", ready, r->n_workers, WEFT_VERSION);
+}
+
+static void check_workers(struct check *c)
+{
+    struct link l = {0};
+    Weft__V1__WorkersRequest req;
+    ProtobufCMessage *reply = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__workers_request__init(&req);
+    if (!c->reached)
+        say(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
+    else if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
+             link_try(&l, LINK_WORKERS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
+        say(c, BAD, "see coordinator", "%s", e.text);
+    else {
+        say_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);
+        link_free(reply);
+    }
+    link_close(&l);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct check *c);
+} checks[] = {
+    {"programs", check_programs}, {"devices", check_devices}, {"files", check_files},
+    {"memlock", check_memlock},   {"clock", check_clock},     {"sockets", check_sockets},
+    {"storage", check_storage},   {"tls", check_tls},         {"coordinator", check_coordinator},
+    {"workers", check_workers},
+};
+
+static void print_check(const char *name, const struct check *c, struct json_out *w, bool json)
+{
+    bool todo = c->health != OK;
+    if (!json) {
+        buf_printf(w->buf, "%-4s  %-12s %s\n", health_names[c->health], name, c->text);
+        if (todo)
+            buf_printf(w->buf, "      %-12s to do: %s\n", "", c->todo);
+        return;
+    }
+    json_object(w, NULL);
+    json_str(w, "name", name);
+    json_str(w, "state", health_names[c->health]);
+    json_str(w, "text", c->text);
+    json_str(w, "todo", todo ? c->todo : NULL);
+    json_end(w);
+}
+
+int verb_doctor(const struct verb *v, const struct args *a)
+{
+    struct check c = {.verb = v, .args = a};
+    struct buf out = {0};
+    struct json_out w = {.buf = &out};
+    bool ok = true;
+    if (a->json) {
+        json_print_start(&w, &out, true);
+        json_array(&w, "checks");
+    }
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        checks[i].run(&c);
+        ok &= c.health != BAD;
+        print_check(checks[i].name, &c, &w, a->json);
+    }
+    if (a->json) {
+        json_end(&w);
+        json_bool(&w, "ok", ok);
+        json_print_end(&w);
+    }
+    put_out(&out);
+    return ok ? CLIENT_OK : CLIENT_FAILED;
+}

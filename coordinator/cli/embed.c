@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemons of `weft run`; see embed.h.
+#include "coordinator/cli/embed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "coordinator/cli/found.h"
+
+enum {
+    EXIT_RESTART = 70,
+    FIRST_PAUSE_MS = 100,
+    LONGEST_PAUSE_MS = 5000,
+    MOST_FAILURES = 8,   // in a row by itself: it will not get better
+    GOOD_RUN_S = 10,     // after which failures are counted from 0 again
+    LOG_BYTES = 4 << 20, // a greater log is turned over at the start of a daemon
+    GRPC_PATH_MAX = 100, // it refuses Unix paths of over 107 characters
+};
+
+// ---- sockets: a private folder with a short name ----
+
+static int make_sockets(struct embed *m, struct err *e)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    char mark[4300], old[sizeof m->sockets];
+    snprintf(mark, sizeof mark, "%s/sockets", m->root);
+    ssize_t n = readlink(mark, old, sizeof old - 1); // of a run that was killed; the lock is ours
+    if (n > 0) {
+        old[n] = 0;
+        snprintf(m->sockets, sizeof m->sockets, "%s", old);
+        snprintf(m->address, sizeof m->address, "%s/c.sock", old);
+        unlink(m->address);
+        rmdir(old);
+        unlink(mark);
+    }
+    if (!run || *run != '/' || strlen(run) > GRPC_PATH_MAX - 30 || access(run, W_OK))
+        run = "/tmp";
+    snprintf(m->sockets, sizeof m->sockets, "%s/weft-run-XXXXXX", run);
+    if (!mkdtemp(m->sockets))
+        return err_errno(e, ERR_IO, "%s", m->sockets);
+    snprintf(m->address, sizeof m->address, "unix:%s/c.sock", m->sockets);
+    return symlink(m->sockets, mark) ? err_errno(e, ERR_IO, "%s", mark) : 0;
+}
+
+static void remove_sockets(struct embed *m)
+{
+    char mark[4300];
+    if (!m->sockets[0])
+        return;
+    unlink(m->address + strlen("unix:"));
+    rmdir(m->sockets);
+    snprintf(mark, sizeof mark, "%s/sockets", m->root);
+    unlink(mark);
+}
+
+// ---- one daemon ----
+
+static int open_log(const struct embed_daemon *d, struct err *e)
+{
+    char old[4300];
+    struct stat st;
+    if (stat(d->log, &st) == 0 && st.st_size > LOG_BYTES) {
+        snprintf(old, sizeof old, "%s.1", d->log);
+        if (rename(d->log, old))
+            return err_errno(e, ERR_IO, "%s", d->log), -1;
+    }
+    int fd = open(d->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        err_errno(e, ERR_IO, "%s", d->log);
+    return fd;
+}
+
+static int start(struct embed *m, struct embed_daemon *d, struct err *e)
+{
+    int pass[] = {m->lifeline[0], -1};
+    int log = open_log(d, e);
+    if (log < 0)
+        return ERR_IO;
+    int pid = found_start(d->argv, log, pass, e);
+    close(log);
+    if (pid < 0)
+        return ERR_IO;
+    d->pid = pid;
+    d->begun_ns = clock_mono_ns();
+    d->next_ns = 0;
+    return 0;
+}
+
+static void ended(struct embed_daemon *d, int status)
+{
+    int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;
+    bool again = WIFSIGNALED(status) || WEXITSTATUS(status) == EXIT_RESTART;
+    d->pid = 0;
+    d->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (!d->wanted)
+        return;
+    d->failures = now - d->begun_ns > GOOD_RUN_S * CLOCK_S ? 0 : d->failures + 1;
+    if (!again || (!WIFSIGNALED(status) && d->failures >= MOST_FAILURES)) {
+        d->given_up = true;
+        return;
+    }
+    for (int i = 1; i < d->failures && pause < LONGEST_PAUSE_MS; i++)
+        pause *= 2;
+    d->next_ns = now + (pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS) * CLOCK_MS;
+}
+
+// Reaps whatever ended, orphaned ranks too.
+static void reap(struct embed *m)
+{
+    int status, pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < EMBED_DAEMONS; i++)
+            if (m->daemon[i].pid == pid)
+                ended(&m->daemon[i], status);
+}
+
+// ---- the two ----
+
+static void set_argv(struct embed_daemon *d, const char *const *words)
+{
+    int n = 0;
+    for (; *words; words++)
+        d->argv[n++] = strdup(*words);
+    d->argv[n] = NULL;
+}
+
+static int prepare(struct embed *m, int devices, struct err *e)
+{
+    static const char *const names[] = {"weft-coordinator", "weft-worker"};
+    static const char *const rooms[] = {"coordinator", "worker"};
+    char fd[16];
+    for (int i = 0; i < EMBED_DAEMONS; i++) {
+        struct embed_daemon *d = &m->daemon[i];
+        d->name = names[i];
+        d->wanted = true;
+        snprintf(m->state[i], sizeof m->state[i], "%s/%s", m->root, rooms[i]);
+        snprintf(d->log, sizeof d->log, "%s/%s.log", m->root, rooms[i]);
+        int rc = found_program(names[i], d->program, sizeof d->program, e);
+        if (rc)
+            return rc;
+    }
+    snprintf(fd, sizeof fd, "%d", m->lifeline[0]);
+    snprintf(m->devices, sizeof m->devices, "%d", devices);
+    struct embed_daemon *c = &m->daemon[EMBED_COORDINATOR], *w = &m->daemon[EMBED_WORKER];
+    const char *coordinator[] = {c->program, "--state",     m->state[0], "--listen",
+                                 m->address, "--parent-fd", fd,          NULL};
+    const char *worker[] = {w->program,  "--coordinator", m->address,      "--state",
+                            m->state[1], "--own-rights",  "--cpu-devices", m->devices,
+                            "--grace",   "90s",           "--parent-fd",   fd,
+                            NULL};
+    set_argv(c, coordinator);
+    set_argv(w, worker);
+    return 0;
+}
+
+// A worker that finds nobody waits before it tries again: so the coordinator listens first.
+static void await_socket(struct embed *m)
+{
+    const char *path = m->address + strlen("unix:");
+    int64_t until = clock_mono_ns() + 5 * CLOCK_S;
+    while (access(path, F_OK) && clock_mono_ns() < until) {
+        reap(m);
+        if (!m->daemon[EMBED_COORDINATOR].pid)
+            return;
+        clock_sleep_ms(1);
+    }
+}
+
+int embed_start(struct embed *m, const char *state, int devices, struct err *e)
+{
+    *m = (struct embed){.lifeline = {-1, -1}};
+    snprintf(m->root, sizeof m->root, "%s", state);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (pipe2(m->lifeline, O_CLOEXEC))
+        return err_errno(e, ERR_IO, "pipe");
+    int rc = make_sockets(m, e);
+    if (!rc)
+        rc = prepare(m, devices, e);
+    if (!rc)
+        rc = start(m, &m->daemon[EMBED_COORDINATOR], e);
+    if (!rc)
+        await_socket(m);
+    return rc ? rc : start(m, &m->daemon[EMBED_WORKER], e);
+}
+
+int embed_turn(struct embed *m, struct err *e)
+{
+    int64_t now = clock_mono_ns();
+    reap(m);
+    for (int i = 0; i < EMBED_DAEMONS; i++) {
+        struct embed_daemon *d = &m->daemon[i];
+        if (d->given_up)
+            return err_set(e, ERR_INTERNAL, "%s ended with %d; its last words are in %s", d->name,
+                           d->code, d->log);
+        if (d->pid || !d->wanted || now < d->next_ns)
+            continue;
+        int rc = start(m, d, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int64_t embed_due(const struct embed *m)
+{
+    int64_t due = 0;
+    for (int i = 0; i < EMBED_DAEMONS; i++) {
+        const struct embed_daemon *d = &m->daemon[i];
+        if (!d->pid && d->wanted && !d->given_up && (!due || d->next_ns < due))
+            due = d->next_ns;
+    }
+    return due;
+}
+
+void embed_drain(struct embed *m)
+{
+    struct embed_daemon *w = &m->daemon[EMBED_WORKER];
+    w->wanted = false;
+    if (w->pid)
+        kill(w->pid, SIGTERM);
+}
+
+bool embed_drained(const struct embed *m)
+{
+    return m->daemon[EMBED_WORKER].pid == 0;
+}
+
+static bool all_gone(struct embed *m, int first, int64_t until_ns)
+{
+    for (;;) {
+        bool living = false;
+        reap(m);
+        for (int i = first; i < EMBED_DAEMONS; i++)
+            living |= m->daemon[i].pid != 0;
+        if (!living)
+            return true;
+        if (clock_mono_ns() >= until_ns)
+            return false;
+        clock_sleep_ms(5);
+    }
+}
+
+// Ranks whose worker is gone are ours now; they end by themselves, or else by us.
+static void reap_orphans(void)
+{
+    int64_t until = clock_mono_ns() + 10 * CLOCK_S;
+    int pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && clock_mono_ns() < until)
+        if (pid == 0)
+            clock_sleep_ms(5);
+}
+
+void embed_stop(struct embed *m, int64_t grace_ms)
+{
+    for (int i = EMBED_DAEMONS - 1; i >= 0; i--) { // the worker first: it tells the coordinator
+        struct embed_daemon *d = &m->daemon[i];
+        d->wanted = false;
+        if (d->pid && grace_ms > 0) {
+            kill(d->pid, SIGTERM);
+            all_gone(m, i, clock_mono_ns() + grace_ms * CLOCK_MS);
+        }
+        if (d->pid)
+            kill(d->pid, SIGKILL);
+    }
+    if (m->lifeline[1] >= 0)
+        close(m->lifeline[1]);
+    all_gone(m, 0, clock_mono_ns() + 10 * CLOCK_S);
+    if (m->lifeline[0] >= 0)
+        close(m->lifeline[0]);
+    reap_orphans();
+    remove_sockets(m);
+    for (int i = 0; i < EMBED_DAEMONS; i++)
+        for (char **word = m->daemon[i].argv; *word; word++)
+            free(*word);
+}

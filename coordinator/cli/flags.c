@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's flags; see flags.h.
+#include "coordinator/cli/flags.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/job/reading.h"
+#include "coordinator/cli/verbs.h"
+
+enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_LIST };
+
+static const struct flag_row {
+    const char *name, *brief, *value, *doc;
+    enum flag_type type;
+    size_t offset; // in struct args
+} rows[FLAGS] = {
+    [FLAG_COORDINATOR] = {"--coordinator", NULL, "ADDRESS",
+                          "unix:/path or HOST:PORT; else WEFT_COORDINATOR, MASTER_ADDR and "
+                          "MASTER_PORT, or the default socket",
+                          IS_TEXT, offsetof(struct args, coordinator)},
+    [FLAG_TLS] = {"--tls", NULL, "DIR",
+                  "folder of ca.pem and client.pem, client.key (or admin.*); else WEFT_TLS",
+                  IS_TEXT, offsetof(struct args, tls)},
+    [FLAG_JSON] = {"--json", NULL, NULL, "for programs: README says what it holds", IS_SWITCH,
+                   offsetof(struct args, json)},
+    [FLAG_SET] = {"--set", "-s", "KEY=VALUE", "override a key of the job file; repeatable", IS_LIST,
+                  offsetof(struct args, set)},
+    [FLAG_DEVICE] = {"--device", NULL, "MODEL", "device to plan for (cpu)", IS_TEXT,
+                     offsetof(struct args, device)},
+    [FLAG_MARKDOWN] = {"--markdown", NULL, NULL, "the table of README", IS_SWITCH,
+                       offsetof(struct args, markdown)},
+    [FLAG_REQUEST] = {"--request", NULL, "ID",
+                      "32 hex digits: the same request again gives the same job", IS_TEXT,
+                      offsetof(struct args, request)},
+    [FLAG_ALL] = {"--all", "-a", NULL, "ended jobs too", IS_SWITCH, offsetof(struct args, all)},
+    [FLAG_FOLLOW] = {"--follow", "-f", NULL, "go on until the job ends", IS_SWITCH,
+                     offsetof(struct args, follow)},
+    [FLAG_RANK] = {"--rank", NULL, "R", "of one rank only", IS_NUMBER, offsetof(struct args, rank)},
+    [FLAG_LINES] = {"--lines", "-n", "N", "the last N lines of a rank", IS_NUMBER,
+                    offsetof(struct args, lines)},
+    [FLAG_WHY] = {"--why", NULL, "TEXT", "the reason, for the job's story", IS_TEXT,
+                  offsetof(struct args, why)},
+    [FLAG_DIR] = {"--dir", NULL, "DIR", "folder to try as a place of checkpoints", IS_TEXT,
+                  offsetof(struct args, dir)},
+    [FLAG_NEW] = {"--new", NULL, NULL, "start over: the old state is moved aside", IS_SWITCH,
+                  offsetof(struct args, fresh)},
+};
+
+const char *flag_name(enum flag f)
+{
+    return rows[f].name;
+}
+
+const char *flag_value(enum flag f)
+{
+    return rows[f].value ? rows[f].value : "";
+}
+
+const char *flag_doc(enum flag f)
+{
+    return rows[f].doc;
+}
+
+static bool is_named(const struct flag_row *r, const char *word, size_t len)
+{
+    return (strlen(r->name) == len && strncmp(r->name, word, len) == 0) ||
+           (r->brief && strlen(r->brief) == len && strncmp(r->brief, word, len) == 0);
+}
+
+static const struct flag_row *find(const struct verb *v, const char *word, size_t len)
+{
+    for (int i = 0; i < FLAGS; i++)
+        if (v->flags & FLAG_BIT(i) && is_named(&rows[i], word, len))
+            return &rows[i];
+    return NULL;
+}
+
+static int unknown(const struct verb *v, const char *word)
+{
+    const char *known[FLAGS], *near;
+    char what[200];
+    int n = 0;
+    for (int i = 0; i < FLAGS; i++)
+        if (v->flags & FLAG_BIT(i))
+            known[n++] = rows[i].name;
+    near = suggest(word, known, n);
+    snprintf(what, sizeof what, "unknown flag %.60s%s%s%s", word, near ? "; did you mean " : "",
+             near ? near : "", near ? "?" : "");
+    return usage(v, what);
+}
+
+static int take_value(struct args *a, const struct verb *v, const struct flag_row *r,
+                      const char *value)
+{
+    char what[200], *end, *field = (char *)a + r->offset;
+    if (r->type == IS_TEXT) {
+        memcpy(field, &value, sizeof value);
+    } else if (r->type == IS_LIST) {
+        if (a->nset == ARGS_MAX_SET)
+            return usage(v, "too many -s");
+        a->set[a->nset++] = value;
+    } else {
+        long n = strtol(value, &end, 10);
+        int number = (int)n;
+        if (end == value || *end || n < 0 || n > INT_MAX) {
+            snprintf(what, sizeof what, "%s takes a number from 0, not '%.60s'", r->name, value);
+            return usage(v, what);
+        }
+        memcpy(field, &number, sizeof number);
+    }
+    return CLIENT_OK;
+}
+
+// *i: of the flag; moved when its value is the next word.
+static int take_flag(struct args *a, const struct verb *v, int *i, int argc, char **argv)
+{
+    const char *word = argv[*i], *eq = word[1] == '-' ? strchr(word, '=') : NULL;
+    const struct flag_row *r = find(v, word, eq ? (size_t)(eq - word) : strlen(word));
+    char what[200];
+    if (!r)
+        return unknown(v, word);
+    if (r->type == IS_SWITCH) {
+        *(bool *)((char *)a + r->offset) = true;
+        return eq ? usage(v, "a switch takes no value") : CLIENT_OK;
+    }
+    if (!eq && *i + 1 == argc) {
+        snprintf(what, sizeof what, "%s lacks its %s", word, r->value);
+        return usage(v, what);
+    }
+    return take_value(a, v, r, eq ? eq + 1 : argv[++*i]);
+}
+
+int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
+{
+    bool flags = true;
+    *a = (struct args){.rank = -1};
+    for (int i = 0; i < argc; i++) {
+        int rc = CLIENT_OK;
+        if (flags && strcmp(argv[i], "--") == 0)
+            flags = false;
+        else if (flags && argv[i][0] == '-' && argv[i][1])
+            rc = take_flag(a, v, &i, argc, argv);
+        else if (a->npos == v->most || a->npos == ARGS_MAX)
+            rc = usage(v, "too many arguments");
+        else
+            a->pos[a->npos++] = argv[i];
+        if (rc)
+            return rc;
+    }
+    return a->npos < v->least ? usage(v, "an argument is missing") : CLIENT_OK;
+}

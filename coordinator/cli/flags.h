@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client's flags: one table for all verbs, so that a flag means the same everywhere. Flags and
+// arguments may be mixed; "--flag value" and "--flag=value" are the same; "--" ends the flags.
+#pragma once
+#include <stdbool.h>
+#include <stdio.h>
+
+struct verb;
+
+enum flag {
+    FLAG_COORDINATOR,
+    FLAG_TLS,
+    FLAG_JSON,
+    FLAG_SET,
+    FLAG_DEVICE,
+    FLAG_MARKDOWN,
+    FLAG_REQUEST,
+    FLAG_ALL,
+    FLAG_FOLLOW,
+    FLAG_RANK,
+    FLAG_LINES,
+    FLAG_WHY,
+    FLAG_DIR,
+    FLAG_NEW,
+    FLAGS
+};
+#define FLAG_BIT(f) (1u << (f))
+
+enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
+
+struct args { // borrowed from argv
+    const char *coordinator, *tls, *device, *request, *why, *dir;
+    bool json, markdown, all, follow, fresh;
+    int rank;  // -1: all
+    int lines; // of the end; 0: all
+    const char *set[ARGS_MAX_SET];
+    int nset;
+    const char *pos[ARGS_MAX]; // the arguments that are no flags
+    int npos;
+};
+
+// argv[0] is the first after the verb. Returns an exit code; what is wrong has been printed.
+int flags_parse(struct args *a, const struct verb *v, int argc, char **argv);
+// "--json"; the value's name ("" if it takes none); what it does.
+const char *flag_name(enum flag f);
+const char *flag_value(enum flag f);
+const char *flag_doc(enum flag f);

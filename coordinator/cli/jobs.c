@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// jobs, status, workers, checkpoints: one question, one table or one object.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+
+// A reader's printer for a person or a program.
+typedef void print_fn(const void *reply, struct buf *out);
+typedef void json_fn(const void *reply, struct json_out *w);
+
+static int read_and_print(const struct verb *v, const struct args *a, enum link_method m,
+                          const ProtobufCMessage *request, print_fn *print, json_fn *json)
+{
+    struct link l = {0};
+    struct buf out = {0};
+    struct json_out w;
+    ProtobufCMessage *reply;
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    rc = link_ask(&l, m, request, &reply);
+    if (!rc) {
+        if (a->json) {
+            json_print_start(&w, &out, true);
+            json(reply, &w);
+            json_print_end(&w);
+        } else {
+            print(reply, &out);
+        }
+        put_out(&out);
+        link_free(reply);
+    }
+    link_close(&l);
+    return rc;
+}
+
+static int read_job(const struct verb *v, const struct args *a, enum link_method m, print_fn *print,
+                    json_fn *json)
+{
+    Weft__V1__JobRequest req;
+    struct arena arena = {0};
+    weft__v1__job_request__init(&req);
+    req.job = arena_strdup(&arena, a->pos[0]);
+    int rc = read_and_print(v, a, m, &req.base, print, json);
+    arena_clear(&arena);
+    return rc;
+}
+
+// ---- jobs ----
+
+static void add_job(struct table *t, const Weft__V1__JobStatus *s)
+{
+    char age[WORD_MAX];
+    table_add(t, "%.12s", s->job);
+    table_add(t, "%s", s->name);
+    table_add(t, "%s", word_state(s->state));
+    if (s->step < 0)
+        table_add(t, "-/%lld", (long long)s->steps);
+    else
+        table_add(t, "%lld/%lld", (long long)s->step, (long long)s->steps);
+    if (s->reported)
+        table_add(t, "%.4g", s->loss);
+    else
+        table_add(t, "-");
+    table_add(t, "%d", s->ranks);
+    table_add(t, "%lld", (long long)s->priority);
+    table_add(t, "%s",
+              s->submitted_ms > 0
+                  ? word_duration((double)(clock_wall_ms() - s->submitted_ms) / 1000, age)
+                  : "-");
+    table_add(t, "%s", s->owner);
+    table_add(t, "%s", s->text);
+}
+
+static void print_jobs(const void *reply, struct buf *out)
+{
+    const Weft__V1__JobsReply *r = reply;
+    struct table t;
+    table_init(&t, "JOB NAME STATE >STEP >LOSS >RANKS >PRIO >AGE OWNER WHY");
+    for (size_t i = 0; i < r->n_jobs; i++)
+        add_job(&t, r->jobs[i]);
+    table_print(&t, out);
+}
+
+static void json_jobs(const void *reply, struct json_out *w)
+{
+    const Weft__V1__JobsReply *r = reply;
+    json_text(w, "cluster", r->cluster);
+    json_array(w, "jobs");
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        json_object(w, NULL);
+        json_job(w, r->jobs[i]);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+int verb_jobs(const struct verb *v, const struct args *a)
+{
+    Weft__V1__JobsRequest req;
+    weft__v1__jobs_request__init(&req);
+    req.all = a->all;
+    return read_and_print(v, a, LINK_JOBS, &req.base, print_jobs, json_jobs);
+}
+
+// ---- status ----
+
+static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
+{
+    buf_printf(out, "ranks       %d %s, priority %lld", s->ranks, s->mesh, (long long)s->priority);
+    for (size_t i = 0; i < s->n_hosts; i++)
+        buf_printf(out, "%s%s", i ? ", " : " on ", s->hosts[i]);
+    buf_printf(out, "\nrestarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
+    if (s->checkpoint_step >= 0)
+        buf_printf(out, "checkpoint  step %lld of epoch %llu in %s\n",
+                   (long long)s->checkpoint_step, (unsigned long long)s->checkpoint_epoch,
+                   s->store);
+}
+
+static void print_status(const void *reply, struct buf *out)
+{
+    const Weft__V1__JobStatus *s = reply;
+    char word[WORD_MAX];
+    buf_printf(out, "job         %s\nname        %s\nstate       %s", s->job, s->name,
+               word_state(s->state));
+    if (s->goal)
+        buf_printf(out, ", then %s", word_state(s->goal));
+    buf_printf(out, "%s%s\n", *s->text ? ": " : "", s->text);
+    if (s->step >= 0)
+        buf_printf(out, "step        %lld of %lld\n", (long long)s->step, (long long)s->steps);
+    else
+        buf_printf(out, "step        none yet of %lld\n", (long long)s->steps);
+    if (s->reported)
+        buf_printf(out, "loss        %.6g, %s samples/s\n", s->loss,
+                   word_rate(s->samples_per_s, word));
+    if (s->evaluated)
+        buf_printf(out, "evaluation  accuracy %.2f %%, loss %.6g\n", 100 * s->eval_accuracy,
+                   s->eval_loss);
+    print_where(s, out);
+    buf_printf(out, "submitted   %s by %s\n", word_time(s->submitted_ms, word), s->owner);
+}
+
+static void json_status(const void *reply, struct json_out *w)
+{
+    json_job(w, reply);
+}
+
+int verb_status(const struct verb *v, const struct args *a)
+{
+    return read_job(v, a, LINK_STATUS, print_status, json_status);
+}
+
+// ---- workers ----
+
+static void print_workers(const void *reply, struct buf *out)
+{
+    const Weft__V1__WorkersReply *r = reply;
+    char word[WORD_MAX];
+    struct table t;
+    table_init(&t, "HOST NAME STATE >DEVICES >BUSY MODEL >MEMORY >SEEN VERSION JOBS");
+    for (size_t i = 0; i < r->n_workers; i++) {
+        const Weft__V1__WorkerStatus *w = r->workers[i];
+        struct buf jobs = {0};
+        int busy = 0;
+        for (size_t d = 0; d < w->n_devices; d++) {
+            const Weft__V1__DeviceStatus *x = w->devices[d];
+            busy += *x->job != 0;
+            if (*x->job && !(d && strcmp(x->job, w->devices[d - 1]->job) == 0))
+                buf_printf(&jobs, "%s%.12s", jobs.len ? " " : "", x->job);
+        }
+        table_add(&t, "%.12s", w->host);
+        table_add(&t, "%s", w->name);
+        table_add(&t, "%s", w->state);
+        table_add(&t, "%zu", w->n_devices);
+        table_add(&t, "%d", busy);
+        table_add(&t, "%s", w->n_devices ? w->devices[0]->model : "");
+        table_add(&t, "%s", word_bytes(w->memory, word));
+        table_add(&t, "%s", word_duration((double)w->seen_ms_ago / 1000, word));
+        table_add(&t, "%s", w->version);
+        table_add(&t, "%s", buf_str(&jobs));
+        buf_clear(&jobs);
+    }
+    table_print(&t, out);
+}
+
+static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
+{
+    json_object(w, NULL);
+    json_int(w, "device", d->device);
+    json_text(w, "kind", d->kind);
+    json_text(w, "model", d->model);
+    json_int(w, "memory", d->memory);
+    json_text(w, "job", d->job);
+    json_count(w, "rank", *d->job ? d->rank : -1);
+    json_end(w);
+}
+
+static void json_workers(const void *reply, struct json_out *w)
+{
+    const Weft__V1__WorkersReply *r = reply;
+    json_array(w, "workers");
+    for (size_t i = 0; i < r->n_workers; i++) {
+        const Weft__V1__WorkerStatus *s = r->workers[i];
+        json_object(w, NULL);
+        json_str(w, "host", s->host);
+        json_text(w, "name", s->name);
+        json_text(w, "state", s->state);
+        json_text(w, "version", s->version);
+        json_text(w, "incarnation", s->incarnation);
+        json_text(w, "rack", s->rack);
+        json_int(w, "memory", s->memory);
+        json_int(w, "seen_ms_ago", s->seen_ms_ago);
+        json_text(w, "data_root", s->data_root);
+        json_text(w, "checkpoint_root", s->checkpoint_root);
+        json_array(w, "devices");
+        for (size_t d = 0; d < s->n_devices; d++)
+            json_device(w, s->devices[d]);
+        json_end(w);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+int verb_workers(const struct verb *v, const struct args *a)
+{
+    Weft__V1__WorkersRequest req;
+    weft__v1__workers_request__init(&req);
+    return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers, json_workers);
+}
+
+// ---- checkpoints ----
+
+static void print_checkpoints(const void *reply, struct buf *out)
+{
+    const Weft__V1__CheckpointsReply *r = reply;
+    char word[WORD_MAX];
+    struct table t;
+    table_init(&t, ">STEP >EPOCH STATE TIME WHY");
+    for (size_t i = 0; i < r->n_checkpoints; i++) {
+        const Weft__Rows__Checkpoint *c = r->checkpoints[i];
+        table_add(&t, "%lld", (long long)c->step);
+        table_add(&t, "%llu", (unsigned long long)c->epoch);
+        table_add(&t, "%s%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "",
+                  c->pinned ? ", pinned" : "");
+        table_add(&t, "%s", word_time(c->t_ms, word));
+        table_add(&t, "%s", c->why);
+    }
+    table_print(&t, out);
+    if (*r->store)
+        buf_printf(out, "in %s\n", r->store);
+}
+
+static void json_checkpoints(const void *reply, struct json_out *w)
+{
+    const Weft__V1__CheckpointsReply *r = reply;
+    json_text(w, "store", r->store);
+    json_array(w, "checkpoints");
+    for (size_t i = 0; i < r->n_checkpoints; i++) {
+        const Weft__Rows__Checkpoint *c = r->checkpoints[i];
+        json_object(w, NULL);
+        json_int(w, "step", c->step);
+        json_uint(w, "epoch", c->epoch);
+        json_str(w, "state", word_checkpoint(c->state));
+        json_bool(w, "bad", c->bad);
+        json_bool(w, "pinned", c->pinned);
+        json_text(w, "why", c->why);
+        json_seconds(w, "t", c->t_ms);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+int verb_checkpoints(const struct verb *v, const struct args *a)
+{
+    return read_job(v, a, LINK_CHECKPOINTS, print_checkpoints, json_checkpoints);
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls to the coordinator; see link.h.
+#include "coordinator/cli/link.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/rpc/find.h"
+
+#define UNARY(Name, request_type, reply_type)               \
+    {                                                       \
+        .path = "/weft.v1.Weft/" #Name, .shape = RPC_UNARY, \
+        .request = &weft__v1__##request_type##__descriptor, \
+        .reply = &weft__v1__##reply_type##__descriptor      \
+    }
+#define STREAM(Name, request_type, reply_type)                      \
+    {                                                               \
+        .path = "/weft.v1.Weft/" #Name, .shape = RPC_SERVER_STREAM, \
+        .request = &weft__v1__##request_type##__descriptor,         \
+        .reply = &weft__v1__##reply_type##__descriptor              \
+    }
+static const struct rpc_method methods[LINK_METHODS] = {
+    [LINK_SUBMIT] = UNARY(Submit, submit_request, submit_reply),
+    [LINK_ACT] = UNARY(Act, act_request, act_reply),
+    [LINK_JOBS] = UNARY(Jobs, jobs_request, jobs_reply),
+    [LINK_STATUS] = UNARY(Status, job_request, job_status),
+    [LINK_WHY] = UNARY(Why, job_request, why_reply),
+    [LINK_WORKERS] = UNARY(Workers, workers_request, workers_reply),
+    [LINK_CHECKPOINTS] = UNARY(Checkpoints, job_request, checkpoints_reply),
+    [LINK_WATCH] = STREAM(Watch, job_request, watch_update),
+    [LINK_LOGS] = STREAM(Logs, logs_request, log_lines),
+};
+
+// What an answer means. Codes without a row are refusals.
+static const struct meaning {
+    enum rpc_code code;
+    int exit;
+    const char *todo;
+} meanings[] = {
+    {RPC_UNAVAILABLE, CLIENT_AWAY,
+     "start it with weft-coordinator, name another with --coordinator, or see `weft doctor`"},
+    {RPC_DEADLINE_EXCEEDED, CLIENT_AWAY, "it is stopped or overloaded: look at its host and log"},
+    {RPC_CANCELLED, CLIENT_AWAY, "it was stopped meanwhile: try again"},
+    {RPC_NOT_FOUND, CLIENT_REFUSED, "`weft jobs --all` and `weft workers` list what is known"},
+    {RPC_INVALID_ARGUMENT, CLIENT_USAGE, "change the request as it says"},
+    {RPC_FAILED_PRECONDITION, CLIENT_REFUSED, "`weft status` and `weft why` say what it does now"},
+    {RPC_PERMISSION_DENIED, CLIENT_REFUSED,
+     "use a certificate of another role: weft-coordinator issue makes one"},
+    {RPC_UNAUTHENTICATED, CLIENT_REFUSED, "name the folder of your certificate with --tls"},
+    {RPC_RESOURCE_EXHAUSTED, CLIENT_REFUSED, "try again later"},
+    {RPC_UNIMPLEMENTED, CLIENT_REFUSED, "use a client of the coordinator's version"},
+};
+
+static const struct meaning *meaning_of(enum rpc_code code)
+{
+    static const struct meaning other = {RPC_OK, CLIENT_REFUSED, "see the coordinator's log"};
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
+        if (meanings[i].code == code)
+            return &meanings[i];
+    return &other;
+}
+
+// gRPC puts what matters behind "last error: UNKNOWN: ".
+static const char *core_of(const char *text)
+{
+    const char *last = strstr(text, "last error: "), *colon = last ? strstr(last + 12, ": ") : NULL;
+    return colon ? colon + 2 : text;
+}
+
+// Without the " (code 5)" that is for logs.
+static int bare_length(const char *text)
+{
+    const char *code = strstr(text, " (code ");
+    return (int)(code ? (size_t)(code - text) : strlen(text));
+}
+
+int link_explain(const struct link *l, enum rpc_code code, const char *text)
+{
+    const struct meaning *m = meaning_of(code);
+    char what[400], where[LINK_ADDRESS_MAX + 80];
+    if (m->exit == CLIENT_AWAY)
+        snprintf(what, sizeof what, "the coordinator is not reached: %s", core_of(text));
+    else
+        snprintf(what, sizeof what, "%.*s", bare_length(text), text);
+    snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
+    complain(l->verb, what, where, m->todo);
+    return m->exit;
+}
+
+// ---- opening ----
+
+static const char *origin_of(const char *flag)
+{
+    if (flag)
+        return "--coordinator";
+    const char *e = getenv("WEFT_COORDINATOR");
+    if (e && *e)
+        return "WEFT_COORDINATOR";
+    e = getenv("MASTER_ADDR");
+    return e && *e ? "MASTER_ADDR" : "the default";
+}
+
+int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *e)
+{
+    static const char *const names[] = {"client", "admin"};
+    *out = (struct rpc_tls){0};
+    if (!dir || !*dir)
+        return 0;
+    out->ca = arena_printf(a, "%s/ca.pem", dir);
+    if (access(out->ca, R_OK))
+        return err_errno(e, ERR_INVALID, "%s", out->ca);
+    for (int i = 0; i < 2; i++) {
+        out->cert = arena_printf(a, "%s/%s.pem", dir, names[i]);
+        out->key = arena_printf(a, "%s/%s.key", dir, names[i]);
+        if (access(out->cert, R_OK) == 0)
+            return access(out->key, R_OK) ? err_errno(e, ERR_INVALID, "%s", out->key) : 0;
+    }
+    return err_set(e, ERR_INVALID, "%s holds neither client.pem nor admin.pem", dir);
+}
+
+int link_dial(struct link *l, const struct verb *v, const char *address, const char *tls,
+              struct err *e)
+{
+    struct rpc_channel_options o = {.address = l->address};
+    *l = (struct link){.verb = v, .origin = origin_of(address)};
+    if (!tls) {
+        tls = getenv("WEFT_TLS");
+        tls = tls && *tls ? tls : NULL;
+    }
+    int rc = rpc_address(address, l->address, sizeof l->address, e);
+    if (rc)
+        return rc;
+    if ((rc = link_tls(tls, &l->arena, &o.tls, e)))
+        return rc;
+    if ((rc = rpc_open(&l->rpc, e)))
+        return rc;
+    return rpc_dial(l->rpc, &o, &l->channel, e);
+}
+
+static void interrupted(int sig)
+{
+    static const char newline = '\n';
+    (void)sig;
+    if (isatty(1) && write(1, &newline, 1) < 0)
+        _exit(CLIENT_INTERRUPTED);
+    _exit(CLIENT_INTERRUPTED);
+}
+
+int link_open(struct link *l, const struct verb *v, const struct args *a)
+{
+    struct err e = {0};
+    struct sigaction act = {.sa_handler = interrupted};
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    signal(SIGPIPE, SIG_IGN); // a closed reader is seen by the write
+    if (!link_dial(l, v, a->coordinator, a->tls, &e))
+        return CLIENT_OK;
+    complain(v, e.text, l->address[0] ? l->address : NULL,
+             "see `weft help` on --coordinator and --tls");
+    link_close(l);
+    return CLIENT_USAGE;
+}
+
+void link_close(struct link *l)
+{
+    if (l->channel)
+        rpc_hang_up(l->channel);
+    rpc_close(l->rpc);
+    arena_clear(&l->arena);
+    *l = (struct link){0};
+}
+
+// ---- one call ----
+
+int link_try(struct link *l, enum link_method m, const ProtobufCMessage *request,
+             int64_t timeout_ns, ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
+{
+    *code = RPC_OK;
+    *reply = NULL;
+    return rpc_ask(l->rpc, l->channel, &methods[m], request, timeout_ns, reply, code, e);
+}
+
+int link_ask(struct link *l, enum link_method m, const ProtobufCMessage *request,
+             ProtobufCMessage **reply)
+{
+    struct err e = {0};
+    enum rpc_code code;
+    int rc = link_try(l, m, request, LINK_TIMEOUT_S * CLOCK_S, reply, &code, &e);
+    if (!rc)
+        return CLIENT_OK;
+    return link_explain(l, rc == ERR_PEER && code == RPC_OK ? RPC_UNAVAILABLE : code, e.text);
+}
+
+void link_free(void *message)
+{
+    protobuf_c_message_free_unpacked(message, NULL);
+}
+
+// ---- streams ----
+
+enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 2000 };
+
+void link_stream_open(struct link_stream *s, const ProtobufCMessage *request)
+{
+    s->heard = false;
+    s->call = rpc_call(s->link->channel, &methods[s->method], request, 0, false, NULL);
+}
+
+static bool comes_back(enum rpc_code code)
+{
+    return code == RPC_UNAVAILABLE || code == RPC_CANCELLED || code == RPC_DEADLINE_EXCEEDED ||
+           code == RPC_RESOURCE_EXHAUSTED || code == RPC_ABORTED;
+}
+
+// What the end of the call means.
+static enum link_said closed(struct link_stream *s, bool patient, enum rpc_code code)
+{
+    int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;
+    s->call = 0;
+    if (code == RPC_OK)
+        return LINK_END;
+    if (!comes_back(code) || (!patient && !s->heard && !s->away_ns))
+        return LINK_FAILED;
+    s->tries = s->heard ? 0 : s->tries + 1;
+    for (int i = 0; i < s->tries && pause < LONGEST_PAUSE_MS; i++)
+        pause *= 2;
+    s->again_ns = now + pause * CLOCK_MS;
+    if (s->away_ns && !s->heard)
+        return LINK_NOTHING;
+    s->away_ns = now;
+    return LINK_AWAY;
+}
+
+static enum link_said take(struct link_stream *s, bool patient, struct rpc_event *ev,
+                           ProtobufCMessage **m, enum rpc_code *code, char text[256])
+{
+    enum link_said said = LINK_NOTHING;
+    if (ev->call == s->call && ev->kind == RPC_MESSAGE) {
+        *m = rpc_event_take(ev);
+        s->heard = true;
+        s->away_ns = 0;
+        rpc_more(s->link->rpc, s->call);
+        said = LINK_MESSAGE;
+    } else if (ev->call == s->call && ev->kind == RPC_CLOSED) {
+        *code = ev->code;
+        snprintf(text, 256, "%s", ev->text);
+        said = closed(s, patient, ev->code);
+    }
+    rpc_event_clear(ev);
+    return said;
+}
+
+enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *request,
+                                bool patient, int64_t timeout_ns, ProtobufCMessage **m,
+                                enum rpc_code *code, char text[256])
+{
+    struct rpc_event ev;
+    int64_t now = clock_mono_ns();
+    if (!s->call) {
+        if (now >= s->again_ns)
+            link_stream_open(s, request);
+        else if (s->again_ns - now < timeout_ns)
+            timeout_ns = s->again_ns - now;
+    }
+    if (!rpc_next(s->link->rpc, &ev)) {
+        rpc_wait(s->link->rpc, timeout_ns);
+        if (!rpc_next(s->link->rpc, &ev))
+            return LINK_NOTHING;
+    }
+    return take(s, patient, &ev, m, code, text);
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft logs: what a job's ranks wrote. With -f it goes on to the job's end:
+//
+//   a watch of the job says where it is; the lines come by a stream of their own. A new epoch
+//   (other hosts), a coordinator that was away and the job's end open the lines anew, from the
+//   start of what is kept; lines that are not younger than the last one shown of a rank are passed
+//   over (a line begins with its time). After the job's end that reading is the last and complete.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+
+enum { STAMP = 24 }; // "2026-01-02T03:04:05.678Z"
+
+struct seen {
+    char stamp[STAMP + 1];
+    bool passing; // over what was shown before
+};
+struct logs {
+    const struct args *args;
+    struct arena arena;
+    struct seen *ranks; // by rank
+    int n;
+    struct link_stream lines, watch;
+    Weft__V1__LogsRequest ask;
+    Weft__V1__JobRequest watch_ask;
+    bool following, started; // started: the lines were opened
+    uint64_t epoch;
+    char job[64]; // its id, once known: a name may mean another job later
+};
+
+static struct seen *seen_of(struct logs *g, int rank)
+{
+    static struct seen nowhere;
+    enum { MOST = 1 << 16 };
+    if (rank < 0 || rank >= MOST)
+        return &nowhere;
+    if (rank >= g->n) {
+        int n = rank + 64;
+        struct seen *more = arena_array(&g->arena, struct seen, n);
+        if (g->n)
+            memcpy(more, g->ranks, sizeof *more * (size_t)g->n);
+        g->ranks = more;
+        g->n = n;
+    }
+    return &g->ranks[rank];
+}
+
+static bool has_stamp(const char *line, size_t len)
+{
+    return len > STAMP && line[4] == '-' && line[10] == 'T' && line[STAMP - 1] == 'Z';
+}
+
+// Whether the line is new, and remembers its time.
+static bool is_new(struct seen *s, const char *line, size_t len)
+{
+    bool stamped = has_stamp(line, len);
+    if (s->passing && (!stamped || strncmp(line, s->stamp, STAMP) <= 0))
+        return false;
+    s->passing = false;
+    if (stamped)
+        memcpy(s->stamp, line, STAMP);
+    return true;
+}
+
+static void show(const struct logs *g, const Weft__V1__LogLines *m, const char *line, size_t len)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (g->args->json) {
+        json_print_start(&w, &out, false);
+        json_count(&w, "rank", m->rank);
+        json_text(&w, "host", m->host);
+        json_strn(&w, "text", line, len);
+        json_print_end(&w);
+    } else {
+        if (g->args->rank < 0)
+            buf_printf(&out, "[%d] ", m->rank);
+        for (size_t i = 0; i < len; i++) // what a rank wrote does not steer the reader's terminal
+            buf_putc(&out, (unsigned char)line[i] < ' ' && line[i] != '\t' ? '?' : line[i]);
+        buf_putc(&out, '\n');
+    }
+    fwrite(out.data, 1, out.len, stdout);
+    buf_clear(&out);
+}
+
+static void take(struct logs *g, const Weft__V1__LogLines *m)
+{
+    struct seen *s = seen_of(g, m->rank);
+    const char *at = (const char *)m->text.data, *end = at ? at + m->text.len : at;
+    while (at < end) {
+        const char *nl = memchr(at, '\n', (size_t)(end - at));
+        size_t len = (size_t)((nl ? nl : end) - at);
+        if (is_new(s, at, len))
+            show(g, m, at, len);
+        at += len + 1;
+    }
+    fflush(stdout);
+}
+
+// The next reading is from the start of what is kept, if any line was shown.
+static void again(struct logs *g, bool following)
+{
+    for (int i = 0; i < g->n; i++) {
+        g->ranks[i].passing = g->ranks[i].stamp[0] != 0;
+        if (g->ranks[i].passing)
+            g->ask.lines = 0;
+    }
+    g->following = following;
+    g->ask.follow = following;
+}
+
+// ---- what is there ----
+
+// Until there is nothing now; an exit code, or -1: go on. `words` gets why it failed.
+static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
+{
+    ProtobufCMessage *m;
+    for (;;)
+        switch (
+            link_stream_next(&g->lines, &g->ask.base, g->following, timeout_ns, &m, code, words)) {
+        case LINK_NOTHING:
+            return -1;
+        case LINK_MESSAGE:
+            take(g, (const Weft__V1__LogLines *)(const void *)m);
+            link_free(m);
+            break;
+        case LINK_AWAY: // also: no host has any yet
+            if (!g->following)
+                return CLIENT_AWAY;
+            again(g, true);
+            return -1;
+        case LINK_END:
+            if (!g->following)
+                return CLIENT_OK;
+            g->lines.again_ns = clock_mono_ns() + CLOCK_S / 2; // its hosts went away
+            again(g, true);
+            return -1;
+        case LINK_FAILED:
+            return CLIENT_REFUSED;
+        }
+}
+
+static int read_all(struct logs *g)
+{
+    enum rpc_code code = RPC_OK;
+    char words[256] = "";
+    int rc;
+    do
+        rc = read_lines(g, CLOCK_S, &code, words);
+    while (rc < 0 && !ferror(stdout));
+    return rc > 0 ? link_explain(g->lines.link, code, words) : rc;
+}
+
+// ---- following ----
+
+static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
+{
+    const Weft__V1__JobStatus *s = u->status;
+    if (!s)
+        return;
+    snprintf(g->job, sizeof g->job, "%s", s->job);
+    g->ask.job = g->watch_ask.job = g->job;
+    bool ended = job_ended(s->state) >= 0;
+    if (!g->started || s->epoch != g->epoch || ended) {
+        again(g, !ended);
+        link_stream_open(&g->lines, &g->ask.base);
+    }
+    g->started = true;
+    g->epoch = s->epoch;
+}
+
+static int follow_turn(struct logs *g)
+{
+    ProtobufCMessage *m;
+    enum rpc_code code = RPC_OK, unused;
+    char words[256] = "";
+    switch (link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
+    case LINK_MESSAGE:
+        take_status(g, (const Weft__V1__WatchUpdate *)(const void *)m);
+        link_free(m);
+        return -1;
+    case LINK_AWAY:
+        fprintf(stderr, "the coordinator is away; waiting\n");
+        return -1;
+    case LINK_FAILED:
+        return link_explain(g->watch.link, code, words);
+    case LINK_END:
+        g->watch.again_ns = clock_mono_ns() + CLOCK_S / 2;
+        return -1;
+    case LINK_NOTHING:
+        break;
+    }
+    if (g->started)
+        return read_lines(g, CLOCK_S / 20, &unused, words);
+    rpc_wait(g->watch.link->rpc, CLOCK_S / 20);
+    return -1;
+}
+
+static int follow(struct logs *g, const struct verb *v)
+{
+    struct link l = {0};
+    int rc = link_open(&l, v, g->args);
+    if (rc)
+        return rc;
+    g->watch = (struct link_stream){.link = &l, .method = LINK_WATCH};
+    g->following = true;
+    link_stream_open(&g->watch, &g->watch_ask.base);
+    do
+        rc = follow_turn(g);
+    while (rc < 0 && g->following && !ferror(stdout));
+    link_close(&l);
+    return rc < 0 && !ferror(stdout) ? read_all(g) : rc;
+}
+
+int verb_logs(const struct verb *v, const struct args *a)
+{
+    struct logs g = {.args = a};
+    struct link l = {0};
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    g.lines = (struct link_stream){.link = &l, .method = LINK_LOGS};
+    weft__v1__logs_request__init(&g.ask);
+    weft__v1__job_request__init(&g.watch_ask);
+    g.ask.job = g.watch_ask.job = arena_strdup(&l.arena, a->pos[0]);
+    g.ask.rank = a->rank;
+    g.ask.follow = a->follow;
+    g.ask.lines = a->lines;
+    if (a->follow) {
+        rc = follow(&g, v);
+    } else {
+        link_stream_open(&g.lines, &g.ask.base);
+        rc = read_all(&g);
+    }
+    link_close(&l);
+    arena_clear(&g.arena);
+    return rc < 0 ? CLIENT_FAILED : rc;
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables, words and shared JSON; see print.h.
+#include "coordinator/cli/print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/ckpt/commit.h"
+#include "coordinator/cli/verbs.h"
+
+// ---- tables ----
+
+static void add_cell(struct table *t, const char *text)
+{
+    t->cells = arena_grow(&t->arena, t->cells, sizeof *t->cells, t->n, &t->cap);
+    t->cells[t->n++] = text;
+}
+
+void table_init(struct table *t, const char *head)
+{
+    *t = (struct table){0};
+    char *rest = arena_strdup(&t->arena, head), *word;
+    while ((word = strsep(&rest, " ")) && t->columns < TABLE_COLUMNS) {
+        t->right[t->columns] = *word == '>';
+        add_cell(t, word + (*word == '>'));
+        t->columns++;
+    }
+}
+
+void table_add(struct table *t, const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    add_cell(t, text.len ? arena_strdup(&t->arena, buf_str(&text)) : "-");
+    buf_clear(&text);
+}
+
+static int width(const char *text) // characters, not bytes
+{
+    int n = 0;
+    for (; *text; text++)
+        n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(struct table *t, struct buf *out)
+{
+    int widest[TABLE_COLUMNS] = {0};
+    for (int i = 0; i < t->n; i++) {
+        int w = width(t->cells[i]), c = i % t->columns;
+        widest[c] = w > widest[c] ? w : widest[c];
+    }
+    for (int i = 0; i < t->n; i++) {
+        int c = i % t->columns, pad = widest[c] - width(t->cells[i]);
+        bool last = c == t->columns - 1;
+        buf_printf(out, "%*s%s%*s", t->right[c] ? pad : 0, "", t->cells[i],
+                   t->right[c] || last ? 0 : pad, "");
+        buf_puts(out, last ? "\n" : "  ");
+    }
+    arena_clear(&t->arena);
+}
+
+// ---- words ----
+
+const char *word_duration(double s, char out[WORD_MAX])
+{
+    int64_t n = isfinite(s) && s > 0 && s < 1e12 ? (int64_t)(s + 0.5) : 0;
+    if (!isfinite(s))
+        snprintf(out, WORD_MAX, "-");
+    else if (s < 9.95)
+        snprintf(out, WORD_MAX, "%.1fs", s > 0 ? s : 0);
+    else if (n < 60)
+        snprintf(out, WORD_MAX, "%ds", (int)n);
+    else if (n < 3600)
+        snprintf(out, WORD_MAX, "%dm%02ds", (int)(n / 60), (int)(n % 60));
+    else if (n < 48 * 3600)
+        snprintf(out, WORD_MAX, "%dh%02dm", (int)(n / 3600), (int)(n / 60 % 60));
+    else
+        snprintf(out, WORD_MAX, "%lldd%02dh", (long long)(n / 86400), (int)(n / 3600 % 24));
+    return out;
+}
+
+const char *word_rate(double v, char out[WORD_MAX])
+{
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    int u = 0;
+    for (; v >= 999.5 && u < 4; u++)
+        v /= 1000;
+    snprintf(out, WORD_MAX, u == 0 && v >= 10 ? "%.0f%s" : "%.3g%s", v, units[u]);
+    return out;
+}
+
+const char *word_bytes(int64_t bytes, char out[WORD_MAX])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double v = (double)bytes;
+    int u = 0;
+    for (; v >= 1023.95 && u < 5; u++)
+        v /= 1024;
+    snprintf(out, WORD_MAX, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+const char *word_time(int64_t t_ms, char out[WORD_MAX])
+{
+    time_t t = (time_t)(t_ms / 1000);
+    struct tm tm;
+    char date[32] = "-";
+    if (t_ms <= 0 || !localtime_r(&t, &tm) || !strftime(date, sizeof date, "%F %T", &tm))
+        snprintf(out, WORD_MAX, "-");
+    else
+        snprintf(out, WORD_MAX, "%s.%03d", date, (int)(t_ms % 1000));
+    return out;
+}
+
+const char *word_state(Weft__Rows__JobState s)
+{
+    const ProtobufCEnumValue *v =
+        protobuf_c_enum_descriptor_get_value(&weft__rows__job_state__descriptor, (int)s);
+    return v && s != WEFT__ROWS__JOB_STATE__JOB_NONE ? v->name : "UNKNOWN";
+}
+
+const char *word_checkpoint(int state)
+{
+    return state >= 0 && state < COMMIT_STATES ? commit_state_name((enum commit_state)state)
+                                               : "UNKNOWN";
+}
+
+int job_ended(Weft__Rows__JobState s)
+{
+    switch (s) {
+    case WEFT__ROWS__JOB_STATE__SUCCEEDED:
+        return CLIENT_OK;
+    case WEFT__ROWS__JOB_STATE__FAILED:
+    case WEFT__ROWS__JOB_STATE__CANCELLED:
+    case WEFT__ROWS__JOB_STATE__HELD:
+        return CLIENT_FAILED;
+    default:
+        return -1;
+    }
+}
+
+// ---- JSON ----
+
+void json_print_start(struct json_out *w, struct buf *out, bool pretty)
+{
+    json_out_init(w, out);
+    w->pretty = pretty;
+    json_object(w, NULL);
+}
+
+void json_print_end(struct json_out *w)
+{
+    if (w->nonfinite.len)
+        json_nonfinite(w);
+    json_end(w);
+    buf_putc(w->buf, '\n');
+    json_out_clear(w);
+}
+
+void json_text(struct json_out *w, const char *key, const char *text)
+{
+    json_str(w, key, text && *text ? text : NULL);
+}
+
+void json_known(struct json_out *w, const char *key, bool known, double value)
+{
+    if (known)
+        json_double(w, key, value);
+    else
+        json_null(w, key);
+}
+
+void json_count(struct json_out *w, const char *key, int64_t value)
+{
+    if (value < 0)
+        json_null(w, key);
+    else
+        json_int(w, key, value);
+}
+
+void json_seconds(struct json_out *w, const char *key, int64_t ms)
+{
+    json_double(w, key, (double)ms / 1000);
+}
+
+// "{dp: 2, tp: 4}" as an object; what does not read so is null.
+static void json_mesh(struct json_out *w, const char *text)
+{
+    char axis[64];
+    int size, used;
+    const char *s = text;
+    if (*s++ != '{') {
+        json_null(w, "mesh");
+        return;
+    }
+    json_object(w, "mesh");
+    while (sscanf(s, " %63[a-z0-9_] : %d%n", axis, &size, &used) == 2) {
+        json_int(w, axis, size);
+        s += used;
+        s += *s == ',';
+    }
+    json_end(w);
+}
+
+static void json_hosts(struct json_out *w, const Weft__V1__JobStatus *s)
+{
+    json_array(w, "hosts");
+    for (size_t i = 0; i < s->n_hosts; i++)
+        json_str(w, NULL, s->hosts[i]);
+    json_end(w);
+}
+
+static void json_checkpoint(struct json_out *w, const Weft__V1__JobStatus *s)
+{
+    if (s->checkpoint_step < 0) {
+        json_null(w, "checkpoint");
+        return;
+    }
+    json_object(w, "checkpoint");
+    json_int(w, "step", s->checkpoint_step);
+    json_uint(w, "epoch", s->checkpoint_epoch);
+    json_end(w);
+}
+
+void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
+{
+    int ended = job_ended(s->state);
+    json_str(w, "job", s->job);
+    json_str(w, "name", s->name);
+    json_str(w, "state", word_state(s->state));
+    json_str(w, "goal", s->goal ? word_state(s->goal) : NULL);
+    json_uint(w, "epoch", s->epoch);
+    json_count(w, "step", s->step);
+    json_int(w, "steps", s->steps);
+    json_known(w, "loss", s->reported, s->loss);
+    // A job without tokens reports none.
+    json_known(w, "tokens_per_s", s->reported && s->tokens_per_s > 0, s->tokens_per_s);
+    json_known(w, "samples_per_s", s->reported, s->samples_per_s);
+    json_known(w, "eval_loss", s->evaluated, s->eval_loss);
+    json_known(w, "eval_accuracy", s->evaluated, s->eval_accuracy);
+    json_mesh(w, s->mesh);
+    json_hosts(w, s);
+    json_int(w, "restarts", s->restarts);
+    json_checkpoint(w, s);
+    if (ended < 0)
+        json_null(w, "exit");
+    else
+        json_int(w, "exit", ended);
+    json_int(w, "priority", s->priority);
+    json_int(w, "ranks", s->ranks);
+    json_text(w, "owner", s->owner);
+    json_seconds(w, "submitted", s->submitted_ms);
+    json_text(w, "text", s->text);
+    json_text(w, "store", s->store);
+}
+
+void json_event(struct json_out *w, const Weft__Rows__Event *e)
+{
+    json_seconds(w, "t", e->t_ms);
+    json_str(w, "state", word_state(e->state));
+    json_str(w, "kind", e->kind);
+    json_count(w, "rank", e->rank);
+    json_text(w, "host", e->host);
+    json_count(w, "step", e->step);
+    json_text(w, "text", e->text);
+}
+
+void put_out(struct buf *out)
+{
+    fwrite(buf_str(out), 1, out->len, stdout);
+    fflush(stdout);
+    buf_clear(out);
+}

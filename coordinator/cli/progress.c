@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress, live or line by line; see progress.h.
+#include "coordinator/cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "coordinator/cli/print.h"
+
+enum { LIVE_MS = 100, PLAIN_MS = 5000 };
+
+void progress_init(struct progress *p, bool json)
+{
+    *p = (struct progress){.json = json, .live = !json && isatty(1), .step = -1, .checkpoint = -1};
+    p->said_step = p->eta_step = -1;
+}
+
+static void wipe(struct progress *p)
+{
+    if (p->open)
+        fputs("\r\033[K", stdout);
+    p->open = false;
+}
+
+// ---- JSON: a line for each thing ----
+
+static void json_report(struct json_out *w, const Weft__Rank__StepReport *r)
+{
+    json_int(w, "step", r->step);
+    json_int(w, "steps", r->steps);
+    json_double(w, "loss", r->loss);
+    json_double(w, "grad_norm", r->grad_norm);
+    json_double(w, "lr", r->lr);
+    json_known(w, "tokens_per_s", r->tokens_per_s > 0, r->tokens_per_s);
+    json_double(w, "samples_per_s", r->samples_per_s);
+    json_double(w, "step_ms", r->step_ms);
+    json_known(w, "eval_loss", r->evaluated, r->eval_loss);
+    json_known(w, "eval_accuracy", r->evaluated, r->eval_accuracy);
+}
+
+static void print_json(const Weft__V1__WatchUpdate *u)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (u->status) {
+        json_print_start(&w, &out, false);
+        json_str(&w, "type", "status");
+        json_job(&w, u->status);
+        json_print_end(&w);
+    }
+    if (u->report) {
+        json_print_start(&w, &out, false);
+        json_str(&w, "type", "step");
+        json_report(&w, u->report);
+        json_print_end(&w);
+    }
+    if (u->event) {
+        json_print_start(&w, &out, false);
+        json_str(&w, "type", "event");
+        json_event(&w, u->event);
+        json_print_end(&w);
+    }
+    put_out(&out);
+}
+
+// ---- text ----
+
+static void describe(const struct progress *p, struct buf *out)
+{
+    char word[WORD_MAX];
+    buf_printf(out, "%s %s", p->name, word_state(p->state));
+    if (p->step >= 0)
+        buf_printf(out, "  step %lld/%lld", (long long)p->step, (long long)p->steps);
+    if (p->reported) {
+        buf_printf(out, "  loss %.4g  %s samples/s", p->loss, word_rate(p->samples_per_s, word));
+    }
+    if (p->evaluated)
+        buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
+    if (p->checkpoint >= 0)
+        buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
+}
+
+// What is left at the present speed: a step's samples are not known here, so steps between two
+// lines are what counts.
+static void describe_eta(const struct progress *p, int64_t now, struct buf *out)
+{
+    char word[WORD_MAX];
+    int64_t done = p->step - p->eta_step;
+    if (p->state != WEFT__ROWS__JOB_STATE__RUNNING || p->eta_step < 0 || done <= 0)
+        return;
+    double rate = (double)done / (double)(now - p->eta_ns) * 1e9;
+    buf_printf(out, "  eta %s", word_duration((double)(p->steps - p->step) / rate, word));
+}
+
+static void show_line(struct progress *p, int64_t now)
+{
+    struct buf line = {0};
+    struct winsize ws;
+    int columns = p->live && ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
+    describe(p, &line);
+    describe_eta(p, now, &line);
+    if (p->live)
+        printf("\r\033[K%.*s", columns, buf_str(&line));
+    else
+        printf("%s\n", buf_str(&line));
+    fflush(stdout);
+    p->open = p->live;
+    p->shown_ns = now;
+    p->said_step = p->step;
+    buf_clear(&line);
+}
+
+static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // without the date
+{
+    const char *space = strchr(word_time(t_ms, out), ' ');
+    return space ? space + 1 : out;
+}
+
+static void show_event(struct progress *p, const Weft__Rows__Event *e)
+{
+    char at[WORD_MAX];
+    wipe(p);
+    printf("%s  %s %s%s%s%s%.*s", word_clock(e->t_ms, at), word_state(e->state), e->kind,
+           *e->host ? " on " : "", e->host, *e->text ? ": " : "", (int)strcspn(e->text, "\n"),
+           e->text);
+    if (e->step >= 0)
+        printf(" (step %lld)", (long long)e->step);
+    putchar('\n');
+    fflush(stdout);
+}
+
+// True when the state changed.
+static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
+{
+    bool changed = s->state != p->state;
+    snprintf(p->job, sizeof p->job, "%s", s->job);
+    snprintf(p->name, sizeof p->name, "%s", s->name);
+    snprintf(p->store, sizeof p->store, "%s", s->store);
+    p->state = s->state;
+    p->step = s->step;
+    p->steps = s->steps;
+    p->checkpoint = s->checkpoint_step;
+    if (s->reported) {
+        p->reported = true;
+        p->loss = s->loss;
+        p->samples_per_s = s->samples_per_s;
+    }
+    if (s->evaluated) {
+        p->evaluated = true;
+        p->accuracy = s->eval_accuracy;
+    }
+    if (changed)
+        p->eta_step = -1;
+    return changed;
+}
+
+// True when it holds an evaluation.
+static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int64_t now)
+{
+    p->step = r->step;
+    p->steps = r->steps;
+    p->reported = true;
+    p->loss = r->loss;
+    p->samples_per_s = r->samples_per_s;
+    if (p->eta_step < 0) {
+        p->eta_step = r->step;
+        p->eta_ns = now;
+    }
+    if (r->evaluated) {
+        p->evaluated = true;
+        p->accuracy = r->eval_accuracy;
+    }
+    return r->evaluated;
+}
+
+void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
+{
+    int64_t now = clock_mono_ns();
+    bool worth = false;
+    if (p->json)
+        print_json(u);
+    if (u->status)
+        worth = take_status(p, u->status);
+    if (u->report)
+        worth |= take_report(p, u->report, now);
+    if (p->json)
+        return;
+    if (u->event)
+        show_event(p, u->event);
+    int64_t every = (p->live ? LIVE_MS : PLAIN_MS) * CLOCK_MS;
+    bool due = now - p->shown_ns >= every && p->step != p->said_step;
+    if (worth || due || (p->live && !p->open))
+        show_line(p, now);
+}
+
+void progress_say(struct progress *p, const char *text)
+{
+    wipe(p);
+    fflush(stdout);
+    fprintf(stderr, "%s\n", text);
+}
+
+int progress_end(struct progress *p)
+{
+    int rc = job_ended(p->state);
+    if (!p->live) // the change of state was a line of its own
+        return rc;
+    wipe(p);
+    struct buf line = {0};
+    describe(p, &line);
+    puts(buf_str(&line));
+    fflush(stdout);
+    buf_clear(&line);
+    return rc;
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of `weft run`; see record.h.
+#include "coordinator/cli/record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+
+static const struct field {
+    const char *name;
+    size_t offset, size;
+} fields[] = {
+    {"request", offsetof(struct record, request), sizeof((struct record *)0)->request},
+    {"hash", offsetof(struct record, hash), sizeof((struct record *)0)->hash},
+    {"job", offsetof(struct record, job), sizeof((struct record *)0)->job},
+    {"state", offsetof(struct record, state), sizeof((struct record *)0)->state},
+    {"store", offsetof(struct record, store), sizeof((struct record *)0)->store},
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static int make(const char *path, struct err *e)
+{
+    return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "%s", path) : 0;
+}
+
+static int lock(struct record *r, struct err *e)
+{
+    char path[4200], pid[16] = "";
+    snprintf(path, sizeof path, "%s/lock", r->dir);
+    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (r->lock < 0)
+        return err_errno(e, ERR_IO, "%s", path);
+    if (flock(r->lock, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK)
+            return err_errno(e, ERR_IO, "%s", path);
+        ssize_t n = pread(r->lock, pid, sizeof pid - 1, 0);
+        pid[n > 0 ? (size_t)n : 0] = 0;
+        pid[strcspn(pid, "\n")] = 0;
+        close(r->lock);
+        r->lock = -1;
+        return err_set(e, ERR_EXISTS, "it is run by process %s", pid);
+    }
+    int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+    if (ftruncate(r->lock, 0) || pwrite(r->lock, pid, (size_t)n, 0) != n)
+        return err_errno(e, ERR_IO, "%s", path);
+    return 0;
+}
+
+static void take_line(struct record *r, char *line)
+{
+    char *space = strchr(line, ' ');
+    line[strcspn(line, "\n")] = 0;
+    if (!space)
+        return;
+    *space = 0;
+    for (int i = 0; i < FIELDS; i++)
+        if (strcmp(line, fields[i].name) == 0)
+            snprintf((char *)r + fields[i].offset, fields[i].size, "%s", space + 1);
+}
+
+static void read_fields(struct record *r)
+{
+    char path[4200], line[4200];
+    snprintf(path, sizeof path, "%s/job", r->dir);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        take_line(r, line);
+    if (f)
+        fclose(f);
+    r->there = strlen(r->request) == 32 && strlen(r->hash) == 64;
+}
+
+int record_open(struct record *r, const char *base_dir, const char *name, struct err *e)
+{
+    char base[PATH_MAX], weft[PATH_MAX + 8];
+    *r = (struct record){.lock = -1};
+    if (!realpath(base_dir, base))
+        return err_errno(e, ERR_IO, "%s", base_dir);
+    snprintf(weft, sizeof weft, "%s/.weft", base);
+    if ((size_t)snprintf(r->dir, sizeof r->dir, "%s/%s", weft, name) >= sizeof r->dir)
+        return err_set(e, ERR_INVALID, "the path %s is too long", weft);
+    int rc = make(weft, e);
+    if (!rc)
+        rc = make(r->dir, e);
+    if (!rc)
+        rc = lock(r, e);
+    if (!rc)
+        read_fields(r);
+    return rc;
+}
+
+int record_write(struct record *r, struct err *e)
+{
+    char path[4200], part[4210];
+    struct buf text = {0};
+    int rc = 0;
+    for (int i = 0; i < FIELDS; i++)
+        buf_printf(&text, "%s %s\n", fields[i].name, (const char *)r + fields[i].offset);
+    snprintf(path, sizeof path, "%s/job", r->dir);
+    snprintf(part, sizeof part, "%s.part", path);
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, text.data, text.len) != (ssize_t)text.len || fsync(fd) ||
+        rename(part, path))
+        rc = err_errno(e, ERR_IO, "%s", path);
+    if (fd >= 0)
+        close(fd);
+    buf_clear(&text);
+    r->there = !rc;
+    return rc;
+}
+
+int record_aside(struct record *r, struct err *e)
+{
+    char old[4200], from[4500], to[4800], stamp[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
+    snprintf(old, sizeof old, "%s/old-%s-%d", r->dir, stamp, (int)getpid());
+    int rc = make(old, e);
+    DIR *d = rc ? NULL : opendir(r->dir);
+    for (struct dirent *f; d && !rc && (f = readdir(d));) {
+        if (f->d_name[0] == '.' || strncmp(f->d_name, "old-", 4) == 0 ||
+            strcmp(f->d_name, "lock") == 0)
+            continue;
+        snprintf(from, sizeof from, "%s/%s", r->dir, f->d_name);
+        snprintf(to, sizeof to, "%s/%s", old, f->d_name);
+        if (rename(from, to))
+            rc = err_errno(e, ERR_IO, "%s", from);
+    }
+    if (d)
+        closedir(d);
+    for (int i = 0; i < FIELDS; i++)
+        *((char *)r + fields[i].offset) = 0;
+    r->there = false;
+    return rc;
+}
+
+void record_close(struct record *r)
+{
+    if (r->lock >= 0)
+        close(r->lock);
+    r->lock = -1;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `weft run` knows of its job between two runs: .weft/NAME/job, replaced by rename.
+//
+//   request 32 hex digits: the submission's id, so that a killed run submits once
+//   hash    64 hex digits of the resolved job
+//   job     its id, once the coordinator has said it
+//   state   its last known state's name
+//   store   its checkpoint folder
+//
+// The folder is locked for a run's life (.weft/NAME/lock, which holds the pid).
+#pragma once
+#include <stdbool.h>
+
+#include "common/base/err.h"
+
+struct record {
+    char dir[4096]; // .weft/NAME, absolute
+    int lock;       // -1: not ours
+    bool there;     // it was written before
+    char request[33], hash[65], job[65], state[32], store[4096];
+};
+
+// Makes and locks the folder beside the job file and reads what is there. ERR_EXISTS: another run
+// has it; `e` names its pid.
+int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);
+int record_write(struct record *r, struct err *e);
+// Moves all that is there into DIR/old-…; the record is empty then.
+int record_aside(struct record *r, struct err *e);
+void record_close(struct record *r);

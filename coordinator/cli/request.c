@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request ids that survive a killed client; see request.h.
+#include "coordinator/cli/request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/hash.h"
+
+enum { AT_ONCE = 16, FORGOTTEN_S = 23 * 3600 };
+
+void request_random(char id[REQUEST_HEX])
+{
+    unsigned char raw[16];
+    ssize_t n = getrandom(raw, sizeof raw, 0); // so few bytes are never cut short
+    PRE(n == (ssize_t)sizeof raw);
+    for (int i = 0; i < 16; i++)
+        snprintf(id + 2 * i, 3, "%02x", raw[i]);
+}
+
+bool request_valid(const char *id)
+{
+    return strlen(id) == REQUEST_HEX - 1 && strspn(id, "0123456789abcdef") == REQUEST_HEX - 1;
+}
+
+// Makes each folder of the path that is not there.
+static int make_folders(char *path, struct err *e)
+{
+    for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
+        *s = 0;
+        if (mkdir(path, 0700) && errno != EEXIST)
+            return err_errno(e, ERR_IO, "%s", path);
+        *s = '/';
+    }
+    return 0;
+}
+
+static int folder(char *out, size_t size, struct err *e)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state && *state == '/')
+        snprintf(out, size, "%s/weft/submit/", state);
+    else if (home && *home == '/')
+        snprintf(out, size, "%s/.local/state/weft/submit/", home);
+    else
+        return err_set(e, ERR_NOTFOUND, "neither XDG_STATE_HOME nor HOME is set");
+    return make_folders(out, e);
+}
+
+// The locked file is still the one of that name: its owner did not end just now.
+static bool is_current(int fd, const char *path)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+static bool read_old(struct request *r)
+{
+    char text[REQUEST_HEX];
+    struct stat st;
+    if (pread(r->fd, text, sizeof text, 0) != (ssize_t)sizeof text || fstat(r->fd, &st))
+        return false;
+    text[REQUEST_HEX - 1] = 0;
+    if (!request_valid(text) || time(NULL) - st.st_mtime > FORGOTTEN_S)
+        return false;
+    memcpy(r->id, text, sizeof text);
+    return true;
+}
+
+static int write_new(struct request *r, struct err *e)
+{
+    char text[REQUEST_HEX + 1];
+    snprintf(text, sizeof text, "%s\n", r->id);
+    if (ftruncate(r->fd, 0) || pwrite(r->fd, text, REQUEST_HEX, 0) != REQUEST_HEX)
+        return err_errno(e, ERR_IO, "%s", r->path);
+    return 0;
+}
+
+// Locks the name if nobody does; false: another submit of the same job is at work there.
+static bool take(struct request *r)
+{
+    for (;;) {
+        r->fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (r->fd < 0)
+            return false;
+        if (flock(r->fd, LOCK_EX | LOCK_NB) == 0 && is_current(r->fd, r->path))
+            return true;
+        bool busy = errno == EWOULDBLOCK;
+        close(r->fd);
+        r->fd = -1;
+        if (busy)
+            return false;
+    }
+}
+
+int request_begin(struct request *r, const char *address, const char *text, struct err *e)
+{
+    struct buf deed = {0};
+    char name[65];
+    *r = (struct request){.fd = -1};
+    request_random(r->id);
+    buf_printf(&deed, "%s\n%s", address, text);
+    sha256_hex(deed.data, deed.len, name);
+    buf_clear(&deed);
+    char dir[400];
+    int rc = folder(dir, sizeof dir, e);
+    if (rc)
+        return rc;
+    for (int i = 0; i < AT_ONCE; i++) {
+        snprintf(r->path, sizeof r->path, i ? "%s%s.%d" : "%s%s", dir, name, i);
+        errno = 0;
+        if (!take(r)) {
+            if (errno && errno != EWOULDBLOCK)
+                return err_errno(e, ERR_IO, "%s", r->path);
+            continue;
+        }
+        r->again = read_old(r);
+        return r->again ? 0 : write_new(r, e);
+    }
+    return err_set(e, ERR_LIMIT, "%d submits of this job at once", AT_ONCE);
+}
+
+void request_end(struct request *r)
+{
+    if (r->fd < 0)
+        return;
+    unlink(r->path);
+    close(r->fd);
+    r->fd = -1;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request ids of mutating calls. The coordinator answers a repeated id with its first answer for
+// 24 hours, so a caller that was killed between asking and hearing repeats the id, not the deed.
+//
+// submit keeps its id in a file from before the call until after the answer was printed:
+//
+//   $XDG_STATE_HOME/weft/submit/<sha256 of address and resolved job>[.N]   32 hex digits, newline
+//
+// Whoever uses it holds a lock on it, so two submits at once are two jobs and take two files; one
+// that finds a file without a living owner repeats what was begun there. A file older than 23 hours
+// counts for nothing.
+#pragma once
+#include <stdbool.h>
+
+#include "common/base/err.h"
+
+enum { REQUEST_HEX = 33 };
+
+struct request {
+    char id[REQUEST_HEX];
+    bool again; // begun by a process that did not hear the answer
+    int fd;     // of the file; -1: not kept
+    char path[512];
+};
+
+void request_random(char id[REQUEST_HEX]);
+bool request_valid(const char *id);
+// Finds or makes the id of this deed. An error means: not kept, the id is good all the same.
+int request_begin(struct request *r, const char *address, const char *text, struct err *e);
+void request_end(struct request *r); // the answer is out: forgets it

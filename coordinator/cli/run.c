@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft run: one job, here, with nothing else running. It starts a coordinator and a worker of its
+// own (embed.h), gives them the job once (record.h) and watches it to its end.
+//
+//   load → record → daemons → submit or resume → watch ──► ended: 0 or 1
+//                                                  └─ Ctrl-C: drain, 130; again: kill, 130
+//
+// The first Ctrl-C drains the worker: the ranks save, the job is queued again, and as nobody offers
+// devices it stays so until the same command runs again.
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/job/job.h"
+#include "common/model/schema_list.h"
+#include "coordinator/cli/embed.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+#include "coordinator/cli/progress.h"
+#include "coordinator/cli/record.h"
+#include "coordinator/cli/request.h"
+
+enum { STOP_GRACE_MS = 15000, TURN_MS = 100, ASK_S = 2 };
+
+struct run {
+    const struct verb *verb;
+    const struct args *args;
+    struct arena arena;
+    struct job job;
+    struct buf resolved;
+    char base[4096];
+    struct record record;
+    struct embed embed;
+    struct link link;
+    struct link_stream stream;
+    struct progress progress;
+    int signals; // descriptor
+    int stops;   // asked for so far
+};
+
+// ---- before any daemon ----
+
+static int load(struct run *r)
+{
+    struct job_errors errs = {0};
+    struct buf why = {0};
+    if (!job_load(&r->arena, &weft_schema, r->args->pos[0], r->args->set, r->args->nset, &r->job,
+                  &errs)) {
+        job_print(&r->job, &r->resolved);
+        if (realpath(r->job.base_dir, r->base))
+            return CLIENT_OK;
+        complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
+        return CLIENT_USAGE;
+    }
+    job_errors_print(&errs, &why);
+    fputs(buf_str(&why), stderr);
+    buf_clear(&why);
+    return CLIENT_USAGE;
+}
+
+static int failed(const struct run *r, const struct err *e, const char *todo, int code)
+{
+    complain(r->verb, e->text, r->record.dir, todo);
+    return code;
+}
+
+static int new_record(struct run *r, const char *hash, struct err *e)
+{
+    request_random(r->record.request);
+    memcpy(r->record.hash, hash, sizeof r->record.hash);
+    return record_write(&r->record, e);
+}
+
+static int open_record(struct run *r)
+{
+    struct err e = {0};
+    char hash[65];
+    int rc = record_open(&r->record, r->base, r->job.name, &e);
+    if (rc)
+        return failed(r, &e, rc == ERR_EXISTS ? "wait for it, or stop it" : "see the folder",
+                      rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+    job_hash(&r->job, hash);
+    if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
+        return failed(r, &e, "move it aside yourself", CLIENT_FAILED);
+    if (!r->record.there && new_record(r, hash, &e))
+        return failed(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
+    if (strcmp(hash, r->record.hash) == 0)
+        return CLIENT_OK;
+    err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+    return failed(r, &e, "undo the change, or start over with --new (the old state is kept aside)",
+                  CLIENT_USAGE);
+}
+
+static void say_where(const struct run *r)
+{
+    if (r->args->json || !*r->record.job)
+        return;
+    if (*r->record.store)
+        printf("checkpoints  %s\n", r->record.store);
+    if (*r->record.store && r->job.metrics.jsonl)
+        printf("metrics      %s/metrics.jsonl\n", r->record.store);
+    printf("logs         %s/worker/jobs\n", r->record.dir);
+    fflush(stdout);
+}
+
+static void say_command(const struct run *r)
+{
+    struct buf line = {0};
+    buf_printf(&line, "weft run %s", r->args->pos[0]);
+    for (int i = 0; i < r->args->nset; i++)
+        buf_printf(&line, " -s '%s'", r->args->set[i]);
+    fprintf(stderr, "to go on: %s\n", buf_str(&line));
+    buf_clear(&line);
+}
+
+static void remember(struct run *r)
+{
+    struct err e = {0};
+    snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
+    if (*r->progress.store)
+        snprintf(r->record.store, sizeof r->record.store, "%s", r->progress.store);
+    if (record_write(&r->record, &e))
+        complain(r->verb, e.text, r->record.dir,
+                 "make room; the same command asks the state again");
+}
+
+// ---- signals and daemons ----
+
+static void watch_signals(struct run *r)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void take_signals(struct run *r)
+{
+    struct signalfd_siginfo s;
+    while (read(r->signals, &s, sizeof s) == (ssize_t)sizeof s)
+        r->stops += s.ssi_signo != SIGCHLD;
+}
+
+// Waits for something to happen, at most `ms`; daemons that ended are started again.
+static int turn(struct run *r, int ms)
+{
+    struct err e = {0};
+    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN},
+                           {.fd = rpc_fd(r->link.rpc), .events = POLLIN}};
+    int64_t due = embed_due(&r->embed);
+    if (due) {
+        int64_t left = (due - clock_mono_ns()) / CLOCK_MS + 1;
+        ms = left < 0 ? 0 : left < ms ? (int)left : ms;
+    }
+    poll(fds, 2, ms);
+    take_signals(r);
+    if (!embed_turn(&r->embed, &e))
+        return CLIENT_OK;
+    return failed(r, &e, "see the log; then run the same command again", CLIENT_AWAY);
+}
+
+// ---- giving it the job ----
+
+static bool is_away(int rc, enum rpc_code code)
+{
+    return rc == ERR_PEER || code == RPC_UNAVAILABLE || code == RPC_DEADLINE_EXCEEDED ||
+           code == RPC_CANCELLED;
+}
+
+// Asks until it is answered: the coordinator may be starting. A stop of ours gives 130.
+static int ask(struct run *r, enum link_method m, const ProtobufCMessage *request,
+               ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
+{
+    for (;;) {
+        int rc = link_try(&r->link, m, request, ASK_S * CLOCK_S, reply, code, e);
+        if (!rc || !is_away(rc, *code))
+            return rc ? CLIENT_REFUSED : CLIENT_OK;
+        rc = turn(r, 20);
+        if (rc || r->stops)
+            return rc ? rc : CLIENT_INTERRUPTED;
+    }
+}
+
+static int submit(struct run *r)
+{
+    Weft__V1__SubmitRequest req;
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__submit_request__init(&req);
+    req.request_id = r->record.request;
+    req.resolved = r->resolved.data;
+    req.base_dir = r->base;
+    int rc = ask(r, LINK_SUBMIT, &req.base, &m, &code, &e);
+    if (rc == CLIENT_REFUSED)
+        return link_explain(&r->link, code, e.text);
+    if (rc)
+        return rc;
+    snprintf(r->record.job, sizeof r->record.job, "%s",
+             ((const Weft__V1__SubmitReply *)(const void *)m)->job);
+    link_free(m);
+    return record_write(&r->record, &e) ? failed(r, &e, "make room", CLIENT_FAILED) : CLIENT_OK;
+}
+
+static int resume(struct run *r, const Weft__V1__JobStatus *s)
+{
+    Weft__V1__ActRequest req;
+    char id[REQUEST_HEX], why[] = "weft run was called again";
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__act_request__init(&req);
+    request_random(id);
+    req.request_id = id;
+    req.verb = WEFT__V1__VERB__RESUME;
+    req.target = r->record.job;
+    req.why = why;
+    fprintf(stderr, "it was %s (%s): queued again\n", word_state(s->state), s->text);
+    int rc = ask(r, LINK_ACT, &req.base, &m, &code, &e);
+    if (!rc)
+        link_free(m);
+    return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
+}
+
+// A job begun before: unknown to this coordinator (its database is gone), ended, or going on.
+static int take_up(struct run *r)
+{
+    Weft__V1__JobRequest req;
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__job_request__init(&req);
+    req.job = r->record.job;
+    int rc = ask(r, LINK_STATUS, &req.base, &m, &code, &e);
+    if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND) {
+        request_random(r->record.request);
+        return submit(r);
+    }
+    if (rc)
+        return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
+    const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
+    if (job_ended(s->state) == CLIENT_FAILED)
+        rc = resume(r, s);
+    link_free(m);
+    return rc;
+}
+
+// ---- watching ----
+
+// What the stream has; an exit code once the job has ended, else -1.
+static int hear(struct run *r, Weft__V1__JobRequest *req)
+{
+    ProtobufCMessage *m;
+    enum rpc_code code = RPC_OK;
+    char text[256] = "";
+    for (;;) {
+        switch (link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
+        case LINK_NOTHING:
+            return -1;
+        case LINK_MESSAGE:
+            progress_update(&r->progress, (const Weft__V1__WatchUpdate *)(const void *)m);
+            link_free(m);
+            if (job_ended(r->progress.state) >= 0)
+                return progress_end(&r->progress);
+            break;
+        case LINK_AWAY:
+        case LINK_END:
+            break;
+        case LINK_FAILED:
+            return link_explain(&r->link, code, text);
+        }
+    }
+}
+
+static int stop_asked(struct run *r, int *heeded)
+{
+    if (r->stops >= 2 || (*heeded && embed_drained(&r->embed)))
+        return CLIENT_INTERRUPTED;
+    if (r->stops && !*heeded) {
+        *heeded = 1;
+        progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
+        embed_drain(&r->embed);
+    }
+    return -1;
+}
+
+static int watch(struct run *r)
+{
+    Weft__V1__JobRequest req;
+    int heeded = 0, rc = -1;
+    weft__v1__job_request__init(&req);
+    req.job = r->record.job;
+    r->stream = (struct link_stream){.link = &r->link, .method = LINK_WATCH};
+    link_stream_open(&r->stream, &req.base);
+    while (rc < 0) {
+        rc = hear(r, &req);
+        if (rc < 0)
+            rc = stop_asked(r, &heeded);
+        if (rc < 0 && turn(r, TURN_MS))
+            rc = CLIENT_AWAY;
+    }
+    return rc;
+}
+
+static int run_job(struct run *r)
+{
+    struct err e = {0};
+    watch_signals(r);
+    if (!r->args->json)
+        fprintf(stderr, "state in %s; Ctrl-C saves and stops\n", r->record.dir);
+    int rc = embed_start(&r->embed, r->record.dir, (int)r->job.resources.devices, &e);
+    if (rc)
+        rc = failed(r, &e, "see `weft doctor`", CLIENT_FAILED);
+    else if (link_dial(&r->link, r->verb, r->embed.address, "", &e))
+        rc = failed(r, &e, "see `weft doctor`", CLIENT_FAILED);
+    if (!rc)
+        rc = r->record.job[0] ? take_up(r) : submit(r);
+    if (!rc) {
+        rc = watch(r);
+        remember(r);
+    }
+    link_close(&r->link);
+    embed_stop(&r->embed, r->stops >= 2 ? 0 : STOP_GRACE_MS);
+    return rc;
+}
+
+int verb_run(const struct verb *v, const struct args *a)
+{
+    struct run r = {.verb = v, .args = a, .record = {.lock = -1}, .signals = -1};
+    progress_init(&r.progress, a->json);
+    int rc = load(&r);
+    if (!rc)
+        rc = open_record(&r);
+    if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
+        if (!a->json)
+            printf("%s is finished; start over with --new\n", r.job.name);
+        say_where(&r);
+    } else if (!rc) {
+        rc = run_job(&r);
+        if (rc == CLIENT_OK || rc == CLIENT_FAILED)
+            say_where(&r);
+        else if (rc == CLIENT_INTERRUPTED)
+            say_command(&r);
+    }
+    record_close(&r.record);
+    buf_clear(&r.resolved);
+    arena_clear(&r.arena);
+    return rc;
+}

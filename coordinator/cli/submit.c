@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft submit: one job file to the coordinator, once, however often it has to be said (request.h).
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/job/job.h"
+#include "common/model/schema_list.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+#include "coordinator/cli/request.h"
+
+static int load(const struct args *a, struct arena *arena, struct buf *resolved)
+{
+    struct job job;
+    struct job_errors errs = {0};
+    struct buf why = {0};
+    if (!job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, &job, &errs)) {
+        job_print(&job, resolved);
+        return CLIENT_OK;
+    }
+    job_errors_print(&errs, &why);
+    fputs(buf_str(&why), stderr);
+    buf_clear(&why);
+    return CLIENT_USAGE;
+}
+
+static void say(const Weft__V1__SubmitReply *reply, const struct request *r, bool json)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (json) {
+        json_print_start(&w, &out, true);
+        json_str(&w, "job", reply->job);
+        json_str(&w, "name", reply->name);
+        json_str(&w, "request", r->id);
+        json_print_end(&w);
+    } else {
+        buf_printf(&out, "%s  %s\n", reply->job, reply->name);
+        if (isatty(1))
+            buf_printf(&out, "weft watch %.8s follows it\n", reply->job);
+    }
+    put_out(&out);
+}
+
+// Where the id comes from; a person at a terminal is told how to repeat it.
+static int choose(struct request *r, const struct verb *v, const struct args *a,
+                  const char *address, const char *resolved)
+{
+    struct err e = {0};
+    if (a->request) {
+        *r = (struct request){.fd = -1};
+        if (!request_valid(a->request))
+            return usage(v, "--request takes 32 hex digits, 0-9 a-f");
+        memcpy(r->id, a->request, REQUEST_HEX);
+        return CLIENT_OK;
+    }
+    if (request_begin(r, address, resolved, &e))
+        fprintf(stderr,
+                "weft submit: the request is not remembered: %s\n  to do: should this be killed, "
+                "repeat it with --request %s\n",
+                e.text, r->id);
+    else if (r->again)
+        fprintf(stderr,
+                "weft submit: an earlier submit of this job did not hear its answer; this "
+                "repeats it (request %s)\n",
+                r->id);
+    else if (isatty(2))
+        fprintf(stderr, "request %s\n", r->id);
+    return CLIENT_OK;
+}
+
+static int ask(struct link *l, const char *resolved, struct request *r, bool json)
+{
+    Weft__V1__SubmitRequest req;
+    ProtobufCMessage *reply;
+    char text[REQUEST_HEX];
+    weft__v1__submit_request__init(&req);
+    memcpy(text, r->id, sizeof text);
+    struct buf job = {0};
+    buf_puts(&job, resolved);
+    req.request_id = text;
+    req.resolved = job.data;
+    int rc = link_ask(l, LINK_SUBMIT, &req.base, &reply);
+    buf_clear(&job);
+    if (!rc) {
+        say((const Weft__V1__SubmitReply *)(const void *)reply, r, json);
+        link_free(reply);
+    }
+    if (rc != CLIENT_AWAY) // a refusal is an answer
+        request_end(r);
+    return rc;
+}
+
+int verb_submit(const struct verb *v, const struct args *a)
+{
+    struct arena arena = {0};
+    struct buf resolved = {0};
+    struct link l = {0};
+    struct request r = {.fd = -1};
+    int rc = load(a, &arena, &resolved);
+    if (!rc)
+        rc = link_open(&l, v, a);
+    if (!rc)
+        rc = choose(&r, v, a, l.address, buf_str(&resolved));
+    if (!rc)
+        rc = ask(&l, buf_str(&resolved), &r, a->json);
+    link_close(&l);
+    buf_clear(&resolved);
+    arena_clear(&arena);
+    return rc;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft watch: a job's progress until it ends. A coordinator that goes away is waited for; the job
+// goes on without it.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+#include "coordinator/cli/progress.h"
+
+// One message or failure; -1: go on.
+static int watch_turn(struct link_stream *s, Weft__V1__JobRequest *req, struct progress *p)
+{
+    ProtobufCMessage *m;
+    enum rpc_code code = RPC_OK;
+    char text[256] = "";
+    switch (link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
+    case LINK_NOTHING:
+        return -1;
+    case LINK_MESSAGE:
+        progress_update(p, (const Weft__V1__WatchUpdate *)(const void *)m);
+        link_free(m);
+        if (*p->job) // a name may mean another job later, its id never does
+            req->job = p->job;
+        return job_ended(p->state) >= 0 ? progress_end(p) : -1;
+    case LINK_AWAY:
+        progress_say(p, "the coordinator is away; the job goes on without it, waiting for both");
+        return -1;
+    case LINK_END:
+        if (job_ended(p->state) < 0) { // it was cut off in order, by a coordinator that stops
+            s->again_ns = clock_mono_ns() + CLOCK_S / 2;
+            return -1;
+        }
+        return progress_end(p);
+    case LINK_FAILED:
+        break;
+    }
+    return link_explain(s->link, code, text);
+}
+
+int verb_watch(const struct verb *v, const struct args *a)
+{
+    struct link l = {0};
+    struct link_stream s = {.link = &l, .method = LINK_WATCH};
+    Weft__V1__JobRequest req;
+    struct progress p;
+    weft__v1__job_request__init(&req);
+    progress_init(&p, a->json);
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    req.job = arena_strdup(&l.arena, a->pos[0]);
+    link_stream_open(&s, &req.base);
+    do
+        rc = watch_turn(&s, &req, &p);
+    while (rc < 0 && !ferror(stdout));
+    link_close(&l);
+    return rc < 0 ? CLIENT_FAILED : rc;
+}

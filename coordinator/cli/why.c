@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft why: a job's story. Every event with its time, what it waits for, where the time went, and
+// goodput: the share of `running` in all time but what a person held the job for.
+#include <string.h>
+
+#include "coordinator/cli/link.h"
+#include "coordinator/cli/print.h"
+
+static const char *const kinds[] = {"queued",     "starting", "running",    "lost",
+                                    "recovering", "draining", "checkpoint", "held"};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+struct spent {
+    int64_t ms[KINDS];
+    double goodput; // below 0: no time yet
+};
+
+static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
+{
+    int64_t all = 0, running = 0;
+    *s = (struct spent){0};
+    for (size_t i = 0; i < r->n_spent; i++)
+        for (int k = 0; k < KINDS; k++)
+            if (strcmp(kinds[k], r->spent[i]->what) == 0)
+                s->ms[k] += r->spent[i]->ms;
+    for (int k = 0; k < KINDS; k++) {
+        all += strcmp(kinds[k], "held") ? s->ms[k] : 0;
+        running += strcmp(kinds[k], "running") ? 0 : s->ms[k];
+    }
+    s->goodput = all > 0 ? (double)running / (double)all : -1;
+}
+
+// An end's event carries the rank's last lines behind its first.
+static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
+{
+    for (size_t i = 0; i < r->n_events; i++) {
+        const Weft__Rows__Event *e = r->events[i];
+        const char *rest = strchr(e->text, '\n');
+        if (rest && rest[1])
+            buf_printf(out, "last lines of rank %d, at step %lld:%s%s", e->rank, (long long)e->step,
+                       rest, rest[strlen(rest) - 1] == '\n' ? "" : "\n");
+    }
+}
+
+static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
+{
+    struct table t;
+    char at[WORD_MAX], since[WORD_MAX];
+    int64_t first = r->n_events ? r->events[0]->t_ms : 0;
+    table_init(&t, "WHEN >SINCE STATE EVENT >STEP WHERE WHAT");
+    for (size_t i = 0; i < r->n_events; i++) {
+        const Weft__Rows__Event *e = r->events[i];
+        table_add(&t, "%s", word_time(e->t_ms, at));
+        table_add(&t, "%s", word_duration((double)(e->t_ms - first) / 1000, since));
+        table_add(&t, "%s", word_state(e->state));
+        table_add(&t, "%s", e->kind);
+        if (e->step >= 0)
+            table_add(&t, "%lld", (long long)e->step);
+        else
+            table_add(&t, "-");
+        if (e->rank >= 0)
+            table_add(&t, "%s%srank %d", e->host, *e->host ? " " : "", e->rank);
+        else
+            table_add(&t, "%s", e->host);
+        table_add(&t, "%.*s", (int)strcspn(e->text, "\n"), e->text);
+    }
+    table_print(&t, out);
+    print_logs(r, out);
+}
+
+static void print_spent(const struct spent *s, struct buf *out)
+{
+    char word[WORD_MAX];
+    int n = 0;
+    buf_puts(out, "time: ");
+    for (int k = 0; k < KINDS; k++)
+        if (s->ms[k] > 0)
+            buf_printf(out, "%s%s %s", n++ ? ", " : "", kinds[k],
+                       word_duration((double)s->ms[k] / 1000, word));
+    if (s->goodput >= 0)
+        buf_printf(out, "; goodput %.1f %%", 100 * s->goodput);
+    buf_puts(out, n ? "\n" : "none yet\n");
+}
+
+static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
+{
+    const Weft__V1__JobStatus *s = r->status;
+    struct spent spent;
+    add_up(&spent, r);
+    if (s) {
+        buf_printf(out, "%s (%s): %s", s->name, s->job, word_state(s->state));
+        if (s->step >= 0)
+            buf_printf(out, " at step %lld of %lld", (long long)s->step, (long long)s->steps);
+        buf_printf(out, ", epoch %llu, %d restarts%s%s\n", (unsigned long long)s->epoch,
+                   s->restarts, *s->text ? ": " : "", s->text);
+    }
+    if (r->trimmed)
+        buf_puts(out, "older events were dropped\n");
+    print_events(r, out);
+    print_spent(&spent, out);
+    if (*r->next)
+        buf_printf(out, "next: %s\n", r->next);
+}
+
+static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
+{
+    struct json_out w;
+    struct spent spent;
+    add_up(&spent, r);
+    json_print_start(&w, out, true);
+    if (r->status)
+        json_job(&w, r->status);
+    json_array(&w, "events");
+    for (size_t i = 0; i < r->n_events; i++) {
+        json_object(&w, NULL);
+        json_event(&w, r->events[i]);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_bool(&w, "trimmed", r->trimmed);
+    json_object(&w, "time");
+    for (int k = 0; k < KINDS; k++)
+        json_seconds(&w, kinds[k], spent.ms[k]);
+    json_end(&w);
+    json_known(&w, "goodput", spent.goodput >= 0, spent.goodput);
+    json_text(&w, "next", r->next);
+    json_print_end(&w);
+}
+
+int verb_why(const struct verb *v, const struct args *a)
+{
+    Weft__V1__JobRequest req;
+    struct link l = {0};
+    struct buf out = {0};
+    ProtobufCMessage *m;
+    weft__v1__job_request__init(&req);
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    req.job = arena_strdup(&l.arena, a->pos[0]);
+    rc = link_ask(&l, LINK_WHY, &req.base, &m);
+    if (!rc) {
+        (a->json ? print_json : print_text)((const Weft__V1__WhyReply *)(const void *)m, &out);
+        put_out(&out);
+        link_free(m);
+    }
+    link_close(&l);
+    return rc;
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decider's door: rows in, events in, rows and actions out; see coord.h.
+//
+// A step is: what the event says (the table at the end), then what time says, then a round of
+// placement if anything changed, then the rows of what was touched. Rows of one step are one
+// transaction with its actions, so their order among each other does not matter.
+#include "coordinator/coord.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/rule.h"
+#include "coordinator/acts.h"
+#include "coordinator/attempt.h"
+#include "coordinator/checkpoint.h"
+#include "coordinator/job.h"
+#include "coordinator/member.h"
+#include "coordinator/queue.h"
+#include "coordinator/requests.h"
+
+enum { SWEEP_S = 60, TICK_MS = 100 };
+
+struct waiting_row { // a checkpoint whose job has not been loaded yet
+    struct list link;
+    Weft__Rows__Checkpoint *row;
+};
+
+// ---- life ----
+
+struct coord *coord_new(const struct coord_config *config)
+{
+    struct coord *c = calloc(1, sizeof *c);
+    PRE(c != NULL);
+    c->config = *config;
+    if (!c->config.lease_ns)
+        c->config.lease_ns = 10 * CLOCK_S;
+    if (!c->config.heartbeat_ns)
+        c->config.heartbeat_ns = 2 * CLOCK_S;
+    if (!c->config.keep_ended_ms)
+        c->config.keep_ended_ms = 30LL * 24 * 3600 * 1000;
+    if (!c->config.keep_events)
+        c->config.keep_events = 2000;
+    snprintf(c->cluster, sizeof c->cluster, "%s", config->cluster ? config->cluster : "");
+    c->config.cluster = NULL; // borrowed for this call only
+    list_init(&c->jobs);
+    list_init(&c->queue);
+    list_init(&c->dirty);
+    list_init(&c->live);
+    list_init(&c->members);
+    list_init(&c->answered);
+    list_init(&c->loaded);
+    c->next_seq = c->next_audit = 1;
+    return c;
+}
+
+static void free_waiting(struct waiting_row *w)
+{
+    list_remove(&w->link);
+    weft__rows__checkpoint__free_unpacked(w->row, NULL);
+    free(w);
+}
+
+void coord_free(struct coord *c)
+{
+    if (!c)
+        return;
+    list_for_each (it, &c->jobs)
+        job_forget(list_entry(it, struct job_rec, link));
+    map_clear(&c->by_id);
+    members_free(c);
+    requests_free(c);
+    list_for_each (it, &c->loaded)
+        free_waiting(list_entry(it, struct waiting_row, link));
+    free(c);
+}
+
+// ---- loading ----
+
+static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
+{
+    if (strlen(row->id) != ID_LEN - 1 || row->state < JOB(QUEUED) || row->state > JOB(CANCELLED) ||
+        row->ranks < 1 || row->ranks > RANK_MAX)
+        return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
+    if (job_find(c, row->id))
+        return err_set(e, ERR_DATA, "job %s has two rows", row->id);
+    struct job_rec *j = job_add(c, msg_heap(&row->base));
+    if (job_spec(j, e)) {
+        err_wrap(e, "job %s", row->id);
+        return ERR_DATA;
+    }
+    if (row->seq >= c->next_seq)
+        c->next_seq = row->seq + 1;
+    return 0;
+}
+
+static void load_meta(struct coord *c, const Weft__Rows__Meta *row)
+{
+    if (row->cluster[0])
+        snprintf(c->cluster, sizeof c->cluster, "%s", row->cluster);
+    if (row->next_seq > c->next_seq)
+        c->next_seq = row->next_seq;
+    if (row->next_audit > c->next_audit)
+        c->next_audit = row->next_audit;
+}
+
+static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
+{
+    struct waiting_row *w = calloc(1, sizeof *w);
+    PRE(w != NULL);
+    w->row = msg_heap(&row->base);
+    list_append(&c->loaded, &w->link);
+}
+
+int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
+{
+    PRE(!c->started);
+    switch (row->row_case) {
+    case WEFT__ROWS__WRITE__ROW_JOB:
+        return load_job(c, row->job, e);
+    case WEFT__ROWS__WRITE__ROW_HOST:
+        member_load(c, row->host);
+        return 0;
+    case WEFT__ROWS__WRITE__ROW_FENCED:
+        member_load_fenced(c, row->fenced);
+        return 0;
+    case WEFT__ROWS__WRITE__ROW_CHECKPOINT:
+        load_checkpoint(c, row->checkpoint);
+        return 0;
+    case WEFT__ROWS__WRITE__ROW_REQUEST:
+        request_load(c, row->request);
+        return 0;
+    case WEFT__ROWS__WRITE__ROW_META:
+        load_meta(c, row->meta);
+        return 0;
+    default:
+        return 0; // events and audit rows are the store's
+    }
+}
+
+static void give_checkpoints(struct coord *c)
+{
+    list_for_each (it, &c->loaded) {
+        struct waiting_row *w = list_entry(it, struct waiting_row, link);
+        struct job_rec *j = job_find(c, w->row->job);
+        if (j)
+            checkpoint_load(j, w->row);
+        free_waiting(w);
+    }
+}
+
+static void revive(struct job_rec *j)
+{
+    Weft__Rows__Job *row = j->row;
+    struct coord *c = j->coord;
+    int64_t wait_ms = row->not_before_ms - c->wall_ms;
+    int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
+    if (wait_ms > 0)
+        j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
+    if (row->n_placement)
+        attempt_restore(j);
+}
+
+static void flush(struct coord *c)
+{
+    list_for_each (it, &c->dirty)
+        job_flush(list_entry(it, struct job_rec, touched));
+    if (c->hosts_dirty)
+        members_flush(c);
+    c->hosts_dirty = false;
+    if (!c->meta_dirty)
+        return;
+    ROW_NEW(Meta, meta, row);
+    row.cluster = c->cluster;
+    row.next_seq = c->next_seq;
+    row.next_audit = c->next_audit;
+    OUT_ROW(c, META, &row);
+    c->meta_dirty = false;
+}
+
+void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coord_out *out)
+{
+    PRE(!c->started);
+    c->out = out;
+    c->now_ns = c->stepped_ns = c->swept_ns = now_ns;
+    c->wall_ms = wall_ms;
+    c->grace_ns = now_ns + c->config.lease_ns;
+    c->started = c->place = true;
+    if (!c->cluster[0]) {
+        coord_new_id(c, c->cluster);
+        c->meta_dirty = true;
+    }
+    members_started(c);
+    give_checkpoints(c);
+    list_for_each (it, &c->jobs)
+        revive(list_entry(it, struct job_rec, link));
+    flush(c);
+    c->out = NULL;
+}
+
+// ---- history ----
+
+static void forget_job(struct coord *c, struct job_rec *j)
+{
+    const Weft__Rows__Job *row = j->row;
+    uint64_t keep = (uint64_t)c->config.keep_events;
+    uint64_t first = row->events > keep ? row->events - keep + 1 : 1;
+    for (uint64_t s = first; s <= row->events; s++) {
+        ROW_NEW(Event, event, ev);
+        ev.job = row->id;
+        ev.seq = s;
+        OUT_ERASE(c, EVENT, &ev);
+    }
+    checkpoint_forget(j);
+    OUT_ERASE(c, JOB, row);
+    job_forget(j);
+}
+
+static void sweep(struct coord *c)
+{
+    if (c->now_ns - c->swept_ns < SWEEP_S * CLOCK_S)
+        return;
+    c->swept_ns = c->now_ns;
+    requests_trim(c);
+    list_for_each (it, &c->jobs) {
+        struct job_rec *j = list_entry(it, struct job_rec, link);
+        if (job_state_ended(j->row->state) &&
+            c->wall_ms - j->row->ended_ms >= c->config.keep_ended_ms)
+            forget_job(c, j);
+    }
+    members_sweep(c);
+}
+
+// ---- a step ----
+
+// This process was stopped, or its machine: what others did meanwhile has not been heard yet.
+static void after_gap(struct coord *c, int64_t gap_ns)
+{
+    c->grace_ns = c->now_ns + c->config.lease_ns;
+    members_afresh(c);
+    attempts_afresh(c, gap_ns);
+}
+
+static void wake_backoff(struct coord *c)
+{
+    list_for_each (it, &c->queue) {
+        struct job_rec *j = list_entry(it, struct job_rec, queued);
+        if (j->wait == WAIT_BACKOFF && c->now_ns >= j->not_before_ns)
+            c->place = true;
+    }
+}
+
+static void on_up(struct coord *c, const struct coord_event *ev)
+{
+    member_up(c, ev->conn, ev->up);
+}
+
+static void on_gone(struct coord *c, const struct coord_event *ev)
+{
+    member_gone(c, ev->conn);
+}
+
+static void on_tick(struct coord *c, const struct coord_event *ev)
+{
+    (void)ev;
+    members_tick(c);
+    attempts_tick(c);
+    wake_backoff(c);
+    sweep(c);
+}
+
+void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
+{
+    static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
+        [COORD_EV_UP] = on_up,     [COORD_EV_GONE] = on_gone, [COORD_EV_SUBMIT] = acts_submit,
+        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick, [COORD_EV_AUDIT] = acts_audit,
+    };
+    PRE(c->started && ev->kind < COORD_EVENTS);
+    int64_t gap_ns = ev->now_ns - c->stepped_ns;
+    bool graced = c->grace_ns > c->now_ns;
+    c->out = out;
+    c->now_ns = c->stepped_ns = ev->now_ns;
+    c->wall_ms = ev->wall_ms;
+    if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4)
+        after_gap(c, gap_ns);
+    else if (graced && c->now_ns >= c->grace_ns)
+        c->place = true; // what waited for hosts to come back
+    on[ev->kind](c, ev);
+    if (c->place)
+        queue_round(c);
+    flush(c);
+    c->out = NULL;
+}
+
+// Often enough that a pause of this process is told from a pause in events.
+int64_t coord_due(const struct coord *c)
+{
+    bool open = !list_empty(&c->members) || !list_empty(&c->queue);
+    bool soon = !list_empty(&c->live);
+    list_for_each (it, &c->queue)
+        soon = soon || list_entry(it, struct job_rec, queued)->not_before_ns > c->now_ns;
+    if (soon)
+        return c->stepped_ns + TICK_MS * CLOCK_MS;
+    if (open)
+        return c->stepped_ns + c->config.lease_ns / 8;
+    bool kept = !list_empty(&c->jobs) || !list_empty(&c->answered);
+    return kept ? c->swept_ns + SWEEP_S * CLOCK_S : 0;
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The running coordinator: one loop on the main thread that owns all state. A turn takes every
+// event that is there, writes the rows of all of them in one transaction, and only then answers.
+#pragma once
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum { LISTEN_MAX = 8 };
+
+struct daemon_config { // strings are borrowed
+    const char *state; // folder
+    const char *listen[LISTEN_MAX];
+    int nlisten;
+    const char *http;    // HOST:PORT, null: none
+    const char *tls_dir; // null: no TLS
+    int64_t lease_ns;    // 0: the decider's default
+    int ready_fd;        // told the bound addresses, a line each; −1: none
+    int parent_fd;       // its end of file asks to stop; −1: none
+};
+// Until asked to stop: 0. SIGTERM and SIGINT are blocked by the caller before any thread.
+// ERR_INVALID, ERR_EXISTS: configuration; ERR_IO from a transaction: start again from what is
+// durable.
+int daemon_run(const struct daemon_config *c, struct err *e);

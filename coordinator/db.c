@@ -1,0 +1,665 @@
+// SPDX-License-Identifier: Apache-2.0
+// The database; see db.h.
+//
+// A row travels as a message of rows.proto. Its scalar fields are columns of the same names, which
+// generic code binds and reads by the message's descriptor; a repeated field is a table of its own,
+// `job_placement` and so on, rewritten with its row. The tables themselves are written out below,
+// version by version: a column that a message has and its table lacks is found when the statements
+// are prepared, at open.
+#include "coordinator/db.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+
+// Each step brings the schema from its index to the next version. Never edit one that was released.
+static const char *const migrations[] = {
+    "CREATE TABLE meta(cluster TEXT, next_seq INTEGER, next_audit INTEGER,"
+    " one TEXT PRIMARY KEY DEFAULT 'meta');" // the only row
+    "CREATE TABLE job(id TEXT PRIMARY KEY, name TEXT, owner TEXT, state INTEGER, goal INTEGER,"
+    " goal_why TEXT, seq INTEGER, submitted_ms INTEGER, queued_ms INTEGER, ended_ms INTEGER,"
+    " priority INTEGER, resolved TEXT, job_hash TEXT, base_dir TEXT, ranks INTEGER, kind TEXT,"
+    " max_hosts INTEGER, steps INTEGER, run_id TEXT, epoch INTEGER, attempt_id TEXT, key BLOB,"
+    " fenced INTEGER, restore TEXT, restore_step INTEGER, last_step INTEGER, committed_step "
+    "INTEGER,"
+    " committed_epoch INTEGER, budget_used INTEGER, same_failure_step INTEGER,"
+    " same_failures INTEGER, barren INTEGER, not_before_ms INTEGER, restarts INTEGER,"
+    " exit_code INTEGER, diagnosis TEXT, events INTEGER, committed_since INTEGER, spent_ms "
+    "INTEGER, store TEXT) WITHOUT ROWID;"
+    "CREATE TABLE job_placement(job TEXT, n INTEGER, rank INTEGER, host TEXT, incarnation TEXT,"
+    " device INTEGER, reaped INTEGER, PRIMARY KEY(job, n)) WITHOUT ROWID;"
+    "CREATE TABLE job_spent(job TEXT, n INTEGER, what TEXT, ms INTEGER, PRIMARY KEY(job, n))"
+    " WITHOUT ROWID;"
+    "CREATE TABLE job_failures_ms(job TEXT, n INTEGER, value INTEGER, PRIMARY KEY(job, n))"
+    " WITHOUT ROWID;"
+    "CREATE TABLE host(id TEXT PRIMARY KEY, name TEXT, incarnation TEXT, cordoned INTEGER,"
+    " draining INTEGER, seen_ms INTEGER) WITHOUT ROWID;"
+    "CREATE TABLE fenced(host TEXT, incarnation TEXT, why TEXT, t_ms INTEGER,"
+    " PRIMARY KEY(host, incarnation)) WITHOUT ROWID;"
+    "CREATE TABLE checkpoint(job TEXT, epoch INTEGER, step INTEGER, state INTEGER, bad INTEGER,"
+    " pinned INTEGER, why TEXT, t_ms INTEGER, PRIMARY KEY(job, epoch, step)) WITHOUT ROWID;"
+    "CREATE TABLE event(job TEXT, seq INTEGER, t_ms INTEGER, state INTEGER, kind TEXT, rank "
+    "INTEGER,"
+    " host TEXT, step INTEGER, text TEXT, PRIMARY KEY(job, seq)) WITHOUT ROWID;"
+    "CREATE TABLE request(id TEXT PRIMARY KEY, digest BLOB, reply BLOB, t_ms INTEGER) WITHOUT "
+    "ROWID;"
+    "CREATE TABLE audit(seq INTEGER PRIMARY KEY, t_ms INTEGER, who TEXT, role TEXT, verb TEXT,"
+    " target TEXT, result TEXT);",
+    "CREATE TABLE bound(host TEXT PRIMARY KEY, certificate TEXT) WITHOUT ROWID;",
+};
+enum { VERSION = sizeof migrations / sizeof *migrations };
+
+enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 48 };
+
+struct child { // a repeated field
+    const char *field, *table;
+    sqlite3_stmt *insert, *remove, *read;
+};
+struct table {
+    const char *name;
+    const ProtobufCMessageDescriptor *row;
+    const char *key[KEYS_MAX];
+    const char *skip;  // a field that is no column
+    const char *where; // of what db_load reads; null: all
+    bool loaded;
+    struct child child[CHILDREN_MAX];
+    // made at open
+    int ncolumns;
+    const ProtobufCFieldDescriptor *column[COLUMNS_MAX];
+    sqlite3_stmt *put, *erase;
+};
+
+// In the order in which db_load hands rows out; [n] is the oneof case n + 1 of Write.
+static const struct table tables[] = {
+    {.name = "job",
+     .row = &weft__rows__job__descriptor,
+     .key = {"id"},
+     .skip = "old_state",
+     .loaded = true,
+     .child = {{.field = "placement", .table = "job_placement"},
+               {.field = "failures_ms", .table = "job_failures_ms"},
+               {.field = "spent", .table = "job_spent"}}},
+    {.name = "host", .row = &weft__rows__host__descriptor, .key = {"id"}, .loaded = true},
+    {.name = "fenced",
+     .row = &weft__rows__fenced__descriptor,
+     .key = {"host", "incarnation"},
+     .loaded = true},
+    {.name = "checkpoint",
+     .row = &weft__rows__checkpoint__descriptor,
+     .key = {"job", "epoch", "step"},
+     .loaded = true},
+    {.name = "event",
+     .row = &weft__rows__event__descriptor,
+     .key = {"job", "seq"},
+     .loaded = true,
+     .where = "job IN (SELECT id FROM job WHERE ended_ms = 0)"},
+    {.name = "request", .row = &weft__rows__request__descriptor, .key = {"id"}, .loaded = true},
+    {.name = "audit", .row = &weft__rows__audit__descriptor, .key = {"seq"}},
+    {.name = "meta", .row = &weft__rows__meta__descriptor, .loaded = true},
+};
+enum { TABLES = sizeof tables / sizeof *tables, JOB = 0, EVENT = 4 };
+
+struct db {
+    sqlite3 *sql;
+    int lock_fd, dir_fd;
+    char dir[4000];
+    struct table table[TABLES];
+    sqlite3_stmt *job_state, *events, *bound, *bind;
+};
+
+// ---- statements --------------------------------------------------------------------------------
+
+static int failed(const struct db *s, const char *what, struct err *e)
+{
+    return err_set(e, ERR_IO, "%s: %s/weft.db: %s", what, s->dir, sqlite3_errmsg(s->sql));
+}
+
+static int run(struct db *s, const char *sql, struct err *e)
+{
+    return sqlite3_exec(s->sql, sql, NULL, NULL, NULL) ? failed(s, "database", e) : 0;
+}
+
+static int prepare(struct db *s, const struct buf *sql, sqlite3_stmt **out, struct err *e)
+{
+    if (sqlite3_prepare_v3(s->sql, buf_str(sql), -1, SQLITE_PREPARE_PERSISTENT, out, NULL))
+        return failed(s, "statement", e);
+    return 0;
+}
+
+static void column_names(const struct table *t, struct buf *to, const char *each)
+{
+    for (int i = 0; i < t->ncolumns; i++)
+        buf_printf(to, "%s%s", i ? ", " : "", each ? each : t->column[i]->name);
+}
+
+static int prepare_child(struct db *s, struct child *c, const struct table *t, struct err *e)
+{
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
+    struct buf sql = {0};
+    const ProtobufCMessageDescriptor *d = f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
+    struct buf names = {0}, marks = {0};
+    for (unsigned i = 0; i < (d ? d->n_fields : 1); i++) {
+        buf_printf(&names, ", %s", d ? d->fields[i].name : "value");
+        buf_puts(&marks, ", ?");
+    }
+    buf_printf(&sql, "INSERT INTO %s(job, n%s) VALUES(?, ?%s)", c->table, buf_str(&names),
+               buf_str(&marks));
+    int rc = prepare(s, &sql, &c->insert, e);
+    buf_reset(&sql);
+    buf_printf(&sql, "DELETE FROM %s WHERE job = ?", c->table);
+    rc = rc ? rc : prepare(s, &sql, &c->remove, e);
+    buf_reset(&sql);
+    buf_printf(&sql, "SELECT %s FROM %s WHERE job = ? ORDER BY n", buf_str(&names) + 2, c->table);
+    rc = rc ? rc : prepare(s, &sql, &c->read, e);
+    buf_clear(&sql);
+    buf_clear(&names);
+    buf_clear(&marks);
+    return rc;
+}
+
+static int prepare_table(struct db *s, struct table *t, struct err *e)
+{
+    struct buf sql = {0};
+    for (unsigned i = 0; i < t->row->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &t->row->fields[i];
+        if (f->label == PROTOBUF_C_LABEL_REPEATED || (t->skip && strcmp(f->name, t->skip) == 0))
+            continue;
+        PRE(t->ncolumns < COLUMNS_MAX);
+        t->column[t->ncolumns++] = f;
+    }
+    buf_printf(&sql, "INSERT OR REPLACE INTO %s(", t->name);
+    column_names(t, &sql, NULL);
+    buf_puts(&sql, ") VALUES(");
+    column_names(t, &sql, "?");
+    buf_puts(&sql, ")");
+    int rc = prepare(s, &sql, &t->put, e);
+    buf_reset(&sql);
+    buf_printf(&sql, "DELETE FROM %s WHERE 1", t->name);
+    for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
+        buf_printf(&sql, " AND %s = ?", t->key[k]);
+    rc = rc ? rc : prepare(s, &sql, &t->erase, e);
+    for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
+        rc = prepare_child(s, &t->child[c], t, e);
+    buf_clear(&sql);
+    return rc;
+}
+
+static int prepare_all(struct db *s, struct err *e)
+{
+    struct buf sql = {0};
+    int rc = 0;
+    memcpy(s->table, tables, sizeof tables);
+    for (int i = 0; i < TABLES && !rc; i++)
+        rc = prepare_table(s, &s->table[i], e);
+    buf_puts(&sql, "SELECT state FROM job WHERE id = ?");
+    rc = rc ? rc : prepare(s, &sql, &s->job_state, e);
+    buf_reset(&sql);
+    buf_puts(&sql, "SELECT ");
+    column_names(&s->table[EVENT], &sql, NULL);
+    buf_puts(&sql, " FROM event WHERE job = ? ORDER BY seq");
+    rc = rc ? rc : prepare(s, &sql, &s->events, e);
+    buf_reset(&sql);
+    buf_puts(&sql, "SELECT certificate FROM bound WHERE host = ?");
+    rc = rc ? rc : prepare(s, &sql, &s->bound, e);
+    buf_reset(&sql);
+    buf_puts(&sql, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
+    rc = rc ? rc : prepare(s, &sql, &s->bind, e);
+    buf_clear(&sql);
+    return rc;
+}
+
+// ---- between fields and columns ----------------------------------------------------------------
+
+static const void *member(const void *message, const ProtobufCFieldDescriptor *f)
+{
+    return (const char *)message + f->offset;
+}
+
+// `at` points at the field's value (of a repeated field: at one element).
+static void bind_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescriptor *f,
+                       const void *at)
+{
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_STRING:
+        sqlite3_bind_text(q, column, *(char *const *)at, -1, SQLITE_TRANSIENT);
+        return;
+    case PROTOBUF_C_TYPE_BYTES: {
+        const ProtobufCBinaryData *b = at;
+        sqlite3_bind_blob(q, column, b->len ? (const void *)b->data : "", (int)b->len,
+                          SQLITE_TRANSIENT);
+        return;
+    }
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_UINT64:
+        sqlite3_bind_int64(q, column, *(const int64_t *)at);
+        return;
+    case PROTOBUF_C_TYPE_BOOL:
+        sqlite3_bind_int(q, column, *(const protobuf_c_boolean *)at != 0);
+        return;
+    default: // int32, enum
+        sqlite3_bind_int(q, column, *(const int32_t *)at);
+    }
+}
+
+static void read_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescriptor *f, void *at,
+                       struct arena *a)
+{
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_STRING: {
+        const char *text = (const char *)sqlite3_column_text(q, column);
+        *(char **)at = arena_strdup(a, text ? text : "");
+        return;
+    }
+    case PROTOBUF_C_TYPE_BYTES: {
+        ProtobufCBinaryData *b = at;
+        b->len = (size_t)sqlite3_column_bytes(q, column);
+        b->data = b->len ? arena_dup(a, sqlite3_column_blob(q, column), b->len) : NULL;
+        return;
+    }
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_UINT64:
+        *(int64_t *)at = sqlite3_column_int64(q, column);
+        return;
+    case PROTOBUF_C_TYPE_BOOL:
+        *(protobuf_c_boolean *)at = sqlite3_column_int(q, column) != 0;
+        return;
+    default:
+        *(int32_t *)at = sqlite3_column_int(q, column);
+    }
+}
+
+static int done(struct db *s, sqlite3_stmt *q, struct err *e)
+{
+    int rc = sqlite3_step(q);
+    sqlite3_reset(q);
+    sqlite3_clear_bindings(q);
+    return rc == SQLITE_DONE ? 0 : failed(s, "write", e);
+}
+
+static size_t element_size(const ProtobufCFieldDescriptor *f)
+{
+    return f->type == PROTOBUF_C_TYPE_MESSAGE ? sizeof(void *) : sizeof(int64_t);
+}
+
+static int put_children(struct db *s, const struct child *c, const struct table *t, const void *row,
+                        const char *key, struct err *e)
+{
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
+    size_t n = *(const size_t *)(const void *)((const char *)row + f->quantifier_offset);
+    const char *elements = *(char *const *)member(row, f);
+    sqlite3_bind_text(c->remove, 1, key, -1, SQLITE_TRANSIENT);
+    int rc = done(s, c->remove, e);
+    for (size_t i = 0; i < n && !rc; i++) {
+        const void *at = elements + i * element_size(f);
+        sqlite3_bind_text(c->insert, 1, key, -1, SQLITE_TRANSIENT);
+        sqlite3_bind_int64(c->insert, 2, (int64_t)i);
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
+            const ProtobufCMessageDescriptor *d = f->descriptor;
+            for (unsigned k = 0; k < d->n_fields; k++)
+                bind_value(c->insert, 3 + (int)k, &d->fields[k],
+                           member(*(void *const *)at, &d->fields[k]));
+        } else {
+            bind_value(c->insert, 3, f, at);
+        }
+        rc = done(s, c->insert, e);
+    }
+    return rc;
+}
+
+static int read_children(struct db *s, const struct child *c, const struct table *t, void *row,
+                         const char *key, struct arena *a, struct err *e)
+{
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
+    const ProtobufCMessageDescriptor *d = f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
+    char *elements = NULL;
+    int n = 0, cap = 0, rc;
+    sqlite3_bind_text(c->read, 1, key, -1, SQLITE_TRANSIENT);
+    while ((rc = sqlite3_step(c->read)) == SQLITE_ROW) {
+        elements = arena_grow(a, elements, element_size(f), n, &cap);
+        void *at = elements + (size_t)n++ * element_size(f);
+        if (!d) {
+            read_value(c->read, 0, f, at, a);
+            continue;
+        }
+        ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
+        protobuf_c_message_init(d, m);
+        for (unsigned k = 0; k < d->n_fields; k++)
+            read_value(c->read, (int)k, &d->fields[k], (char *)m + d->fields[k].offset, a);
+        *(void **)(void *)at = m;
+    }
+    sqlite3_reset(c->read);
+    *(size_t *)(void *)((char *)row + f->quantifier_offset) = (size_t)n;
+    *(char **)(void *)((char *)row + f->offset) = elements;
+    return rc == SQLITE_DONE ? 0 : failed(s, "read", e);
+}
+
+static void read_row(sqlite3_stmt *q, const struct table *t, void *row, struct arena *a)
+{
+    protobuf_c_message_init(t->row, row);
+    for (int i = 0; i < t->ncolumns; i++)
+        read_value(q, i, t->column[i], (char *)row + t->column[i]->offset, a);
+}
+
+// ---- writing -----------------------------------------------------------------------------------
+
+static int check_state(struct db *s, const Weft__Rows__Job *job, struct err *e)
+{
+    sqlite3_bind_text(s->job_state, 1, job->id, -1, SQLITE_TRANSIENT);
+    int rc = sqlite3_step(s->job_state);
+    int have =
+        rc == SQLITE_ROW ? sqlite3_column_int(s->job_state, 0) : WEFT__ROWS__JOB_STATE__JOB_NONE;
+    sqlite3_reset(s->job_state);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        return failed(s, "read", e);
+    if (have == (int)job->old_state)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "job %s: memory says it was in state %d, the database %d",
+                   job->id, (int)job->old_state, have);
+}
+
+static const ProtobufCFieldDescriptor *field(const struct table *t, const char *name)
+{
+    return protobuf_c_message_descriptor_get_field_by_name(t->row, name);
+}
+
+static int put_row(struct db *s, const struct table *t, const void *row, struct err *e)
+{
+    for (int i = 0; i < t->ncolumns; i++)
+        bind_value(t->put, i + 1, t->column[i], member(row, t->column[i]));
+    int rc = done(s, t->put, e);
+    for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
+        rc = put_children(s, &t->child[c], t, row, *(char *const *)member(row, field(t, t->key[0])),
+                          e);
+    return rc;
+}
+
+// A job takes with it all that is told of it.
+static int erase_row(struct db *s, const struct table *t, const void *row, struct err *e)
+{
+    for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
+        bind_value(t->erase, k + 1, field(t, t->key[k]), member(row, field(t, t->key[k])));
+    int rc = done(s, t->erase, e);
+    if (t != &s->table[JOB] || rc)
+        return rc;
+    static const char *const of[] = {"job_placement", "job_spent", "job_failures_ms", "event",
+                                     "checkpoint"};
+    for (size_t i = 0; i < sizeof of / sizeof *of && !rc; i++) {
+        char *sql = sqlite3_mprintf("DELETE FROM %s WHERE job = %Q", of[i],
+                                    ((const Weft__Rows__Job *)row)->id);
+        rc = run(s, sql, e);
+        sqlite3_free(sql);
+    }
+    return rc;
+}
+
+static int write_one(struct db *s, const Weft__Rows__Write *w, struct err *e)
+{
+    PRE(w->row_case >= 1 && (int)w->row_case <= TABLES);
+    const struct table *t = &s->table[(int)w->row_case - 1];
+    if (w->erase)
+        return erase_row(s, t, w->job, e);
+    int rc = t == &s->table[JOB] ? check_state(s, w->job, e) : 0;
+    return rc ? rc : put_row(s, t, w->job, e);
+}
+
+int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e)
+{
+    int rc = n ? run(s, "BEGIN IMMEDIATE", e) : 0;
+    if (rc || !n)
+        return rc;
+    for (int i = 0; i < n && !rc; i++)
+        rc = write_one(s, writes[i], e);
+    rc = rc ? rc : run(s, "COMMIT", e);
+    if (rc)
+        (void)run(s, "ROLLBACK", NULL);
+    return rc;
+}
+
+int db_bind(struct db *s, const char *host, const char *certificate, struct err *e)
+{
+    sqlite3_bind_text(s->bound, 1, host, -1, SQLITE_TRANSIENT);
+    int rc = sqlite3_step(s->bound);
+    bool same = rc == SQLITE_ROW &&
+                strcmp((const char *)sqlite3_column_text(s->bound, 0), certificate) == 0;
+    sqlite3_reset(s->bound);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        return failed(s, "read", e);
+    if (rc == SQLITE_ROW)
+        return same ? 0
+                    : err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'",
+                              host, certificate);
+    sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_text(s->bind, 2, certificate, -1, SQLITE_TRANSIENT);
+    return done(s, s->bind, e);
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+
+static int load_table(struct db *s, int at,
+                      int (*row)(void *, const Weft__Rows__Write *, struct err *), void *ctx,
+                      struct err *e)
+{
+    const struct table *t = &s->table[at];
+    struct buf sql = {0};
+    sqlite3_stmt *q = NULL;
+    buf_puts(&sql, "SELECT ");
+    column_names(t, &sql, NULL);
+    buf_printf(&sql, " FROM %s WHERE %s", t->name, t->where ? t->where : "1");
+    int rc = prepare(s, &sql, &q, e), step = SQLITE_DONE;
+    buf_clear(&sql);
+    while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW) {
+        struct arena a;
+        arena_init(&a);
+        Weft__Rows__Write w = WEFT__ROWS__WRITE__INIT;
+        w.row_case = (Weft__Rows__Write__RowCase)(at + 1);
+        w.job = arena_alloc(&a, t->row->sizeof_message); // the oneof's members share their place
+        read_row(q, t, w.job, &a);
+        for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
+            rc = read_children(s, &t->child[c], t, w.job,
+                               *(char *const *)member(w.job, field(t, t->key[0])), &a, e);
+        rc = rc ? rc : row(ctx, &w, e);
+        arena_clear(&a);
+    }
+    if (!rc && step != SQLITE_DONE)
+        rc = failed(s, "read", e);
+    sqlite3_finalize(q);
+    return rc;
+}
+
+int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
+            void *ctx, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < TABLES && !rc; i++)
+        rc = s->table[i].loaded ? load_table(s, i, row, ctx, e) : 0;
+    return rc;
+}
+
+int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out, size_t *n,
+              struct err *e)
+{
+    int count = 0, cap = 0, rc;
+    *out = NULL;
+    sqlite3_bind_text(s->events, 1, job, -1, SQLITE_TRANSIENT);
+    while ((rc = sqlite3_step(s->events)) == SQLITE_ROW) {
+        *out = arena_grow(a, *out, sizeof **out, count, &cap);
+        (*out)[count] = arena_new(a, Weft__Rows__Event);
+        read_row(s->events, &s->table[EVENT], (*out)[count++], a);
+    }
+    sqlite3_reset(s->events);
+    *n = (size_t)count;
+    return rc == SQLITE_DONE ? 0 : failed(s, "read", e);
+}
+
+// ---- the directory -----------------------------------------------------------------------------
+
+static int take_lock(struct db *s, struct err *e)
+{
+    char pid[32] = "";
+    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0)
+        return err_errno(e, ERR_IO, "cannot open %s/lock", s->dir);
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK)
+            return err_errno(e, ERR_IO, "cannot lock %s/lock", s->dir);
+        ssize_t n = pread(s->lock_fd, pid, sizeof pid - 1, 0);
+        pid[n > 0 ? n : 0] = 0;
+        pid[strcspn(pid, "\n")] = 0;
+        return err_set(e, ERR_EXISTS, "%s is in use by the coordinator with pid %s", s->dir, pid);
+    }
+    int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+    if (ftruncate(s->lock_fd, 0) || pwrite(s->lock_fd, pid, (size_t)n, 0) != n)
+        return err_errno(e, ERR_IO, "cannot write %s/lock", s->dir);
+    return 0;
+}
+
+static int migrate(struct db *s, struct err *e)
+{
+    sqlite3_stmt *q = NULL;
+    char bump[60];
+    int have = -1;
+    if (!sqlite3_prepare_v2(s->sql, "PRAGMA user_version", -1, &q, NULL) &&
+        sqlite3_step(q) == SQLITE_ROW)
+        have = sqlite3_column_int(q, 0);
+    sqlite3_finalize(q);
+    if (have < 0)
+        return failed(s, "cannot read its version", e);
+    if (have > VERSION)
+        return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program knows up to %d",
+                       s->dir, have, (int)VERSION);
+    int rc = 0;
+    for (int v = have; v < VERSION && !rc; v++) {
+        snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", v + 1);
+        rc = run(s, "BEGIN IMMEDIATE", e);
+        rc = rc ? rc : run(s, migrations[v], e);
+        rc = rc ? rc : run(s, bump, e);
+        if (rc)
+            (void)run(s, "ROLLBACK", NULL);
+    }
+    return rc;
+}
+
+// Jobs' keys are in it: its owner's alone, whatever the folder is. SQLite gives its other files the
+// same mode.
+static int make_private(struct db *s, struct err *e)
+{
+    int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+    if (fd < 0 || fchmod(fd, 0600))
+        rc = err_errno(e, ERR_IO, "cannot open %s/weft.db", s->dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int open_sql(struct db *s, struct err *e)
+{
+    char path[4100];
+    if (make_private(s, e))
+        return ERR_IO;
+    snprintf(path, sizeof path, "%s/weft.db", s->dir);
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    if (sqlite3_open_v2(path, &s->sql, flags, NULL))
+        return failed(s, "cannot open", e);
+    sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
+    int rc = run(
+        s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF", e);
+    rc = rc ? rc : migrate(s, e);
+    rc = rc ? rc : prepare_all(s, e);
+    if (!rc && fsync(s->dir_fd)) // the file's own name
+        rc = err_errno(e, ERR_IO, "cannot sync %s", s->dir);
+    return rc;
+}
+
+int db_open(struct db **out, const char *dir, struct err *e)
+{
+    struct db *s = calloc(1, sizeof *s);
+    PRE(s != NULL);
+    int rc = 0;
+    s->lock_fd = -1;
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        rc = err_errno(e, ERR_IO, "cannot make %s", dir);
+    s->dir_fd = rc ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!rc && s->dir_fd < 0)
+        rc = err_errno(e, ERR_IO, "cannot open %s", dir);
+    rc = rc ? rc : take_lock(s, e);
+    rc = rc ? rc : open_sql(s, e);
+    if (rc) {
+        db_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void db_close(struct db *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < TABLES; i++) {
+        sqlite3_finalize(s->table[i].put);
+        sqlite3_finalize(s->table[i].erase);
+        for (int c = 0; c < CHILDREN_MAX; c++) {
+            sqlite3_finalize(s->table[i].child[c].insert);
+            sqlite3_finalize(s->table[i].child[c].remove);
+            sqlite3_finalize(s->table[i].child[c].read);
+        }
+    }
+    sqlite3_finalize(s->job_state);
+    sqlite3_finalize(s->events);
+    sqlite3_finalize(s->bound);
+    sqlite3_finalize(s->bind);
+    sqlite3_close(s->sql);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    if (s->dir_fd >= 0)
+        close(s->dir_fd);
+    free(s);
+}
+
+// ---- the cluster's id beside the database
+// --------------------------------------------------------
+
+int db_cluster(struct db *s, char out[33], struct err *e)
+{
+    char text[64] = "";
+    int fd = openat(s->dir_fd, "cluster", O_RDONLY | O_CLOEXEC);
+    out[0] = 0;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot open %s/cluster", s->dir);
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n < 0)
+        return err_errno(e, ERR_IO, "cannot read %s/cluster", s->dir);
+    if (strspn(text, "0123456789abcdef") != 32)
+        return err_set(e, ERR_DATA, "%s/cluster holds no cluster id", s->dir);
+    memcpy(out, text, 32);
+    out[32] = 0;
+    return 0;
+}
+
+int db_set_cluster(struct db *s, const char *id, struct err *e)
+{
+    char text[40];
+    int n = snprintf(text, sizeof text, "%.32s\n", id), rc = 0;
+    int fd = openat(s->dir_fd, ".cluster.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s/.cluster.new", s->dir);
+    if (write(fd, text, (size_t)n) != n || fsync(fd))
+        rc = err_errno(e, ERR_IO, "cannot write %s/.cluster.new", s->dir);
+    close(fd);
+    if (!rc && (renameat(s->dir_fd, ".cluster.new", s->dir_fd, "cluster") || fsync(s->dir_fd)))
+        rc = err_errno(e, ERR_IO, "cannot place %s/cluster", s->dir);
+    return rc;
+}

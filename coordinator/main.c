@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft-coordinator: the daemon that queues jobs, places them on the hosts that attach to it, and
+// remembers everything in SQLite.
+//
+// Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
+// restart me · 78 configuration: do not restart.
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/find.h"
+#include "coordinator/certs.h"
+#include "coordinator/daemon.h"
+
+enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, PATH_LEN = 4000 };
+
+static const char usage[] =
+    "usage: weft-coordinator [flags]\n"
+    "       weft-coordinator init|token|issue|renew --help\n"
+    "\n"
+    "  --state DIR       database and cluster id; default /var/lib/weft/coordinator for root, "
+    "else\n"
+    "                    $XDG_STATE_HOME/weft/coordinator\n"
+    "  --listen ADDR     unix:/path or HOST:PORT (port 0: any), up to 8 times; default the socket\n"
+    "                    $XDG_RUNTIME_DIR/weft/coordinator.sock, for root "
+    "/run/weft/coordinator.sock\n"
+    "  --http HOST:PORT  /healthz, /readyz and /metrics\n"
+    "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
+    "  --lease D         after so long without a word a host is given up; default 10s\n"
+    "  --ready-fd N      told the bound addresses once it serves\n"
+    "  --parent-fd N     when its other end closes, the coordinator ends\n";
+
+struct flags {
+    struct daemon_config c;
+    char state[PATH_LEN], socket[PATH_LEN];
+};
+
+static int number(const char *text, int *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || !*text || *end || n < 0 || n > 1 << 20)
+        return err_set(e, ERR_INVALID, "'%s' is no descriptor", text);
+    *out = (int)n;
+    return 0;
+}
+
+// "500ms", "10s", "2m".
+static int duration(const char *text, int64_t *out, struct err *e)
+{
+    static const struct {
+        const char *unit;
+        int64_t ns;
+    } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}};
+    char *end;
+    double n = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end != text && n > 0 && n < 1e6 && strcmp(end, units[i].unit) == 0) {
+            *out = (int64_t)(n * (double)units[i].ns);
+            return *out >= 100 * CLOCK_MS ? 0
+                                          : err_set(e, ERR_INVALID, "a lease is at least 100ms");
+        }
+    return err_set(e, ERR_INVALID, "'%s' is no duration; write 10s, 500ms or 2m", text);
+}
+
+static int parse(int argc, char **argv, struct flags *f, struct err *e)
+{
+    enum { STATE = 256, LISTEN, HTTP, TLS, LEASE, READY, PARENT };
+    static const struct option names[] = {
+        {"state", required_argument, NULL, STATE},
+        {"listen", required_argument, NULL, LISTEN},
+        {"http", required_argument, NULL, HTTP},
+        {"tls", required_argument, NULL, TLS},
+        {"lease", required_argument, NULL, LEASE},
+        {"ready-fd", required_argument, NULL, READY},
+        {"parent-fd", required_argument, NULL, PARENT},
+        {NULL, 0, NULL, 0},
+    };
+    int k, rc = 0;
+    opterr = 0;
+    while (!rc && (k = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        switch (k) {
+        case STATE:
+            f->c.state = optarg;
+            break;
+        case LISTEN:
+            if (f->c.nlisten == LISTEN_MAX)
+                return err_set(e, ERR_INVALID, "over %d addresses", LISTEN_MAX);
+            f->c.listen[f->c.nlisten++] = optarg;
+            break;
+        case HTTP:
+            f->c.http = optarg;
+            break;
+        case TLS:
+            f->c.tls_dir = optarg;
+            break;
+        case LEASE:
+            rc = duration(optarg, &f->c.lease_ns, e);
+            break;
+        case READY:
+            rc = number(optarg, &f->c.ready_fd, e);
+            break;
+        case PARENT:
+            rc = number(optarg, &f->c.parent_fd, e);
+            break;
+        default:
+            return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
+                           argv[optind - 1]);
+        }
+    }
+    if (!rc && optind < argc)
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
+    return rc;
+}
+
+// Makes a folder and those it lies in.
+static int make_path(char *path, struct err *e)
+{
+    for (char *p = path + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
+        char keep = *p;
+        *p = 0;
+        if (mkdir(path, 0700) && errno != EEXIST)
+            return err_errno(e, ERR_IO, "cannot make %s", path);
+        *p = keep;
+        if (!keep)
+            return 0;
+    }
+}
+
+static int defaults(struct flags *f, struct err *e)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (!f->c.state) {
+        if (geteuid() == 0)
+            snprintf(f->state, sizeof f->state, "/var/lib/weft/coordinator");
+        else if (state && *state)
+            snprintf(f->state, sizeof f->state, "%s/weft/coordinator", state);
+        else
+            snprintf(f->state, sizeof f->state, "%s/.local/state/weft/coordinator",
+                     home ? home : "");
+        int rc = make_path(f->state, e);
+        if (rc)
+            return rc;
+        f->c.state = f->state;
+    }
+    if (f->c.nlisten)
+        return 0;
+    // The address a client looks at last is where we listen, whatever its environment would say
+    // first.
+    int rc = rpc_address_default(f->socket, sizeof f->socket, e);
+    char folder[PATH_LEN];
+    snprintf(folder, sizeof folder, "%s", f->socket + strlen("unix:"));
+    char *slash = strrchr(folder, '/');
+    if (!rc && slash) {
+        *slash = 0;
+        rc = make_path(folder, e);
+    }
+    f->c.listen[f->c.nlisten++] = f->socket;
+    return rc;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    (void)signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+// A connection takes a descriptor, and the usual 1,024 would be few.
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+static int exit_code(int rc)
+{
+    bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_DATA;
+    return !rc ? 0 : ours ? EXIT_CONFIG : EXIT_INTERNAL;
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    static struct flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
+    if (argc > 1 && argv[1][0] != '-')
+        return certs_main(argc - 1, argv + 1);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("weft-coordinator %s\n", WEFT_VERSION);
+        return 0;
+    }
+    if (parse(argc, argv, &f, &e)) {
+        fprintf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
+        return EXIT_CONFIG;
+    }
+    block_signals();
+    raise_limits();
+    int rc = defaults(&f, &e);
+    rc = rc ? rc : daemon_run(&f.c, &e);
+    if (rc)
+        log_error("coordinator", "%s", e.text);
+    return exit_code(rc);
+}

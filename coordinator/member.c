@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration, leases, fencing; see member.h.
+#include "coordinator/member.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/rule.h"
+#include "coordinator/attempt.h"
+#include "coordinator/frames.h"
+#include "coordinator/job.h"
+
+enum { DEVICES_MAX = 4096, NAME_TEXT = 320, PATH_TEXT = 4096 };
+static const char twin_why[] = "another process of this host registered later";
+
+struct fenced {
+    bool twin;
+};
+
+// ---- tables ----
+
+struct member *member_find(const struct coord *c, const char *id)
+{
+    return map_get(&c->hosts, id);
+}
+
+struct member *member_of(const struct coord *c, const char *target, struct err *e)
+{
+    struct member *found = map_get(&c->hosts, target);
+    int n = found != NULL;
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        if (found && !strcmp(found->row->id, target))
+            break;
+        if (strcmp(m->row->name, target) &&
+            (!target[0] || strncmp(m->row->id, target, strlen(target))))
+            continue;
+        found = m;
+        n++;
+    }
+    if (n == 1)
+        return found;
+    if (n)
+        err_set(e, ERR_INVALID, "'%s' means %d hosts: give an id", target, n);
+    else
+        err_set(e, ERR_NOTFOUND, "there is no host '%s'", target);
+    return NULL;
+}
+
+struct member *member_load(struct coord *c, const Weft__Rows__Host *row)
+{
+    struct member *m = map_get(&c->hosts, row->id);
+    if (m)
+        return m;
+    m = calloc(1, sizeof *m);
+    PRE(m != NULL);
+    m->row = msg_heap(&row->base);
+    m->heard_ns = c->now_ns;
+    list_append(&c->members, &m->link);
+    map_put(&c->hosts, row->id, m);
+    return m;
+}
+
+static void fenced_key(const char *host, const char *incarnation, char out[2 * ID_LEN + 2])
+{
+    snprintf(out, 2 * ID_LEN + 2, "%.32s/%.32s", host, incarnation);
+}
+
+static struct fenced *fenced_find(const struct coord *c, const char *host, const char *incarnation)
+{
+    char key[2 * ID_LEN + 2];
+    fenced_key(host, incarnation, key);
+    return map_get(&c->fenced, key);
+}
+
+void member_load_fenced(struct coord *c, const Weft__Rows__Fenced *row)
+{
+    char key[2 * ID_LEN + 2];
+    fenced_key(row->host, row->incarnation, key);
+    struct fenced *f = calloc(1, sizeof *f);
+    PRE(f != NULL);
+    f->twin = !strcmp(row->why, twin_why);
+    free(map_put(&c->fenced, key, f));
+}
+
+static void free_values(struct map *m)
+{
+    for (size_t i = 0; i < m->cap; i++)
+        if (m->slots[i].key)
+            free(m->slots[i].value);
+    map_clear(m);
+}
+
+static void member_free(struct member *m)
+{
+    weft__rows__host__free_unpacked(m->row, NULL);
+    if (m->about)
+        weft__v1__register__free_unpacked(m->about, NULL);
+    free(m->devices);
+    free(m);
+}
+
+void members_free(struct coord *c)
+{
+    list_for_each (it, &c->members)
+        member_free(list_entry(it, struct member, link));
+    map_clear(&c->hosts);
+    free_values(&c->fenced);
+    free_values(&c->conns);
+}
+
+static void conn_key(uint64_t number, char out[24])
+{
+    snprintf(out, 24, "%" PRIx64, number);
+}
+
+static struct conn *conn_find(const struct coord *c, uint64_t number)
+{
+    char key[24];
+    conn_key(number, key);
+    return map_get(&c->conns, key);
+}
+
+static struct conn *conn_open(struct coord *c, uint64_t number)
+{
+    struct conn *k = conn_find(c, number);
+    char key[24];
+    if (k)
+        return k;
+    k = calloc(1, sizeof *k);
+    PRE(k != NULL);
+    k->number = number;
+    conn_key(number, key);
+    map_put(&c->conns, key, k);
+    return k;
+}
+
+static void conn_forget(struct coord *c, uint64_t number)
+{
+    char key[24];
+    conn_key(number, key);
+    free(map_remove(&c->conns, key));
+}
+
+// Its host is away from now on, not when the stream's end is heard.
+static void drop(struct coord *c, uint64_t number, int code, const char *text)
+{
+    member_gone(c, number);
+    out_drop(c, number, code, text);
+}
+
+// ---- views ----
+
+const char *member_name(const struct member *m)
+{
+    return m->row->name[0] ? m->row->name : m->row->id;
+}
+
+static bool has_ranks(const struct member *m)
+{
+    for (int i = 0; i < m->ndevices; i++)
+        if (m->devices[i].holder || m->devices[i].busy)
+            return true;
+    return false;
+}
+
+const char *member_state(const struct member *m)
+{
+    if (m->fenced)
+        return "fenced";
+    if (!m->conn)
+        return "away";
+    if (m->row->draining || m->leaving)
+        return has_ranks(m) ? "draining" : "drained";
+    return m->row->cordoned ? "cordoned" : "ready";
+}
+
+bool member_takes_work(const struct member *m)
+{
+    return m->conn && !m->fenced && !m->leaving && !m->row->cordoned && !m->row->draining;
+}
+
+bool member_is(const struct member *m, const char *incarnation)
+{
+    return !m->fenced && (!WEFT_RULE(incarnation) || !strcmp(m->row->incarnation, incarnation));
+}
+
+bool member_silent(const struct coord *c, const struct member *m)
+{
+    return !m->conn || c->now_ns - m->heard_ns > c->config.heartbeat_ns * 5 / 4;
+}
+
+void member_hold(struct member *m, int device, struct job_rec *j, int rank)
+{
+    if (device < 0 || device >= m->ndevices)
+        return;
+    m->devices[device].holder = j;
+    m->devices[device].rank = rank;
+}
+
+void member_idle(struct coord *c, struct member *m, int device)
+{
+    if (device < 0 || device >= m->ndevices || !m->devices[device].busy)
+        return;
+    m->devices[device].busy = false;
+    c->place = true;
+}
+
+// ---- fencing ----
+
+static void send_fenced(struct coord *c, uint64_t conn, const char *why, bool twin)
+{
+    V1_NEW(FencedOut, fenced_out, f);
+    f.why = frame_text(why);
+    f.twin = twin;
+    DOWN(d, FENCED, fenced, &f);
+    out_down(c, conn, &d);
+    drop(c, conn, CODE_ABORTED, why);
+}
+
+// Its present incarnation is never accepted again; what it ran is over.
+static void fence(struct coord *c, struct member *m, const char *why, bool twin)
+{
+    ROW_NEW(Fenced, fenced, row);
+    row.host = m->row->id;
+    row.incarnation = m->row->incarnation;
+    row.why = frame_text(why);
+    row.t_ms = c->wall_ms;
+    OUT_ROW(c, FENCED, &row);
+    member_load_fenced(c, &row);
+    if (m->conn)
+        send_fenced(c, m->conn, why, twin);
+    m->conn = 0;
+    m->fenced = true;
+    attempts_host_lost(c, m, why);
+    for (int i = 0; i < m->ndevices; i++)
+        m->devices[i].busy = false; // not for placement: a fenced host takes no work
+    c->place = true;
+}
+
+// ---- registration ----
+
+static bool is_id(const char *s)
+{
+    return strspn(s, "0123456789abcdef") == ID_LEN - 1 && !s[ID_LEN - 1];
+}
+
+static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
+{
+    struct conn *k = conn_open(c, number);
+    if (!is_id(h->host) || !is_id(h->incarnation) || k->member) {
+        drop(c, number, CODE_DENIED, "that is no greeting of a worker");
+        return;
+    }
+    if (h->cluster[0] && strcmp(h->cluster, c->cluster)) {
+        drop(c, number, CODE_DENIED, "this worker belongs to another cluster");
+        return;
+    }
+    snprintf(k->host, sizeof k->host, "%s", h->host);
+    snprintf(k->incarnation, sizeof k->incarnation, "%s", h->incarnation);
+    coord_new_id(c, k->nonce);
+    for (size_t i = 0; i < c->conns.cap; i++) { // one open a host, the newest
+        struct conn *other = c->conns.slots[i].key ? c->conns.slots[i].value : NULL;
+        if (other && other != k && !strcmp(other->host, k->host))
+            other->nonce[0] = 0;
+    }
+    V1_NEW(Challenge, challenge, body);
+    body.cluster = c->cluster;
+    body.nonce = k->nonce;
+    DOWN(d, CHALLENGE, challenge, &body);
+    out_down(c, number, &d);
+}
+
+// One line of a length that people can read.
+static bool is_line(const char *s, size_t most)
+{
+    char copy[PATH_TEXT];
+    if (strlen(s) >= most || strpbrk(s, "\n\t"))
+        return false;
+    strcpy(copy, s);
+    text_plain(copy);
+    return !strcmp(copy, s);
+}
+
+static bool is_readable(const Weft__V1__Register *r)
+{
+    const char *const names[] = {r->name, r->version, r->rack, r->address, r->share};
+    bool ok = is_line(r->data_root, PATH_TEXT) && is_line(r->checkpoint_root, PATH_TEXT);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ok = ok && is_line(names[i], NAME_TEXT);
+    for (size_t i = 0; i < r->n_devices; i++)
+        ok = ok && is_line(r->devices[i]->kind, NAME_TEXT) &&
+             is_line(r->devices[i]->model, NAME_TEXT);
+    return ok;
+}
+
+// The text that refuses a registration, or null.
+static const char *refusal(const struct coord *c, const struct conn *k, const Weft__V1__Register *r)
+{
+    if (!k || !k->host[0])
+        return "a registration without a greeting";
+    if (WEFT_RULE(nonce) && (!k->nonce[0] || strcmp(k->nonce, r->nonce)))
+        return "the registration does not answer the newest challenge";
+    if (strcmp(r->cluster, c->cluster))
+        return "this worker belongs to another cluster";
+    if (strcmp(r->host, k->host) || strcmp(r->incarnation, k->incarnation))
+        return "the registration is not of the one that greeted";
+    if (r->n_devices > DEVICES_MAX)
+        return "too many devices";
+    if (!is_readable(r))
+        return "a text of the registration is too long or no plain line";
+    return NULL;
+}
+
+static void take_devices(struct member *m, const Weft__V1__Register *r)
+{
+    free(m->devices);
+    m->ndevices = (int)r->n_devices;
+    m->devices = calloc(r->n_devices + 1, sizeof *m->devices);
+    PRE(m->devices != NULL);
+    for (size_t i = 0; i < r->n_devices; i++) {
+        struct device *d = &m->devices[i];
+        snprintf(d->kind, sizeof d->kind, "%s", r->devices[i]->kind);
+        snprintf(d->model, sizeof d->model, "%s", r->devices[i]->model);
+        d->memory = r->devices[i]->memory;
+    }
+    for (size_t i = 0; i < r->n_attempts; i++)
+        for (size_t k = 0; k < r->attempts[i]->n_ranks; k++) {
+            const Weft__V1__RankHere *h = r->attempts[i]->ranks[k];
+            if (!h->ended && h->device >= 0 && h->device < m->ndevices)
+                m->devices[h->device].busy = true;
+        }
+}
+
+// A copy without the attempts: those are told once.
+static void take_about(struct member *m, const Weft__V1__Register *r)
+{
+    Weft__V1__Register light = *r;
+    light.n_attempts = 0;
+    light.attempts = NULL;
+    if (m->about)
+        weft__v1__register__free_unpacked(m->about, NULL);
+    m->about = msg_heap(&light.base);
+}
+
+static struct member *member_at(struct coord *c, const Weft__V1__Register *r)
+{
+    struct member *m = map_get(&c->hosts, r->host);
+    if (m)
+        return m;
+    ROW_NEW(Host, host, row);
+    row.id = r->host;
+    row.name = r->name;
+    row.incarnation = r->incarnation;
+    return member_load(c, &row);
+}
+
+static void settle(struct coord *c, struct member *m, struct conn *k, const Weft__V1__Register *r)
+{
+    if (m->conn && m->conn != k->number)
+        drop(c, m->conn, CODE_ABORTED, "the worker has connected again");
+    m->conn = k->number;
+    m->fenced = false;
+    m->leaving = r->draining;
+    m->heard_ns = c->now_ns;
+    k->member = m;
+    k->nonce[0] = 0;
+    text_set(&m->row->name, r->name);
+    text_set(&m->row->incarnation, r->incarnation);
+    m->row->seen_ms = c->wall_ms;
+    m->dirty = c->hosts_dirty = true;
+    take_about(m, r);
+    take_devices(m, r);
+    attempts_hold(c, m);
+    V1_NEW(Registered, registered, body);
+    body.cluster = c->cluster;
+    body.lease_ms = c->config.lease_ns / CLOCK_MS;
+    body.heartbeat_ms = c->config.heartbeat_ns / CLOCK_MS;
+    DOWN(d, REGISTERED, registered, &body);
+    out_down(c, k->number, &d);
+    c->place = true;
+}
+
+static void on_register(struct coord *c, uint64_t number, const Weft__V1__Register *r)
+{
+    struct conn *k = conn_find(c, number);
+    const char *no = refusal(c, k, r);
+    if (no) {
+        drop(c, number, CODE_DENIED, no);
+        return;
+    }
+    const struct fenced *f =
+        WEFT_RULE(incarnation) ? fenced_find(c, r->host, r->incarnation) : NULL;
+    if (f) {
+        send_fenced(c, number, f->twin ? twin_why : "its lease was lost", f->twin);
+        return;
+    }
+    struct member *m = member_at(c, r);
+    bool other = strcmp(m->row->incarnation, r->incarnation) != 0;
+    if (other && !m->fenced)
+        fence(c, m, twin_why, true);
+    settle(c, m, k, r);
+    frames_here(c, m, r);
+    if (m->leaving)
+        attempts_drain_host(c, m, "its worker is asked to stop");
+}
+
+// ---- the rest ----
+
+static void on_heartbeat(struct coord *c, struct member *m, const Weft__V1__Heartbeat *h)
+{
+    bool *busy = arena_array(c->out->arena, bool, m->ndevices + 1);
+    for (size_t i = 0; i < h->n_ranks; i++)
+        if (h->ranks[i]->device >= 0 && h->ranks[i]->device < m->ndevices)
+            busy[h->ranks[i]->device] = true;
+    for (int i = 0; i < m->ndevices; i++) {
+        c->place = c->place || (m->devices[i].busy && !busy[i]);
+        m->devices[i].busy = busy[i];
+    }
+    V1_NEW(HeartbeatAck, heartbeat_ack, body);
+    body.seq = h->seq;
+    DOWN(d, ACK, ack, &body);
+    out_down(c, m->conn, &d);
+}
+
+static void on_leaving(struct coord *c, struct member *m)
+{
+    m->leaving = true;
+    attempts_drain_host(c, m, "its worker is asked to stop");
+}
+
+static void from_member(struct coord *c, struct member *m, const Weft__V1__Up *up)
+{
+    m->heard_ns = c->now_ns;
+    switch (up->body_case) {
+    case WEFT__V1__UP__BODY_HEARTBEAT:
+        on_heartbeat(c, m, up->heartbeat);
+        return;
+    case WEFT__V1__UP__BODY_LEAVING:
+        on_leaving(c, m);
+        return;
+    case WEFT__V1__UP__BODY_LOG:
+        return; // the owner's
+    default:
+        frames_up(c, m, up);
+    }
+}
+
+void member_up(struct coord *c, uint64_t number, const Weft__V1__Up *up)
+{
+    struct conn *k = conn_find(c, number);
+    if (up->body_case == WEFT__V1__UP__BODY_HELLO)
+        on_hello(c, number, up->hello);
+    else if (up->body_case == WEFT__V1__UP__BODY_REGISTER)
+        on_register(c, number, up->register_);
+    else if (k && k->member && k->member->conn == number)
+        from_member(c, k->member, up);
+    else
+        drop(c, number, CODE_DENIED, "not registered");
+}
+
+void member_gone(struct coord *c, uint64_t number)
+{
+    struct conn *k = conn_find(c, number);
+    if (k && k->member && k->member->conn == number) {
+        k->member->conn = 0;
+        c->place = true;
+    }
+    conn_forget(c, number);
+}
+
+// ---- leases ----
+
+void members_tick(struct coord *c)
+{
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        if (m->fenced || c->now_ns - m->heard_ns <= c->config.lease_ns)
+            continue;
+        if (!m->row->incarnation[0])
+            continue;
+        fence(c, m, "not heard for a lease", false);
+    }
+}
+
+void members_started(struct coord *c)
+{
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        m->fenced = fenced_find(c, m->row->id, m->row->incarnation) != NULL;
+        m->heard_ns = WEFT_RULE(grace) ? c->now_ns : c->now_ns - c->config.lease_ns;
+    }
+}
+
+void members_afresh(struct coord *c)
+{
+    list_for_each (it, &c->members)
+        list_entry(it, struct member, link)->heard_ns = c->now_ns;
+}
+
+static bool is_placed_on(const struct coord *c, const struct member *m)
+{
+    list_for_each (it, &c->live) {
+        const struct attempt *at = list_entry(it, struct attempt, link);
+        for (int i = 0; i < at->nhosts; i++)
+            if (at->hosts[i].member == m)
+                return true;
+    }
+    return false;
+}
+
+// A host that was fenced long ago and about which nobody said anything.
+void members_sweep(struct coord *c)
+{
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        if (!m->fenced || m->row->cordoned || m->row->draining || is_placed_on(c, m) ||
+            c->wall_ms - m->row->seen_ms < c->config.keep_ended_ms)
+            continue;
+        OUT_ERASE(c, HOST, m->row);
+        list_remove(&m->link);
+        map_remove(&c->hosts, m->row->id);
+        member_free(m);
+    }
+}
+
+void members_flush(struct coord *c)
+{
+    list_for_each (it, &c->members) {
+        struct member *m = list_entry(it, struct member, link);
+        if (m->dirty)
+            OUT_ROW(c, HOST, m->row);
+        m->dirty = false;
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prometheus' text format, version 0.0.4. See metrics.h.
+//
+// One family after the other: its HELP and TYPE, then its samples. Jobs that have ended have no
+// series of their own, so the number of series is bounded by what runs and waits.
+#include "coordinator/metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "coordinator/job.h"
+
+static const struct {
+    int64_t ns;
+    const char *le;
+} buckets[] = {{1 * CLOCK_MS, "0.001"}, {3 * CLOCK_MS, "0.003"}, {10 * CLOCK_MS, "0.01"},
+               {30 * CLOCK_MS, "0.03"}, {100 * CLOCK_MS, "0.1"}, {1000 * CLOCK_MS, "1"}};
+enum { BUCKETS = sizeof buckets / sizeof *buckets };
+_Static_assert(sizeof((struct metrics_commits *)0)->under / sizeof(uint64_t) == BUCKETS, "buckets");
+
+void metrics_commit(struct metrics_commits *m, int64_t ns, int rows)
+{
+    double s = (double)ns / 1e9;
+    m->n++;
+    m->rows += (uint64_t)rows;
+    m->seconds += s;
+    if (s > m->longest_s)
+        m->longest_s = s;
+    for (int i = 0; i < BUCKETS; i++)
+        m->under[i] += ns <= buckets[i].ns;
+}
+
+// ---- the format ----
+
+static void family(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void label(struct buf *out, char open, const char *key, const char *value)
+{
+    buf_printf(out, "%c%s=\"", open, key);
+    for (const char *p = value; *p;) {
+        size_t n = json_utf8_len(p, strlen(p));
+        if (!n)
+            buf_puts(out, "\xef\xbf\xbd"); // the format is UTF-8
+        else if (*p == '\n')
+            buf_puts(out, "\\n");
+        else if (*p == '\\' || *p == '"')
+            buf_printf(out, "\\%c", *p);
+        else
+            buf_append(out, p, n);
+        p += n ? n : 1;
+    }
+    buf_putc(out, '"');
+}
+
+static void number(struct buf *out, double v)
+{
+    char text[32];
+    if (isnan(v))
+        strcpy(text, "NaN");
+    else if (isinf(v))
+        strcpy(text, v > 0 ? "+Inf" : "-Inf");
+    else
+        json_format_double(v, text);
+    buf_printf(out, " %s\n", text);
+}
+
+static void count(struct buf *out, const char *name, const char *help, uint64_t v)
+{
+    family(out, name, "counter", help);
+    buf_printf(out, "%s %llu\n", name, (unsigned long long)v);
+}
+
+// One of several that differ in one label.
+static void by(struct buf *out, const char *name, const char *key, const char *value, int64_t v)
+{
+    buf_puts(out, name);
+    label(out, '{', key, value);
+    buf_printf(out, "} %lld\n", (long long)v);
+}
+
+// ---- what there is ----
+
+static void print_jobs(const struct coord_counts *n, struct buf *out)
+{
+    family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
+    for (int s = JOB(QUEUED); s < JOB_STATES; s++)
+        by(out, "weft_jobs", "state", job_state_name((job_state)s), n->jobs[s]);
+}
+
+static void print_hosts(const Weft__V1__WorkersReply *w, struct buf *out)
+{
+    static const char *const states[] = {"ready",    "away",    "cordoned",
+                                         "draining", "drained", "fenced"};
+    family(out, "weft_hosts", "gauge", "Known hosts, by state.");
+    for (size_t s = 0; s < sizeof states / sizeof *states; s++) {
+        int n = 0;
+        for (size_t i = 0; i < w->n_workers; i++)
+            n += !strcmp(w->workers[i]->state, states[s]);
+        by(out, "weft_hosts", "state", states[s], n);
+    }
+}
+
+static void print_devices(const struct coord_counts *n, struct buf *out)
+{
+    family(out, "weft_devices", "gauge",
+           "Devices of known hosts: held by a job or a rank, or not.");
+    by(out, "weft_devices", "state", "busy", n->devices_busy);
+    by(out, "weft_devices", "state", "free", n->devices - n->devices_busy);
+}
+
+// ---- a job's own ----
+
+static bool job_step(const Weft__V1__JobStatus *j, double *v)
+{
+    *v = (double)j->step;
+    return j->step >= 0;
+}
+
+static bool job_loss(const Weft__V1__JobStatus *j, double *v)
+{
+    *v = j->loss;
+    return j->reported;
+}
+
+static bool job_speed(const Weft__V1__JobStatus *j, double *v)
+{
+    *v = j->samples_per_s;
+    return j->reported;
+}
+
+static const struct {
+    const char *name, *help;
+    bool (*value)(const Weft__V1__JobStatus *j, double *v); // false: not known
+} job_families[] = {
+    {"weft_job_step", "The newest step that a job reported.", job_step},
+    {"weft_job_loss", "Loss of that step.", job_loss},
+    {"weft_job_samples_per_second", "Samples a second at that step.", job_speed},
+};
+
+static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)
+{
+    for (size_t f = 0; f < sizeof job_families / sizeof *job_families; f++) {
+        family(out, job_families[f].name, "gauge", job_families[f].help);
+        for (size_t i = 0; i < jobs->n_jobs; i++) {
+            const Weft__V1__JobStatus *j = jobs->jobs[i];
+            double v;
+            if (!job_families[f].value(j, &v))
+                continue;
+            buf_puts(out, job_families[f].name);
+            label(out, '{', "job", j->job);
+            label(out, ',', "name", j->name);
+            buf_putc(out, '}');
+            number(out, v);
+        }
+    }
+}
+
+// ---- commits ----
+
+static void print_commits(const struct metrics_commits *m, struct buf *out)
+{
+    family(out, "weft_commit_seconds", "histogram", "Time of a transaction of the store.");
+    for (int i = 0; i < BUCKETS; i++)
+        by(out, "weft_commit_seconds_bucket", "le", buckets[i].le, (int64_t)m->under[i]);
+    by(out, "weft_commit_seconds_bucket", "le", "+Inf", (int64_t)m->n);
+    buf_puts(out, "weft_commit_seconds_sum");
+    number(out, m->seconds);
+    buf_printf(out, "weft_commit_seconds_count %llu\n", (unsigned long long)m->n);
+    family(out, "weft_commit_longest_seconds", "gauge", "The longest of them.");
+    buf_puts(out, "weft_commit_longest_seconds");
+    number(out, m->longest_s);
+    count(out, "weft_commit_rows_total", "Rows that they wrote.", m->rows);
+}
+
+void metrics_print(const struct coord *c, const struct metrics_commits *m, int64_t now_ns,
+                   int64_t wall_ms, struct buf *out)
+{
+    struct coord_counts n;
+    struct arena a;
+    (void)wall_ms;
+    arena_init(&a);
+    coord_count(c, &n);
+    family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
+    by(out, "weft_build_info", "version", WEFT_VERSION, 1);
+    print_jobs(&n, out);
+    print_hosts(coord_workers(c, now_ns, &a), out);
+    print_devices(&n, out);
+    count(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
+          (uint64_t)n.restarts);
+    count(out, "weft_checkpoints_committed_total", "Checkpoints committed, since the start.",
+          (uint64_t)n.committed);
+    count(out, "weft_failures_total", "Attempts that failed by themselves, since the start.",
+          (uint64_t)n.failures);
+    count(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
+          (uint64_t)n.steps);
+    print_each_job(coord_jobs(c, false, &a), out);
+    print_commits(m, out);
+    arena_clear(&a);
+}

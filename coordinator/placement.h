@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a gang of ranks goes. Pure: numbers in, numbers out.
+//
+// All or nothing. One host if one can (the one that it leaves the least on), else one rack, else
+// all; the fewest hosts, taken in rack order. The mesh's inner axes stay inside a host: ranks are
+// dealt in blocks of the largest product of inner axes for which a placement exists.
+#pragma once
+#include <stdbool.h>
+
+struct place_host {
+    const char *rack, *name;
+    const char *share; // hosts with the same text reach each other without an address
+    bool address;      // other hosts' ranks can reach it
+    int free;          // devices of the wanted kind
+};
+struct place_want {
+    int ranks, max_hosts; // 0: any number
+    int naxes, axes[8];   // the mesh, outermost first
+};
+struct place_share {
+    int host, ranks; // index; how many of the next ranks
+};
+// out holds n. Returns how many hosts, 0: it does not fit.
+int placement_find(const struct place_want *w, const struct place_host *hosts, int n,
+                   struct place_share *out);

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers that are kept: a mutating call carries an id, and a repeat within 24 h gets the first
+// answer. What was refused did nothing and is decided anew.
+#pragma once
+#include "coordinator/state.h"
+
+void request_load(struct coord *c, const Weft__Rows__Request *row);
+// True when the call is answered or refused here: it was made before, or its id is not usable.
+bool request_known(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
+                   const ProtobufCMessageDescriptor *reply);
+// Keeps and sends the answer.
+void request_answer(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
+                    const ProtobufCMessage *reply);
+void requests_trim(struct coord *c);
+void requests_free(struct coord *c);

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences about a job; see story.h.
+#include "coordinator/story.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/attempt.h"
+#include "coordinator/member.h"
+
+static char *mesh_text(const struct job *spec, struct arena *a)
+{
+    char *text = arena_strdup(a, "{");
+    for (int i = 0; i < spec->mesh.n; i++)
+        text = arena_printf(a, "%s%s%s: %lld", text, i ? ", " : "", spec->mesh.axis[i].name,
+                            (long long)spec->mesh.axis[i].size);
+    return arena_printf(a, "%s}", text);
+}
+
+static void fill_hosts(const struct job_rec *j, struct arena *a, Weft__V1__JobStatus *s)
+{
+    const struct attempt *at = j->attempt;
+    if (!at)
+        return;
+    s->hosts = arena_array(a, char *, at->nhosts);
+    for (int i = 0; i < at->nhosts; i++)
+        s->hosts[s->n_hosts++] = arena_strdup(a, member_name(at->hosts[i].member));
+}
+
+static void fill_report(const struct job_rec *j, Weft__V1__JobStatus *s)
+{
+    if (j->report) {
+        s->reported = true;
+        s->loss = j->report->loss;
+        s->tokens_per_s = j->report->tokens_per_s;
+        s->samples_per_s = j->report->samples_per_s;
+    }
+    s->evaluated = j->evaluated;
+    s->eval_loss = j->eval_loss;
+    s->eval_accuracy = j->eval_accuracy;
+}
+
+Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a)
+{
+    const Weft__Rows__Job *row = j->row;
+    Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
+    weft__v1__job_status__init(s);
+    s->job = arena_strdup(a, row->id);
+    s->name = arena_strdup(a, row->name);
+    s->state = row->state;
+    s->goal = row->goal;
+    s->epoch = row->epoch;
+    s->step = row->last_step > 0 || j->report || row->committed_step >= 0 ? row->last_step : -1;
+    s->steps = row->steps;
+    fill_report(j, s);
+    s->mesh = j->parsed ? mesh_text(&j->spec, a) : arena_strdup(a, "");
+    fill_hosts(j, a, s);
+    s->restarts = row->restarts;
+    s->checkpoint_step = row->committed_step;
+    s->checkpoint_epoch = row->committed_epoch;
+    s->exit = row->exit_code;
+    s->priority = row->priority;
+    s->ranks = row->ranks;
+    s->owner = arena_strdup(a, row->owner);
+    s->submitted_ms = row->submitted_ms;
+    s->text = story_text(j, a);
+    s->store = arena_strdup(a, row->store);
+    return s;
+}
+
+static char *wait_text(const struct job_rec *j, struct arena *a)
+{
+    const Weft__Rows__Job *row = j->row;
+    const struct coord *c = j->coord;
+    const struct job_rec *other = job_find(c, j->behind);
+    switch (j->wait) {
+    case WAIT_NEW:
+        return arena_strdup(a, "waits for its turn");
+    case WAIT_BACKOFF:
+        return arena_printf(a, "waits %.1f s: the last %d attempts made no step",
+                            (double)(j->not_before_ns - c->now_ns) / 1e9, row->barren);
+    case WAIT_NEVER:
+        return row->max_hosts
+                   ? arena_printf(a,
+                                  "no known hosts could take it, even empty: it needs %d %s "
+                                  "device%s on at most %d host%s",
+                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s", row->max_hosts,
+                                  row->max_hosts == 1 ? "" : "s")
+                   : arena_printf(a,
+                                  "no known hosts could take it, even empty: it needs %d %s "
+                                  "device%s",
+                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s");
+    case WAIT_DEVICES:
+        return arena_printf(a, "first in line: waits for %d %s device%s that others hold",
+                            row->ranks, row->kind, row->ranks == 1 ? "" : "s");
+    case WAIT_COMING:
+        return arena_strdup(a, "first in line: waits for jobs that are stopping");
+    case WAIT_BEHIND:
+        return arena_printf(a, "waits behind %s (%.8s, priority %lld), which is first in line",
+                            other ? other->row->name : "another job", j->behind,
+                            (long long)(other ? other->row->priority : 0));
+    }
+    return arena_strdup(a, "");
+}
+
+char *story_text(const struct job_rec *j, struct arena *a)
+{
+    const Weft__Rows__Job *row = j->row;
+    switch (row->state) {
+    case JOB(QUEUED):
+        return wait_text(j, a);
+    case JOB(HELD):
+        return arena_strdup(a, row->goal_why[0] ? row->goal_why : row->diagnosis);
+    case JOB(FAILED):
+        return arena_strdup(a, row->diagnosis);
+    case JOB(DRAINING):
+    case JOB(RECOVERING):
+        return arena_printf(a, "on its way to %s%s%s", job_state_name(row->goal),
+                            row->goal_why[0] ? ": " : "", row->goal_why);
+    default:
+        return arena_strdup(a, "");
+    }
+}
+
+static char *hosts_missing(const struct attempt *at, struct arena *a)
+{
+    char *text = arena_strdup(a, "");
+    for (int i = 0; i < at->nhosts; i++)
+        if (!at->hosts[i].reaped)
+            text = arena_printf(a, "%s%s%s", text, text[0] ? ", " : "",
+                                member_name(at->hosts[i].member));
+    return text;
+}
+
+static char *phase_text(const struct attempt *at, struct arena *a)
+{
+    int silent = 0, ready = at->board.ready;
+    for (int r = 0; r < at->nranks; r++)
+        silent += !at->ranks[r].seen;
+    switch (at->phase) {
+    case PHASE_WRITE:
+    case PHASE_RENAME:
+    case PHASE_READ:
+        return arena_strdup(a, "waits for its hosts to prove that they share the storage");
+    case PHASE_FENCE:
+        return arena_strdup(a, "waits for the fence of its checkpoint folder");
+    case PHASE_START:
+        return silent ? arena_printf(a, "waits for %d of %d ranks to come up", silent, at->nranks)
+                      : arena_printf(a, "%d of %d ranks are ready", ready, at->nranks);
+    case PHASE_RUN:
+        return arena_printf(a, "runs; step %lld of %lld is next",
+                            (long long)at->job->row->last_step + 1, (long long)at->job->row->steps);
+    case PHASE_END:
+        return arena_printf(a, "waits for its %d ranks to leave", at->alive);
+    case PHASE_STOP:
+        return arena_printf(a, "waits until no process of it lives on %s", hosts_missing(at, a));
+    }
+    return arena_strdup(a, "");
+}
+
+char *story_next(const struct job_rec *j, struct arena *a)
+{
+    const Weft__Rows__Job *row = j->row;
+    if (j->attempt)
+        return phase_text(j->attempt, a);
+    switch (row->state) {
+    case JOB(QUEUED):
+        return wait_text(j, a);
+    case JOB(HELD):
+        return arena_printf(a, "nothing: `weft resume %s` puts it back in the queue", row->name);
+    case JOB(FAILED):
+    case JOB(CANCELLED):
+        return arena_printf(a, "nothing: it has ended; `weft resume %s` tries again", row->name);
+    default:
+        return arena_strdup(a, "nothing: it has ended");
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watchers and readers of logs; see streams.h.
+#include "coordinator/streams.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/frame.h"
+#include "coordinator/service.h"
+
+enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
+
+struct watcher {
+    struct list link;
+    uint64_t call;
+    char job[33];
+};
+struct tail {
+    struct list link;
+    uint64_t call, ask;
+    char job[33];
+    int rank;
+    bool follow; // ends with its job, and asks hosts that come to have its logs
+    int n, cap;  // hosts asked that have not ended
+    uint64_t *conns;
+};
+
+void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord)
+{
+    *s = (struct streams){.rpc = rpc, .coord = coord};
+    list_init(&s->watchers);
+    list_init(&s->tails);
+}
+
+static void watcher_drop(struct streams *s, struct watcher *w)
+{
+    list_remove(&w->link);
+    free(w);
+    s->n--;
+}
+
+static void tail_drop(struct streams *s, struct tail *t)
+{
+    list_remove(&t->link);
+    free(t->conns);
+    free(t);
+    s->n--;
+    s->ntails--;
+}
+
+void streams_clear(struct streams *s)
+{
+    list_for_each (it, &s->watchers)
+        watcher_drop(s, list_entry(it, struct watcher, link));
+    list_for_each (it, &s->tails)
+        tail_drop(s, list_entry(it, struct tail, link));
+}
+
+static bool full(struct streams *s, uint64_t call)
+{
+    if (s->n < STREAMS_MAX)
+        return false;
+    rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients follow jobs and logs");
+    return true;
+}
+
+// ---- watching ----
+
+static bool at_rest(Weft__Rows__JobState state)
+{
+    return state == WEFT__ROWS__JOB_STATE__SUCCEEDED || state == WEFT__ROWS__JOB_STATE__FAILED ||
+           state == WEFT__ROWS__JOB_STATE__CANCELLED || state == WEFT__ROWS__JOB_STATE__HELD;
+}
+
+// False: the stream has ended, by its own end or by a reader that is too slow.
+static bool tell(struct streams *s, uint64_t call, const Weft__V1__WatchUpdate *u)
+{
+    if (rpc_send(s->rpc, call, &u->base, NULL)) {
+        rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
+        return false;
+    }
+    if (!u->status || !at_rest(u->status->state))
+        return true;
+    rpc_finish(s->rpc, call, RPC_OK, "");
+    return false;
+}
+
+void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest *q)
+{
+    struct arena a;
+    struct err e = {0};
+    arena_init(&a);
+    Weft__V1__WatchUpdate first;
+    weft__v1__watch_update__init(&first);
+    first.status = coord_status(s->coord, q->job, &a, &e);
+    if (!first.status) {
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
+    } else if (!full(s, call) && tell(s, call, &first)) {
+        struct watcher *w = calloc(1, sizeof *w);
+        PRE(w != NULL);
+        w->call = call;
+        snprintf(w->job, sizeof w->job, "%s", first.status->job);
+        if (q->once) {
+            rpc_finish(s->rpc, call, RPC_OK, "");
+            free(w);
+        } else {
+            list_append(&s->watchers, &w->link);
+            s->n++;
+        }
+    }
+    arena_clear(&a);
+}
+
+// ---- logs ----
+
+static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines, bool stop)
+{
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
+    ask.ask = t->ask;
+    ask.job = t->job;
+    ask.rank = t->rank;
+    ask.lines = lines;
+    ask.follow = t->follow;
+    ask.stop = stop;
+    Weft__V1__Down down;
+    weft__v1__down__init(&down);
+    down.body_case = WEFT__V1__DOWN__BODY_LOG;
+    down.log = &ask;
+    (void)rpc_send(s->rpc, conn, &down.base, NULL); // a host that is gone ends by streams_host_gone
+}
+
+static bool asked(const struct tail *t, uint64_t conn)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->conns[i] == conn)
+            return true;
+    return false;
+}
+
+// Asks every host that has logs of the job and was not asked yet; how many have, −1 with `e`.
+static int ask_hosts(struct streams *s, struct tail *t, const char *target, int lines,
+                     struct err *e)
+{
+    static uint64_t conns[HOSTS_MAX];
+    int n = coord_log_hosts(s->coord, target, t->rank, conns, HOSTS_MAX, t->job, e);
+    for (int i = 0; i < n; i++) {
+        if (asked(t, conns[i]))
+            continue;
+        if (t->n == t->cap) {
+            t->cap = t->cap ? 2 * t->cap : 4;
+            t->conns = realloc(t->conns, sizeof *t->conns * (size_t)t->cap);
+            PRE(t->conns != NULL);
+        }
+        t->conns[t->n++] = conns[i];
+        ask_host(s, t, conns[i], lines, false);
+    }
+    return n;
+}
+
+static bool job_at_rest(const struct streams *s, const char *target)
+{
+    struct arena a;
+    arena_init(&a);
+    const Weft__V1__JobStatus *status = coord_status(s->coord, target, &a, NULL);
+    bool rests = status && at_rest(status->state);
+    arena_clear(&a);
+    return rests;
+}
+
+void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest *q)
+{
+    struct err e = {0};
+    if (full(s, call))
+        return;
+    if (s->ntails == TAILS_MAX) { // each may have much waiting
+        rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
+        return;
+    }
+    struct tail *t = calloc(1, sizeof *t);
+    PRE(t != NULL);
+    t->call = call;
+    t->ask = ++s->asks;
+    t->rank = q->rank;
+    t->follow = q->follow && !job_at_rest(s, q->job);
+    list_append(&s->tails, &t->link);
+    s->n++;
+    s->ntails++;
+    int n = ask_hosts(s, t, q->job, q->lines, &e);
+    if (n < 0)
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
+    else if (n == 0 && !t->follow)
+        rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
+    else
+        return;
+    tail_drop(s, t);
+}
+
+static void tail_stop(struct streams *s, struct tail *t)
+{
+    for (int i = 0; i < t->n; i++)
+        ask_host(s, t, t->conns[i], 0, true);
+    tail_drop(s, t);
+}
+
+// One host has told all; after the last the client is told the end.
+static void host_done(struct streams *s, struct tail *t, uint64_t conn)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->conns[i] == conn) {
+            t->conns[i] = t->conns[--t->n];
+            break;
+        }
+    if (t->n > 0 || t->follow)
+        return;
+    rpc_finish(s->rpc, t->call, RPC_OK, "");
+    tail_drop(s, t);
+}
+
+// A job that is followed was placed anew, or rests: its ranks' last lines came before its last
+// state.
+static void tails_follow(struct streams *s, const char *job, Weft__Rows__JobState state)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (!t->follow || strcmp(t->job, job) != 0)
+            continue;
+        if (at_rest(state)) {
+            rpc_finish(s->rpc, t->call, RPC_OK, "");
+            tail_stop(s, t);
+        } else {
+            (void)ask_hosts(s, t, job, 0, NULL);
+        }
+    }
+}
+
+void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Weft__V1__LogChunk *c)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (t->ask != c->ask || !asked(t, conn))
+            continue; // who was not asked has nothing to say
+        Weft__V1__LogLines lines;
+        weft__v1__log_lines__init(&lines);
+        lines.rank = c->rank;
+        lines.host = frame_text(host);
+        lines.text = c->text;
+        if (c->text.len && rpc_send(s->rpc, t->call, &lines.base, NULL)) {
+            rpc_finish(s->rpc, t->call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
+            tail_stop(s, t);
+        } else if (c->end) {
+            host_done(s, t, conn);
+        }
+        return;
+    }
+}
+
+void streams_host_gone(struct streams *s, uint64_t conn)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        for (int i = 0; i < t->n; i++)
+            if (t->conns[i] == conn) {
+                host_done(s, t, conn);
+                break;
+            }
+    }
+}
+
+void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUpdate *u)
+{
+    list_for_each (it, &s->watchers) {
+        struct watcher *w = list_entry(it, struct watcher, link);
+        if (strcmp(w->job, job) == 0 && !tell(s, w->call, u))
+            watcher_drop(s, w);
+    }
+    if (u->status)
+        tails_follow(s, job, u->status->state);
+}
+
+void streams_closed(struct streams *s, uint64_t call)
+{
+    list_for_each (it, &s->watchers) {
+        struct watcher *w = list_entry(it, struct watcher, link);
+        if (w->call == call)
+            watcher_drop(s, w);
+    }
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (t->call == call)
+            tail_stop(s, t);
+    }
+}

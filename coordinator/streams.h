@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that follow: watchers of a job's state, and readers of logs that hosts send. A client
+// that does not read loses its stream with RESOURCE_EXHAUSTED; the coordinator never waits for it.
+#pragma once
+#include "common/base/list.h"
+#include "common/rpc/rpc.h"
+#include "coordinator/coord.h"
+
+struct streams {
+    struct rpc *rpc;
+    const struct coord *coord;
+    struct list watchers, tails;
+    uint64_t asks; // numbers of log questions
+    int n, ntails;
+};
+void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord);
+void streams_clear(struct streams *s);
+
+// A client's new call; refusals are answered here.
+void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest *q);
+void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest *q);
+void streams_closed(struct streams *s, uint64_t call); // the client's call has ended
+
+void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUpdate *u);
+void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Weft__V1__LogChunk *c);
+void streams_host_gone(struct streams *s, uint64_t conn);

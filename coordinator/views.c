@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// The readers of coord.h: functions of the state that change nothing.
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/attempt.h"
+#include "coordinator/job.h"
+#include "coordinator/member.h"
+#include "coordinator/story.h"
+
+const char *coord_cluster(const struct coord *c)
+{
+    return c->cluster;
+}
+
+Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, struct arena *a)
+{
+    Weft__V1__JobsReply *r = arena_new(a, Weft__V1__JobsReply);
+    int n = 0;
+    weft__v1__jobs_reply__init(r);
+    list_for_each (it, &c->jobs)
+        n++;
+    r->jobs = arena_array(a, Weft__V1__JobStatus *, n + 1);
+    list_for_each (it, &c->jobs) {
+        const struct job_rec *j = list_entry(it, struct job_rec, link);
+        if (all || !job_state_ended(j->row->state))
+            r->jobs[r->n_jobs++] = story_status(j, a);
+    }
+    r->cluster = arena_strdup(a, c->cluster);
+    return r;
+}
+
+Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
+                                  struct err *e)
+{
+    const struct job_rec *j = job_of(c, target, e);
+    return j ? story_status(j, a) : NULL;
+}
+
+// What is stored, and the time since then in the state at hand.
+static void fill_spent(const struct job_rec *j, int64_t wall_ms, struct arena *a,
+                       Weft__V1__WhyReply *r)
+{
+    const Weft__Rows__Job *row = j->row;
+    const char *now = job_spends(j);
+    int64_t more = row->spent_ms && wall_ms > row->spent_ms ? wall_ms - row->spent_ms : 0;
+    r->spent = arena_array(a, Weft__Rows__Spent *, row->n_spent + 1);
+    for (size_t i = 0; i < row->n_spent; i++) {
+        Weft__Rows__Spent *s = arena_dup(a, row->spent[i], sizeof *s);
+        s->what = arena_strdup(a, s->what);
+        if (now && !strcmp(now, s->what)) {
+            s->ms += more;
+            now = NULL;
+        }
+        r->spent[r->n_spent++] = s;
+    }
+    if (!now || !more)
+        return;
+    Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
+    weft__rows__spent__init(s);
+    s->what = arena_strdup(a, now);
+    s->ms = more;
+    r->spent[r->n_spent++] = s;
+}
+
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
+                              int64_t wall_ms, struct arena *a, struct err *e)
+{
+    const struct job_rec *j = job_of(c, target, e);
+    (void)now_ns;
+    if (!j)
+        return NULL;
+    Weft__V1__WhyReply *r = arena_new(a, Weft__V1__WhyReply);
+    weft__v1__why_reply__init(r);
+    r->status = story_status(j, a);
+    fill_spent(j, wall_ms, a, r);
+    r->next = story_next(j, a);
+    r->trimmed = j->row->events > (uint64_t)c->config.keep_events;
+    return r;
+}
+
+static Weft__V1__DeviceStatus *device_status(const struct member *m, int i, struct arena *a)
+{
+    const struct device *d = &m->devices[i];
+    Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
+    weft__v1__device_status__init(s);
+    s->device = i;
+    s->kind = arena_strdup(a, d->kind);
+    s->model = arena_strdup(a, d->model);
+    s->job = arena_strdup(a, d->holder ? d->holder->row->id : "");
+    s->rank = d->holder ? d->rank : -1;
+    s->memory = d->memory;
+    return s;
+}
+
+static Weft__V1__WorkerStatus *worker_status(const struct member *m, int64_t now_ns,
+                                             struct arena *a)
+{
+    Weft__V1__WorkerStatus *s = arena_new(a, Weft__V1__WorkerStatus);
+    weft__v1__worker_status__init(s);
+    s->host = arena_strdup(a, m->row->id);
+    s->name = arena_strdup(a, member_name(m));
+    s->state = arena_strdup(a, member_state(m));
+    s->incarnation = arena_strdup(a, m->row->incarnation);
+    s->seen_ms_ago = (now_ns - m->heard_ns) / CLOCK_MS;
+    if (m->about) {
+        s->version = arena_strdup(a, m->about->version);
+        s->rack = arena_strdup(a, m->about->rack);
+        s->memory = m->about->memory;
+        s->data_root = arena_strdup(a, m->about->data_root);
+        s->checkpoint_root = arena_strdup(a, m->about->checkpoint_root);
+    }
+    s->devices = arena_array(a, Weft__V1__DeviceStatus *, m->ndevices + 1);
+    for (int i = 0; i < m->ndevices; i++)
+        s->devices[s->n_devices++] = device_status(m, i, a);
+    return s;
+}
+
+Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a)
+{
+    Weft__V1__WorkersReply *r = arena_new(a, Weft__V1__WorkersReply);
+    int n = 0;
+    weft__v1__workers_reply__init(r);
+    list_for_each (it, &c->members)
+        n++;
+    r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);
+    list_for_each (it, &c->members)
+        r->workers[r->n_workers++] = worker_status(list_entry(it, struct member, link), now_ns, a);
+    return r;
+}
+
+Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
+                                              struct arena *a, struct err *e)
+{
+    const struct job_rec *j = job_of(c, target, e);
+    if (!j)
+        return NULL;
+    Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
+    weft__v1__checkpoints_reply__init(r);
+    r->store = arena_strdup(a, j->row->store);
+    r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->nckpts + 1);
+    for (int i = j->nckpts - 1; i >= 0; i--) {
+        const struct ckpt_row *k = &j->ckpts[i];
+        if (k->state == COMMIT_GONE)
+            continue;
+        Weft__Rows__Checkpoint *row = arena_new(a, Weft__Rows__Checkpoint);
+        weft__rows__checkpoint__init(row);
+        row->job = arena_strdup(a, j->row->id);
+        row->epoch = (uint64_t)k->id.epoch;
+        row->step = k->id.step;
+        row->state = k->state;
+        row->bad = k->bad;
+        row->pinned = k->pinned;
+        row->t_ms = k->t_ms;
+        const struct commit_record *rec = j->deciding ? commit_find(&j->commit, k->id) : NULL;
+        row->why = arena_strdup(a, rec ? rec->why : "");
+        r->checkpoints[r->n_checkpoints++] = row;
+    }
+    return r;
+}
+
+static int add_conn(const struct coord *c, const char *host, uint64_t *conns, int n, int max)
+{
+    const struct member *m = member_find(c, host);
+    for (int i = 0; m && i < n; i++)
+        if (conns[i] == m->conn)
+            return n;
+    if (m && m->conn && n < max)
+        conns[n++] = m->conn;
+    return n;
+}
+
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
+                    char job[33], struct err *e)
+{
+    const struct job_rec *j = job_of(c, target, e);
+    int n = 0;
+    if (!j)
+        return -1;
+    snprintf(job, ID_LEN, "%s", j->row->id);
+    if (rank >= j->row->ranks) {
+        err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->row->ranks);
+        return -1;
+    }
+    if (!j->log_hosts) { // not known since the restart: whoever has them answers
+        list_for_each (it, &c->members)
+            n = add_conn(c, list_entry(it, struct member, link)->row->id, conns, n, max);
+        return n;
+    }
+    for (int r = 0; r < j->row->ranks; r++)
+        if (rank < 0 || r == rank)
+            n = add_conn(c, j->log_hosts[r], conns, n, max);
+    return n;
+}
+
+void coord_count(const struct coord *c, struct coord_counts *out)
+{
+    *out = (struct coord_counts){.restarts = c->restarts,
+                                 .committed = c->committed,
+                                 .failures = c->failures,
+                                 .steps = c->steps};
+    list_for_each (it, &c->jobs)
+        out->jobs[list_entry(it, struct job_rec, link)->row->state & 15]++;
+    list_for_each (it, &c->members) {
+        const struct member *m = list_entry(it, struct member, link);
+        out->hosts_ready += member_takes_work(m);
+        out->hosts_away += !m->conn;
+        for (int i = 0; i < m->ndevices; i++) {
+            out->devices++;
+            out->devices_busy += m->devices[i].holder || m->devices[i].busy;
+        }
+    }
+}

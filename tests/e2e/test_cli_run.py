@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft run by itself: what it remembers, refuses and says, with doubles of both daemons beside a copy of
+the client. With real daemons it trains in test_service.py."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import solo
+
+COORDINATOR = f"""#!/bin/sh
+echo coordinator >>"$BIN/starts"
+while [ "$1" != --listen ]; do shift; done
+exec "{solo.BUILD}/tests/coordinator-double" "$2" "$BIN/told" $(cat "$BIN/words" 2>/dev/null)
+"""
+WORKER = """#!/bin/sh
+echo "worker $*" >>"$BIN/starts"
+[ -f "$BIN/bad" ] && exit 78
+trap 'echo term >>"$BIN/starts"; exit 0' TERM
+while :; do sleep 0.05; done
+"""
+
+
+class Bin:
+    def __init__(self, place):
+        self.place, self.folder = place, place / "bin"
+        self.folder.mkdir()
+        shutil.copy(solo.WEFT, self.folder / "weft")
+        for name, text in (("weft-coordinator", COORDINATOR), ("weft-worker", WORKER)):
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+        self.env = {**os.environ, "BIN": str(self.folder)}
+        self.job = place / "small.yaml"
+        self.write_job(30)
+
+    def write_job(self, steps):
+        nowhere = {"images": "x", "labels": "y"}
+        self.job.write_text(json.dumps({
+            "name": "small", "model": {"inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
+            "data": {"train": nowhere, "batch": 12}, "train": {"steps": steps},
+        }))  # fmt: skip
+
+    def words(self, *words):
+        (self.folder / "words").write_text(" ".join(words))
+
+    def lines(self, name):
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / name).read_text().splitlines()
+        return []
+
+    def popen(self, *args):
+        return subprocess.Popen([self.folder / "weft", "run", str(self.job), *args], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+
+    def run(self, *args):
+        p = self.popen(*args)
+        out, err = p.communicate(timeout=solo.WATCHDOG)
+        return solo.Ended(p.returncode, out, err)
+
+
+@pytest.fixture
+def bin(place):
+    before = socket_folders()
+    b = Bin(place)
+    yield b
+    assert not doubles(b), "processes left behind"
+    assert socket_folders() <= before, "sockets left behind"
+
+
+def socket_folders():
+    bases = [pathlib.Path("/tmp"), pathlib.Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")]
+    return {f for b in bases for f in b.glob("weft-run-*") if f.owner() == pathlib.Path("/proc/self").owner()}
+
+
+def doubles(b):
+    """Pids of the doubles that name the folder of this test."""
+    inside = os.fsencode(str(b.folder))
+    pids = [int(n) for n in os.listdir("/proc") if n.isdigit()]
+    return [p for p in pids if any(inside in a for a in solo.cmdline(p)[1:]) and solo.alive(p)]
+
+
+def wait_until(what):
+    end = time.monotonic() + solo.WATCHDOG
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_a_run_says_where_all_is_and_the_next_that_it_is_finished(bin):
+    end = bin.run()
+    assert end.code == 0 and "SUCCEEDED" in end.out, end
+    assert "/store/small-01234567/metrics.jsonl" in end.out and str(bin.place / ".weft/small") in end.out
+    starts = bin.lines("starts")
+    assert sum(s == "coordinator" for s in starts) == 1 and starts[-1] == "term"
+    assert "--cpu-devices 2" in "".join(starts) and "--own-rights" in "".join(starts)
+    again = bin.run()
+    assert again.code == 0 and "finished" in again.out, again
+    assert bin.lines("starts") == starts and len(bin.lines("told")) == 1
+
+
+def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
+    assert bin.run().code == 0
+    bin.write_job(31)
+    refused = bin.run()
+    assert refused.code == 2 and "--new" in refused.err and not refused.out, refused
+    assert bin.run("-s", "train.steps=30").code == 0  # the same job again: finished
+    assert len(bin.lines("told")) == 1
+    assert bin.run("--new").code == 0
+    first, second = bin.lines("told")
+    assert first != second
+    assert len(list((bin.place / ".weft/small").glob("old-*/job"))) == 1
+
+
+@pytest.mark.parametrize("state", ["FAILED", "HELD", "CANCELLED"])
+def test_a_job_that_did_not_succeed_ends_with_1_and_is_resumed_by_the_next_run(bin, state):
+    bin.words(state)
+    end = bin.run()
+    assert end.code == 1 and state in end.out, end
+    bin.words("SUCCEEDED")
+    assert bin.run().code == 0
+    assert len([t for t in bin.lines("told") if t.startswith("submit")]) == 1
+
+
+def test_a_second_run_is_refused_naming_the_first(bin):
+    bin.words("break")
+    p = bin.popen()
+    wait_until(lambda: bin.lines("told"))
+    second = bin.run()
+    assert second.code == 4 and str(p.pid) in second.err, second
+    p.send_signal(signal.SIGTERM)
+    p.communicate(timeout=solo.WATCHDOG)
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_drains_and_names_the_command_that_goes_on(bin, sig):
+    bin.words("break")
+    p = bin.popen("-s", "train.seed=3")
+    assert "STARTING" in p.stdout.readline()
+    p.send_signal(sig)
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 130, (out, err)
+    assert f"weft run {bin.job} -s 'train.seed=3'" in err
+    assert bin.lines("starts")[-1] == "term"
+    bin.words("SUCCEEDED")
+    assert bin.run("-s", "train.seed=3").code == 0
+    assert len(bin.lines("told")) == 1, "it is one job"
+
+
+def test_a_second_interruption_ends_at_once(bin):
+    bin.words("break")
+    stubborn = WORKER.replace("exit 0' TERM", "' TERM")
+    (bin.folder / "weft-worker").write_text(stubborn)
+    p = bin.popen()
+    assert "STARTING" in p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    wait_until(lambda: "term" in bin.lines("starts"))
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 130
+
+
+def test_a_killed_coordinator_is_started_again_and_the_run_goes_on(bin):
+    bin.words("break")
+    p = bin.popen("--json")
+    for _ in range(4):
+        assert p.stdout.readline()
+    bin.words("SUCCEEDED")
+    for pid in doubles(bin):
+        if b"coordinator-double" in solo.cmdline(pid)[0]:
+            solo.kill_pid(pid)
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 0, (out, err)
+    assert bin.lines("starts").count("coordinator") == 2 and len(bin.lines("told")) == 1
+
+
+def test_a_submission_without_an_answer_is_repeated_with_its_request(bin):
+    bin.words("mute")
+    p = bin.popen()
+    wait_until(lambda: bin.lines("told"))
+    p.kill()
+    p.communicate()
+    for pid in doubles(bin):  # they know no lifeline
+        solo.kill_pid(pid)
+    bin.words("SUCCEEDED")
+    assert bin.run().code == 0
+    told = bin.lines("told")
+    assert len(told) >= 2 and len(set(told)) == 1
+
+
+def test_a_daemon_that_gives_up_ends_the_run_naming_its_log(bin):
+    (bin.folder / "bad").touch()
+    end = bin.run()
+    assert end.code == 3 and "weft-worker ended with 78" in end.err and "worker.log" in end.err, end

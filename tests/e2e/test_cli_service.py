@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's verbs of the service by themselves, against a coordinator that answers from a script
+(tests/support/coordinator_double.c): what --json holds, the exit codes, and what it does when the
+coordinator dies. With real daemons the same verbs are driven by test_service.py."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import pytest
+import solo
+
+DOUBLE = str(solo.BUILD / "tests/coordinator-double")
+ID = "0123456789abcdef0123456789abcdef"
+STATUS = {
+    "job", "name", "state", "goal", "epoch", "step", "steps", "loss", "tokens_per_s", "samples_per_s", "eval_loss",
+    "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint", "exit", "priority", "ranks", "owner", "submitted",
+    "text", "store",
+}  # fmt: skip
+
+
+class Desk:
+    """A coordinator double, the environment that leads to it, and what it was told."""
+
+    def __init__(self, place):
+        self.place = place
+        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="weft-cli-", dir="/tmp"))
+        self.path, self.log = self.sockets / "c.sock", place / "told"
+        self.env = {**os.environ, "WEFT_COORDINATOR": f"unix:{self.path}", "XDG_STATE_HOME": str(place / "state")}
+        self.p = None
+
+    def start(self, *words):
+        self.stop()
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self.p = subprocess.Popen([DOUBLE, f"unix:{self.path}", str(self.log), *words])
+        solo_wait(self.path.exists)
+        return self
+
+    def stop(self):
+        if self.p:
+            self.p.kill()
+            self.p.wait()
+
+    def told(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def popen(self, *args):
+        return subprocess.Popen([solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, errors="replace", env=self.env)
+
+    def weft(self, *args):
+        p = self.popen(*args)
+        out, err = p.communicate(timeout=solo.WATCHDOG)
+        return solo.Ended(p.returncode, out, err)
+
+    def json(self, *args, code=0):
+        end = self.weft(*args, "--json")
+        assert end.code == code, end
+        return json.loads(end.out)
+
+
+def solo_wait(what):
+    import time
+
+    end = time.monotonic() + solo.WATCHDOG
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def desk(place):
+    d = Desk(place)
+    yield d
+    d.stop()
+    shutil.rmtree(d.sockets, ignore_errors=True)
+
+
+@pytest.fixture
+def job(place):
+    nowhere = {"images": "x", "labels": "y"}
+    path = place / "small.yaml"
+    path.write_text(json.dumps({
+        "name": "small", "model": {"inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
+        "data": {"train": nowhere, "batch": 12}, "train": {"steps": 30},
+    }))  # fmt: skip
+    return str(path)
+
+
+# ---- readers -------------------------------------------------------------------------------------
+
+
+def test_status_says_what_is_known_and_null_for_the_rest(desk):
+    s = desk.start().json("status", ID[:8])
+    assert set(s) == STATUS | {"nonfinite"}
+    assert (s["job"], s["name"], s["state"], s["epoch"]) == (ID, "small", "RUNNING", 2)
+    assert (s["step"], s["steps"], s["restarts"], s["samples_per_s"]) == (5, 30, 1, 1234.5)
+    assert s["mesh"] == {"dp": 2} and s["hosts"] == ["w0"]
+    assert s["loss"] is None and s["nonfinite"] == ["loss"]  # infinite
+    for unknown in ("tokens_per_s", "eval_loss", "eval_accuracy", "checkpoint", "exit", "goal"):
+        assert s[unknown] is None, unknown
+    assert s["submitted"] == 1700000000.123
+
+
+def test_jobs_lists_each_as_status_does(desk):
+    jobs = desk.start().json("jobs")
+    assert set(jobs) == {"jobs", "cluster", "nonfinite"} and jobs["cluster"] == "c1"
+    (one,) = jobs["jobs"]
+    assert set(one) == STATUS and one["state"] == "RUNNING" and one["checkpoint"] == {"step": 10, "epoch": 1}
+    (ended,) = desk.json("jobs", "--all")["jobs"]
+    assert ended["state"] == "SUCCEEDED" and ended["exit"] == 0
+    table = desk.weft("jobs").out.splitlines()
+    assert table[0].split()[:3] == ["JOB", "NAME", "STATE"] and "12/30" in table[1]
+
+
+def test_workers_and_checkpoints_are_lists_under_their_names(desk):
+    (w,) = desk.start().json("workers")["workers"]
+    assert set(w) == {"host", "name", "state", "version", "incarnation", "rack", "memory", "seen_ms_ago", "data_root",
+                      "checkpoint_root", "devices"}  # fmt: skip
+    assert w["state"] == "ready" and w["rack"] is None
+    assert [(d["device"], d["job"], d["rank"]) for d in w["devices"]] == [(0, None, None), (1, ID, 0)]
+    c = desk.json("checkpoints", "small")
+    assert c["store"] == "/store/small-01234567"
+    assert c["checkpoints"] == [{"step": 10, "epoch": 1, "state": "COMMITTED", "bad": True, "pinned": False,
+                                 "why": None, "t": 0}]  # fmt: skip
+
+
+def test_why_tells_events_and_where_the_time_went(desk):
+    why = desk.start().json("why", "small")
+    assert [set(e) for e in why["events"]] == [{"t", "state", "kind", "rank", "host", "step", "text"}] * 2
+    assert why["events"][1]["t"] == 1700000001.123 and why["events"][0]["rank"] is None
+    assert why["time"] == {"queued": 1, "starting": 0, "running": 3, "lost": 0, "recovering": 0, "draining": 0,
+                           "checkpoint": 0, "held": 3}  # fmt: skip
+    assert why["goodput"] == 0.75  # 3 of queued 1 + running 3; held by a person counts for nothing
+    text = desk.weft("why", "small").out
+    assert "goodput 75.0 %" in text and "started" in text and "next: words" in text
+
+
+# ---- acts ----------------------------------------------------------------------------------------
+
+
+def test_each_act_says_its_verb_and_its_reason(desk):
+    desk.start()
+    verbs = ["cancel", "hold", "preempt", "resume", "cordon", "uncordon", "drain"]
+    for verb in verbs:
+        said = desk.json(verb, "small", "--why", "because")
+        assert said["verb"] == verb and said["text"] == "words of the coordinator"
+    assert desk.told() == [f"act {n} because small" for n in range(1, 8)]
+
+
+def test_refusals_end_with_4_and_three_lines(desk):
+    desk.start()
+    for args in (["status", "nosuchjob"], ["cancel", "nosuch"], ["cancel", "ended"], ["logs", "nosuch"],
+                 ["watch", "nosuch"], ["why", "nosuch"], ["checkpoints", "nosuch"]):  # fmt: skip
+        end = desk.weft(*args)
+        assert end.code == 4 and not end.out, end
+        lines = end.err.splitlines()
+        assert len(lines) == 3 and lines[1].startswith("  where: ") and lines[2].startswith("  to do: "), end
+
+
+def test_nobody_there_ends_with_3_naming_the_address(desk, job):
+    for args in (["jobs"], ["status", "x"], ["watch", "x"], ["logs", "x"], ["cancel", "x"], ["submit", job]):
+        end = desk.weft(*args)
+        assert end.code == 3 and str(desk.path) in end.err and "WEFT_COORDINATOR" in end.err, end
+    flag = desk.weft("jobs", "--coordinator", "127.0.0.1:9")
+    assert flag.code == 3 and "--coordinator" in flag.err
+
+
+@pytest.mark.parametrize(
+    "args, names",
+    [
+        (["jobs", "--al"], "--all"), (["status"], "usage"), (["status", "a", "b"], "usage"),
+        (["logs", "x", "--rank", "-1"], "--rank"), (["submit", "/no/such.yaml"], "/no/such.yaml"),
+        (["run", "/no/such.yaml"], "/no/such.yaml"), (["submit", "x", "--request"], "--request"),
+        (["jobs", "--coordinator", "10.1.2.3:7700"], "TLS"), (["jobs", "--json=yes"], "switch"),
+        (["jobs", "--tls", "/no/such/folder"], "/no/such/folder"), (["completion", "fish"], "bash"), (["joobs"], "jobs"),
+    ],
+)  # fmt: skip
+def test_wrong_use_ends_with_2_and_says_what_is_wrong(desk, args, names):
+    end = desk.weft(*args)
+    assert end.code == 2 and names in end.err and not end.out, end
+
+
+def test_help_names_every_flag_of_a_verb():
+    end = solo.weft("help", "logs")
+    assert end.code == 0 and not end.err
+    for flag in ("--follow", "--rank", "--lines", "--coordinator", "--tls", "--json"):
+        assert flag in end.out
+    assert solo.weft("logs", "--help").out == end.out
+    assert solo.weft("help", "lgos").code == 2
+
+
+# ---- submit --------------------------------------------------------------------------------------
+
+
+def test_two_submits_that_are_answered_are_two_requests(desk, job):
+    desk.start()
+    ids = [desk.json("submit", job)["request"] for _ in range(2)]
+    assert desk.told() == [f"submit {i}" for i in ids] and ids[0] != ids[1]
+
+
+def test_a_submit_that_heard_no_answer_is_repeated_with_its_request(desk, job):
+    desk.start("mute")
+    lost = desk.weft("submit", job)
+    assert lost.code == 3, lost
+    desk.start()
+    again = desk.weft("submit", job)
+    assert again.code == 0 and "repeats" in again.err and ID in again.out, again
+    first, second = desk.told()
+    assert first == second
+    third = desk.json("submit", job)  # answered: the next is a new job
+    assert desk.told()[2] == f"submit {third['request']}" != first
+
+
+def test_a_killed_submit_is_repeated_too_and_another_job_is_not_confused_with_it(desk, job):
+    desk.start()
+    desk.p.send_signal(signal.SIGSTOP)
+    p = desk.popen("submit", job)
+    folder = desk.place / "state/weft/submit"
+    solo_wait(lambda: folder.is_dir() and any(f.stat().st_size == 33 for f in folder.iterdir()))
+    p.kill()
+    p.communicate()
+    desk.p.send_signal(signal.SIGCONT)
+    (kept,) = [f.read_text().strip() for f in folder.iterdir()]
+    other = desk.json("submit", job, "-s", "train.steps=31")
+    assert other["request"] != kept
+    assert desk.json("submit", job)["request"] == kept
+    assert not list(folder.iterdir())
+
+
+def test_the_request_of_a_flag_is_used_as_it_is(desk, job):
+    desk.start()
+    assert desk.json("submit", job, "--request", ID)["request"] == ID
+    assert desk.told() == [f"submit {ID}"]
+    assert desk.weft("submit", job, "--request", "short").code == 2
+
+
+def test_a_job_the_coordinator_finds_bad_ends_with_2(desk, job):
+    desk.start()
+    end = desk.weft("submit", job, "-s", "name=refused")
+    assert end.code == 2 and "the job needs more than there is" in end.err, end
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state, code", [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELLED", 1), ("HELD", 1)])
+def test_watch_ends_as_the_job_does(desk, state, code):
+    end = desk.start(state).weft("watch", "small")
+    assert end.code == code and state in end.out.splitlines()[-1] and "step 30/30" in end.out, end
+
+
+def test_watch_says_a_line_of_json_an_update(desk):
+    end = desk.start().weft("watch", "small", "--json")
+    rows = [json.loads(line) for line in end.out.splitlines()]
+    assert end.code == 0 and [r["type"] for r in rows] == ["status", "event"] + ["status"] * 4
+    assert [r["step"] for r in rows if r["type"] == "status"] == [6, 12, 18, 24, 30]
+    assert rows[0]["nonfinite"] == ["loss"] and rows[-1]["exit"] == 0
+
+
+def test_watch_outlives_the_coordinator(desk):
+    p = desk.start("break").popen("watch", "small", "--json")
+    for _ in range(4):
+        assert p.stdout.readline()
+    desk.start()
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 0 and "away" in err, (out, err)
+    assert json.loads(out.splitlines()[-1])["state"] == "SUCCEEDED"
+
+
+def test_an_interrupted_watch_ends_with_130(desk):
+    p = desk.start("break").popen("watch", "small", "--json")
+    for _ in range(4):
+        assert p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 130
+
+
+def test_logs_of_all_ranks_or_of_one(desk):
+    end = desk.start().weft("logs", "small")
+    assert end.code == 0 and [line[:3] for line in end.out.splitlines()] == ["[0]", "[0]", "[1]", "[1]"], end
+    one = desk.weft("logs", "small", "--rank", "1", "--json")
+    rows = [json.loads(line) for line in one.out.splitlines()]
+    assert [(r["rank"], r["host"]) for r in rows] == [(1, "w0")] * 2
+    assert rows[0]["text"].endswith("info one") and rows[1]["text"] == "bare � line"
+
+
+def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):
+    end = desk.start().weft("logs", "small", "-f")
+    assert end.code == 0, end
+    assert end.out.count("[0] 2026") == end.out.count("[1] 2026") == 1
+    assert desk.weft("logs", "nosuch", "-f").code == 4
+
+
+def test_followed_logs_outlive_the_coordinator(desk):
+    p = desk.start("break").popen("logs", "small", "-f")
+    assert p.stdout.readline()
+    desk.start()
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 0 and "away" in err, (out, err)
+
+
+# ---- doctor, completion --------------------------------------------------------------------------
+
+
+def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
+    desk.start()
+    end = desk.weft("doctor", "--json", "--dir", str(place))
+    report = json.loads(end.out)
+    checks = {c["name"]: c for c in report["checks"]}
+    assert list(checks) == ["programs", "devices", "files", "memlock", "clock", "sockets", "storage", "tls",
+                            "coordinator", "workers"]  # fmt: skip
+    for c in checks.values():
+        assert c["state"] in ("ok", "warn", "bad") and c["text"]
+        assert (c["todo"] is None) == (c["state"] == "ok"), c
+    for name in ("devices", "storage", "coordinator", "workers"):
+        assert checks[name]["state"] == "ok", checks[name]
+    assert report["ok"] == all(c["state"] != "bad" for c in checks.values())
+    assert end.code == (0 if report["ok"] else 1)
+    assert not list(place.glob(".weft-doctor*"))
+
+
+def test_doctor_finds_what_is_bad(desk):
+    report = desk.json("doctor", "--dir", "/proc", code=1)
+    bad = {c["name"] for c in report["checks"] if c["state"] == "bad"}
+    assert {"storage", "coordinator"} <= bad and not report["ok"]
+
+
+def complete(*words):
+    script = f'eval "$("{solo.WEFT}" completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _weft; ' \
+             'printf "%s\\n" "${COMPREPLY[@]}"'  # fmt: skip
+    p = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True)
+    return p.stdout.split()
+
+
+def test_the_shell_completes_verbs_and_flags():
+    assert complete("weft", "unc") == ["uncordon"]
+    assert complete("weft", "jobs", "--a") == ["--all"]
+    assert set(complete("weft", "logs", "--")) >= {"--follow", "--rank", "--json"}
+    assert complete("weft", "completion", "") == ["bash"]

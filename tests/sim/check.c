@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// The invariants over what processes, messages and rows do. What they say of the storage is
+// check_disk.c. See check.h.
+#include "tests/sim/check_in.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/ckpt/commit.h"
+
+// ---- what is remembered ----
+struct check *check_new(struct world *w)
+{
+    return arena_new(&w->sim.arena, struct check);
+}
+
+struct seen_job *seen_job(struct world *w, const char *id)
+{
+    struct seen_job *j = w->check->jobs;
+    while (j && strcmp(j->id, id) != 0)
+        j = j->next;
+    if (j)
+        return j;
+    j = arena_new(&w->sim.arena, struct seen_job);
+    memcpy(j->id, id, strnlen(id, sizeof j->id - 1));
+    j->next = w->check->jobs;
+    w->check->jobs = j;
+    return j;
+}
+
+struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t epoch, int64_t step)
+{
+    struct seen_job *j = seen_job(w, job);
+    struct seen_ckpt *k = j->ckpts;
+    while (k && (k->id.epoch != epoch || k->id.step != step))
+        k = k->next;
+    if (k)
+        return k;
+    k = arena_new(&w->sim.arena, struct seen_ckpt);
+    k->id = (struct store_entry){epoch, step};
+    k->next = j->ckpts;
+    j->ckpts = k;
+    return k;
+}
+
+static bool said_reaped(const struct rank *r)
+{
+    for (const struct seen_reaped *x = r->w->check->reaped; x; x = x->next)
+        if (x->agent == r->agent && x->epoch >= r->epoch && !strcmp(x->job, r->job))
+            return true;
+    return false;
+}
+
+// ---- processes ----
+void check_spawned(struct rank *r)
+{
+    struct sim *s = &r->w->sim;
+    for (const struct rank *o = r->host->living; o; o = o->next)
+        if (o != r && o->device == r->device)
+            sim_fail(s, "two living ranks on device %d of %s: %s and %s", r->device, r->host->name,
+                     o->proc.who, r->proc.who);
+    if (said_reaped(r))
+        sim_fail(s, "%s is spawned after its attempt was said to be reaped", r->proc.who);
+    const struct seen_job *j = seen_job(r->w, r->job);
+    if (j->fenced < r->epoch)
+        sim_fail(s, "%s is spawned before its epoch is fenced", r->proc.who);
+}
+
+void check_rank_ended(struct rank *r)
+{
+    r->w->check->rank_ends++;
+}
+
+void check_exit_fenced(struct host *h)
+{
+    if (!h->twin)
+        sim_fail(&h->w->sim, "host %s is lost: it was taken for a twin", h->name);
+}
+
+// ---- messages ----
+static void note_reaped(struct host *h, const char *job, uint64_t epoch)
+{
+    struct seen_reaped *x = arena_new(&h->w->sim.arena, struct seen_reaped);
+    x->agent = h->proc;
+    x->epoch = epoch;
+    memcpy(x->job, job, strnlen(job, sizeof x->job - 1));
+    x->next = h->w->check->reaped;
+    h->w->check->reaped = x;
+    for (const struct rank *r = h->living; r; r = r->next)
+        if (r->epoch == epoch && !strcmp(r->job, job))
+            sim_fail(&h->w->sim, "%s says that its attempt is reaped while %s lives", h->name,
+                     r->proc.who);
+}
+
+void check_up(struct host *h, const Weft__V1__Up *m)
+{
+    if (m->body_case == WEFT__V1__UP__BODY_REGISTER)
+        world_moment(h->w, MOMENT_REGISTER, h->proc);
+    if (m->body_case == WEFT__V1__UP__BODY_REAPED)
+        note_reaped(h, m->reaped->job, m->reaped->epoch);
+}
+
+static struct host *host_of(struct world *w, uint64_t conn)
+{
+    struct conn *c = w->conns;
+    while (c && c->id != conn)
+        c = c->next;
+    return c ? c->host : NULL;
+}
+
+static bool fenced(const struct world *w, const char *incarnation)
+{
+    for (const struct seen_fenced *f = w->check->fenced; f; f = f->next)
+        if (!strcmp(f->incarnation, incarnation))
+            return true;
+    return false;
+}
+
+static bool gives_device(const Weft__V1__Start *m, int device)
+{
+    for (size_t i = 0; i < m->n_ranks; i++)
+        if (m->ranks[i]->device == device)
+            return true;
+    return false;
+}
+
+// Devices are freed when everything is reaped, and nowhere else.
+static void check_devices(struct world *w, const struct host *h, const Weft__V1__Start *m)
+{
+    if (!h->proc || strcmp(h->incarnation, m->incarnation) != 0 || w->db_harmed)
+        return; // it will not listen; or nobody knows what runs
+    for (const struct rank *r = h->living; r; r = r->next)
+        if (gives_device(m, r->device) && (r->epoch != m->epoch || strcmp(r->job, m->job) != 0))
+            sim_fail(&w->sim, "device %d of %s is given away while %s lives on it", r->device,
+                     h->name, r->proc.who);
+}
+
+static void check_older_attempts(struct world *w, const Weft__V1__Start *m)
+{
+    for (int i = 0; i < w->nhosts && !w->db_harmed; i++) {
+        const struct host *h = &w->hosts[i];
+        for (const struct rank *r = h->living; r; r = r->next)
+            if (r->epoch < m->epoch && !strcmp(r->job, m->job) && r->agent == h->proc &&
+                !fenced(w, h->incarnation))
+                sim_fail(&w->sim, "epoch %d of job %.8s is assigned while %s lives, not fenced",
+                         (int)m->epoch, m->job, r->proc.who);
+    }
+}
+
+// What was acknowledged is not trained again.
+static void check_choice(struct world *w, const Weft__V1__Start *m)
+{
+    struct store_entry chosen = {-1, -1};
+    (void)store_entry_parse(m->assign->restore, &chosen);
+    for (const struct seen_ckpt *k = seen_job(w, m->job)->ckpts; k; k = k->next)
+        if (k->acknowledged && !k->deleting && store_entry_compare(k->id, chosen) > 0 &&
+            k->id.epoch < (int64_t)m->epoch)
+            sim_fail(&w->sim,
+                     "epoch %d of job %.8s starts from '%s' though step %d of epoch %d is "
+                     "acknowledged",
+                     (int)m->epoch, m->job, m->assign->restore, (int)k->id.step, (int)k->id.epoch);
+}
+
+static void check_start(struct world *w, const struct host *h, const Weft__V1__Start *m)
+{
+    struct seen_job *j = seen_job(w, m->job);
+    if (m->epoch < j->started && !w->db_harmed) // else its ranks see the greater one and quit
+        sim_fail(&w->sim, "epoch %d of job %.8s is assigned after epoch %d", (int)m->epoch, m->job,
+                 (int)j->started);
+    if (j->started && m->epoch > j->started && w->mix->gentle)
+        sim_fail(&w->sim, "job %.8s is restarted and nothing of it had died", m->job);
+    j->started = m->epoch;
+    if (!j->durably_fenced || j->epoch != m->epoch)
+        sim_fail(&w->sim, "epoch %d of job %.8s is assigned and its fence's answer is not durable",
+                 (int)m->epoch, m->job);
+    check_devices(w, h, m);
+    check_older_attempts(w, m);
+    check_choice(w, m);
+}
+
+static void check_commit_sent(struct world *w, const Weft__V1__RankFrame *f)
+{
+    const struct seen_ckpt *k = seen_ckpt(w, f->job, (int64_t)f->epoch, f->frame->commit->step);
+    if (!k->ordered)
+        sim_fail(&w->sim, "the commit of step %d of job %.8s is ordered and that is not durable",
+                 (int)k->id.step, f->job);
+}
+
+void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m)
+{
+    const struct host *h = host_of(w, conn);
+    if (h && m->body_case == WEFT__V1__DOWN__BODY_START)
+        check_start(w, h, m->start);
+    if (h && m->body_case == WEFT__V1__DOWN__BODY_REGISTERED && fenced(w, h->incarnation) &&
+        !w->db_harmed)
+        sim_fail(&w->sim, "%s is accepted as %.8s, which is fenced", h->name, h->incarnation);
+    if (m->body_case == WEFT__V1__DOWN__BODY_FRAME &&
+        m->frame->frame->body_case == WEFT__RANK__FRAME__BODY_BARRIER_DONE)
+        world_moment(w, MOMENT_BARRIER, NULL);
+    if (m->body_case == WEFT__V1__DOWN__BODY_FRAME &&
+        m->frame->frame->body_case == WEFT__RANK__FRAME__BODY_COMMIT)
+        check_commit_sent(w, m->frame);
+}
+
+// ---- rows ----
+static bool may_move(Weft__Rows__JobState from, Weft__Rows__JobState to)
+{
+#define J(x)  WEFT__ROWS__JOB_STATE__##x
+#define TO(x) (1u << J(x))
+    static const unsigned table[] = {
+        [J(JOB_NONE)] = TO(QUEUED),
+        [J(QUEUED)] = TO(STARTING) | TO(HELD) | TO(CANCELLED),
+        [J(STARTING)] = TO(RUNNING) | TO(DRAINING) | TO(RECOVERING),
+        [J(RUNNING)] = TO(DRAINING) | TO(RECOVERING),
+        [J(DRAINING)] = TO(SUCCEEDED) | TO(QUEUED) | TO(HELD) | TO(CANCELLED),
+        [J(RECOVERING)] = TO(STARTING) | TO(QUEUED) | TO(HELD) | TO(FAILED) | TO(CANCELLED),
+        [J(HELD)] = TO(QUEUED) | TO(CANCELLED),
+        [J(SUCCEEDED)] = 0,
+        [J(FAILED)] = TO(QUEUED),
+        [J(CANCELLED)] = TO(QUEUED),
+    };
+    return from == to || (table[from] >> to & 1);
+}
+
+// Each transition is an event; the row is written once a step, whatever happened in it.
+static void event_row(struct world *w, const Weft__Rows__Event *r)
+{
+    struct seen_job *j = seen_job(w, r->job);
+    if (!may_move(j->state, r->state) && !w->db_harmed)
+        sim_fail(&w->sim, "job %.8s goes from state %d to %d", r->job, j->state, r->state);
+    j->state = r->state;
+}
+
+static bool is_trained(const struct seen_job *j, int64_t steps)
+{
+    for (const struct seen_ckpt *k = j->ckpts; k; k = k->next)
+        if (k->id.step == steps && k->named)
+            return true;
+    return false;
+}
+
+static void job_row(struct world *w, const Weft__Rows__Job *r)
+{
+    struct seen_job *j = seen_job(w, r->id);
+    if (j->state != r->state && !w->db_harmed)
+        sim_fail(&w->sim, "job %.8s is in state %d, its last event says %d", r->id, r->state,
+                 j->state);
+    if (r->epoch < j->epoch && !w->db_harmed)
+        sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
+                 (int)r->epoch);
+    if (r->state == J(SUCCEEDED) && !is_trained(j, r->steps))
+        sim_fail(&w->sim, "job %.8s has succeeded and nobody saved its last step", r->id);
+    j->state = r->state;
+    j->epoch = r->epoch;
+    j->durably_fenced = r->fenced;
+    j->exists = true;
+}
+
+static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
+{
+    struct seen_ckpt *k = seen_ckpt(w, r->job, (int64_t)r->epoch, r->step);
+    switch ((enum commit_state)r->state) {
+    case COMMIT_ORDERED:
+        k->ordered = true;
+        break;
+    case COMMIT_COMMITTED:
+        if (!k->named)
+            sim_fail(&w->sim, "step %d.e%d of job %.8s is acknowledged and not there", (int)r->step,
+                     (int)r->epoch, r->job);
+        k->acknowledged = true;
+        world_moment(w, MOMENT_ACKNOWLEDGED, NULL);
+        break;
+    case COMMIT_ABORTED:
+        if (k->acknowledged && !w->db_harmed) // else the next fence finds it again
+            sim_fail(&w->sim, "step %d.e%d of job %.8s was acknowledged and is now aborted",
+                     (int)r->step, (int)r->epoch, r->job);
+        break;
+    case COMMIT_DELETING:
+        k->deleting = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void fenced_row(struct world *w, const Weft__Rows__Fenced *r)
+{
+    struct seen_fenced *f = arena_new(&w->sim.arena, struct seen_fenced);
+    memcpy(f->incarnation, r->incarnation, strnlen(r->incarnation, sizeof f->incarnation - 1));
+    f->next = w->check->fenced;
+    w->check->fenced = f;
+    if (w->mix->gentle)
+        sim_fail(&w->sim, "a host is fenced (%s) though it never was away for a lease", r->why);
+}
+
+void check_row(struct world *w, const Weft__Rows__Write *row)
+{
+    if (w->sim.tracing)
+        trace_row(w, row);
+    if (row->erase)
+        return;
+    if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
+        job_row(w, row->job);
+    else if (row->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
+        event_row(w, row->event);
+    else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
+        checkpoint_row(w, row->checkpoint);
+    else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)
+        fenced_row(w, row->fenced);
+}
+
+// ---- ranks ----
+void check_shard_done(struct rank *r, int64_t step)
+{
+    seen_ckpt(r->w, r->job, (int64_t)r->epoch, step)->shards |= 1u << r->rank;
+}
+
+void check_ordered(struct rank *r, const Weft__Rank__Commit *c)
+{
+    const struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, c->step);
+    if (k->shards != (1u << r->n) - 1 || (int)c->n_shards != r->n)
+        sim_fail(&r->w->sim, "step %d of job %.8s is ordered before all its shards are in",
+                 (int)c->step, r->job);
+}
+
+void check_heard(struct rank *r, int64_t step, bool committed)
+{
+    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, step);
+    int says = committed ? 1 : 2;
+    if (k->answer && k->answer != says && !r->w->db_harmed)
+        sim_fail(&r->w->sim, "%s hears that step %d is %s, another rank heard the opposite",
+                 r->proc.who, (int)step, committed ? "committed" : "aborted");
+    k->answer = says;
+    if (committed && !k->acknowledged)
+        sim_fail(&r->w->sim, "%s hears that step %d is committed and that is not durable",
+                 r->proc.who, (int)step);
+}
+
+void check_answered(struct rank *r, int64_t step, int code)
+{
+    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, step);
+    int says = code ? 2 : 1;
+    if (k->written && k->written != says)
+        sim_fail(&r->w->sim, "%s answers the order to commit step %d otherwise than at first",
+                 r->proc.who, (int)step);
+    k->written = says;
+}
+
+void check_barrier(struct rank *r, bool passed)
+{
+    struct crew *c = r->crew;
+    int verdict = passed ? 1 : 2;
+    if (passed && c->entered != c->n)
+        sim_fail(&r->w->sim, "%s passes a barrier that %d of %d ranks have reached", r->proc.who,
+                 c->entered, c->n);
+    if (c->verdict && c->verdict != verdict)
+        sim_fail(&r->w->sim, "%s is answered otherwise than its fellows at the same barrier",
+                 r->proc.who);
+    c->verdict = verdict;
+}
+
+bool check_restored(struct rank *r)
+{
+    struct store_entry id = {0};
+    bool good = store_entry_parse(r->restore, &id) && check_whole(r->store, r->job, id);
+    if (good && id.step != r->restore_step)
+        sim_fail(&r->w->sim, "%s is told that %s is of step %d", r->proc.who, r->restore,
+                 (int)r->restore_step);
+    bool stale =
+        seen_job(r->w, r->job)->fenced > r->epoch; // woken late: retention went on without it
+    if (!good && !stale)
+        sim_fail(&r->w->sim, "%s restores %s, which is not whole", r->proc.who, r->restore);
+    return good;
+}
+
+// ---- the end ----
+bool check_job_ended(struct world *w, const char *job, Weft__Rows__JobState *state)
+{
+    *state = seen_job(w, job)->state;
+    return *state == J(SUCCEEDED) || *state == J(CANCELLED);
+}
+
+void check_end(struct world *w)
+{
+    int jobs = 0, submits = 0;
+    for (const struct seen_job *j = w->check->jobs; j; j = j->next)
+        jobs += j->exists;
+    for (const struct call *c = w->calls; c; c = c->next)
+        submits += c->submit;
+    if (jobs > submits && !w->db_harmed)
+        sim_fail(&w->sim, "%d submits have made %d jobs", submits, jobs);
+    for (int i = 0; i < w->nhosts; i++)
+        if (w->hosts[i].living)
+            sim_fail(&w->sim, "%s still lives when all jobs have ended",
+                     w->hosts[i].living->proc.who);
+    check_after_power_loss(w);
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The invariants (design §9: I1–I6, §10), checked as history is made. Each function is called where
+// the act happens; a broken one ends the schedule with sim_fail.
+#pragma once
+#include "tests/sim/rank.h"
+
+struct check;
+struct check *check_new(struct world *w);
+
+// Processes.
+void check_spawned(struct rank *r);
+void check_rank_ended(struct rank *r);
+void check_exit_fenced(struct host *h);
+// Messages, as they are sent.
+void check_up(struct host *h, const Weft__V1__Up *m);
+void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m);
+// Rows, as they become durable.
+void check_row(struct world *w, const Weft__Rows__Write *row);
+// Ranks.
+void check_shard_done(struct rank *r, int64_t step);
+void check_ordered(struct rank *r, const Weft__Rank__Commit *c);
+void check_heard(struct rank *r, int64_t step, bool committed);
+void check_answered(struct rank *r, int64_t step, int code); // by the writer
+void check_barrier(struct rank *r, bool passed);
+bool check_restored(struct rank *r);
+// The storage.
+void check_renamed(void *world, struct disk_node *dir, const char *from, const char *to);
+void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *attempt,
+                  const char *path);
+bool check_whole(const char *path, const char *job, struct store_entry id);
+void check_after_power_loss(struct world *w);
+// The end.
+bool check_job_ended(struct world *w, const char *job, Weft__Rows__JobState *state);
+void check_end(struct world *w);
+
+// A readable line a message (trace.c).
+void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m);
+void trace_down(struct host *h, const Weft__V1__Down *m);
+void trace_row(struct world *w, const Weft__Rows__Write *row);

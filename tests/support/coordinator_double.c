@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// A coordinator in name only: it answers the client's calls from a script, so that what the client
+// prints, how it ends and how it connects again are tested by themselves. One job is known, by the
+// id below, any start of it of at least 8 digits, and its name.
+//
+//   coordinator-double ADDRESS LOG [WORD…]
+//
+// LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
+// "break" dies after three updates of a Watch; STATE (FAILED, HELD, …) is how the job ends.
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/rpc/rpc.h"
+#include "proto/weft.pb-c.h"
+
+static char job_id[] = "0123456789abcdef0123456789abcdef", job_name[] = "small", mesh[] = "{dp: 2}",
+            host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd", host_name[] = "w0", owner[] = "local",
+            model[] = "cpu", ready[] = "ready", version[] = "0.1.0", cluster[] = "c1",
+            store[] = "/store/small-01234567", kind[] = "started", cpu[] = "cpu",
+            words[] = "words of the coordinator";
+
+enum { UPDATES = 5, STEPS = 30 };
+static struct script {
+    bool mute, breaks;
+    Weft__Rows__JobState end;
+    const char *log;
+    struct rpc *rpc;
+} script = {.end = WEFT__ROWS__JOB_STATE__SUCCEEDED};
+
+#define METHOD(Name, form, req, rep)                                                              \
+    {                                                                                             \
+        .path = "/weft.v1.Weft/" #Name, .shape = form, .request = &weft__v1__##req##__descriptor, \
+        .reply = &weft__v1__##rep##__descriptor, .roles = RPC_CLIENT                              \
+    }
+enum { SUBMIT, ACT, JOBS, STATUS, WHY, WORKERS, CHECKPOINTS, WATCH, LOGS, METHODS };
+static const struct rpc_method methods[METHODS] = {
+    [SUBMIT] = METHOD(Submit, RPC_UNARY, submit_request, submit_reply),
+    [ACT] = METHOD(Act, RPC_UNARY, act_request, act_reply),
+    [JOBS] = METHOD(Jobs, RPC_UNARY, jobs_request, jobs_reply),
+    [STATUS] = METHOD(Status, RPC_UNARY, job_request, job_status),
+    [WHY] = METHOD(Why, RPC_UNARY, job_request, why_reply),
+    [WORKERS] = METHOD(Workers, RPC_UNARY, workers_request, workers_reply),
+    [CHECKPOINTS] = METHOD(Checkpoints, RPC_UNARY, job_request, checkpoints_reply),
+    [WATCH] = METHOD(Watch, RPC_SERVER_STREAM, job_request, watch_update),
+    [LOGS] = METHOD(Logs, RPC_SERVER_STREAM, logs_request, log_lines),
+};
+
+static void note(const char *what, const char *id)
+{
+    FILE *f = fopen(script.log, "ae");
+    if (f) {
+        fprintf(f, "%s %s\n", what, id);
+        fclose(f);
+    }
+}
+
+static char *hosts[] = {host_name};
+
+static void fill_status(Weft__V1__JobStatus *s, int64_t step)
+{
+    weft__v1__job_status__init(s);
+    s->job = job_id;
+    s->name = job_name;
+    s->state = step >= STEPS ? script.end : WEFT__ROWS__JOB_STATE__RUNNING;
+    s->epoch = 2;
+    s->step = step;
+    s->steps = STEPS;
+    s->reported = true;
+    s->loss = 1.0 / 0.0; // what cannot be said in JSON
+    s->samples_per_s = 1234.5;
+    s->mesh = mesh;
+    s->n_hosts = 1;
+    s->hosts = hosts;
+    s->restarts = 1;
+    s->checkpoint_step = step >= 10 ? 10 : -1;
+    s->checkpoint_epoch = 1;
+    s->ranks = 2;
+    s->owner = owner;
+    s->submitted_ms = 1700000000123;
+    s->store = store;
+    s->text = words;
+}
+
+static void fill_event(Weft__Rows__Event *e, int64_t t_ms)
+{
+    weft__rows__event__init(e);
+    e->job = job_id;
+    e->t_ms = t_ms;
+    e->state = WEFT__ROWS__JOB_STATE__STARTING;
+    e->kind = kind;
+    e->rank = -1;
+    e->step = -1;
+    e->text = words;
+}
+
+static bool knows(const char *target)
+{
+    return strcmp(target, job_name) == 0 ||
+           (strlen(target) >= 8 && strncmp(target, job_id, strlen(target)) == 0);
+}
+
+// ---- answers ----
+
+static void on_submit(const struct rpc_event *ev)
+{
+    const Weft__V1__SubmitRequest *q = (const void *)ev->message;
+    Weft__V1__SubmitReply r;
+    note("submit", q->request_id);
+    if (script.mute)
+        _exit(1);
+    if (strstr(q->resolved, "name: refused")) {
+        rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job needs more than there is");
+        return;
+    }
+    weft__v1__submit_reply__init(&r);
+    r.job = job_id;
+    r.name = job_name;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_act(const struct rpc_event *ev)
+{
+    const Weft__V1__ActRequest *q = (const void *)ev->message;
+    Weft__V1__ActReply r;
+    char what[32];
+    snprintf(what, sizeof what, "act %d %s", (int)q->verb, q->why);
+    note(what, q->target);
+    if (strcmp(q->target, "ended") == 0) {
+        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, "the job has ended");
+        return;
+    }
+    weft__v1__act_reply__init(&r);
+    r.target = q->verb >= WEFT__V1__VERB__CORDON ? host_id : job_id;
+    r.text = words;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_jobs(const struct rpc_event *ev)
+{
+    const Weft__V1__JobsRequest *q = (const void *)ev->message;
+    Weft__V1__JobsReply r;
+    Weft__V1__JobStatus s, *one = &s;
+    weft__v1__jobs_reply__init(&r);
+    fill_status(&s, q->all ? STEPS : 12);
+    r.n_jobs = 1;
+    r.jobs = &one;
+    r.cluster = cluster;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_status(const struct rpc_event *ev)
+{
+    Weft__V1__JobStatus s;
+    fill_status(&s, 5);
+    rpc_reply(script.rpc, ev->call, &s.base);
+}
+
+static void on_why(const struct rpc_event *ev)
+{
+    static char queued[] = "queued", running[] = "running", held[] = "held";
+    Weft__V1__WhyReply r;
+    Weft__V1__JobStatus s;
+    Weft__Rows__Event e[2], *events[] = {&e[0], &e[1]};
+    Weft__Rows__Spent spent[3], *spents[] = {&spent[0], &spent[1], &spent[2]};
+    char *names[] = {queued, running, held};
+    weft__v1__why_reply__init(&r);
+    fill_status(&s, 12);
+    for (int i = 0; i < 3; i++) {
+        weft__rows__spent__init(&spent[i]);
+        spent[i].what = names[i];
+        spent[i].ms = 1000 * (i == 1 ? 3 : i + 1);
+    }
+    fill_event(&e[0], 1700000000123);
+    fill_event(&e[1], 1700000001123);
+    r.status = &s;
+    r.n_events = 2;
+    r.events = events;
+    r.n_spent = 3;
+    r.spent = spents;
+    r.next = words;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_workers(const struct rpc_event *ev)
+{
+    Weft__V1__WorkersReply r;
+    Weft__V1__WorkerStatus w, *one = &w;
+    Weft__V1__DeviceStatus d[2], *devices[] = {&d[0], &d[1]};
+    weft__v1__workers_reply__init(&r);
+    weft__v1__worker_status__init(&w);
+    for (int i = 0; i < 2; i++) {
+        weft__v1__device_status__init(&d[i]);
+        d[i].device = i;
+        d[i].kind = cpu;
+        d[i].model = model;
+    }
+    d[1].job = job_id;
+    d[1].rank = 0;
+    w.host = host_id;
+    w.name = host_name;
+    w.state = ready;
+    w.version = version;
+    w.n_devices = 2;
+    w.devices = devices;
+    r.n_workers = 1;
+    r.workers = &one;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_checkpoints(const struct rpc_event *ev)
+{
+    Weft__V1__CheckpointsReply r;
+    Weft__Rows__Checkpoint c, *one = &c;
+    weft__v1__checkpoints_reply__init(&r);
+    weft__rows__checkpoint__init(&c);
+    c.step = 10;
+    c.epoch = 1;
+    c.state = 2;
+    c.bad = true;
+    r.store = store;
+    r.n_checkpoints = 1;
+    r.checkpoints = &one;
+    rpc_reply(script.rpc, ev->call, &r.base);
+}
+
+static void on_watch(const struct rpc_event *ev)
+{
+    for (int i = 1; i <= UPDATES; i++) {
+        Weft__V1__WatchUpdate u;
+        Weft__V1__JobStatus s;
+        Weft__Rows__Event e;
+        weft__v1__watch_update__init(&u);
+        fill_status(&s, script.breaks ? i : STEPS * i / UPDATES);
+        fill_event(&e, 1700000000123);
+        u.status = &s;
+        u.event = i == 1 ? &e : NULL;
+        rpc_send(script.rpc, ev->call, &u.base, NULL);
+        if (script.breaks && i == 3)
+            return; // goes on when the process is killed
+    }
+    rpc_finish(script.rpc, ev->call, RPC_OK, "");
+}
+
+static void on_logs(const struct rpc_event *ev)
+{
+    const Weft__V1__LogsRequest *q = (const void *)ev->message;
+    static char text[] = "2026-01-02T03:04:05.678Z info one\nbare \377 line\n";
+    for (int rank = 0; rank < 2; rank++) {
+        Weft__V1__LogLines m;
+        weft__v1__log_lines__init(&m);
+        m.rank = rank;
+        m.host = host_name;
+        m.text.data = (uint8_t *)text;
+        m.text.len = sizeof text - 1;
+        if (q->rank < 0 || q->rank == rank)
+            rpc_send(script.rpc, ev->call, &m.base, NULL);
+    }
+    if (!q->follow) // a true one never ends those
+        rpc_finish(script.rpc, ev->call, RPC_OK, "");
+}
+
+static void (*const answers[METHODS])(const struct rpc_event *ev) = {
+    [SUBMIT] = on_submit, [ACT] = on_act,
+    [JOBS] = on_jobs,     [STATUS] = on_status,
+    [WHY] = on_why,       [WORKERS] = on_workers,
+    [WATCH] = on_watch,   [CHECKPOINTS] = on_checkpoints,
+    [LOGS] = on_logs,
+};
+
+static bool is_about_known(const struct rpc_event *ev, long method)
+{
+    const void *m = ev->message;
+    switch (method) {
+    case LOGS:
+        return knows(((const Weft__V1__LogsRequest *)m)->job);
+    case ACT: // hosts and jobs in any state are known, but for one
+        return strcmp(((const Weft__V1__ActRequest *)m)->target, "nosuch") != 0;
+    case STATUS:
+    case WHY:
+    case CHECKPOINTS:
+    case WATCH:
+        return knows(((const Weft__V1__JobRequest *)m)->job);
+    default:
+        return true;
+    }
+}
+
+static void answer(const struct rpc_event *ev)
+{
+    long method = ev->method - methods;
+    if (is_about_known(ev, method))
+        answers[method](ev);
+    else
+        rpc_finish(script.rpc, ev->call, RPC_NOT_FOUND, "no such job");
+}
+
+static void take_word(const char *word)
+{
+    if (strcmp(word, "mute") == 0)
+        script.mute = true;
+    else if (strcmp(word, "break") == 0)
+        script.breaks = true;
+    else
+        script.end = (Weft__Rows__JobState)protobuf_c_enum_descriptor_get_value_by_name(
+                         &weft__rows__job_state__descriptor, word)
+                         ->value;
+}
+
+int main(int argc, char **argv)
+{
+    struct rpc_server *server;
+    struct rpc_event ev;
+    struct err e = {0};
+    if (argc < 3)
+        return 2;
+    script.log = argv[2];
+    for (int i = 3; i < argc; i++)
+        take_word(argv[i]);
+    unlink(argv[1] + strlen("unix:"));
+    struct rpc_server_options o = {.address = argv[1], .methods = methods, .nmethods = METHODS};
+    if (rpc_open(&script.rpc, &e) || rpc_serve(script.rpc, &o, &server, NULL, 0, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    for (;;) {
+        while (rpc_next(script.rpc, &ev)) {
+            if (ev.kind == RPC_CALL)
+                answer(&ev);
+            rpc_event_clear(&ev);
+        }
+        rpc_wait(script.rpc, -1);
+    }
+}

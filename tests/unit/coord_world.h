@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world for the coordinator's decider: a database of rows, hosts whose agents answer by
+// themselves unless they are told not to, ranks, and a disk with checkpoints. Time moves only by
+// world_pass(). Every write is checked against what the database holds, every move against the
+// table of the design.
+#pragma once
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "coordinator/coord.h"
+
+enum { HOSTS = 6, DEVICES = 8, RANKS = 16, ROWS = 4000, SAVES = 64, QUEUE = 4000 };
+
+#define STATE(name) WEFT__ROWS__JOB_STATE__##name
+
+struct world_rank {
+    bool alive;
+    int device;
+    bool ended; // told or to be told with `end`
+    int code, signal;
+    int64_t step;
+};
+struct world_attempt { // on one host
+    bool used, reaped;
+    char job[33];
+    uint64_t epoch;
+    int nranks; // of the whole attempt
+    bool agreed;
+    bool commit_open; // an order has not been answered
+    int64_t commit_step;
+    struct world_rank ranks[RANKS];
+};
+struct world_host {
+    char id[33], incarnation[33], name[40], rack[16], share[16];
+    char address[40];
+    int devices;
+    uint64_t conn; // 0: away
+    bool stopped;  // says nothing, hears nothing
+    bool exited;   // fenced as a twin
+    struct world_attempt attempts[8];
+};
+struct world_save {
+    char job[33];
+    uint64_t epoch;
+    int64_t step;
+    bool bad, gone;
+};
+struct message {
+    uint64_t conn;
+    Weft__V1__Down *down; // the heap's
+};
+struct world {
+    struct coord *c;
+    int64_t now, wall;
+    int nrows;
+    Weft__Rows__Write *rows[ROWS];
+    struct world_host hosts[HOSTS];
+    uint64_t conns, calls;
+    int seeds;
+    struct world_save saves[SAVES];
+    int nsaves;
+    uint64_t fences[SAVES]; // greatest epoch fenced; one folder a test is enough
+    struct message queue[QUEUE];
+    int nqueue, head;
+    // what agents leave undone
+    bool no_storage, no_fence, no_start, no_ready, no_stop, no_commit, no_leave;
+    const char *storage_fails;
+    bool storage_config;
+    // the newest of each
+    char reply_job[33], refused[1000], dropped[300];
+    int refused_code, starts, fenced_out, stops;
+    bool twin;
+    int answers;                        // COORD_REPLY so far
+    int barriers_done, barriers_failed; // answers that ranks got
+    char barrier_text[400];
+    Weft__Rank__BarrierDone *barrier; // newest answer: an agent brings it
+};
+
+void world_init(struct world *w);
+void world_clear(struct world *w);
+void world_host(struct world *w, int host, int devices); // knows it and attaches it
+void world_attach(struct world *w, int host);            // Hello … Registered, if it may
+void world_detach(struct world *w, int host);
+void world_reborn(struct world *w, int host); // its processes are gone, a new incarnation attaches
+void world_pass(struct world *w, int64_t ms); // in ticks, with heartbeats
+void world_restart(struct world *w);          // the coordinator; all agents attach again
+void world_crash(struct world *w);            // the coordinator, and nobody attaches yet
+void world_up(struct world *w, int host, Weft__V1__Up *up);
+
+// A job of `ranks` devices and 10 steps; `more` are lines of the job file. Its id, or "".
+const char *world_submit(struct world *w, const char *name, int ranks, const char *more);
+const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
+                            const char *more);
+bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused
+
+const Weft__Rows__Job *world_job(struct world *w, const char *id); // its row
+Weft__Rows__JobState world_state(struct world *w, const char *id);
+int world_events(struct world *w, const char *job, const char *kind);       // how many
+const char *world_told(struct world *w, const char *job, const char *kind); // text of the newest
+struct world_attempt *world_at(struct world *w, int host, const char *job); // living here, or null
+int world_living(struct world *w, const char *job);                         // ranks, over all hosts
+int world_host_of(struct world *w, const char *job, int rank);
+
+void world_step(struct world *w, const char *job, int64_t step); // all ranks show it, 0 reports
+void world_save(struct world *w, const char *job,
+                int64_t step); // all shards; committed unless no_*
+void world_shard(struct world *w, const char *job, int rank, int64_t step, int code);
+void world_die(struct world *w, const char *job, int rank, int code, int signal);
+void world_die_saying(struct world *w, const char *job, int rank, int code, const char *why);
+void world_finish(struct world *w, const char *job); // the last step, saved; all leave with 0
+void world_frame(struct world *w, const char *job, int rank, Weft__Rank__Frame *f);
+void world_page(struct world *w, const char *job, int rank, int64_t step, int state,
+                uint64_t collective);
+
+// ---- between coord_world.c and coord_people.c ----
+void world_event(struct world *w, struct coord_event *ev);
+void world_pump(struct world *w);                      // what was sent arrives
+int world_row(const struct world *w, const char *key); // −1: none
+void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
+                      Weft__Rank__Frame *f);
+void world_show(struct world *w, int host, const struct world_attempt *at, int rank, int state,
+                uint64_t collective);
+void world_end(struct world *w, int host, struct world_attempt *at, int rank, int code, int signal,
+               const char *why);
+
+#define UP(name, CASE, member, ptr)             \
+    Weft__V1__Up name = WEFT__V1__UP__INIT;     \
+    name.body_case = WEFT__V1__UP__BODY_##CASE; \
+    name.member = (ptr)
+#define NEW(Type, type, name) \
+    Weft__V1__##Type name;    \
+    weft__v1__##type##__init(&name)
+
+#define assert_state(w, job, name) assert_int_equal(world_state((w), (job)), STATE(name))

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The durable acts of a worker: the storage probe over several hosts, the fence, and that what
+// cannot be done is told with host and mount point.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/clock.h"
+#include "worker/storage.h"
+
+#define OP(x) WEFT__V1__STORAGE_OP__STORAGE_##x
+
+struct rig {
+    char root[64];
+    struct storage *a, *b; // of two hosts
+    Weft__V1__Storage ask;
+};
+
+static int set_up(void **state)
+{
+    static struct rig r;
+    memset(&r, 0, sizeof r);
+    strcpy(r.root, "/tmp/weft-storage-XXXXXX");
+    if (!mkdtemp(r.root))
+        return -1;
+    struct storage_config a = {r.root, "aa", "host-a"}, b = {r.root, "bb", "host-b"};
+    assert_int_equal(storage_open(&a, &r.a, NULL), 0);
+    assert_int_equal(storage_open(&b, &r.b, NULL), 0);
+    weft__v1__storage__init(&r.ask);
+    r.ask.job = frame_text("0123456789abcdef0123456789abcdef");
+    r.ask.name = frame_text("tiny");
+    r.ask.attempt = frame_text("a1");
+    r.ask.resolved = frame_text("name: tiny\n");
+    r.ask.dir = frame_text("ckpt");
+    r.ask.epoch = 1;
+    *state = &r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    char line[100];
+    storage_close(r->a);
+    storage_close(r->b);
+    snprintf(line, sizeof line, "rm -rf %s", r->root);
+    return system(line);
+}
+
+// One act from start to answer; freed by `let_go`.
+static Weft__V1__StorageDone *act(struct rig *r, struct storage *s, Weft__V1__StorageOp op)
+{
+    struct pollfd p = {.fd = storage_fd(s), .events = POLLIN};
+    Weft__V1__StorageDone *m;
+    r->ask.op = op;
+    storage_ask(s, &r->ask, "cluster-1");
+    while (!(m = storage_next(s)))
+        assert_int_equal(poll(&p, 1, 60000), 1);
+    assert_int_equal(m->op, op);
+    return m;
+}
+
+static void let_go(Weft__V1__StorageDone *m)
+{
+    weft__v1__storage_done__free_unpacked(m, NULL);
+}
+
+static void works(struct rig *r, struct storage *s, Weft__V1__StorageOp op)
+{
+    Weft__V1__StorageDone *m = act(r, s, op);
+    if (!m->ok)
+        fail_msg("%s", m->why);
+    let_go(m);
+}
+
+static bool there(const struct rig *r, const char *name)
+{
+    char path[200];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/%s", r->root, name);
+    return !stat(path, &st);
+}
+
+static void two_hosts_see_each_others_files_after_a_rename(void **state)
+{
+    struct rig *r = *state;
+    char *nonces[] = {frame_text("aa=n1"), frame_text("bb=n2")};
+    r->ask.nonce = frame_text("n1");
+    works(r, r->a, OP(WRITE));
+    r->ask.nonce = frame_text("n2");
+    works(r, r->b, OP(WRITE));
+    works(r, r->a, OP(RENAME));
+    works(r, r->a, OP(RENAME)); // asked again
+    r->ask.n_nonces = 2;
+    r->ask.nonces = nonces;
+    works(r, r->a, OP(READ));
+    works(r, r->b, OP(READ));
+    assert_true(there(r, ".probed-a1/aa"));
+}
+
+static void a_host_on_other_storage_is_named_with_its_mount(void **state)
+{
+    struct rig *r = *state;
+    char *nonces[] = {frame_text("aa=n1"), frame_text("bb=n2")};
+    r->ask.nonce = frame_text("n1");
+    works(r, r->a, OP(WRITE));
+    works(r, r->a, OP(RENAME));
+    r->ask.n_nonces = 2;
+    r->ask.nonces = nonces;
+    Weft__V1__StorageDone *m = act(r, r->a, OP(READ));
+    assert_false(m->ok);
+    assert_false(m->config);
+    assert_non_null(strstr(m->why, "host host-a cannot see"));
+    assert_non_null(strstr(m->why, "mounted at /"));
+    assert_non_null(strstr(m->why, "host bb"));
+    let_go(m);
+}
+
+static void a_fence_is_made_once_and_repeats(void **state)
+{
+    struct rig *r = *state;
+    works(r, r->a, OP(FENCE));
+    assert_true(there(r, "epoch-1"));
+    works(r, r->a, OP(FENCE));
+    r->ask.epoch = 5;
+    works(r, r->b, OP(FENCE));
+    r->ask.epoch = 3;
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_false(m->ok);
+    assert_int_equal(m->greatest, 5);
+    let_go(m);
+    r->ask.epoch = 5;
+    r->ask.attempt = frame_text("another");
+    m = act(r, r->a, OP(FENCE));
+    assert_false(m->ok);
+    assert_int_equal(m->greatest, 5);
+    let_go(m);
+}
+
+static void a_fence_takes_the_probes_away(void **state)
+{
+    struct rig *r = *state;
+    r->ask.nonce = frame_text("n");
+    works(r, r->a, OP(WRITE));
+    works(r, r->a, OP(RENAME));
+    works(r, r->a, OP(FENCE));
+    storage_close(r->a); // tidying goes on after the answer
+    r->a = NULL;
+    assert_false(there(r, ".probed-a1"));
+}
+
+static void a_damaged_checkpoint_is_listed_as_bad_with_the_reason(void **state)
+{
+    struct rig *r = *state;
+    char path[200];
+    works(r, r->a, OP(FENCE));
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000004.e1", r->root);
+    assert_int_equal(mkdir(path, 0700), 0); // named as committed, with nothing in it
+    r->ask.epoch = 2;
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_true(m->ok);
+    assert_int_equal(m->n_committed, 1);
+    assert_int_equal(m->committed[0]->step, 4);
+    assert_true(m->committed[0]->bad);
+    assert_true(*m->committed[0]->why);
+    assert_string_equal(m->committed[0]->job, r->ask.job);
+    let_go(m);
+}
+
+static void a_folder_of_another_job_is_a_matter_of_configuration(void **state)
+{
+    struct rig *r = *state;
+    works(r, r->a, OP(FENCE));
+    r->ask.job = frame_text("01234567ffffffffffffffffffffffff"); // the same first eight
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_false(m->ok);
+    assert_true(m->config);
+    let_go(m);
+}
+
+static void a_folder_outside_of_the_root_is_refused(void **state)
+{
+    struct rig *r = *state;
+    r->ask.dir = frame_text("../outside");
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_false(m->ok);
+    assert_true(m->config);
+    let_go(m);
+}
+
+static void without_a_root_a_folder_starts_at_the_jobs_own(void **state)
+{
+    struct rig *r = *state;
+    struct storage_config c = {NULL, "cc", "host-c"};
+    struct storage *s;
+    assert_int_equal(storage_open(&c, &s, NULL), 0);
+    Weft__V1__StorageDone *m = act(r, s, OP(FENCE));
+    assert_false(m->ok); // relative to nothing
+    assert_true(m->config);
+    let_go(m);
+    r->ask.base_dir = r->root;
+    works(r, s, OP(FENCE));
+    assert_true(there(r, "OWNER"));
+    storage_close(s);
+}
+
+static void an_act_that_it_does_not_know_is_answered_too(void **state)
+{
+    struct rig *r = *state;
+    Weft__V1__StorageDone *m = act(r, r->a, OP(NONE));
+    assert_false(m->ok);
+    let_go(m);
+}
+
+#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(two_hosts_see_each_others_files_after_a_rename),
+        STORY(a_host_on_other_storage_is_named_with_its_mount),
+        STORY(a_fence_is_made_once_and_repeats),
+        STORY(a_fence_takes_the_probes_away),
+        STORY(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
+        STORY(a_folder_of_another_job_is_a_matter_of_configuration),
+        STORY(a_folder_outside_of_the_root_is_refused),
+        STORY(without_a_root_a_folder_starts_at_the_jobs_own),
+        STORY(an_act_that_it_does_not_know_is_answered_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank processes under a supervisor: what comes back from them, that none survives its worker, what
+// ranks.lock proves, and that printing never holds a rank up.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/unit/agent_double.h"
+#include "worker/logs.h"
+#include "worker/loop.h"
+#include "worker/rankslock.h"
+#include "worker/supervise.h"
+
+enum { SLOTS = 4 };
+
+struct rig {
+    char dir[64], lock[100], runs[100];
+    struct loop *loop;
+    struct logs *logs;
+    struct supervise *s;
+    int pid[SLOTS];
+    bool ended[SLOTS], ready[SLOTS];
+    int code[SLOTS], signal[SLOTS];
+    char last[SLOTS][2000];
+    struct page_view page[SLOTS];
+    struct buf heard; // by a follower
+};
+
+static void on_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
+{
+    struct rig *r = ctx;
+    if (f->body_case == WEFT__RANK__FRAME__BODY_READY)
+        r->ready[slot] = true;
+}
+
+static void on_page(void *ctx, int slot, const struct page_view *v)
+{
+    ((struct rig *)ctx)->page[slot] = *v;
+}
+
+static void on_ended(void *ctx, int slot, int code, int sig, const char *log)
+{
+    struct rig *r = ctx;
+    r->ended[slot] = true;
+    r->code[slot] = code;
+    r->signal[slot] = sig;
+    snprintf(r->last[slot], sizeof r->last[slot], "%s", log);
+}
+
+static void on_chunk(void *ctx, const Weft__V1__LogChunk *c)
+{
+    struct rig *r = ctx;
+    buf_append(&r->heard, c->text.data, c->text.len);
+    if (c->end)
+        buf_puts(&r->heard, "<end>");
+}
+
+static void rig_open(struct rig *r)
+{
+    char jobs[100];
+    assert_int_equal(loop_open(&r->loop, NULL), 0);
+    snprintf(jobs, sizeof jobs, "%s/jobs", r->dir);
+    r->logs = logs_new(jobs, on_chunk, r);
+    struct supervise_config c = {.loop = r->loop,
+                                 .logs = r->logs,
+                                 .state = r->dir,
+                                 .runs = r->runs,
+                                 .rank = "/proc/self/exe",
+                                 .share = "here",
+                                 .ops = {r, on_frame, on_page, on_ended}};
+    assert_int_equal(supervise_open(&c, &r->s, NULL), 0);
+}
+
+static void rig_close(struct rig *r)
+{
+    supervise_close(r->s);
+    logs_free(r->logs);
+    loop_close(r->loop);
+}
+
+static int set_up(void **state)
+{
+    static struct rig r;
+    memset(&r, 0, sizeof r);
+    strcpy(r.dir, "/tmp/weft-supervise-XXXXXX");
+    if (!mkdtemp(r.dir))
+        return -1;
+    snprintf(r.lock, sizeof r.lock, "%s/ranks.lock", r.dir);
+    snprintf(r.runs, sizeof r.runs, "%s/meet", r.dir);
+    if (mkdir(r.runs, 0700))
+        return -1;
+    rig_open(&r);
+    *state = &r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    char line[100];
+    rig_close(r);
+    buf_clear(&r->heard);
+    snprintf(line, sizeof line, "rm -rf %s", r->dir);
+    return system(line);
+}
+
+static void start(struct rig *r, int slot, const char *does)
+{
+    Weft__Rank__Assign a;
+    weft__rank__assign__init(&a);
+    a.rank = slot;
+    a.job_text = frame_text(does);
+    struct agent_spawn sp = {.job = "job1", .epoch = 2, .rank = slot, .assign = &a};
+    struct err e = {0};
+    if (supervise_spawn(r->s, slot, &sp, &r->pid[slot], &e))
+        fail_msg("%s", e.text);
+}
+
+static void until(struct rig *r, const bool *what)
+{
+    int64_t watchdog = clock_mono_ns() + 60 * CLOCK_S;
+    while (!*what) {
+        assert_true(clock_mono_ns() < watchdog);
+        loop_turn(r->loop, 20 * CLOCK_MS);
+        supervise_look(r->s);
+    }
+}
+
+static bool lock_is_free(const struct rig *r)
+{
+    int fd = open(r->lock, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    bool got = !flock(fd, LOCK_EX | LOCK_NB);
+    close(fd);
+    return got;
+}
+
+// ---- what comes back ----
+
+static void a_rank_is_assigned_and_its_frames_page_and_lines_come_back(void **state)
+{
+    struct rig *r = *state;
+    start(r, 0, "ready page 7 say hello exit 65");
+    until(r, &r->ended[0]);
+    assert_true(r->ready[0]);
+    assert_int_equal(r->page[0].step, 7);
+    assert_int_equal(r->code[0], 65);
+    assert_string_equal(r->last[0], "hello\n");
+}
+
+static void a_killed_rank_is_known_by_its_signal(void **state)
+{
+    struct rig *r = *state;
+    start(r, 0, "ready stay");
+    until(r, &r->ready[0]);
+    supervise_kill(r->s, 0, SIGKILL);
+    until(r, &r->ended[0]);
+    assert_int_equal(r->signal[0], SIGKILL);
+}
+
+static void a_frame_reaches_its_rank(void **state)
+{
+    struct rig *r = *state;
+    start(r, 0, "ready hold");
+    until(r, &r->ready[0]);
+    FRAME_BODY(stop, Stop, stop);
+    FRAME(f, STOP, stop, &stop);
+    supervise_frame(r->s, 0, &f);
+    until(r, &r->ended[0]);
+    assert_int_equal(r->code[0], 75);
+}
+
+static void a_rank_that_speaks_garbage_is_killed(void **state)
+{
+    struct rig *r = *state;
+    start(r, 0, "garbage stay");
+    until(r, &r->ended[0]);
+    assert_int_equal(r->signal[0], SIGKILL);
+}
+
+static void a_program_that_is_not_there_is_an_error(void **state)
+{
+    struct rig *r = *state;
+    struct supervise_config c = {.loop = r->loop,
+                                 .logs = r->logs,
+                                 .state = r->dir,
+                                 .runs = r->runs,
+                                 .rank = "/no/such",
+                                 .share = "here"};
+    struct supervise *s;
+    struct err e = {0};
+    int pid;
+    Weft__Rank__Assign a;
+    weft__rank__assign__init(&a);
+    struct agent_spawn sp = {.job = "j", .epoch = 1, .assign = &a};
+    assert_int_equal(supervise_open(&c, &s, NULL), 0);
+    assert_int_not_equal(supervise_spawn(s, 0, &sp, &pid, &e), 0);
+    assert_non_null(strstr(e.text, "/no/such"));
+    sp.job = "../up";
+    assert_int_equal(supervise_spawn(s, 0, &sp, &pid, &e), ERR_INVALID);
+    supervise_close(s);
+}
+
+static void an_attempts_folder_is_private_and_goes_when_it_is_forgotten(void **state)
+{
+    struct rig *r = *state;
+    char path[120];
+    struct stat st;
+    start(r, 0, "page 1 exit 0");
+    until(r, &r->ended[0]);
+    snprintf(path, sizeof path, "%s/job1.e2", r->runs);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    strcat(path, "/page-0009"); // of another worker's rank
+    close(open(path, O_WRONLY | O_CREAT, 0600));
+    supervise_forget(r->s, "job1", 2);
+    assert_int_equal(stat(path, &st), 0);
+    unlink(path);
+    supervise_forget(r->s, "job1", 2);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(stat(path, &st), -1);
+    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    assert_int_equal(stat(path, &st), 0); // the log stays
+}
+
+// ---- the proof ----
+
+static void the_lock_is_held_by_the_ranks_alone(void **state)
+{
+    struct rig *r = *state;
+    assert_true(lock_is_free(r));
+    start(r, 0, "ready stay");
+    start(r, 1, "ready stay");
+    until(r, &r->ready[1]);
+    assert_false(lock_is_free(r));
+    supervise_kill(r->s, 0, SIGKILL);
+    until(r, &r->ended[0]);
+    assert_false(lock_is_free(r));
+    supervise_kill(r->s, 1, SIGKILL);
+    until(r, &r->ended[1]);
+    assert_true(lock_is_free(r)); // while the supervisor itself lives on
+}
+
+// A process of its own that supervises two ranks; their pids come through the pipe.
+static int worker_process(struct rig *r, int out)
+{
+    int pid = fork();
+    if (pid)
+        return pid;
+    rig_open(r);
+    start(r, 0, "ready stay");
+    start(r, 1, "ready stay");
+    until(r, &r->ready[0]);
+    until(r, &r->ready[1]);
+    (void)!write(out, r->pid, sizeof r->pid);
+    for (;;)
+        pause();
+}
+
+static void no_rank_survives_the_kill_of_its_worker(void **state)
+{
+    struct rig *r = *state;
+    int p[2], pids[SLOTS];
+    assert_int_equal(pipe(p), 0);
+    int worker = worker_process(r, p[1]);
+    assert_int_equal(read(p[0], pids, sizeof pids), sizeof pids);
+    assert_true(lives(pids[0]) && lives(pids[1]));
+    assert_false(lock_is_free(r));
+    kill(worker, SIGKILL);
+    waitpid(worker, NULL, 0);
+    assert_int_equal(rankslock_prove(r->lock, 30 * CLOCK_S, NULL), 0);
+    assert_false(lives(pids[0]) || lives(pids[1]));
+    close(p[0]);
+    close(p[1]);
+}
+
+// A process that holds the lock as a rank would, and does not die with its parent.
+static int survivor(const struct rig *r)
+{
+    int p[2], pid;
+    char c;
+    assert_int_equal(pipe(p), 0);
+    if (!(pid = fork())) {
+        int fd = open(r->lock, O_RDWR);
+        (void)flock(fd, LOCK_SH);
+        (void)!write(p[1], "x", 1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(p[0], &c, 1), 1);
+    close(p[0]);
+    close(p[1]);
+    return pid;
+}
+
+static void a_recorded_survivor_is_killed_before_the_lock_proves_anything(void **state)
+{
+    struct rig *r = *state;
+    int pid = survivor(r);
+    assert_int_equal(rankslock_record(r->lock, pid, true, NULL), 0);
+    assert_int_equal(rankslock_prove(r->lock, 30 * CLOCK_S, NULL), 0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+static void a_pid_that_was_given_to_somebody_else_is_spared(void **state)
+{
+    struct rig *r = *state;
+    struct err e = {0};
+    int pid = survivor(r);
+    FILE *f = fopen(r->lock, "a");
+    fprintf(f, "%d 1\n", pid); // no process of this machine's life started so early
+    fclose(f);
+    assert_int_equal(rankslock_prove(r->lock, 200 * CLOCK_MS, &e), ERR_TIMEOUT);
+    assert_true(lives(pid));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(rankslock_prove(r->lock, 30 * CLOCK_S, NULL), 0);
+}
+
+// ---- what ranks print ----
+
+static void a_flood_of_lines_stays_within_two_files(void **state)
+{
+    struct rig *r = *state;
+    char path[140];
+    struct stat st;
+    start(r, 0, "flood 24 say last exit 0");
+    until(r, &r->ended[0]);
+    assert_int_equal(r->code[0], 0);
+    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size <= LOG_FILE_MAX);
+    strcat(path, ".1");
+    assert_true(stat(path, &st) || st.st_size <= LOG_FILE_MAX);
+}
+
+static void appending_rotates_and_keeps_the_newest(void **state)
+{
+    struct rig *r = *state;
+    char dir[100], text[1024], path[200];
+    struct log_file f;
+    struct stat st;
+    struct buf b = {0};
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    assert_int_equal(log_file_open(&f, dir, "j", 1, 3, NULL), 0);
+    for (int i = 0; i < 12 * 1024; i++) { // 12 MiB
+        memset(text, 'a', sizeof text);
+        snprintf(text, sizeof text, "line %d", i);
+        text[strlen(text)] = ' ';
+        text[1023] = '\n';
+        log_file_append(&f, text, sizeof text);
+    }
+    log_file_append(&f, "the end\n", 8);
+    log_tail(f.path, 2, 1 << 20, &b);
+    assert_memory_equal(b.data, "line 12287", 10);
+    assert_string_equal(b.data + 1024, "the end\n");
+    snprintf(path, sizeof path, "%s.1", f.path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size <= LOG_FILE_MAX);
+    assert_int_equal(stat(f.path, &st), 0);
+    assert_true(st.st_size <= LOG_FILE_MAX);
+    buf_clear(&b);
+    log_file_close(&f);
+}
+
+static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
+{
+    struct rig *r = *state;
+    siginfo_t info = {0};
+    start(r, 0, "flood 4 exit 0");
+    for (int i = 0; i < 50; i++) // the assignment leaves, then this worker stands still
+        loop_turn(r->loop, CLOCK_MS);
+    assert_int_equal(waitid(P_PID, (id_t)r->pid[0], &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(info.si_status, 0);
+    until(r, &r->ended[0]);
+}
+
+static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void **state)
+{
+    struct rig *r = *state;
+    Weft__V1__LogAsk ask;
+    struct log_file f;
+    char dir[100];
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
+    log_file_append(&f, "one\ntwo\nthree\n", 14);
+    weft__v1__log_ask__init(&ask);
+    ask.ask = 9;
+    ask.job = frame_text("j");
+    ask.rank = -1;
+    ask.lines = 2;
+    ask.follow = true;
+    logs_ask(r->logs, &ask);
+    assert_string_equal(buf_str(&r->heard), "two\nthree\n");
+    buf_reset(&r->heard);
+    logs_appended(r->logs, "j", 0, &f, "fo", 2);
+    assert_int_equal(r->heard.len, 0);
+    logs_appended(r->logs, "j", 0, &f, "ur\nfi", 5);
+    assert_string_equal(buf_str(&r->heard), "four\n");
+    logs_appended(r->logs, "other", 0, &f, "ve\n", 3);
+    assert_string_equal(buf_str(&r->heard), "four\n");
+    ask.stop = true;
+    logs_ask(r->logs, &ask);
+    logs_appended(r->logs, "j", 0, &f, "six\n", 4);
+    assert_string_equal(buf_str(&r->heard), "four\n");
+    log_file_close(&f);
+}
+
+static void whoever_does_not_follow_is_told_the_end(void **state)
+{
+    struct rig *r = *state;
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
+    ask.job = frame_text("never-was-here");
+    ask.rank = -1;
+    logs_ask(r->logs, &ask);
+    assert_string_equal(buf_str(&r->heard), "<end>");
+}
+
+#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+int main(int argc, char **argv)
+{
+    int code = double_main(argc, argv);
+    if (code >= 0)
+        return code;
+    const struct CMUnitTest tests[] = {
+        STORY(a_rank_is_assigned_and_its_frames_page_and_lines_come_back),
+        STORY(a_killed_rank_is_known_by_its_signal),
+        STORY(a_frame_reaches_its_rank),
+        STORY(a_rank_that_speaks_garbage_is_killed),
+        STORY(a_program_that_is_not_there_is_an_error),
+        STORY(an_attempts_folder_is_private_and_goes_when_it_is_forgotten),
+        STORY(the_lock_is_held_by_the_ranks_alone),
+        STORY(no_rank_survives_the_kill_of_its_worker),
+        STORY(a_recorded_survivor_is_killed_before_the_lock_proves_anything),
+        STORY(a_pid_that_was_given_to_somebody_else_is_spared),
+        STORY(a_flood_of_lines_stays_within_two_files),
+        STORY(appending_rotates_and_keeps_the_newest),
+        STORY(a_rank_ends_though_nobody_reads_what_it_prints),
+        STORY(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
+        STORY(whoever_does_not_follow_is_told_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people may ask for, in every state; request ids; names; history.
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "tests/unit/coord_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#define CALM       "restart: {hang_after: 2h}\n"
+#define VERB(name) WEFT__V1__VERB__##name
+
+// Brings a job into a state and leaves it there: agents do not answer what would end it.
+static const char *job_in(struct world *w, Weft__Rows__JobState state, Weft__Rows__JobState goal)
+{
+    const char *job;
+    if (state == STATE(QUEUED))
+        return world_submit(w, "it", 4, CALM);
+    w->no_start = state == STATE(STARTING);
+    job = world_submit(w, "it", 2, CALM);
+    w->no_start = false;
+    if (state == STATE(STARTING) || state == STATE(RUNNING))
+        return job;
+    world_step(w, job, 2);
+    if (state == STATE(SUCCEEDED)) {
+        world_finish(w, job);
+    } else if (state == STATE(FAILED)) {
+        world_die(w, job, 0, RANK_EXIT_CONFIG, 0);
+    } else if (state == STATE(RECOVERING)) {
+        w->hosts[1].stopped = true;
+        world_die(w, job, world_host_of(w, job, 0) == 0 ? 0 : 1, 71, 0);
+    } else if (state == STATE(DRAINING)) {
+        w->no_stop = true;
+        world_act(w,
+                  goal == STATE(CANCELLED) ? VERB(CANCEL)
+                  : goal == STATE(HELD)    ? VERB(HOLD)
+                                           : VERB(PREEMPT),
+                  job);
+    } else {
+        world_act(w, state == STATE(HELD) ? VERB(HOLD) : VERB(CANCEL), job);
+    }
+    return job;
+}
+
+static const struct deed {
+    Weft__Rows__JobState state, goal;
+    Weft__V1__Verb verb;
+    bool ok;
+    Weft__Rows__JobState then, then_goal;
+} deeds[] = {
+#define D(s, g, v, ok, t, tg)                                \
+    {                                                        \
+        STATE(s), STATE(g), VERB(v), ok, STATE(t), STATE(tg) \
+    }
+    D(QUEUED, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
+    D(QUEUED, JOB_NONE, HOLD, true, HELD, JOB_NONE),
+    D(QUEUED, JOB_NONE, PREEMPT, true, QUEUED, JOB_NONE),
+    D(QUEUED, JOB_NONE, RESUME, true, QUEUED, JOB_NONE),
+    D(STARTING, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
+    D(STARTING, JOB_NONE, HOLD, true, HELD, JOB_NONE),
+    D(STARTING, JOB_NONE, RESUME, true, STARTING, JOB_NONE),
+    D(RUNNING, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
+    D(RUNNING, JOB_NONE, HOLD, true, HELD, JOB_NONE),
+    D(RUNNING, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+    D(DRAINING, QUEUED, HOLD, true, DRAINING, HELD),
+    D(DRAINING, QUEUED, CANCEL, true, DRAINING, CANCELLED),
+    D(DRAINING, QUEUED, PREEMPT, true, DRAINING, QUEUED),
+    D(DRAINING, QUEUED, RESUME, false, DRAINING, QUEUED),
+    D(DRAINING, HELD, CANCEL, true, DRAINING, CANCELLED),
+    D(DRAINING, HELD, PREEMPT, false, DRAINING, HELD),
+    D(DRAINING, HELD, RESUME, false, DRAINING, HELD),
+    D(DRAINING, CANCELLED, HOLD, false, DRAINING, CANCELLED),
+    D(DRAINING, CANCELLED, PREEMPT, false, DRAINING, CANCELLED),
+    D(DRAINING, CANCELLED, RESUME, false, DRAINING, CANCELLED),
+    D(DRAINING, CANCELLED, CANCEL, true, DRAINING, CANCELLED),
+    D(RECOVERING, STARTING, CANCEL, true, RECOVERING, CANCELLED),
+    D(RECOVERING, STARTING, HOLD, true, RECOVERING, HELD),
+    D(RECOVERING, STARTING, PREEMPT, true, RECOVERING, QUEUED),
+    D(RECOVERING, STARTING, RESUME, false, RECOVERING, STARTING),
+    D(HELD, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
+    D(HELD, JOB_NONE, HOLD, true, HELD, JOB_NONE),
+    D(HELD, JOB_NONE, PREEMPT, false, HELD, JOB_NONE),
+    D(HELD, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+    D(SUCCEEDED, JOB_NONE, CANCEL, false, SUCCEEDED, JOB_NONE),
+    D(SUCCEEDED, JOB_NONE, HOLD, false, SUCCEEDED, JOB_NONE),
+    D(SUCCEEDED, JOB_NONE, PREEMPT, false, SUCCEEDED, JOB_NONE),
+    D(SUCCEEDED, JOB_NONE, RESUME, false, SUCCEEDED, JOB_NONE),
+    D(FAILED, JOB_NONE, CANCEL, false, FAILED, JOB_NONE),
+    D(FAILED, JOB_NONE, HOLD, false, FAILED, JOB_NONE),
+    D(FAILED, JOB_NONE, PREEMPT, false, FAILED, JOB_NONE),
+    D(FAILED, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+    D(CANCELLED, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
+    D(CANCELLED, JOB_NONE, HOLD, false, CANCELLED, JOB_NONE),
+    D(CANCELLED, JOB_NONE, PREEMPT, false, CANCELLED, JOB_NONE),
+    D(CANCELLED, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+#undef D
+};
+
+static void test_every_verb_in_every_state(void **state)
+{
+    struct world *w = *state;
+    for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++) {
+        const struct deed *d = &deeds[i];
+        world_clear(w);
+        world_init(w);
+        world_host(w, 0, 1);
+        world_host(w, 1, 1);
+        const char *job = job_in(w, d->state, d->goal);
+        assert_int_equal(world_state(w, job), d->state);
+        assert_int_equal(world_job(w, job)->goal, d->goal);
+        if (world_act(w, d->verb, job) != d->ok || world_state(w, job) != d->then ||
+            world_job(w, job)->goal != d->then_goal)
+            fail_msg("row %zu: state %d, goal %d: %s", i, (int)world_state(w, job),
+                     (int)world_job(w, job)->goal, w->refused);
+        if (!d->ok)
+            assert_int_equal(w->refused_code, 9); // FAILED_PRECONDITION
+    }
+}
+
+static void test_a_preempted_job_goes_on_from_what_it_saved(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "it", 1, CALM);
+    world_step(w, job, 4);
+    world_save(w, job, 4);
+    assert_true(world_act(w, VERB(PREEMPT), job));
+    assert_state(w, job, RUNNING); // nobody else waits
+    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+}
+
+static void test_a_job_that_ends_while_draining_has_succeeded(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "it", 1, CALM);
+    w->no_stop = true;
+    assert_true(world_act(w, VERB(HOLD), job));
+    world_finish(w, job);
+    w->no_stop = false;
+    world_pass(w, 80000);
+    assert_state(w, job, SUCCEEDED);
+}
+
+static void test_a_job_that_was_cancelled_before_its_fence_ends_at_once(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "it", 1, CALM);
+    assert_state(w, job, STARTING);
+    assert_true(world_act(w, VERB(CANCEL), job));
+    assert_state(w, job, CANCELLED);
+    assert_int_equal(w->starts, 0);
+}
+
+static void test_a_repeated_submit_gets_the_first_answer(void **state)
+{
+    struct world *w = *state;
+    char first[33];
+    strcpy(first, world_submit_as(w, "r-1", "it", 1, ""));
+    assert_string_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
+    world_restart(w);
+    assert_string_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
+    assert_string_not_equal(world_submit_as(w, "r-2", "it", 1, ""), first);
+    assert_string_equal(world_submit_as(w, "r-1", "other", 1, ""), "");
+    assert_non_null(strstr(w->refused, "another call"));
+    assert_string_equal(world_submit_as(w, "", "it", 1, ""), "");
+}
+
+static void test_answers_are_kept_for_a_day(void **state)
+{
+    struct world *w = *state;
+    char first[33];
+    strcpy(first, world_submit_as(w, "r-1", "it", 1, ""));
+    w->now += 23 * 3600 * CLOCK_S;
+    w->wall += 23LL * 3600 * 1000;
+    world_pass(w, 200);
+    assert_string_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
+    w->now += 2 * 3600 * CLOCK_S;
+    w->wall += 2LL * 3600 * 1000;
+    world_pass(w, 200);
+    assert_string_not_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
+}
+
+static void test_a_wrong_job_file_is_refused_with_all_that_is_wrong(void **state)
+{
+    struct world *w = *state;
+    assert_string_equal(world_submit(w, "it", 1, "resources: {hosts: -1}\nrestart: {per: 5}\n"),
+                        "");
+    assert_int_equal(w->refused_code, 3); // INVALID_ARGUMENT
+    assert_non_null(strstr(w->refused, "resources.hosts"));
+    assert_non_null(strstr(w->refused, "restart.per"));
+}
+
+static void test_a_job_of_more_ranks_than_an_attempt_has_is_refused(void **state)
+{
+    struct world *w = *state;
+    assert_string_equal(world_submit(w, "it", RANK_MAX + 1, ""), "");
+    assert_int_equal(w->refused_code, 3);
+    assert_non_null(strstr(w->refused, "resources.devices"));
+    const char *most = world_submit(w, "it", RANK_MAX, "");
+    world_restart(w); // what was taken is read again
+    assert_state(w, most, QUEUED);
+}
+
+static void test_a_target_is_an_id_its_start_or_the_newest_of_a_name(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    struct err e = {0};
+    char start[9];
+    const char *old = world_submit(w, "it", 1, "");
+    const char *new = world_submit(w, "it", 1, "");
+    arena_init(&a);
+    assert_string_equal(coord_status(w->c, "it", &a, &e)->job, new);
+    snprintf(start, sizeof start, "%s", old);
+    assert_string_equal(coord_status(w->c, start, &a, &e)->job, old);
+    assert_string_equal(coord_status(w->c, old, &a, &e)->job, old);
+    assert_null(coord_status(w->c, "no-such", &a, &e));
+    assert_int_equal(e.code, ERR_NOTFOUND);
+    arena_clear(&a);
+    assert_false(world_act(w, VERB(CANCEL), "no-such"));
+    assert_int_equal(w->refused_code, 5); // NOT_FOUND
+}
+
+static void test_old_events_make_room(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "it", 1, CALM);
+    for (int i = 0; i < 150; i++)
+        assert_true(world_act(w, VERB(PREEMPT), job)); // several events each
+    assert_true(world_job(w, job)->events > 600);
+    int n = 0;
+    for (int i = 0; i < w->nrows; i++)
+        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT;
+    assert_int_equal(n, 500);
+}
+
+static void test_an_ended_job_is_forgotten_in_the_end(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "it", 1, "");
+    assert_true(world_act(w, VERB(CANCEL), job));
+    w->now += 31LL * 24 * 3600 * CLOCK_S;
+    w->wall += 31LL * 24 * 3600 * 1000;
+    world_pass(w, 200);
+    for (int i = 0; i < w->nrows; i++) {
+        assert_int_not_equal(w->rows[i]->row_case, WEFT__ROWS__WRITE__ROW_JOB);
+        assert_int_not_equal(w->rows[i]->row_case, WEFT__ROWS__WRITE__ROW_EVENT);
+    }
+}
+
+static void test_every_mutating_call_is_audited(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "it", 1, "");
+    world_act(w, VERB(HOLD), job);
+    world_act(w, VERB(PREEMPT), job); // refused
+    int n = 0, refused = 0;
+    for (int i = 0; i < w->nrows; i++) {
+        if (w->rows[i]->row_case != WEFT__ROWS__WRITE__ROW_AUDIT)
+            continue;
+        n++;
+        assert_string_equal(w->rows[i]->audit->who, "ann");
+        refused += strcmp(w->rows[i]->audit->result, "ok") != 0;
+    }
+    assert_int_equal(n, 3);
+    assert_int_equal(refused, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(test_every_verb_in_every_state),
+        STORY(test_a_preempted_job_goes_on_from_what_it_saved),
+        STORY(test_a_job_that_ends_while_draining_has_succeeded),
+        STORY(test_a_job_that_was_cancelled_before_its_fence_ends_at_once),
+        STORY(test_a_repeated_submit_gets_the_first_answer),
+        STORY(test_answers_are_kept_for_a_day),
+        STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
+        STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
+        STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
+        STORY(test_old_events_make_room),
+        STORY(test_an_ended_job_is_forgotten_in_the_end),
+        STORY(test_every_mutating_call_is_audited),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

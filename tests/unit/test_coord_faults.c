@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that die, hang or give up: what follows, at what cost.
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "tests/unit/coord_world.h"
+
+#include <string.h>
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#define CALM "restart: {hang_after: 2h}\n"
+
+static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_step(w, job, 3);
+    world_die(w, job, 1, 0, 9);
+    assert_state(w, job, RUNNING); // no time has passed
+    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->restarts, 1);
+    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_living(w, job), 2);
+    assert_non_null(strstr(world_told(w, job, "failed"), "rank 1 on host host0 device 1"));
+    assert_non_null(strstr(world_told(w, job, "failed"), "signal 9"));
+}
+
+static void test_devices_are_not_given_away_before_the_ranks_are_reaped(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 1);
+    const char *job = world_submit(w, "wide", 2, "");
+    world_step(w, job, 3);
+    int dies = world_host_of(w, job, 0) == 0 ? 0 : 1;
+    w->hosts[1].stopped = true;
+    world_die(w, job, dies, 71, 0);
+    assert_state(w, job, RECOVERING);
+    world_pass(w, 5000);
+    assert_state(w, job, RECOVERING);
+    assert_int_equal(w->starts, 2);
+}
+
+static void test_a_second_attempt_without_a_step_waits(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {backoff: [4s, 60s], hang_after: 2h}\n");
+    world_die(w, job, 0, 70, 0);
+    assert_state(w, job, RUNNING); // the first: at once
+    world_die(w, job, 0, 71, 0);
+    assert_state(w, job, QUEUED);
+    world_pass(w, 3800);
+    assert_state(w, job, QUEUED);
+    world_pass(w, 300);
+    assert_state(w, job, RUNNING);
+    world_die(w, job, 0, 70, 0);
+    world_pass(w, 7800); // twice as long
+    assert_state(w, job, QUEUED);
+    world_pass(w, 300);
+    assert_state(w, job, RUNNING);
+    world_step(w, job, 1);
+    world_die(w, job, 0, 71, 0); // a step was made
+    assert_state(w, job, RUNNING);
+}
+
+static void test_the_wait_survives_a_restart_of_the_coordinator(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {backoff: [8s, 60s]}\n");
+    world_die(w, job, 0, 70, 0);
+    world_die(w, job, 0, 71, 0);
+    world_restart(w); // a second passes
+    assert_state(w, job, QUEUED);
+    world_pass(w, 6800);
+    assert_state(w, job, QUEUED);
+    world_pass(w, 400);
+    assert_state(w, job, RUNNING);
+}
+
+static void test_a_spent_budget_holds_the_job_and_resume_begins_it_anew(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {budget: 2, hang_after: 2h}\n");
+    for (int64_t s = 1; s <= 2; s++) {
+        world_step(w, job, s);
+        world_die(w, job, 0, 71, 0);
+        assert_state(w, job, RUNNING);
+    }
+    world_step(w, job, 3);
+    world_die(w, job, 0, 71, 0);
+    assert_state(w, job, HELD);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "budget"));
+    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+}
+
+static void test_failures_that_are_long_ago_do_not_count(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job =
+        world_submit(w, "tiny", 1, "restart: {budget: 1, per: 20s, hang_after: 2h}\n");
+    for (int64_t s = 1; s <= 3; s++) {
+        world_step(w, job, s);
+        world_die(w, job, 0, 71, 0);
+        assert_state(w, job, RUNNING);
+        world_pass(w, 21000);
+    }
+}
+
+static void test_a_checkpoint_since_the_last_failure_makes_the_next_free(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {budget: 1, hang_after: 2h}\n");
+    for (int64_t s = 1; s <= 6; s++) {
+        world_step(w, job, s);
+        world_save(w, job, s);
+        world_die(w, job, 0, 71, 0);
+        assert_state(w, job, RUNNING);
+        assert_int_equal(world_job(w, job)->budget_used, 0);
+        assert_int_equal(world_job(w, job)->restore_step, s);
+    }
+}
+
+static void test_the_same_failure_at_the_same_step_three_times_fails_the_job(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    for (int i = 0; i < 3; i++) {
+        assert_state(w, job, RUNNING);
+        world_step(w, job, 7);
+        world_die(w, job, 0, 71, 0);
+    }
+    assert_state(w, job, FAILED);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "exit 71 at step 7"));
+}
+
+static void test_another_failure_or_step_in_between_counts_anew(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        int64_t step;
+        int code;
+    } deaths[] = {{7, 71}, {7, 71}, {7, 70}, {7, 71}, {8, 71}};
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {budget: 9, hang_after: 2h}\n");
+    for (size_t i = 0; i < sizeof deaths / sizeof *deaths; i++) {
+        world_step(w, job, deaths[i].step);
+        world_die(w, job, 0, deaths[i].code, 0);
+        assert_state(w, job, RUNNING);
+    }
+}
+
+static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_step(w, job, 2);
+    world_die(w, job, 0, RANK_EXIT_LOST, 0); // the messenger comes first
+    assert_state(w, job, RUNNING);
+    world_die(w, job, 1, 0, 11);
+    assert_non_null(strstr(world_told(w, job, "failed"), "rank 1"));
+    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->restarts, 1);
+}
+
+static void test_a_lost_peer_that_nobody_explains_costs_nothing(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_step(w, job, 2);
+    world_die(w, job, 0, RANK_EXIT_LOST, 0);
+    world_pass(w, 2000);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+}
+
+static void test_bad_configuration_fails_the_job(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_die_saying(w, job, 0, RANK_EXIT_CONFIG, "data/x is not there");
+    assert_state(w, job, FAILED);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "data/x is not there"));
+    assert_int_equal(world_living(w, job), 0);
+}
+
+static void test_bad_data_while_training_fails_the_job(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_step(w, job, 3);
+    world_die_saying(w, job, 0, RANK_EXIT_DATA, "label 7 of 3 classes");
+    assert_state(w, job, FAILED);
+}
+
+static void test_a_bad_checkpoint_is_passed_over_for_the_one_before(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_step(w, job, 2);
+    world_save(w, job, 2);
+    world_step(w, job, 4);
+    world_save(w, job, 4);
+    w->no_ready = true;
+    world_die(w, job, 0, 71, 0);
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+    w->no_ready = false;
+    world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->restore_step, 2);
+}
+
+static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_step(w, job, 2);
+    world_save(w, job, 2);
+    w->no_ready = true;
+    world_die(w, job, 0, 71, 0);
+    world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
+    assert_state(w, job, FAILED);
+}
+
+static void test_a_hang_is_named_and_its_attempt_killed(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "restart: {hang_after: 5s}\n");
+    world_page(w, job, 0, 4, RANK_RUNNING, 31);
+    world_page(w, job, 1, 4, RANK_RUNNING, 30);
+    world_pass(w, 4500);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+    world_pass(w, 1500);
+    assert_int_equal(world_events(w, job, "hang"), 1);
+    const char *text = world_told(w, job, "hang");
+    assert_non_null(strstr(text, "rank 1 on host host0 device 1"));
+    assert_non_null(strstr(text, "step 4"));
+    assert_non_null(strstr(text, "30"));
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->budget_used, 1);
+}
+
+static void test_a_silent_agent_is_not_a_hang(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {hang_after: 5s}\n");
+    world_step(w, job, 1);
+    w->hosts[0].stopped = true;
+    world_pass(w, 9000);
+    w->hosts[0].stopped = false;
+    world_pass(w, 3000);
+    assert_int_equal(world_events(w, job, "hang"), 0);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+}
+
+static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_step(w, job, 10);
+    world_shard(w, job, 0, 10, 4);
+    world_die(w, job, 0, RANK_EXIT_INTERNAL, 0);
+    assert_state(w, job, HELD);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "last step cannot be written"));
+}
+
+static void test_a_crash_while_draining_goes_on_to_the_goal(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_step(w, job, 2);
+    w->no_stop = true;
+    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
+    assert_state(w, job, DRAINING);
+    world_die(w, job, 0, 0, 9);
+    assert_state(w, job, CANCELLED);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+}
+
+static void test_all_ranks_leaving_without_the_last_checkpoint_is_no_success(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_step(w, job, 2);
+    world_die(w, job, 0, 0, 0);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+    world_die(w, job, 1, 0, 0);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 2);
+}
+
+static void test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    w->no_leave = true;
+    world_finish(w, job);
+    assert_state(w, job, DRAINING);
+    world_pass(w, 61000);
+    assert_state(w, job, SUCCEEDED);
+    assert_int_equal(world_living(w, job), 0);
+}
+
+static void test_frames_of_another_epoch_are_ignored(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_step(w, job, 2);
+    struct world_attempt *at = world_at(w, 0, job);
+    at->epoch = 7; // an agent that speaks of an epoch that is not
+    world_save(w, job, 4);
+    assert_int_equal(w->nsaves, 0);
+    assert_int_equal(world_job(w, job)->committed_step, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
+        STORY(test_devices_are_not_given_away_before_the_ranks_are_reaped),
+        STORY(test_a_second_attempt_without_a_step_waits),
+        STORY(test_the_wait_survives_a_restart_of_the_coordinator),
+        STORY(test_a_spent_budget_holds_the_job_and_resume_begins_it_anew),
+        STORY(test_failures_that_are_long_ago_do_not_count),
+        STORY(test_a_checkpoint_since_the_last_failure_makes_the_next_free),
+        STORY(test_the_same_failure_at_the_same_step_three_times_fails_the_job),
+        STORY(test_another_failure_or_step_in_between_counts_anew),
+        STORY(test_a_rank_that_lost_its_peer_is_never_the_cause),
+        STORY(test_a_lost_peer_that_nobody_explains_costs_nothing),
+        STORY(test_bad_configuration_fails_the_job),
+        STORY(test_bad_data_while_training_fails_the_job),
+        STORY(test_a_bad_checkpoint_is_passed_over_for_the_one_before),
+        STORY(test_when_no_checkpoint_is_good_the_job_fails),
+        STORY(test_a_hang_is_named_and_its_attempt_killed),
+        STORY(test_a_silent_agent_is_not_a_hang),
+        STORY(test_a_final_checkpoint_that_cannot_be_written_holds_the_job),
+        STORY(test_a_crash_while_draining_goes_on_to_the_goal),
+        STORY(test_all_ranks_leaving_without_the_last_checkpoint_is_no_success),
+        STORY(test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed),
+        STORY(test_frames_of_another_epoch_are_ignored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

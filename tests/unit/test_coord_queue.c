@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is placed, who waits for whom, who is preempted.
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "tests/unit/coord_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#define CALM        "restart: {hang_after: 2h}\n"
+#define PRIORITY(n) CALM "resources: {priority: " #n "}\n"
+
+static const char *next_of(struct world *w, const char *job)
+{
+    static struct arena a;
+    struct err e = {0};
+    static char text[400];
+    arena_init(&a);
+    Weft__V1__WhyReply *why = coord_why(w->c, job, w->now, w->wall, &a, &e);
+    assert_non_null(why);
+    snprintf(text, sizeof text, "%s", why->next);
+    arena_clear(&a);
+    return text;
+}
+
+static void test_jobs_of_a_priority_go_in_order_of_submission(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *one = world_submit(w, "one", 1, CALM);
+    const char *two = world_submit(w, "two", 1, CALM);
+    const char *three = world_submit(w, "three", 1, CALM);
+    assert_state(w, one, RUNNING);
+    assert_non_null(strstr(next_of(w, three), "waits behind two"));
+    world_finish(w, one);
+    assert_state(w, two, RUNNING);
+    assert_state(w, three, QUEUED);
+}
+
+static void test_small_jobs_do_not_starve_a_big_one(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 4);
+    const char *a = world_submit(w, "small-a", 1, CALM);
+    const char *b = world_submit(w, "small-b", 1, CALM);
+    const char *big = world_submit(w, "big", 4, CALM);
+    const char *late = world_submit(w, "late", 1, CALM);
+    assert_state(w, late, QUEUED); // two devices are idle: they are kept for the first in line
+    assert_non_null(strstr(next_of(w, big), "first in line"));
+    world_finish(w, a);
+    assert_state(w, late, QUEUED);
+    world_finish(w, b);
+    assert_state(w, big, RUNNING);
+    world_finish(w, big);
+    assert_state(w, late, RUNNING);
+}
+
+static void test_what_the_first_in_line_cannot_use_serves_others(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 4);
+    world_host(w, 1, 2);
+    const char *a = world_submit(w, "one", 3, CALM "resources: {hosts: 1}\n");
+    const char *big = world_submit(w, "big", 4, CALM "resources: {hosts: 1}\n");
+    const char *late = world_submit(w, "late", 2, CALM);
+    assert_state(w, a, RUNNING);
+    assert_state(w, big, QUEUED);
+    assert_state(w, late, RUNNING); // on the host that is too small for the big one
+    assert_int_equal(world_host_of(w, late, 0), 1);
+}
+
+static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *huge = world_submit(w, "huge", 16, CALM);
+    const char *small = world_submit(w, "small", 2, CALM);
+    assert_state(w, huge, QUEUED);
+    assert_non_null(strstr(next_of(w, huge), "no known hosts could take it"));
+    assert_non_null(strstr(next_of(w, huge), "16 cpu devices"));
+    assert_state(w, small, RUNNING);
+}
+
+static void test_a_greater_priority_preempts_the_smaller(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *low = world_submit(w, "low", 2, PRIORITY(1));
+    world_step(w, low, 3);
+    const char *high = world_submit(w, "high", 1, PRIORITY(5));
+    assert_state(w, high, QUEUED); // hosts may still be coming back after the start
+    world_pass(w, 11000);
+    assert_state(w, high, RUNNING);
+    assert_state(w, low, QUEUED);
+    assert_non_null(strstr(world_told(w, low, "preempted"), "high"));
+    assert_int_equal(world_job(w, low)->budget_used, 0);
+    world_finish(w, high);
+    assert_state(w, low, RUNNING);
+}
+
+static void test_equal_priorities_do_not_preempt(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_pass(w, 11000);
+    const char *one = world_submit(w, "one", 1, PRIORITY(3));
+    const char *two = world_submit(w, "two", 1, PRIORITY(3));
+    world_pass(w, 2000);
+    assert_state(w, one, RUNNING);
+    assert_state(w, two, QUEUED);
+}
+
+static void test_whoever_loses_least_is_preempted(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 3);
+    world_pass(w, 11000);
+    const char *one = world_submit(w, "one", 1, CALM);
+    const char *two = world_submit(w, "two", 1, CALM);
+    const char *three = world_submit(w, "three", 1, CALM);
+    world_step(w, one, 3);
+    world_step(w, two, 3);
+    world_step(w, three, 3);
+    world_pass(w, 5000);
+    world_save(w, two, 3); // it has just saved
+    world_pass(w, 1000);
+    const char *high = world_submit(w, "high", 1, PRIORITY(9));
+    assert_state(w, high, RUNNING);
+    assert_state(w, two, QUEUED);
+    assert_state(w, one, RUNNING);
+    assert_state(w, three, RUNNING);
+}
+
+static void test_no_more_are_preempted_than_are_needed(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 4);
+    world_pass(w, 11000);
+    const char *big = world_submit(w, "big", 4, CALM); // fills host1
+    const char *small = world_submit(w, "small", 1, CALM);
+    world_step(w, big, 3);
+    world_pass(w, 3000);
+    world_step(w, small, 3);
+    world_save(w, small, 3); // it would lose nothing, and does not help
+    const char *high = world_submit(w, "high", 4, PRIORITY(9));
+    assert_state(w, high, RUNNING);
+    assert_state(w, big, QUEUED);
+    assert_state(w, small, RUNNING);
+}
+
+static void test_devices_that_become_free_are_waited_for(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_pass(w, 11000);
+    const char *one = world_submit(w, "one", 1, CALM);
+    const char *two = world_submit(w, "two", 1, CALM);
+    w->no_stop = true;
+    world_act(w, WEFT__V1__VERB__HOLD, one);
+    const char *high = world_submit(w, "high", 1, PRIORITY(9));
+    world_pass(w, 3000);
+    assert_state(w, high, QUEUED);
+    assert_non_null(strstr(next_of(w, high), "stopping"));
+    assert_state(w, two, RUNNING); // nobody else had to go
+}
+
+static void test_ten_thousand_jobs_wait_in_line(void **state)
+{
+    struct world *w = *state;
+    // The world's rows are few: the decider is fed alone.
+    static struct coord_config config = {.lease_ns = 10 * CLOCK_S};
+    struct coord *c = coord_new(&config);
+    struct arena a;
+    (void)w;
+    arena_init(&a);
+    struct coord_out out = {.arena = &a};
+    coord_started(c, CLOCK_S, 1700000000000, &out);
+    static const char text[] =
+        "name: it\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
+        "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 10}\n";
+    char request[20];
+    for (int i = 0; i < 10000; i++) {
+        Weft__V1__SubmitRequest q;
+        weft__v1__submit_request__init(&q);
+        struct coord_event ev = {
+            .kind = COORD_EV_SUBMIT, .now_ns = CLOCK_S, .wall_ms = 1700000000000, .submit = &q};
+        struct arena step;
+        arena_init(&step);
+        out = (struct coord_out){.arena = &step};
+        snprintf(request, sizeof request, "r%d", i);
+        q.request_id = request;
+        q.resolved = frame_text(text);
+        ev.who = ev.role = "x";
+        coord_step(c, &ev, &out);
+        assert_int_equal(out.actions[out.nactions - 1].kind, COORD_REPLY);
+        arena_clear(&step);
+    }
+    struct coord_counts n;
+    coord_count(c, &n);
+    assert_int_equal(n.jobs[STATE(QUEUED)], 10000);
+    coord_free(c);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(test_jobs_of_a_priority_go_in_order_of_submission),
+        STORY(test_small_jobs_do_not_starve_a_big_one),
+        STORY(test_what_the_first_in_line_cannot_use_serves_others),
+        STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        STORY(test_a_greater_priority_preempts_the_smaller),
+        STORY(test_equal_priorities_do_not_preempt),
+        STORY(test_whoever_loses_least_is_preempted),
+        STORY(test_no_more_are_preempted_than_are_needed),
+        STORY(test_devices_that_become_free_are_waited_for),
+        STORY(test_ten_thousand_jobs_wait_in_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

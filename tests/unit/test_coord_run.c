@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job's way from submit to SUCCEEDED, on one host and two, over restarts of the coordinator.
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "tests/unit/coord_world.h"
+
+#include <string.h>
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static void test_a_job_goes_from_submit_to_succeeded(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_living(w, job), 2);
+    world_step(w, job, 1);
+    world_finish(w, job);
+    assert_state(w, job, SUCCEEDED);
+    assert_int_equal(world_job(w, job)->exit_code, 0);
+    assert_int_equal(world_job(w, job)->committed_step, 10);
+    assert_int_equal(world_job(w, job)->n_placement, 0);
+    assert_int_equal(world_events(w, job, "submitted"), 1);
+    assert_int_equal(world_events(w, job, "placed"), 1);
+    assert_int_equal(world_events(w, job, "started"), 1);
+    assert_int_equal(world_events(w, job, "committed"), 1);
+    assert_int_equal(world_events(w, job, "succeeded"), 1);
+}
+
+static void test_a_job_larger_than_one_host_spans_two(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "wide", 4, "");
+    assert_state(w, job, QUEUED);
+    world_host(w, 1, 2);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_host_of(w, job, 0), world_host_of(w, job, 1));
+    assert_int_not_equal(world_host_of(w, job, 0), world_host_of(w, job, 2));
+    world_finish(w, job);
+    assert_state(w, job, SUCCEEDED);
+}
+
+static void test_no_start_goes_out_before_the_fence_has_answered(void **state)
+{
+    struct world *w = *state;
+    w->no_fence = true;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_pass(w, 5000);
+    assert_state(w, job, STARTING);
+    assert_int_equal(w->starts, 0);
+    w->no_fence = false;
+    world_detach(w, 0); // what was not answered goes out again
+    world_attach(w, 0);
+    assert_state(w, job, RUNNING);
+}
+
+static void test_a_fence_that_finds_a_greater_epoch_is_passed(void **state)
+{
+    struct world *w = *state;
+    w->fences[0] = 41;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 42);
+}
+
+static void test_the_newest_good_checkpoint_is_restored(void **state)
+{
+    struct world *w = *state;
+    w->no_fence = true;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    for (int i = 0; i < 3; i++) {
+        w->saves[i] = (struct world_save){.epoch = 1, .step = 2 * (i + 1), .bad = i == 2};
+        memcpy(w->saves[i].job, job, 33);
+    }
+    w->nsaves = 3;
+    w->fences[0] = 1;
+    w->no_fence = false;
+    world_detach(w, 0);
+    world_attach(w, 0);
+    assert_state(w, job, RUNNING);
+    assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+}
+
+static void test_the_last_checkpoint_found_by_the_scan_ends_the_job(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    w->no_commit = true;
+    world_finish(w, job); // the order is out, its answer is lost with the host
+    assert_state(w, job, RUNNING);
+    w->saves[0] = (struct world_save){.epoch = 1, .step = 10};
+    memcpy(w->saves[0].job, job, 33);
+    w->nsaves = 1;
+    world_reborn(w, 0);
+    world_pass(w, 1000);
+    assert_state(w, job, SUCCEEDED);
+    assert_int_equal(w->starts, 1); // nothing was started for it
+    assert_int_equal(world_job(w, job)->committed_step, 10);
+}
+
+static void test_a_store_that_is_not_shared_fails_the_job_naming_the_host(void **state)
+{
+    struct world *w = *state;
+    w->storage_fails = "the nonce of host1 is not there";
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    assert_state(w, job, FAILED);
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "host0"));
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "the nonce of host1 is not there"));
+    assert_int_equal(world_job(w, job)->exit_code, 1);
+    assert_int_equal(w->starts, 0);
+}
+
+static void test_a_storage_that_never_answers_fails_the_job(void **state)
+{
+    struct world *w = *state;
+    w->no_storage = true;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_pass(w, 61000);
+    assert_state(w, job, FAILED);
+}
+
+static void test_the_order_goes_out_when_all_shards_are_in(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_shard(w, job, 1, 4, 0);
+    assert_int_equal(w->nsaves, 0);
+    world_shard(w, job, 1, 4, 0); // repeated
+    assert_int_equal(w->nsaves, 0);
+    world_shard(w, job, 0, 4, 0);
+    assert_int_equal(w->nsaves, 1);
+    assert_int_equal(world_job(w, job)->committed_step, 4);
+    world_shard(w, job, 0, 4, 0); // answered again, not written again
+    assert_int_equal(w->nsaves, 1);
+}
+
+static void test_a_failed_shard_aborts_and_training_goes_on(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    world_shard(w, job, 0, 4, 0);
+    world_shard(w, job, 1, 4, 4);
+    assert_int_equal(world_events(w, job, "aborted"), 1);
+    assert_non_null(strstr(world_told(w, job, "aborted"), "no space left"));
+    assert_state(w, job, RUNNING);
+    world_save(w, job, 6);
+    assert_int_equal(world_job(w, job)->committed_step, 6);
+}
+
+static void test_retention_deletes_what_is_older(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "checkpoint: {every: 1, keep: 2}\n");
+    for (int64_t s = 1; s <= 5; s++)
+        world_save(w, job, s);
+    int left = 0;
+    for (int i = 0; i < w->nsaves; i++)
+        left += !w->saves[i].gone;
+    assert_int_equal(left, 2);
+    assert_false(w->saves[4].gone);
+    assert_false(w->saves[3].gone);
+}
+
+static void test_a_coordinator_restart_restarts_nothing(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_host(w, 1, 2);
+    const char *job = world_submit(w, "wide", 4, "restart: {hang_after: 2h}\n");
+    world_step(w, job, 3);
+    for (int i = 0; i < 4; i++) {
+        world_restart(w);
+        world_pass(w, 12000);
+        assert_state(w, job, RUNNING);
+    }
+    assert_int_equal(w->starts, 2);
+    assert_int_equal(world_job(w, job)->restarts, 0);
+    world_finish(w, job);
+    assert_state(w, job, SUCCEEDED);
+}
+
+static void test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart(void **state)
+{
+    struct world *w = *state;
+    w->no_start = true;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    assert_state(w, job, STARTING);
+    assert_int_equal(w->starts, 1);
+    w->no_start = false;
+    world_restart(w);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(w->starts, 2);
+    assert_int_equal(world_job(w, job)->epoch, 1);
+}
+
+static void test_a_restart_between_ready_and_running_finds_the_ranks(void **state)
+{
+    struct world *w = *state;
+    w->no_ready = true;
+    world_host(w, 0, 1);
+    world_host(w, 1, 1);
+    const char *job = world_submit(w, "wide", 2, "");
+    assert_state(w, job, STARTING);
+    world_restart(w); // the questions are brought
+    assert_state(w, job, RUNNING);
+    assert_int_equal(w->starts, 2);
+}
+
+static void test_a_restart_in_the_probe_begins_it_anew(void **state)
+{
+    struct world *w = *state;
+    w->no_storage = true;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "");
+    char id[33];
+    strcpy(id, world_job(w, job)->attempt_id);
+    w->no_storage = false;
+    world_restart(w);
+    assert_state(w, job, RUNNING);
+    assert_string_not_equal(world_job(w, job)->attempt_id, id);
+}
+
+static void test_a_restart_while_the_order_is_out_takes_the_answer(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    w->no_commit = true;
+    world_save(w, job, 4);
+    world_restart(w);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->committed_step, -1);
+    w->no_commit = false;
+    world_shard(w, job, 1, 4, 0); // the agents repeat what was not answered
+    assert_int_equal(w->nsaves, 0);
+    world_shard(w, job, 0, 4, 0);
+    assert_int_equal(w->nsaves, 1);
+    assert_int_equal(world_job(w, job)->committed_step, 4);
+}
+
+static void test_a_restart_while_draining_goes_on_to_the_goal(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    w->no_stop = true;
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    assert_state(w, job, DRAINING);
+    w->no_stop = false;
+    world_restart(w);
+    assert_state(w, job, HELD);
+}
+
+static void test_a_restart_while_recovering_goes_on_to_the_goal(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 1);
+    const char *job = world_submit(w, "wide", 2, "");
+    world_step(w, job, 2);
+    w->hosts[1].stopped = true; // its Stop is not answered
+    world_die(w, job, world_host_of(w, job, 0) == 0 ? 0 : 1, 71, 0);
+    assert_state(w, job, RECOVERING);
+    w->hosts[1].stopped = false;
+    world_restart(w);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 2);
+}
+
+static void test_barrier_answers_are_brought_back(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "tiny", 2, "");
+    FRAME_BODY(barrier, Barrier, barrier);
+    barrier.name = frame_text("mesh");
+    barrier.seq = 1;
+    barrier.timeout_ns = CLOCK_S;
+    FRAME(f, BARRIER, barrier, &barrier);
+    world_frame(w, job, 0, &f);
+    assert_int_equal(w->barriers_failed, 0);
+    world_pass(w, 2000);
+    assert_int_equal(w->barriers_failed, 1);
+    assert_non_null(strstr(w->barrier_text, "rank 1"));
+    world_restart(w);
+    world_frame(w, job, 1, &f); // comes too late: the answer stands
+    assert_int_equal(w->barriers_failed, 2);
+    assert_int_equal(w->barriers_done, 0);
+}
+
+static void test_time_is_accounted_for(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_pass(w, 3000);
+    world_host(w, 0, 1);
+    world_step(w, job, 1);
+    world_pass(w, 4000);
+    arena_init(&a);
+    struct err e = {0};
+    Weft__V1__WhyReply *why = coord_why(w->c, "tiny", w->now, w->wall, &a, &e);
+    assert_non_null(why);
+    int64_t queued = 0, running = 0;
+    for (size_t i = 0; i < why->n_spent; i++) {
+        queued += strcmp(why->spent[i]->what, "queued") ? 0 : why->spent[i]->ms;
+        running += strcmp(why->spent[i]->what, "running") ? 0 : why->spent[i]->ms;
+    }
+    assert_int_equal(queued, 3000);
+    assert_int_equal(running, 4000);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(test_a_job_goes_from_submit_to_succeeded),
+        STORY(test_a_job_larger_than_one_host_spans_two),
+        STORY(test_no_start_goes_out_before_the_fence_has_answered),
+        STORY(test_a_fence_that_finds_a_greater_epoch_is_passed),
+        STORY(test_the_newest_good_checkpoint_is_restored),
+        STORY(test_the_last_checkpoint_found_by_the_scan_ends_the_job),
+        STORY(test_a_store_that_is_not_shared_fails_the_job_naming_the_host),
+        STORY(test_a_storage_that_never_answers_fails_the_job),
+        STORY(test_the_order_goes_out_when_all_shards_are_in),
+        STORY(test_a_failed_shard_aborts_and_training_goes_on),
+        STORY(test_retention_deletes_what_is_older),
+        STORY(test_a_coordinator_restart_restarts_nothing),
+        STORY(test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart),
+        STORY(test_a_restart_between_ready_and_running_finds_the_ranks),
+        STORY(test_a_restart_in_the_probe_begins_it_anew),
+        STORY(test_a_restart_while_the_order_is_out_takes_the_answer),
+        STORY(test_a_restart_while_draining_goes_on_to_the_goal),
+        STORY(test_a_restart_while_recovering_goes_on_to_the_goal),
+        STORY(test_barrier_answers_are_brought_back),
+        STORY(test_time_is_accounted_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

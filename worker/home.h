@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's own folder, --state DIR (0700): who it is, held by one process at a time.
+//
+//   DIR/lock      flocked for life; its text is the holder's pid
+//   DIR/host      the host's id: random, made once, kept
+//   DIR/cluster   the cluster it belongs to, once it was told
+// Several workers on one machine have a folder each. The rest of DIR is supervise's and logs'.
+#pragma once
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+struct home {
+    char dir[4000]; // absolute
+    int lock;       // −1: not held
+    char host[33];
+    char cluster[65]; // "": none yet
+};
+
+// Makes DIR as needed. ERR_EXISTS: another process holds it; its pid is named.
+int home_open(struct home *h, const char *dir, struct err *e);
+void home_close(struct home *h);                                       // lets go of it
+int home_remember(struct home *h, const char *cluster, struct err *e); // durable
+// A folder beneath DIR (made) or anywhere (must be there): its absolute path.
+int home_folder(const struct home *h, const char *name, const char *given, char *out, size_t size,
+                struct err *e);
+int home_random(void *out, size_t len, struct err *e);
+int home_random_id(char out[33], struct err *e); // 32 hex digits

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks print: bounded, rotated files, their tails, and whoever follows them.
+//
+//   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines
+//                       rank-0003.log.1  those before: at most LOG_FILE_MAX bytes each
+//
+// Tails are read from the files; a follower is told what is appended from then on, in whole lines,
+// over any number of epochs. All on the loop's thread; the files are small and local.
+#pragma once
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "proto/weft.pb-c.h"
+
+enum {
+    LOG_FILE_MAX = 4 << 20,  // bytes, then it is rotated
+    LOG_TAIL_MAX = 1 << 20,  // of an answer, a rank
+    LOG_LAST_MAX = 16 << 10, // of the last lines before an end
+    LOG_LAST_LINES = 100,
+    LOG_JOBS_KEPT = 200, // folders; the oldest go
+};
+
+struct log_file {
+    int fd; // −1: cannot be written; what is printed is then lost
+    char path[4400];
+    int64_t size;
+    struct buf line; // of an unfinished line: followers get whole ones
+};
+// Opens (continues) JOBS/<job>.e<epoch>/rank-RRRR.log, made as needed.
+int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t epoch, int rank,
+                  struct err *e);
+void log_file_append(struct log_file *f, const char *text, size_t len); // best effort
+void log_file_close(struct log_file *f);
+// The last `lines` (0: all) of what is kept, at most `max` bytes, whole lines.
+void log_tail(const char *path, int lines, size_t max, struct buf *out);
+// Removes the oldest jobs' folders beyond LOG_JOBS_KEPT.
+void log_trim(const char *jobs);
+
+struct logs;
+typedef void logs_say(void *ctx, const Weft__V1__LogChunk *chunk);
+struct logs *logs_new(const char *jobs, logs_say *say, void *ctx);
+void logs_free(struct logs *l); // null is fine
+void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);
+// `text` was appended to a rank's log: followers are told the whole lines of it.
+void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
+                   size_t len);
+void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f); // no more comes
+void logs_drop_all(struct logs *l); // whoever asked is gone

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft-worker: the daemon of one host. It finds the host's devices, attaches to the coordinator and
+// runs the ranks it is told to; it never touches a device itself.
+//
+// Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
+// restart me · 76 fenced, 78 configuration: do not restart.
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/find.h"
+#include "worker/daemon.h"
+#include "worker/join.h"
+#include "worker/observe.h"
+
+enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, DEVICES_MAX = 1024, GRACE_S = 90, PATH_LEN = 4200 };
+
+static const char usage[] =
+    "usage: weft-worker [flags]\n"
+    "       weft-worker join TOKEN --coordinator ADDR [--state DIR] [--tls DIR] [--name N]\n"
+    "\n"
+    "  --coordinator ADDR     unix:/path or HOST:PORT; else WEFT_COORDINATOR, MASTER_ADDR and\n"
+    "                         MASTER_PORT, what Slurm or Kubernetes set, or the default socket\n"
+    "  --state DIR            this worker's own folder; default /var/lib/weft/worker for root,\n"
+    "                         else $XDG_STATE_HOME/weft/worker\n"
+    "  --tls DIR              ca.pem, worker.pem, worker.key; default DIR/tls of --state, if "
+    "there\n"
+    "  --name N               what people call this host; default its host name\n"
+    "  --address HOST         what other hosts' ranks reach this one's by; default: the local\n"
+    "                         address of the route to the coordinator\n"
+    "  --rack R               hosts of a rack are placed side by side\n"
+    "  --cpu-devices N        virtual CPU devices; default the cores\n"
+    "  --data-root DIR        submitted jobs read data beneath it; default STATE/data\n"
+    "  --checkpoint-root DIR  and keep checkpoints beneath it; default STATE/checkpoints\n"
+    "  --own-rights           no roots: paths are what they are to you\n"
+    "  --grace D              for SIGTERM's drain (90s, 500ms, 2m); default 90s\n"
+    "  --rank PATH            weft-rank; default the one beside this program\n"
+    "  --share TEXT           hosts with the same TEXT share memory; default: this machine\n"
+    "  --ready-fd N           told the host's id when it has attached first\n"
+    "  --parent-fd N          when its other end closes, ranks are killed and the worker ends\n";
+
+struct flags {
+    const char *coordinator, *state, *tls, *name, *address, *rack, *data_root, *checkpoint_root;
+    const char *rank, *share, *token;
+    int cpu_devices, ready_fd, parent_fd;
+    int64_t grace_ns;
+    bool own_rights;
+};
+
+// ---- flags ----
+
+static int number(const char *text, int min, int max, int *out, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (errno || end == text || *end || v < min || v > max)
+        return err_set(e, ERR_INVALID, "'%s' is not a number from %d to %d", text, min, max);
+    *out = (int)v;
+    return 0;
+}
+
+static int duration(const char *text, int64_t *out, struct err *e)
+{
+    static const struct {
+        const char *unit;
+        int64_t ns;
+    } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}, {"h", 3600 * CLOCK_S}};
+    char *end;
+    double v = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (end == text || strcmp(end, units[i].unit) || !(v >= 0 && v <= 1e6))
+            continue;
+        *out = (int64_t)(v * (double)units[i].ns);
+        return 0;
+    }
+    return err_set(e, ERR_INVALID, "'%s' is not a time such as 90s, 500ms or 2m", text);
+}
+
+enum flag_kind { TEXT, NUMBER, DURATION, SWITCH };
+#define AT(member) offsetof(struct flags, member)
+static const struct flag {
+    const char *name;
+    enum flag_kind kind;
+    size_t at;
+    int min, max;
+} rows[] = {
+    {"coordinator", TEXT, AT(coordinator), 0, 0},
+    {"state", TEXT, AT(state), 0, 0},
+    {"tls", TEXT, AT(tls), 0, 0},
+    {"name", TEXT, AT(name), 0, 0},
+    {"address", TEXT, AT(address), 0, 0},
+    {"rack", TEXT, AT(rack), 0, 0},
+    {"cpu-devices", NUMBER, AT(cpu_devices), 1, DEVICES_MAX},
+    {"data-root", TEXT, AT(data_root), 0, 0},
+    {"checkpoint-root", TEXT, AT(checkpoint_root), 0, 0},
+    {"own-rights", SWITCH, AT(own_rights), 0, 0},
+    {"grace", DURATION, AT(grace_ns), 0, 0},
+    {"rank", TEXT, AT(rank), 0, 0},
+    {"share", TEXT, AT(share), 0, 0},
+    {"ready-fd", NUMBER, AT(ready_fd), 0, INT32_MAX},
+    {"parent-fd", NUMBER, AT(parent_fd), 0, INT32_MAX},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static int set_flag(struct flags *f, const struct flag *row, struct err *e)
+{
+    char *at = (char *)f + row->at;
+    int rc = 0;
+    if (row->kind == TEXT)
+        *(const char **)(void *)at = optarg;
+    else if (row->kind == SWITCH)
+        *(bool *)(void *)at = true;
+    else if (row->kind == NUMBER)
+        rc = number(optarg, row->min, row->max, (int *)(void *)at, e);
+    else
+        rc = duration(optarg, (int64_t *)(void *)at, e);
+    return rc ? err_wrap(e, "--%s", row->name) : 0;
+}
+
+static int parse(int argc, char **argv, struct flags *f, struct err *e)
+{
+    struct option options[ROWS + 1] = {{NULL, 0, NULL, 0}};
+    int i, rc = 0;
+    for (int r = 0; r < ROWS; r++)
+        options[r] = (struct option){
+            rows[r].name, rows[r].kind == SWITCH ? no_argument : required_argument, NULL, 256 + r};
+    opterr = 0;
+    while (!rc && (i = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (i < 256)
+            return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
+                           argv[optind - 1]);
+        rc = set_flag(f, &rows[i - 256], e);
+    }
+    if (!rc && optind < argc && !strcmp(argv[optind], "join")) {
+        if (argc - optind != 2)
+            return err_set(e, ERR_INVALID, "join takes one TOKEN");
+        f->token = argv[optind + 1];
+        optind = argc;
+    }
+    if (!rc && optind < argc)
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
+    return rc;
+}
+
+// ---- where things are ----
+
+static int state_dir(const struct flags *f, char *out, size_t size, struct err *e)
+{
+    const char *base = getenv("XDG_STATE_HOME"), *user = getenv("HOME");
+    int n;
+    if (f->state)
+        n = snprintf(out, size, "%s", f->state);
+    else if (geteuid() == 0)
+        n = snprintf(out, size, "/var/lib/weft/worker");
+    else if (base && *base)
+        n = snprintf(out, size, "%s/weft/worker", base);
+    else if (user && *user)
+        n = snprintf(out, size, "%s/.local/state/weft/worker", user);
+    else
+        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
+    return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
+}
+
+static int rank_path(const struct flags *f, char *out, size_t size, struct err *e)
+{
+    ssize_t n;
+    if (f->rank) {
+        snprintf(out, size, "%s", f->rank);
+    } else {
+        n = readlink("/proc/self/exe", out, size - 20);
+        out[n > 0 ? n : 0] = 0;
+        char *slash = strrchr(out, '/');
+        snprintf(slash ? slash + 1 : out, 20, "weft-rank");
+    }
+    if (access(out, X_OK))
+        return err_errno(e, ERR_INVALID, "cannot run %s", out);
+    return 0;
+}
+
+struct paths {
+    char ca[PATH_LEN], cert[PATH_LEN], key[PATH_LEN];
+};
+
+// --tls DIR must have its files; STATE/tls is taken if it is there.
+static int tls_files(const struct flags *f, const struct home *h, struct paths *p,
+                     struct rpc_tls *out, struct err *e)
+{
+    char dir[PATH_LEN];
+    snprintf(dir, sizeof dir, "%s", f->tls ? f->tls : h->dir);
+    if (!f->tls)
+        snprintf(dir + strlen(dir), 5, "/tls");
+    int n = snprintf(p->ca, sizeof p->ca, "%s/ca.pem", dir);
+    snprintf(p->cert, sizeof p->cert, "%s/worker.pem", dir);
+    snprintf(p->key, sizeof p->key, "%s/worker.key", dir);
+    if (n > PATH_LEN - 20)
+        return err_set(e, ERR_INVALID, "--tls is too long");
+    if (!f->tls && access(p->cert, F_OK))
+        return 0;
+    *out = (struct rpc_tls){p->ca, p->cert, p->key};
+    return 0;
+}
+
+// ---- the two verbs ----
+
+struct worker {
+    struct home home;
+    struct paths tls;
+    struct arena arena;
+    struct daemon_config c;
+    char name[128], rank[PATH_LEN], address[300], own_address[256], share[256];
+    char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
+};
+
+static int find_roots(const struct flags *f, struct worker *w, struct err *e)
+{
+    if (f->own_rights && (f->data_root || f->checkpoint_root))
+        return err_set(e, ERR_INVALID, "--own-rights and roots exclude each other");
+    if (f->own_rights)
+        return 0;
+    int rc = home_folder(&w->home, "data", f->data_root, w->data_root, sizeof w->data_root, e);
+    rc = rc ? rc
+            : home_folder(&w->home, "checkpoints", f->checkpoint_root, w->checkpoint_root,
+                          sizeof w->checkpoint_root, e);
+    w->c.agent.data_root = w->data_root;
+    w->c.agent.checkpoint_root = w->checkpoint_root;
+    return rc;
+}
+
+static void name_it(const struct flags *f, char *out, size_t size)
+{
+    snprintf(out, size, "host");
+    if (f->name)
+        snprintf(out, size, "%s", f->name);
+    else
+        (void)gethostname(out, size - 1);
+}
+
+// Who this host is to others.
+static int introduce(const struct flags *f, struct worker *w, struct err *e)
+{
+    struct agent_config *a = &w->c.agent;
+    int rc = rpc_address(f->coordinator, w->address, sizeof w->address, e);
+    name_it(f, w->name, sizeof w->name);
+    snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
+    rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
+    if (!f->share)
+        observe_share(w->runs, w->share, sizeof w->share);
+    if (!rc && !f->address)
+        observe_address(w->address, w->own_address, sizeof w->own_address);
+    a->name = w->name;
+    a->share = w->share;
+    a->version = WEFT_VERSION;
+    a->rack = f->rack;
+    a->address = f->address ? f->address : w->own_address;
+    a->memory = observe_memory();
+    a->grace_ns = f->grace_ns;
+    w->c.coordinator = w->address;
+    w->c.runs = w->runs;
+    if (!rc && !*w->share)
+        rc = err_set(e, ERR_INVALID, "--share is empty");
+    return rc;
+}
+
+static int prepare(const struct flags *f, struct worker *w, struct err *e)
+{
+    char state[4000];
+    int cpus = f->cpu_devices ? f->cpu_devices : observe_cores();
+    int rc = state_dir(f, state, sizeof state, e);
+    rc = rc ? rc : home_open(&w->home, state, e);
+    rc = rc ? rc : rank_path(f, w->rank, sizeof w->rank, e);
+    rc = rc ? rc : introduce(f, w, e);
+    rc = rc ? rc : tls_files(f, &w->home, &w->tls, &w->c.tls, e);
+    rc = rc ? rc : find_roots(f, w, e);
+    w->c.home = &w->home;
+    w->c.rank = w->rank;
+    w->c.ready_fd = f->ready_fd;
+    w->c.parent_fd = f->parent_fd;
+    return rc ? rc
+              : observe_devices(w->rank, "cpu", cpus, &w->arena, &w->c.agent.devices,
+                                &w->c.agent.ndevices, e);
+}
+
+// What the user must mend is 78: it is not worth another start.
+static int exit_code(int rc)
+{
+    bool config = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_REFUSED;
+    return rc == 0 ? 0 : config ? EXIT_CONFIG : EXIT_INTERNAL;
+}
+
+static int run(const struct flags *f)
+{
+    static struct worker w;
+    struct err e = {0};
+    int code = 0;
+    w.home.lock = -1;
+    arena_init(&w.arena);
+    int rc = prepare(f, &w, &e);
+    rc = rc ? rc : daemon_run(&w.c, &code, &e);
+    if (rc)
+        log_error("worker", "%s", e.text);
+    arena_clear(&w.arena);
+    home_close(&w.home);
+    return rc ? exit_code(rc) : code;
+}
+
+static int join(const struct flags *f)
+{
+    struct home h = {.lock = -1};
+    struct err e = {0};
+    char state[4000], address[300], dir[PATH_LEN], name[128];
+    int rc = state_dir(f, state, sizeof state, &e);
+    rc = rc ? rc : home_open(&h, state, &e); // a running worker reads the files: not under it
+    rc = rc ? rc : rpc_address(f->coordinator, address, sizeof address, &e);
+    name_it(f, name, sizeof name);
+    snprintf(dir, sizeof dir, "%s%s", f->tls ? f->tls : h.dir, f->tls ? "" : "/tls");
+    rc = rc ? rc : join_cluster(f->token, address, dir, name, &e);
+    home_close(&h);
+    if (rc)
+        fprintf(stderr, "weft-worker: cannot join: %s\n", e.text);
+    else
+        printf("joined: the certificate is in %s\n", dir);
+    return exit_code(rc);
+}
+
+// A rank takes four descriptors.
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+int main(int argc, char **argv)
+{
+    struct flags f = {.ready_fd = -1, .parent_fd = -1, .grace_ns = GRACE_S * CLOCK_S};
+    struct err e = {0};
+    sigset_t set;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc == 2 && !strcmp(argv[1], "--help")) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        puts("weft-worker " WEFT_VERSION);
+        return 0;
+    }
+    if (parse(argc, argv, &f, &e)) {
+        fprintf(stderr, "weft-worker: %s\n%s", e.text, usage);
+        return EXIT_CONFIG;
+    }
+    if (f.token)
+        return join(&f);
+    raise_limits();
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL); // before there are threads: they inherit it
+    return run(&f);
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// This host, looked at; see observe.h.
+#include "worker/observe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+
+#define PROBE_NS (60 * CLOCK_S) // a driver may take its time
+enum { ANSWER_MAX = 1 << 20 };
+
+// ---- the probe ----
+
+static int start_probe(const char *rank, const char *kind, int cpus, int out, pid_t *pid,
+                       struct err *e)
+{
+    char count[16];
+    char *argv[] = {frame_text(rank),
+                    frame_text("--probe"),
+                    frame_text("--kind"),
+                    frame_text(kind),
+                    frame_text("--devices"),
+                    count,
+                    NULL};
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t at;
+    sigset_t none;
+    snprintf(count, sizeof count, "%d", cpus);
+    if (cpus <= 0)
+        argv[4] = NULL;
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&fa);
+    posix_spawnattr_init(&at);
+    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&fa, out, 1);
+    posix_spawnattr_setsigmask(&at, &none);
+    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK);
+    errno = posix_spawn(pid, rank, &fa, &at, argv, environ);
+    posix_spawnattr_destroy(&at);
+    posix_spawn_file_actions_destroy(&fa);
+    return errno ? err_errno(e, ERR_INVALID, "cannot start %s", rank) : 0;
+}
+
+static int read_answer(int fd, struct buf *b, struct err *e)
+{
+    int64_t until = clock_mono_ns() + PROBE_NS;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (clock_mono_ns() > until || b->len > ANSWER_MAX)
+            return err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
+        if (poll(&p, 1, 1000) <= 0)
+            continue;
+        buf_reserve(b, 4096);
+        ssize_t n = read(fd, b->data + b->len, 4095);
+        if (n <= 0)
+            return 0;
+        b->len += (size_t)n;
+        b->data[b->len] = 0;
+    }
+}
+
+static int run_probe(const char *rank, const char *kind, int cpus, struct buf *answer,
+                     struct err *e)
+{
+    int p[2], status = 0;
+    pid_t pid;
+    if (pipe2(p, O_CLOEXEC))
+        return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
+    int rc = start_probe(rank, kind, cpus, p[1], &pid, e);
+    close(p[1]);
+    if (!rc) {
+        rc = read_answer(p[0], answer, e);
+        if (rc)
+            (void)kill(pid, SIGKILL);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+        if (!rc && status)
+            rc = err_set(e, ERR_DEVICE, "%s --probe --kind %s failed", rank, kind);
+    }
+    close(p[0]);
+    return rc;
+}
+
+static int read_devices(const struct json *top, const char *kind, struct arena *a,
+                        struct agent_device **out, int *n, struct err *e)
+{
+    const struct json *list, *it;
+    int rc = json_get_array(top, "devices", &list, e);
+    if (rc)
+        return rc;
+    struct agent_device *d = arena_array(a, struct agent_device, list->count + 1);
+    *n = 0;
+    for (it = list->first; it && !rc; it = it->next) {
+        d[*n].kind = arena_strdup(a, kind);
+        rc = json_get_str(it, "model", &d[*n].model, e);
+        rc = rc ? rc : json_get_int(it, "memory", &d[*n].memory, e);
+        (*n)++;
+    }
+    *out = d;
+    return rc;
+}
+
+int observe_devices(const char *rank, const char *kind, int cpus, struct arena *a,
+                    const struct agent_device **out, int *n, struct err *e)
+{
+    struct buf answer = {0};
+    struct json *top;
+    struct agent_device *d = NULL;
+    int rc = run_probe(rank, kind, cpus, &answer, e);
+    rc = rc ? rc : json_parse(a, buf_str(&answer), answer.len, &top, e);
+    rc = rc ? rc : read_devices(top, kind, a, &d, n, e);
+    buf_clear(&answer);
+    if (rc)
+        return err_wrap(e, "cannot probe devices of kind %s", kind), rc;
+    for (int i = 0; i < *n && !strcmp(kind, "cpu"); i++)
+        d[i].memory /= *n; // they are one machine's
+    *out = d;
+    return 0;
+}
+
+// ---- the machine ----
+
+int64_t observe_memory(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
+int observe_cores(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}
+
+// A directory that is ours alone, made if it is not there.
+static bool is_private(const char *path)
+{
+    struct stat st;
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return false;
+    return !lstat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & 077);
+}
+
+int observe_runs(const char *state, char *out, size_t size, struct err *e)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    char base[4100];
+    bool ours = false;
+    if (run && run[0] == '/' && strlen(run) < 3000) {
+        snprintf(base, sizeof base, "%s/weft", run);
+        ours = is_private(base);
+    }
+    if (!ours) {
+        snprintf(base, sizeof base, "/tmp/weft-%u", (unsigned)geteuid());
+        ours = is_private(base);
+    }
+    snprintf(out, size, "%s/%s", ours ? base : state, ours ? "runs" : "meet");
+    return is_private(out) ? 0 : err_set(e, ERR_INVALID, "%s is not a folder of ours alone", out);
+}
+
+void observe_share(const char *runs, char *out, size_t size)
+{
+    char machine[64] = "", name[64] = "host";
+    struct stat st = {0}, meet = {0};
+    (void)stat(runs, &meet);
+    int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, machine, sizeof machine - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    machine[n > 0 ? n : 0] = 0;
+    machine[strcspn(machine, "\n")] = 0;
+    (void)gethostname(name, sizeof name - 1);
+    (void)stat("/proc/self/ns/net", &st);
+    snprintf(out, size, "%s-%.8s-%llu-%llx.%llx", name, machine, (unsigned long long)st.st_ino,
+             (unsigned long long)meet.st_dev, (unsigned long long)meet.st_ino);
+}
+
+static bool loopback(const struct sockaddr *a)
+{
+    char host[64];
+    if (getnameinfo(a, a->sa_family == AF_INET6 ? 28 : 16, host, sizeof host, NULL, 0,
+                    NI_NUMERICHOST))
+        return true;
+    return !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+void observe_address(const char *coordinator, char *out, size_t size)
+{
+    char host[256];
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
+    const char *colon = strrchr(coordinator, ':');
+    *out = 0;
+    if (!strncmp(coordinator, "unix:", 5) || !colon)
+        return;
+    bool bracket = coordinator[0] == '[' && colon[-1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(colon - coordinator) - 2 * bracket,
+             coordinator + bracket);
+    if (getaddrinfo(host, colon + 1, &hints, &list))
+        return;
+    for (struct addrinfo *it = list; it && !*out; it = it->ai_next) {
+        struct sockaddr_storage own = {0};
+        socklen_t len = sizeof own;
+        int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&
+            !getsockname(fd, (struct sockaddr *)&own, &len) && !loopback((struct sockaddr *)&own))
+            (void)getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
+                              NI_NUMERICHOST);
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+}

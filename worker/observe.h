@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this host is: its devices, told by a short-lived probe child, its memory, its name for
+// sharing, the address others reach it by.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "worker/agent.h"
+
+// Runs `rank --probe --kind KIND` and reads its answer. cpus > 0: the CPU counts as so many devices
+// with an equal share of its memory each. The arena owns the result.
+int observe_devices(const char *rank, const char *kind, int cpus, struct arena *a,
+                    const struct agent_device **out, int *n, struct err *e);
+int64_t observe_memory(void); // bytes of this machine
+int observe_cores(void);      // that this process may use
+// Where the ranks of this user's workers on this machine meet: $XDG_RUNTIME_DIR/weft/runs or
+// /tmp/weft-<uid>/runs, 0700 and ours; else STATE/meet, which no other worker shares. Made.
+int observe_runs(const char *state, char *out, size_t size, struct err *e);
+// Machine id, network namespace and that folder: hosts with the same text share memory and network.
+void observe_share(const char *runs, char *out, size_t size);
+// The local address of the route to HOST:PORT (nothing is sent); "" when it is this machine.
+void observe_address(const char *coordinator, char *out, size_t size);

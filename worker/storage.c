@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durable acts; see storage.h.
+//
+//   NAME-<id8>/.probe-<attempt>/<host id>     WRITE: this host's nonce, durable
+//   NAME-<id8>/.probed-<attempt>/             RENAME: the same, renamed by one host
+//   READ: every host finds every nonce there. FENCE removes it.
+#include "worker/storage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/ckpt/commit.h"
+#include "common/ckpt/load.h"
+#include "common/ckpt/store.h"
+#include "common/ckpt/store_names.h"
+
+#define READ_NS (3 * CLOCK_S) // a network file system may show a name late
+enum { ACTS_MAX = 64, CLOSE_S = 2, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
+#define PROBE  ".probe-"
+#define PROBED ".probed-"
+
+struct storage {
+    char *root, *host, *name;
+    int event, running;
+    pthread_mutex_t mutex;
+    pthread_cond_t idle; // running is 0
+    struct list done;    // answer
+};
+
+struct answer {
+    struct list link;
+    Weft__V1__StorageDone *message;
+};
+
+struct act { // a thread's
+    struct storage *s;
+    Weft__V1__Storage *ask;
+    char *cluster;
+    struct arena arena;
+    Weft__V1__StorageDone answer; // its memory is the arena's
+};
+
+// ---- names ----
+
+static bool plain(const char *s) // an id: it becomes part of a name
+{
+    size_t n = strspn(s, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
+    return n > 0 && n < 65 && !s[n];
+}
+
+static void probe_name(const char *prefix, const Weft__V1__Storage *ask, char out[PROBE_NAME_MAX])
+{
+    snprintf(out, PROBE_NAME_MAX, "%s%s", prefix, ask->attempt);
+}
+
+// Where the file system of a path is mounted.
+static void mount_point(const char *path, char *out, size_t size)
+{
+    char at[PATH_MAX], above[PATH_MAX + 4];
+    struct stat here, there;
+    snprintf(out, size, "%s", path);
+    if (!realpath(path, at) || stat(at, &here))
+        return;
+    while (strcmp(at, "/")) {
+        snprintf(above, sizeof above, "%s/..", at);
+        if (stat(above, &there) || there.st_dev != here.st_dev || !realpath(above, at))
+            break;
+    }
+    snprintf(out, size, "%s", at);
+}
+
+// ---- the folder ----
+
+static int open_store(struct act *t, struct store *s, struct err *e)
+{
+    const Weft__V1__Storage *ask = t->ask;
+    const char *root = t->s->root;
+    char dir[PATH_MAX];
+    struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved};
+    *s = (struct store){.fd = -1};
+    if (!*ask->dir || !plain(ask->attempt))
+        return err_set(e, ERR_INVALID, "a storage act without a folder or an attempt");
+    snprintf(dir, sizeof dir, "%s", ask->dir);
+    if (!root && ask->dir[0] != '/') {
+        if (!*ask->base_dir)
+            return err_set(e, ERR_INVALID,
+                           "checkpoint.dir '%s' is relative and this worker has no checkpoint root",
+                           ask->dir);
+        if (snprintf(dir, sizeof dir, "%s/%s", ask->base_dir, ask->dir) >= (int)sizeof dir)
+            return err_set(e, ERR_INVALID, "the path of checkpoint.dir is too long");
+    }
+    int rc = store_make_beneath(s, root, dir, &owner, e);
+    if (!rc)
+        t->answer.store = arena_strdup(&t->arena, s->path);
+    return rc;
+}
+
+// ---- the probe ----
+
+static int sync_at(int dir, const char *name, struct err *e)
+{
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", name) : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int write_nonce(struct act *t, struct store *s, struct err *e)
+{
+    char dir[PROBE_NAME_MAX], path[PROBE_NAME_MAX + 80];
+    size_t len = strlen(t->ask->nonce);
+    probe_name(PROBE, t->ask, dir);
+    snprintf(path, sizeof path, "%s/%s", dir, t->s->host);
+    if (mkdirat(s->fd, dir, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", dir);
+    int rc = 0, fd = openat(s->fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    if (write(fd, t->ask->nonce, len) != (ssize_t)len || fsync(fd))
+        rc = err_errno(e, ERR_IO, "cannot write %s", path);
+    if (close(fd) && !rc)
+        rc = err_errno(e, ERR_IO, "cannot close %s", path);
+    rc = rc ? rc : sync_at(s->fd, dir, e);
+    return rc ? rc : sync_at(s->fd, ".", e);
+}
+
+static int rename_probe(struct act *t, struct store *s, struct err *e)
+{
+    char from[PROBE_NAME_MAX], to[PROBE_NAME_MAX];
+    probe_name(PROBE, t->ask, from);
+    probe_name(PROBED, t->ask, to);
+    bool done = !faccessat(s->fd, to, F_OK, 0); // asked again
+    if (!done && renameat(s->fd, from, s->fd, to))
+        return err_errno(e, ERR_IO, "cannot rename the directory %s", from);
+    return sync_at(s->fd, ".", e);
+}
+
+static int check_nonce(struct store *s, const char *dir, const char *pair, struct err *e)
+{
+    char path[PROBE_NAME_MAX + 80], host[66];
+    const char *nonce = strchr(pair, '=');
+    struct buf b = {0};
+    if (!nonce || nonce - pair > 64)
+        return err_set(e, ERR_INVALID, "a nonce without a host");
+    snprintf(host, sizeof host, "%.*s", (int)(nonce - pair), pair);
+    if (!plain(host))
+        return err_set(e, ERR_INVALID, "a nonce without a host");
+    snprintf(path, sizeof path, "%s/%s", dir, host);
+    int rc = store_read_file(s->fd, path, NONCE_MAX, &b, e);
+    if (rc)
+        err_wrap(e, "the file of host %s is not to be seen", host);
+    else if (strcmp(buf_str(&b), nonce + 1))
+        rc = err_set(e, ERR_DATA, "the file of host %s holds something else", host);
+    buf_clear(&b);
+    return rc;
+}
+
+static int read_nonces(struct act *t, struct store *s, struct err *e)
+{
+    char dir[PROBE_NAME_MAX];
+    int64_t until = clock_mono_ns() + READ_NS;
+    probe_name(PROBED, t->ask, dir);
+    for (size_t i = 0; i < t->ask->n_nonces; i++) {
+        int rc;
+        while ((rc = check_nonce(s, dir, t->ask->nonces[i], e))) {
+            if (rc == ERR_INVALID || clock_mono_ns() > until)
+                return rc;
+            clock_sleep_ms(RETRY_MS);
+        }
+    }
+    return 0;
+}
+
+// ---- the fence ----
+
+struct damaged {
+    struct act *t;
+    struct store_entry id[64];
+    const char *why[64];
+    int n;
+    struct err io; // the system refused: that says nothing about the checkpoint
+};
+
+static void refused(void *arg, struct store_entry which, const struct err *e)
+{
+    struct damaged *d = arg;
+    if (e->code == ERR_IO || e->code == ERR_NOMEM)
+        d->io = *e;
+    if (d->n == (int)(sizeof d->id / sizeof *d->id))
+        return;
+    d->id[d->n] = which;
+    d->why[d->n++] = arena_strdup(&d->t->arena, e->text);
+}
+
+static Weft__Rows__Checkpoint *row(struct act *t, struct store_entry id, const struct damaged *d)
+{
+    Weft__Rows__Checkpoint *c = arena_new(&t->arena, Weft__Rows__Checkpoint);
+    weft__rows__checkpoint__init(c);
+    c->job = frame_text(t->ask->job);
+    c->epoch = (uint64_t)id.epoch;
+    c->step = id.step;
+    c->state = COMMIT_COMMITTED;
+    for (int i = 0; i < d->n; i++) {
+        if (store_entry_compare(d->id[i], id))
+            continue;
+        c->bad = true;
+        c->why = frame_text(d->why[i]);
+    }
+    return c;
+}
+
+// What is committed, newest first, and which of the newest are damaged.
+static int list_committed(struct act *t, struct store *s, struct err *e)
+{
+    struct damaged d = {.t = t};
+    struct err ignored = {0};
+    struct store_entry *ids;
+    struct load l;
+    int n, rc = store_scan(s, &t->arena, &ids, &n, e);
+    if (rc)
+        return rc;
+    if (!load_open_newest_good(&l, s, true, refused, &d, &ignored))
+        load_close(&l);
+    if (d.io.code) {
+        *e = d.io;
+        return err_wrap(e, "cannot read the checkpoints");
+    }
+    t->answer.committed = arena_array(&t->arena, Weft__Rows__Checkpoint *, n + 1);
+    for (int i = 0; i < n; i++)
+        t->answer.committed[t->answer.n_committed++] = row(t, ids[i], &d);
+    return 0;
+}
+
+static int fence(struct act *t, struct store *s, struct err *e)
+{
+    int64_t greatest = 0;
+    int rc = store_fence(s, (int64_t)t->ask->epoch, t->ask->attempt, &greatest, e);
+    if (rc == ERR_FENCED)
+        t->answer.greatest = (uint64_t)greatest;
+    return rc ? rc : list_committed(t, s, e);
+}
+
+static int drop_probe(void *arg, const char *name, struct err *e)
+{
+    const struct store *s = arg;
+    char trash[STORE_NAME_MAX];
+    (void)e;
+    if (!store_begins(name, PROBE, NULL) && !store_begins(name, PROBED, NULL))
+        return 0;
+    store_fresh_name(STORE_TRASH, "probe", trash);
+    (void)renameat(s->fd, name, s->fd, trash); // swept with the rest
+    return 0;
+}
+
+static void tidy(struct act *t, struct store *s)
+{
+    if (t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FENCE || !t->answer.ok)
+        return;
+    (void)store_list(s->fd, drop_probe, s, NULL);
+    store_sweep(s, (int64_t)t->ask->epoch, 0);
+}
+
+// ---- a thread an act ----
+
+static const struct {
+    int (*fn)(struct act *, struct store *, struct err *);
+    const char *what;
+} acts[] = {
+    [WEFT__V1__STORAGE_OP__STORAGE_WRITE] = {write_nonce, "write to"},
+    [WEFT__V1__STORAGE_OP__STORAGE_RENAME] = {rename_probe, "rename a directory in"},
+    [WEFT__V1__STORAGE_OP__STORAGE_READ] = {read_nonces, "see the other hosts' files in"},
+    [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence, "fence"},
+};
+
+static void explain(struct act *t, int rc, const struct err *e)
+{
+    char mount[PATH_MAX];
+    const char *store = *t->answer.store ? t->answer.store : t->ask->dir;
+    mount_point(*t->answer.store ? store : (t->s->root ? t->s->root : t->ask->base_dir), mount,
+                sizeof mount);
+    t->answer.config = rc == ERR_EXISTS || rc == ERR_INVALID;
+    t->answer.why = arena_printf(&t->arena, "host %s cannot %s %s (mounted at %s): %s", t->s->name,
+                                 acts[t->ask->op].what, store, mount, e->text);
+}
+
+static void push(struct storage *s, const Weft__V1__StorageDone *m)
+{
+    size_t len = weft__v1__storage_done__get_packed_size(m);
+    uint8_t *bytes = malloc(len + 1);
+    struct answer *a = calloc(1, sizeof *a);
+    uint64_t one = 1;
+    PRE(bytes && a);
+    weft__v1__storage_done__pack(m, bytes);
+    a->message = weft__v1__storage_done__unpack(NULL, len, bytes);
+    free(bytes);
+    pthread_mutex_lock(&s->mutex);
+    list_append(&s->done, &a->link);
+    pthread_mutex_unlock(&s->mutex);
+    ssize_t n = write(s->event, &one, sizeof one);
+    (void)n; // full means it is awake already
+}
+
+static void act_free(struct act *t)
+{
+    weft__v1__storage__free_unpacked(t->ask, NULL);
+    arena_clear(&t->arena);
+    free(t->cluster);
+    free(t);
+}
+
+static void *run(void *arg)
+{
+    struct act *t = arg;
+    struct storage *s = t->s;
+    struct store store = {.fd = -1};
+    struct err e = {0};
+    int rc = open_store(t, &store, &e);
+    rc = rc ? rc : acts[t->ask->op].fn(t, &store, &e);
+    t->answer.ok = rc == 0;
+    if (rc)
+        explain(t, rc, &e);
+    push(s, &t->answer);
+    tidy(t, &store);
+    store_close(&store);
+    act_free(t);
+    pthread_mutex_lock(&s->mutex);
+    if (--s->running == 0)
+        pthread_cond_broadcast(&s->idle);
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+static struct act *act_new(struct storage *s, const Weft__V1__Storage *ask, const char *cluster)
+{
+    struct act *t = calloc(1, sizeof *t);
+    size_t len = weft__v1__storage__get_packed_size(ask);
+    uint8_t *bytes = malloc(len + 1);
+    PRE(t && bytes);
+    weft__v1__storage__pack(ask, bytes);
+    t->s = s;
+    t->ask = weft__v1__storage__unpack(NULL, len, bytes);
+    free(bytes);
+    t->cluster = strdup(cluster);
+    arena_init(&t->arena);
+    weft__v1__storage_done__init(&t->answer);
+    t->answer.op = t->ask->op;
+    t->answer.job = t->ask->job;
+    t->answer.epoch = t->ask->epoch;
+    t->answer.attempt = t->ask->attempt;
+    return t;
+}
+
+void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cluster)
+{
+    struct act *t = act_new(s, ask, cluster);
+    pthread_attr_t at;
+    pthread_t thread;
+    bool known = (size_t)ask->op < sizeof acts / sizeof *acts && acts[ask->op].fn;
+    pthread_attr_init(&at);
+    pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
+    pthread_mutex_lock(&s->mutex);
+    bool room = s->running < ACTS_MAX;
+    if (known && room && !pthread_create(&thread, &at, run, t)) {
+        s->running++;
+        t = NULL;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    pthread_attr_destroy(&at);
+    if (!t)
+        return;
+    t->answer.why = frame_text(known ? "the worker has too many storage acts in hand"
+                                     : "a storage act this worker does not know");
+    push(s, &t->answer);
+    act_free(t);
+}
+
+// ---- life ----
+
+int storage_open(const struct storage_config *c, struct storage **out, struct err *e)
+{
+    struct storage *s = calloc(1, sizeof *s);
+    PRE(s != NULL);
+    *out = NULL;
+    if ((s->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+        free(s);
+        return err_errno(e, ERR_INTERNAL, "cannot make an eventfd");
+    }
+    s->root = c->root ? strdup(c->root) : NULL;
+    s->host = strdup(c->host);
+    s->name = strdup(c->name);
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->idle, NULL);
+    list_init(&s->done);
+    *out = s;
+    return 0;
+}
+
+int storage_fd(const struct storage *s)
+{
+    return s->event;
+}
+
+Weft__V1__StorageDone *storage_next(struct storage *s)
+{
+    Weft__V1__StorageDone *m = NULL;
+    uint64_t n;
+    ssize_t got = read(s->event, &n, sizeof n);
+    (void)got;
+    pthread_mutex_lock(&s->mutex);
+    if (!list_empty(&s->done)) {
+        struct answer *a = list_entry(s->done.next, struct answer, link);
+        list_remove(&a->link);
+        m = a->message;
+        free(a);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return m;
+}
+
+void storage_close(struct storage *s)
+{
+    Weft__V1__StorageDone *m;
+    struct timespec until;
+    bool late = false;
+    if (!s)
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += CLOSE_S;
+    pthread_mutex_lock(&s->mutex);
+    while (s->running && !late)
+        late = pthread_cond_timedwait(&s->idle, &s->mutex, &until) != 0;
+    late = s->running > 0;
+    pthread_mutex_unlock(&s->mutex);
+    if (late)
+        return;
+    while ((m = storage_next(s)))
+        weft__v1__storage_done__free_unpacked(m, NULL);
+    close(s->event);
+    pthread_cond_destroy(&s->idle);
+    pthread_mutex_destroy(&s->mutex);
+    free(s->root);
+    free(s->host);
+    free(s->name);
+    free(s);
+}

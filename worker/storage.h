@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durable acts in a job's checkpoint folder (design §9): the storage probe and the fence, done for
+// the coordinator. Each runs on a thread of its own, since storage may hang; the loop is told by a
+// descriptor. What is asked for one job at a time is the agent's business.
+//
+// The folder lies beneath the worker's checkpoint root. A worker without one (`weft run`: the
+// caller's own rights) starts relative folders at the job's base_dir.
+#pragma once
+#include "common/base/err.h"
+#include "proto/weft.pb-c.h"
+
+struct storage;
+
+struct storage_config {
+    const char *root; // --checkpoint-root; null: none
+    const char *host; // id: the name of this host's nonce
+    const char *name; // for messages
+};
+int storage_open(const struct storage_config *c, struct storage **out, struct err *e);
+// Waits two seconds for what is being done; a thread that hangs is left to itself, with its memory,
+// to the end of the process. Null is fine.
+void storage_close(struct storage *s);
+int storage_fd(const struct storage *s);
+// cluster: for OWNER. A failure to begin is an answer too.
+void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cluster);
+// The next answer (weft__v1__storage_done__free_unpacked), or null.
+Weft__V1__StorageDone *storage_next(struct storage *s);
