@@ -85,6 +85,8 @@ OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
 FUZZERS     := json array job shard manifest frame
 BENCHES     := kernels allreduce ckpt_write
+# These link the service's libraries.
+SERVICE_BENCHES := hosts placement
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
@@ -241,6 +243,13 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
+$(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
+        $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(COORD_LIBS)
+$(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
+
 # The world that the coordinator's decider is played in.
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,tests/unit/coord_world.c)
 $(call obj,tests/unit/coord_world.c): | $(PROTO_C) $(SERVICE_C)
@@ -327,7 +336,7 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
 	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),common/attempt/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
-bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
+bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
 ## make install      DESTDIR= PREFIX=/usr/local
