@@ -86,6 +86,8 @@ PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write
+# These link the service's libraries.
+SERVICE_BENCHES := hosts placement
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
@@ -242,6 +244,13 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
+$(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
+        $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(COORD_LIBS)
+$(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
+
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
@@ -334,7 +343,7 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C
 	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
-bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
+bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
 ## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft

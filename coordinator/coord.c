@@ -250,11 +250,7 @@ static void after_gap(struct coord *c, int64_t gap_ns)
 
 static void wake_backoff(struct coord *c)
 {
-    list_for_each (it, &c->queue) {
-        struct job_rec *j = list_entry(it, struct job_rec, queued);
-        if (j->wait == WAIT_BACKOFF && c->now_ns >= j->not_before_ns)
-            c->place = true;
-    }
+    c->place = c->place || (c->wake_ns && c->now_ns >= c->wake_ns);
 }
 
 static void on_up(struct coord *c, const struct coord_event *ev)
@@ -303,9 +299,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->members) || !list_empty(&c->queue);
-    bool soon = !list_empty(&c->live);
-    list_for_each (it, &c->queue)
-        soon = soon || list_entry(it, struct job_rec, queued)->not_before_ns > c->now_ns;
+    bool soon = !list_empty(&c->live) || c->wake_ns || (c->place && !list_empty(&c->queue));
     if (soon)
         return c->stepped_ns + TICK_MS * CLOCK_MS;
     if (open)
