@@ -29,13 +29,13 @@ struct queue_full {
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
-    uint64_t draws;       // of the seed
-    struct map by_id;     // job id → struct job_rec
-    struct list jobs;     // by seq
-    struct list queue;    // those QUEUED: by priority, then seq
-    int nqueued;          // in it
-    int64_t wake_ns;      // when the first of them that the last round left to its backoff may go
-                          // on; 0: none waits so
+    uint64_t draws;    // of the seed
+    struct map by_id;  // job id → struct job_rec
+    struct list jobs;  // by seq
+    struct list queue; // those QUEUED: by priority, then seq
+    int nqueued;       // in it
+    int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
+                       // on; 0: none waits so
     struct queue_full full[QUEUE_KINDS];
     struct list dirty;    // those whose row is to be written
     struct list live;     // attempts
