@@ -9,6 +9,7 @@
 
 #include "common/base/rule.h"
 #include "coordinator/attempt.h"
+#include "coordinator/found.h"
 #include "coordinator/frames.h"
 #include "coordinator/job.h"
 
@@ -405,6 +406,7 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         fence(c, m, twin_why, true);
     settle(c, m, k, r);
     frames_here(c, m, r);
+    found_ask(c, m);
     if (m->leaving)
         attempts_drain_host(c, m, "its worker is asked to stop");
 }

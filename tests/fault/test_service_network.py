@@ -3,8 +3,8 @@
 with TLS, and a firewall that drops packets of one direction or of both. The ranks' own connections are
 left whole where the test does not say otherwise: a cut off rank that could still write is the worst case."""
 import json
+import random
 import subprocess
-import threading
 import time
 
 import cluster
@@ -81,27 +81,6 @@ class Wired(cluster.Cluster):
             time.sleep(0.02)
 
 
-class Lookout:
-    """Looks again and again which attempts of a job live: no two may at once."""
-
-    def __init__(self, c, job):
-        self.c, self.job, self.over, self.both = c, job, threading.Event(), []
-        self.thread = threading.Thread(target=self._look, daemon=True)
-        self.thread.start()
-
-    def _look(self):
-        while not self.over.is_set():
-            now = self.c.attempts(self.job)
-            if len(now) > 1:
-                self.both.append(now)
-            time.sleep(0.005)
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
-        assert not self.both, f"two attempts lived at once: {self.both[0]}\n{self.c.why(self.job)}"
-
-
 @pytest.fixture
 def wired(place, cable):
     c = Wired(place, cable)
@@ -147,7 +126,7 @@ def test_a_worker_cut_off_from_its_coordinator(wired, noise, calm, how, longer):
     both_hosts(wired)
     job = submit(wired, noise)
     wired.wait(job, ("RUNNING",), step=5)
-    out = Lookout(wired, job)
+    out = cluster.Lookout(wired, job)
     wired.cut(how)
     if longer:
         wired.wait_state("w1", "fenced")
@@ -164,6 +143,26 @@ def test_a_worker_cut_off_from_its_coordinator(wired, noise, calm, how, longer):
     assert [w.starts for w in wired.workers] == [1, 1], "nobody had to start a daemon again"
     if longer:
         assert any("w1" in (e["host"] or e["text"]) and "not heard" in e["text"] for e in wired.events(job)), wired.why(job)
+
+
+@pytest.mark.parametrize("seed", range(10 if solo.LONG else 1))
+def test_a_cable_that_comes_and_goes(wired, noise, calm, seed):
+    """Cut and healed at any moment, from the job's first on, in any direction, for any time."""
+    rng = random.Random(seed)
+    both_hosts(wired)
+    job = submit(wired, noise)
+    out = cluster.Lookout(wired, job)
+    for _ in range(4):
+        time.sleep(rng.random() * 0.5)
+        wired.cut(how := rng.choice(["to", "from", "both", "all"]))
+        time.sleep(wait := rng.choice([0.1, 0.5, 4.5]) * (0.5 + rng.random() / 2))
+        print(f"seed {seed}: cut {how} for {wait:.1f} s")
+        wired.heal()
+    wired.succeed(job)
+    out.end()
+    assert wired.final(job) == calm, wired.why(job)
+    wired.wait_ready()
+    assert [w.starts for w in wired.workers] == [1, 1] and wired.coordinator.starts == 1
 
 
 def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, noise, calm_alone):

@@ -212,6 +212,10 @@ class Cluster:
     def status(self, job):
         return self.json("status", job)
 
+    def status_or_none(self, job):
+        end = self.weft("status", job, "--json")
+        return json.loads(end.out)["state"] if end.code == 0 else None
+
     def wait(self, job, states=ENDED, step=None, timeout=solo.WATCHDOG):
         """Waits until the job is in one of `states` (and at `step`); returns its status."""
         end = time.monotonic() + timeout
@@ -275,3 +279,24 @@ class Cluster:
                     if int(pathlib.Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1]) in of:
                         found.append(int(name))
         return sorted(found)
+
+
+class Lookout:
+    """Looks again and again which attempts of a job live: no two may at once."""
+
+    def __init__(self, c, job):
+        self.c, self.job, self.over, self.both = c, job, threading.Event(), []
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self):
+        while not self.over.is_set():
+            now = self.c.attempts(self.job)
+            if len(now) > 1:
+                self.both.append(now)
+            time.sleep(0.02)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        assert not self.both, f"two attempts lived at once: {self.both[0]}\n{self.c.why(self.job)}"
