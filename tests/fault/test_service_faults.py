@@ -264,6 +264,9 @@ def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
     daemon = two.workers[1] if who == "worker" else two.coordinator
     out = cluster.Lookout(two, job)
     daemon.kill(signal.SIGSTOP)
+    if longer and who == "coordinator":
+        end = two.weft("status", job)
+        assert end.code == 3 and "not reached" in end.err, end
     time.sleep(4.5 if longer else 0.7)
     daemon.kill(signal.SIGCONT)
     done = assert_calm(two, job, calm)
