@@ -45,25 +45,28 @@ static void audit(struct coord *c, const struct coord_event *ev, const char *ver
 
 // ---- submit ----
 
-static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
-                                const struct job *spec)
+struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const char *known_id,
+                              const char *owner, const char *base_dir)
 {
     static const char *const kinds[] = {[JOB_CPU] = "cpu"};
     struct buf resolved = {0};
     char id[ID_LEN], hash[65];
     ROW_NEW(Job, job, row);
-    coord_new_id(c, id);
+    if (known_id)
+        snprintf(id, sizeof id, "%s", known_id);
+    else
+        coord_new_id(c, id);
     job_print(spec, &resolved);
     job_hash(spec, hash);
     row.id = id;
     row.name = frame_text(spec->name);
-    row.owner = frame_text(ev->who);
+    row.owner = frame_text(owner);
     row.seq = c->next_seq++;
     row.submitted_ms = row.queued_ms = row.spent_ms = c->wall_ms;
     row.priority = spec->resources.priority;
     row.resolved = frame_text(buf_str(&resolved));
     row.job_hash = hash;
-    row.base_dir = ev->submit->base_dir;
+    row.base_dir = frame_text(base_dir);
     row.ranks = (int)spec->resources.devices;
     row.kind = frame_text(kinds[spec->resources.kind]);
     row.max_hosts = (int)spec->resources.hosts;
@@ -114,7 +117,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         arena_clear(&a);
         return;
     }
-    struct job_rec *j = make_job(c, ev, &spec);
+    struct job_rec *j = acts_make_job(c, &spec, NULL, ev->who, q->base_dir);
     struct job_note n = NOTE("submitted");
     job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n, "by %s: %d %s device%s, %lld steps",
              ev->who && ev->who[0] ? ev->who : "somebody", j->row->ranks, j->row->kind,

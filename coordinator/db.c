@@ -54,6 +54,7 @@ static const char *const migrations[] = {
     "CREATE TABLE audit(seq INTEGER PRIMARY KEY, t_ms INTEGER, who TEXT, role TEXT, verb TEXT,"
     " target TEXT, result TEXT);",
     "CREATE TABLE bound(host TEXT PRIMARY KEY, certificate TEXT) WITHOUT ROWID;",
+    "ALTER TABLE meta ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 

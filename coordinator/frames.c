@@ -4,6 +4,7 @@
 // After a restart of the coordinator an agent brings everything its ranks asked, put and were
 // answered: answers first (an answer brought is the answer), then keys, then questions.
 #include "coordinator/frames.h"
+#include "coordinator/found.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -321,7 +322,9 @@ void frames_up(struct coord *c, struct member *m, const Weft__V1__Up *up)
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
-        if (find(c, m, up->storage->job, up->storage->epoch, &t))
+        if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_FIND)
+            found_take(c, m, up->storage);
+        else if (find(c, m, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:

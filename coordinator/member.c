@@ -9,6 +9,7 @@
 
 #include "common/base/rule.h"
 #include "coordinator/attempt.h"
+#include "coordinator/found.h"
 #include "coordinator/frames.h"
 #include "coordinator/job.h"
 
@@ -234,6 +235,8 @@ static void fence(struct coord *c, struct member *m, const char *why, bool twin)
         send_fenced(c, m->conn, why, twin);
     m->conn = 0;
     m->fenced = true;
+    m->row->seen_ms = c->wall_ms - (c->now_ns - m->heard_ns) / CLOCK_MS; // retention begins here
+    m->dirty = c->hosts_dirty = true;
     attempts_host_lost(c, m, why);
     for (int i = 0; i < m->ndevices; i++)
         m->devices[i].busy = false; // not for placement: a fenced host takes no work
@@ -403,6 +406,7 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         fence(c, m, twin_why, true);
     settle(c, m, k, r);
     frames_here(c, m, r);
+    found_ask(c, m);
     if (m->leaving)
         attempts_drain_host(c, m, "its worker is asked to stop");
 }

@@ -20,13 +20,23 @@ enum { ID_LEN = 33, TEXT_MAX = 600 };
 struct member;
 struct job_rec;
 
+enum { QUEUE_KINDS = 2 }; // of devices: see queue.c
+// The last round left nothing to whoever is behind `at`: it waits behind `first`. Null: not so.
+struct queue_full {
+    const struct job_rec *at, *first;
+};
+
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
-    uint64_t draws;       // of the seed
-    struct map by_id;     // job id → struct job_rec
-    struct list jobs;     // by seq
-    struct list queue;    // those QUEUED: by priority, then seq
+    uint64_t draws;    // of the seed
+    struct map by_id;  // job id → struct job_rec
+    struct list jobs;  // by seq
+    struct list queue; // those QUEUED: by priority, then seq
+    int nqueued;       // in it
+    int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
+                       // on; 0: none waits so
+    struct queue_full full[QUEUE_KINDS];
     struct list dirty;    // those whose row is to be written
     struct list live;     // attempts
     struct map hosts;     // host id → struct member
@@ -37,7 +47,8 @@ struct coord {
     struct list answered; // the same, oldest first
     struct list loaded;   // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
-    bool meta_dirty, hosts_dirty;
+    int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
+    bool meta_dirty, hosts_dirty, had_meta;
     bool started;
     bool place; // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;

@@ -13,7 +13,7 @@ build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libya
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy
        xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
-       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container debootstrap"
+       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container"
 case ${1:-all} in
 run) packages=$run ;;
 build) packages="$run $build" ;;
@@ -43,3 +43,7 @@ echo "weft: installing$missing"
 $sudo apt-get update -qq
 # shellcheck disable=SC2086
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+# Of prometheus only promtool is wanted: the daemon that came along just now does not stay.
+case " $missing " in
+*" prometheus "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now prometheus ;;
+esac

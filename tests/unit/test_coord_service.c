@@ -483,6 +483,68 @@ static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
     assert_int_equal(heard_ask(p, worker, true), id);
 }
 
+static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void **state)
+{
+    struct place *p = *state;
+    uint64_t worker = attach(p), c = logs(p, p->job, true);
+    (void)heard_ask(p, worker, false);
+    rpc_cancel(p->client, worker);
+    struct rpc_event ev;
+    for (int closed = 0; closed < 2; closed++) { // in any order
+        ev = next(p);
+        assert_int_equal(ev.kind, RPC_CLOSED);
+        assert_true(ev.call == worker || (ev.call == c && ev.code == RPC_OK));
+        rpc_event_clear(&ev);
+    }                          // the reader is to ask again, since only it knows what it has
+    c = logs(p, p->job, true); // nobody is there yet
+    worker = attach(p);
+    uint64_t id = heard_ask(p, worker, false);
+    say_lines(p, worker, id, "one\n", false);
+    ev = expect(p, c, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+}
+
+static struct rpc_event server_event(struct place *p)
+{
+    struct rpc_event ev;
+    assert_true(rpc_wait(p->server, PATIENCE));
+    assert_true(rpc_next(p->server, &ev));
+    return ev;
+}
+
+static void a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind(void **state)
+{
+    struct place *p = *state;
+    struct arena a;
+    struct coord_out out = {.arena = &a};
+    uint64_t worker = attach(p), gone = logs(p, p->job, true);
+    struct rpc_event ev = server_event(p);
+    arena_init(&a);
+    while (ev.kind != RPC_CALL) { // of the worker
+        service_take(p->service, &ev, &out);
+        rpc_event_clear(&ev);
+        ev = server_event(p);
+    }
+    service_take(p->service, &ev, &out);
+    rpc_event_clear(&ev);
+    rpc_cancel(p->client, gone);
+    for (bool closed = false; !closed;) {
+        ev = server_event(p);
+        closed = ev.kind == RPC_CLOSED;
+        service_take(p->service, &ev, &out);
+        rpc_event_clear(&ev);
+    }
+    settle(p, &out);
+    ev = expect(p, gone, RPC_CLOSED);
+    rpc_event_clear(&ev);
+    uint64_t c = logs(p, p->job, false), id = heard_ask(p, worker, false);
+    say_lines(p, worker, id, "one\n", true); // the only one that asks
+    ev = expect(p, c, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+    rpc_more(p->client, c);
+    expect_closed(p, c, RPC_OK, "");
+}
+
 static void a_stream_speaks_for_one_host(void **state)
 {
     struct place *p = *state;
@@ -504,6 +566,8 @@ int main(void)
         STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
         STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
         STORY(a_reader_that_goes_away_stops_the_host_s_telling),
+        STORY(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
+        STORY(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
         STORY(a_stream_speaks_for_one_host),
     };
     log_set_level(LOG_ERROR);
