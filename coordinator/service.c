@@ -249,8 +249,8 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
     const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), "join", "",
                               rc ? e.text : "ok"};
     log_info("join", "%s: %s", ev->peer->address, v.result);
-    if (rc) {
-        deny(s, ev->call, service_code(&e), &v, out);
+    if (rc) { // in the log only: strangers write no rows
+        rpc_finish(s->o.rpc, ev->call, service_code(&e), e.text);
         return;
     }
     action(out, COORD_REPLY, ev->call)->reply = &reply->base;

@@ -377,13 +377,12 @@ static void readers_are_told_what_is_wrong(void **state)
     expect_closed(p, logs(p, p->job, false), RPC_FAILED_PRECONDITION, "host");
 }
 
-static void without_an_authority_nobody_joins_and_the_audit_says_who_tried(void **state)
+static void without_an_authority_nobody_joins(void **state)
 {
     struct place *p = *state;
     Weft__V1__JoinRequest q;
     weft__v1__join_request__init(&q);
     expect_closed(p, call(p, JOIN, &q.base), RPC_FAILED_PRECONDITION, "TLS");
-    expect_audit(p, "local join  this cluster has no TLS");
     expect_closed(p, call(p, JOIN, &q.base), RPC_RESOURCE_EXHAUSTED, "again"); // too soon
 }
 
@@ -561,7 +560,7 @@ int main(void)
         STORY(a_job_that_does_not_plan_is_refused_with_its_reason),
         STORY(a_repeated_request_is_planned_again_and_answered_as_before),
         STORY(readers_are_told_what_is_wrong),
-        STORY(without_an_authority_nobody_joins_and_the_audit_says_who_tried),
+        STORY(without_an_authority_nobody_joins),
         STORY(a_watcher_hears_each_state_until_the_job_rests),
         STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
         STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
