@@ -37,7 +37,7 @@ def one(place):
 def on_tcp(place):
     """Its coordinator listens on a port of loopback too, any that is free."""
     c = cluster.Cluster(place, start=False)
-    c.start_coordinator("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", prefix=["prlimit", "--nofile=512:16384"])
+    c.start_coordinator("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", prefix=["prlimit", "--nofile=512:"])
     c.wait_ready(0)
     c.start_worker(0)
     c.wait_ready()

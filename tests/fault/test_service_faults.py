@@ -135,6 +135,22 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
     assert_calm(one, job, calm_short)
 
 
+@pytest.mark.parametrize("seed", range(10 if solo.LONG else 2))
+def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
+    """A job of higher priority takes the devices; both end in their own bits."""
+    rng = random.Random(seed)
+    low = submit(one, noise, name="low")
+    one.wait(low, ("RUNNING",), step=5)
+    high = submit(one, noise, name="high", train__steps=40, resources={"priority": 50})
+    time.sleep(rng.random() * 0.4)
+    one.coordinator.kill()
+    one.wait_ready()
+    time.sleep(rng.random() * 0.4)
+    (one.workers[0] if seed % 2 else one.coordinator).kill()
+    assert_calm(one, high, calm_short)
+    assert_calm(one, low, calm)
+
+
 def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
     """Each with a request of its own, repeated until it is answered, while the coordinator dies again and again."""
     rng = random.Random(5)
@@ -353,8 +369,8 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     one.coordinator.up()
     one.wait_ready()
     if copied == "never":
-        assert one.weft("status", job).code == 4
-        job, lived = submit(one, noise, name="second"), 0
+        one.wait(job, ("HELD",))  # found again by its folder
+        assert one.weft("resume", job).code == 0
     done = one.succeed(job)
     out.end()
     assert done["epoch"] > lived, one.why(job)
