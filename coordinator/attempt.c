@@ -168,6 +168,7 @@ void attempt_begin(struct job_rec *j, const struct place *places)
 {
     struct attempt *at = attempt_new(j);
     Weft__Rows__Job *row = j->row;
+    checkpoint_open(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
         at->ranks[r].host = host_index(at, places[r].member, places[r].member->row->incarnation);
@@ -203,6 +204,7 @@ void attempt_restore(struct job_rec *j)
 {
     Weft__Rows__Job *row = j->row;
     struct attempt *at = attempt_new(j);
+    checkpoint_open(j);
     j->attempt = at;
     for (size_t i = 0; i < row->n_placement && (int)i < at->nranks; i++) {
         const Weft__Rows__Placed *p = row->placement[i];
@@ -392,11 +394,18 @@ static void storage_failed(struct attempt *at, const struct ahost *h, const char
     recover_fault(at, &f);
 }
 
-static void refence(struct attempt *at, uint64_t greatest)
+static void refence(struct attempt *at, const struct ahost *h, uint64_t greatest)
 {
     struct job_rec *j = at->job;
     uint64_t base = greatest > j->row->epoch ? greatest : j->row->epoch;
     struct job_note n = NOTE("fence");
+    if (greatest > EPOCH_MOST) {
+        char why[100];
+        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
+                 (unsigned long long)greatest);
+        storage_failed(at, h, why, true);
+        return;
+    }
     j->row->epoch = base + 1;
     job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
               (unsigned long long)greatest, (unsigned long long)j->row->epoch);
@@ -446,7 +455,7 @@ void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__Storag
         strcmp(d->attempt, row->attempt_id) || !is_asked(at, h))
         return;
     if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
-        refence(at, d->greatest);
+        refence(at, h, d->greatest);
         return;
     }
     if (!d->ok) {

@@ -4,11 +4,10 @@
 #pragma once
 #include "coordinator/attempt.h"
 
-void checkpoint_open(struct job_rec *j);                                    // makes j->commit
-void checkpoint_load(struct job_rec *j, const Weft__Rows__Checkpoint *row); // before _restore
-void checkpoint_restore(struct job_rec *j);                                 // all rows are in
-void checkpoint_fenced(struct job_rec *j, const Weft__V1__StorageDone *d);  // a new epoch's list
-const struct commit_record *checkpoint_choose(const struct job_rec *j);     // null: none is good
+void checkpoint_open(struct job_rec *j); // before an attempt: from the rows, if it is not yet
+void checkpoint_load(struct job_rec *j, const Weft__Rows__Checkpoint *row);
+void checkpoint_fenced(struct job_rec *j, const Weft__V1__StorageDone *d); // a new epoch's list
+const struct commit_record *checkpoint_choose(const struct job_rec *j);    // null: none is good
 bool checkpoint_all_bad(const struct job_rec *j); // there are some, and none is good
 void checkpoint_bad(struct job_rec *j, struct store_entry id);
 void checkpoint_shard(struct attempt *at, int rank, const Weft__Rank__ShardDone *f);

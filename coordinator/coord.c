@@ -85,7 +85,9 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
     if (job_find(c, row->id))
         return err_set(e, ERR_DATA, "job %s has two rows", row->id);
     struct job_rec *j = job_add(c, msg_heap(&row->base));
-    if (job_spec(j, e)) {
+    // What has ended is kept for its story, though this version may not read its job file any more;
+    // acts.c refuses to resume it.
+    if (!job_state_ended(row->state) && job_spec(j, e)) {
         err_wrap(e, "job %s", row->id);
         return ERR_DATA;
     }
@@ -102,6 +104,8 @@ static void load_meta(struct coord *c, const Weft__Rows__Meta *row)
         c->next_seq = row->next_seq;
     if (row->next_audit > c->next_audit)
         c->next_audit = row->next_audit;
+    c->lost_ms = row->lost_ms;
+    c->had_meta = true;
 }
 
 static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
@@ -155,8 +159,6 @@ static void revive(struct job_rec *j)
     struct coord *c = j->coord;
     int64_t wait_ms = row->not_before_ms - c->wall_ms;
     int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
-    checkpoint_open(j);
-    checkpoint_restore(j);
     if (wait_ms > 0)
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
     if (row->n_placement)
@@ -176,6 +178,7 @@ static void flush(struct coord *c)
     row.cluster = c->cluster;
     row.next_seq = c->next_seq;
     row.next_audit = c->next_audit;
+    row.lost_ms = c->lost_ms;
     OUT_ROW(c, META, &row);
     c->meta_dirty = false;
 }
@@ -188,6 +191,10 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->wall_ms = wall_ms;
     c->grace_ns = now_ns + c->config.lease_ns;
     c->started = c->place = true;
+    if (c->cluster[0] && !c->had_meta) { // the id outlived its database
+        c->lost_ms = wall_ms;
+        c->meta_dirty = true;
+    }
     if (!c->cluster[0]) {
         coord_new_id(c, c->cluster);
         c->meta_dirty = true;
@@ -271,7 +278,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
         [COORD_EV_UP] = on_up,     [COORD_EV_GONE] = on_gone, [COORD_EV_SUBMIT] = acts_submit,
-        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick,
+        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick, [COORD_EV_AUDIT] = acts_audit,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);
     int64_t gap_ns = ev->now_ns - c->stepped_ns;

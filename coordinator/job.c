@@ -12,6 +12,8 @@
 #include "coordinator/queue.h"
 #include "coordinator/story.h"
 
+enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
+
 static const struct {
     const char *name;
     const char *spent; // where time in this state goes; null: it has ended
@@ -115,7 +117,6 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     j->coord = c;
     j->row = row;
     j->stored = row->state;
-    arena_init(&j->arena);
     list_init(&j->queued);
     list_init(&j->touched);
     insert_by_seq(c, j);
@@ -123,6 +124,16 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     if (row->state == JOB(QUEUED))
         enqueue(j);
     return j;
+}
+
+static void clear_spec(const struct job_rec *j)
+{
+    const struct job *spec = &j->spec;
+    if (!j->parsed)
+        return;
+    free(frame_text(spec->checkpoint.dir));
+    for (int i = 0; i < spec->mesh.n; i++)
+        free(frame_text(spec->mesh.axis[i].name));
 }
 
 void job_forget(struct job_rec *j)
@@ -139,7 +150,7 @@ void job_forget(struct job_rec *j)
     if (j->report)
         weft__rank__step_report__free_unpacked(j->report, NULL);
     weft__rows__job__free_unpacked(j->row, NULL);
-    arena_clear(&j->arena);
+    clear_spec(j);
     free(j);
 }
 
@@ -175,17 +186,43 @@ struct job_rec *job_of(const struct coord *c, const char *target, struct err *e)
     return NULL;
 }
 
+static const char *text_dup(const char *s)
+{
+    char *copy = strdup(s);
+    PRE(copy != NULL);
+    return copy;
+}
+
+// A parsed job is large: what it takes to decide is small.
+void job_take_spec(struct job_rec *j, const struct job *spec)
+{
+    j->spec = (struct job){.mesh = spec->mesh,
+                           .train = spec->train,
+                           .checkpoint = spec->checkpoint,
+                           .resources = spec->resources,
+                           .restart = spec->restart};
+    j->spec.checkpoint.dir = text_dup(spec->checkpoint.dir);
+    for (int i = 0; i < spec->mesh.n; i++)
+        j->spec.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
+    j->parsed = true;
+}
+
 int job_spec(struct job_rec *j, struct err *e)
 {
     struct job_errors errs = {0};
+    struct arena a;
+    struct job spec;
     if (j->parsed)
         return 0;
-    int rc = job_parse(&j->arena, &weft_schema, "job", NULL, j->row->resolved,
-                       strlen(j->row->resolved), NULL, 0, &j->spec, &errs);
+    arena_init(&a);
+    int rc = job_parse(&a, &weft_schema, "job", NULL, j->row->resolved, strlen(j->row->resolved),
+                       NULL, 0, &spec, &errs);
     if (rc)
-        return job_errors_err(&errs, e);
-    j->parsed = true;
-    return 0;
+        rc = job_errors_err(&errs, e);
+    else
+        job_take_spec(j, &spec);
+    arena_clear(&a);
+    return rc;
 }
 
 // ---- time ----
@@ -265,6 +302,10 @@ static void add_event(struct job_rec *j, const struct job_note *n, const char *f
     struct coord *c = j->coord;
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
+    if (text.len > EVENT_TEXT)
+        text.data[text.len = EVENT_TEXT] = 0;
+    if (text.len)
+        text_plain(text.data);
     ROW_NEW(Event, event, ev);
     ev.job = j->row->id;
     ev.seq = ++j->row->events;

@@ -41,9 +41,8 @@ struct job_rec {
     job_state stored; // what the store holds
     bool in_queue;
 
-    struct arena arena; // of spec
     bool parsed;
-    struct job spec;
+    struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
     int budget;
 
     bool deciding; // `commit` is made
@@ -78,6 +77,7 @@ struct job_rec *job_find(const struct coord *c, const char *id);
 struct job_rec *job_of(const struct coord *c, const char *target, struct err *e);
 // Parses the resolved text (once); ERR_INVALID with the first violation.
 int job_spec(struct job_rec *j, struct err *e);
+void job_take_spec(struct job_rec *j, const struct job *spec); // what is needed of a parsed one
 
 struct job_note { // of an event
     const char *kind;

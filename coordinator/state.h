@@ -55,7 +55,8 @@ struct coord {
     struct list answered; // the same, oldest first
     struct list loaded;   // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
-    bool meta_dirty, hosts_dirty;
+    int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
+    bool meta_dirty, hosts_dirty, had_meta;
     bool started;
     bool place; // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;
@@ -94,6 +95,9 @@ void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
 void coord_new_id(struct coord *c, char out[ID_LEN]);
 
+// For people, and for every client's decoder: what is no UTF-8 and what steers a terminal becomes
+// '?'; lines and tabs stay.
+void text_plain(char *s);
 // A protobuf text field of the heap.
 void text_set(char **field, const char *s);
 static inline int64_t ms_ns(int64_t ms)

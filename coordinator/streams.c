@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "coordinator/service.h"
 
-enum { STREAMS_MAX = 2048, HOSTS_MAX = 4096 };
+enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
 struct watcher {
     struct list link;
@@ -21,6 +22,7 @@ struct tail {
     char job[33];
     int rank;
     bool follow; // ends with its job, and asks hosts that come to have its logs
+    int lines;   // of the end, as it was asked
     int n, cap;  // hosts asked that have not ended
     uint64_t *conns;
 };
@@ -45,6 +47,7 @@ static void tail_drop(struct streams *s, struct tail *t)
     free(t->conns);
     free(t);
     s->n--;
+    s->ntails--;
 }
 
 void streams_clear(struct streams *s)
@@ -93,7 +96,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
     } else if (!full(s, call) && tell(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
@@ -172,17 +175,23 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     struct err e = {0};
     if (full(s, call))
         return;
+    if (s->ntails == TAILS_MAX) { // each may have much waiting
+        rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
+        return;
+    }
     struct tail *t = calloc(1, sizeof *t);
     PRE(t != NULL);
     t->call = call;
     t->ask = ++s->asks;
     t->rank = q->rank;
+    t->lines = q->lines;
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
+    s->ntails++;
     int n = ask_hosts(s, t, q->job, q->lines, &e);
     if (n < 0)
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
     else if (n == 0 && !t->follow)
         rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
     else
@@ -232,8 +241,8 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        if (t->ask != c->ask)
-            continue;
+        if (t->ask != c->ask || !asked(t, conn))
+            continue; // who was not asked has nothing to say
         Weft__V1__LogLines lines;
         weft__v1__log_lines__init(&lines);
         lines.rank = c->rank;
@@ -249,15 +258,28 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
     }
 }
 
+// Who follows is told the end and asks again: it knows which lines it has.
 void streams_host_gone(struct streams *s, uint64_t conn)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        for (int i = 0; i < t->n; i++)
-            if (t->conns[i] == conn) {
-                host_done(s, t, conn);
-                break;
-            }
+        if (!asked(t, conn))
+            continue;
+        if (t->follow) {
+            rpc_finish(s->rpc, t->call, RPC_OK, "");
+            tail_stop(s, t);
+        } else {
+            host_done(s, t, conn);
+        }
+    }
+}
+
+void streams_host_here(struct streams *s)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (t->follow)
+            (void)ask_hosts(s, t, t->job, t->lines, NULL);
     }
 }
 

@@ -20,6 +20,11 @@ enum schema_type {
     SCHEMA_DURATIONS, // two int64_t nanoseconds side by side, [1s, 60s]
     SCHEMA_MESH,      // struct job_mesh: {axis: size, …}, ordered
     SCHEMA_GROUPS,    // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
+    // Of struct job_sharding, each at offset 0:
+    SCHEMA_RULES,  // {dimension: axis | [axes] | null, …}: what is given replaces that key only
+    SCHEMA_PARAMS, // [{match: glob, min: [sizes], spec: [entries]}, …]
+    SCHEMA_POINTS, // {activation point: [entries], …}
+    SCHEMA_AXES,   // [axes]
     SCHEMA_COUNT
 };
 

@@ -36,7 +36,7 @@ struct manifest_tensor {
     const char *name;
     enum dtype dtype;
     struct shape shape; // global
-    const char *spec;   // "[dp, null]": null where nothing cuts
+    const char *spec;   // JSON, an entry a dimension: [null, "tp", ["dp", "fsdp"]]
     int nslices;
     struct manifest_slice *slices;
 };

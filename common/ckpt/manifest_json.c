@@ -70,7 +70,7 @@ static void write_tensor(struct json_out *w, const struct manifest *m,
     json_str(w, "name", t->name);
     json_str(w, "dtype", ckpt_dtype_name(t->dtype));
     write_dims(w, "shape", t->shape.dim, t->shape.n);
-    json_str(w, "spec", t->spec);
+    json_raw(w, "spec", t->spec);
     json_array(w, "slices");
     for (int i = 0; i < t->nslices; i++) {
         const struct manifest_slice *s = &t->slices[i];
@@ -234,7 +234,7 @@ static const struct field file_fields[] = {
 };
 static const struct field tensor_fields[] = {
     AT(manifest_tensor, "name", FIELD_STR, name),
-    AT(manifest_tensor, "spec", FIELD_STR, spec),
+    {"spec", FIELD_OTHER, 0},
     {"dtype", FIELD_OTHER, 0},
     {"shape", FIELD_OTHER, 0},
     {"slices", FIELD_OTHER, 0},
@@ -394,13 +394,62 @@ static int check_cover(const struct manifest_tensor *t, struct err *e)
     return rc;
 }
 
+static int read_axis(const struct json *v, struct json_out *w, struct err *e)
+{
+    if (v->type != JSON_STRING || !*v->string)
+        return err_set(e, ERR_DATA,
+                       "'spec' holds something else than axes, lists of axes and null");
+    json_str(w, NULL, v->string);
+    return 0;
+}
+
+static int read_entry(const struct json *v, struct json_out *w, struct err *e)
+{
+    int rc = 0;
+    if (v->type == JSON_NULL) {
+        json_null(w, NULL);
+        return 0;
+    }
+    if (v->type != JSON_ARRAY)
+        return read_axis(v, w, e);
+    json_array(w, NULL);
+    for (const struct json *axis = v->first; axis && !rc; axis = axis->next)
+        rc = read_axis(axis, w, e);
+    json_end(w);
+    return rc;
+}
+
+// Kept as its own JSON: who reads a checkpoint goes by the slices.
+static int read_spec(struct arena *a, const struct json *o, struct manifest_tensor *t,
+                     struct err *e)
+{
+    const struct json *list;
+    struct buf text = {0};
+    struct json_out w;
+    if (json_get_array(o, "spec", &list, e))
+        return ERR_DATA;
+    if (list->count > t->shape.n)
+        return err_set(e, ERR_DATA, "'spec' has %d entries for %d dimensions", list->count,
+                       t->shape.n);
+    int rc = 0;
+    json_out_init(&w, &text);
+    json_array(&w, NULL);
+    for (const struct json *v = list->first; v && !rc; v = v->next)
+        rc = read_entry(v, &w, e);
+    json_end(&w);
+    json_out_clear(&w);
+    t->spec = arena_strdup(a, buf_str(&text));
+    buf_clear(&text);
+    return rc;
+}
+
 static int read_tensor(struct arena *a, const struct json *o, const struct manifest *m,
                        const struct map *files, struct manifest_tensor *t, struct err *e)
 {
     const char *dtype;
     const struct json *list;
     if (READ(o, tensor_fields, t, e) || json_get_str(o, "dtype", &dtype, e) ||
-        read_dims(o, "shape", t->shape.dim, &t->shape.n, e) ||
+        read_dims(o, "shape", t->shape.dim, &t->shape.n, e) || read_spec(a, o, t, e) ||
         json_get_array(o, "slices", &list, e))
         return ERR_DATA;
     t->dtype = ckpt_dtype_parse(dtype);

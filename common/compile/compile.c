@@ -12,6 +12,7 @@
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
 #include "common/compile/schedule.h"
+#include "common/compile/usage.h"
 #include "common/compile/verify.h"
 
 struct pipeline {
@@ -21,6 +22,7 @@ struct pipeline {
     struct compiled *out;
     struct buf *dump;
     struct err *err;
+    struct sharding sharding;
 };
 
 static void mesh_from_job(const struct job *job, struct mesh *m)
@@ -62,14 +64,14 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     struct graph *g = arena_new(p->arena, struct graph);
     struct graph *cut = arena_new(p->arena, struct graph);
     struct schedule s;
-    struct rules rules;
     const struct mesh *m = &p->out->mesh;
     int rc = build_global(p, kind, g);
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    rules_default(m, &rules);
-    rc = partition(g, m, &rules, cut, p->err);
+    if (kind == PROGRAM_TRAIN)
+        sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+    rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
@@ -91,9 +93,12 @@ static void hash_programs(struct compiled *c)
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e)
 {
-    struct pipeline p = {job, build, a, out, dump, e};
+    struct pipeline p = {
+        .job = job, .build = build, .arena = a, .out = out, .dump = dump, .err = e};
     *out = (struct compiled){0};
     mesh_from_job(job, &out->mesh);
+    findings_init(&out->findings, a);
+    sharding_make(&p.sharding, job, &out->mesh, &out->findings);
     out->nprograms = job->data.eval.images ? 2 : 1;
     int rc = 0;
     for (int i = 0; i < out->nprograms && !rc; i++)
@@ -104,7 +109,11 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
         if (rc && dump)
             dump_program(&out->program[i], dump);
     }
-    if (!rc)
+    if (!rc) {
         hash_programs(out);
-    return rc;
+        out->whole = true;
+        usage_check(out, job, a, &out->findings);
+    }
+    const struct finding *error = findings_first_error(&out->findings);
+    return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;
 }

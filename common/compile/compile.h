@@ -6,6 +6,7 @@
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once
+#include "common/compile/findings.h"
 #include "common/compile/plan.h"
 #include "common/compile/program.h"
 #include "common/job/job.h"
@@ -20,11 +21,14 @@ struct compiled {
     int nprograms; // train, and eval when the job evaluates
     struct program program[PROGRAM_KINDS];
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
+    struct findings findings;
+    bool whole; // the programs and their memory are made, though there may be errors among findings
     struct memory memory;
     char hash[65]; // SHA-256 of the programs as text: the plan hash all ranks agree on
 };
 
-// Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; the message says
-// what would do. ERR_INTERNAL: a check failed; `dump`, if given, then holds the graph.
+// Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be, or there is an
+// error among the findings; the message says what would do. ERR_INTERNAL: a check failed; `dump`,
+// if given, then holds the graph.
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e);

@@ -6,12 +6,6 @@
 
 #include "common/compile/optable.h"
 
-const char *coll_kind_name(enum coll_kind k)
-{
-    static const char *const names[] = {[COLL_NODE_ALL_REDUCE] = "all_reduce"};
-    return names[k];
-}
-
 static struct coll_row *row_for(struct cost *cost, const struct coll_row *key)
 {
     for (int i = 0; i < cost->ncolls; i++) {
@@ -34,18 +28,17 @@ static void count_collectives(const struct program *p, struct arena *a, struct c
         const struct buffer *b = &p->buffers[in->out[0].buffer];
         struct coll_row *r =
             row_for(cost, &(struct coll_row){.op = in->coll,
-                                             .axes = in->axes,
-                                             .group = mesh_product(&p->mesh, in->axes),
+                                             .axes = dim_axes(&in->group),
+                                             .group = dim_parts(&p->mesh, &in->group),
                                              .phase = in->phase,
-                                             .tensor = b->name ? b->name : "",
+                                             .tensor = p->graph->nodes[in->node].what,
                                              .dtype = b->dtype});
         r->count++;
         r->tensor_bytes += b->bytes;
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
-        uint64_t n = (uint64_t)r->group;
-        r->bytes = (2 * (n - 1) * r->tensor_bytes + n - 1) / n;
+        r->bytes = reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
 }
 
@@ -64,18 +57,22 @@ static void shapes_of(const struct graph *g, const struct mesh *m, const struct 
     }
 }
 
+double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n)
+{
+    struct shapes s;
+    if (n->kind != NODE_OP || !op_row(n->op)->flops)
+        return 0;
+    shapes_of(g, m, n, &s);
+    return op_row(n->op)->flops(n, s.in, s.out);
+}
+
 // FLOPs of one microbatch.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        struct shapes s;
-        if (n->kind != NODE_OP || !op_row(n->op)->flops ||
-            (forward_only && n->phase != PHASE_FORWARD))
-            continue;
-        shapes_of(g, m, n, &s);
-        total += op_row(n->op)->flops(n, s.in, s.out);
+        if (!forward_only || g->nodes[i].phase == PHASE_FORWARD)
+            total += cost_node_flops(g, m, &g->nodes[i]);
     }
     return total;
 }
@@ -93,6 +90,25 @@ static double traffic(const struct program *p)
     return bytes;
 }
 
+// What a rank reads of a step's data: whole samples, each input once whatever cuts it is read in.
+static uint64_t batch_bytes(const struct program *p)
+{
+    int64_t first, rows;
+    uint64_t bytes = 0;
+    program_rows(p, 0, &first, &rows);
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct value *v = &p->graph->values[p->buffers[b].value];
+        bool again = p->buffers[b].source != VALUE_INPUT;
+        for (int k = 0; k < b && !again; k++)
+            again = p->buffers[k].source == VALUE_INPUT &&
+                    strcmp(p->graph->values[p->buffers[k].value].name, v->name) == 0;
+        if (!again)
+            bytes += (uint64_t)(shape_count(&v->shape) / v->shape.dim[0] * rows) *
+                     dtype_size(v->dtype) * (uint64_t)p->microbatches;
+    }
+    return bytes;
+}
+
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = &c->program[PROGRAM_TRAIN];
@@ -103,7 +119,5 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
     out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
     out->traffic = traffic(p);
-    for (int b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].source == VALUE_INPUT)
-            out->batch_bytes += p->buffers[b].bytes;
+    out->batch_bytes = batch_bytes(p);
 }

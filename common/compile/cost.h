@@ -6,7 +6,7 @@
 
 // One row a (tensor, collective, axes, phase): totals of a step, for one device.
 struct coll_row {
-    enum coll_kind op;
+    enum reshard_kind op;
     axis_set axes;
     int group; // ranks that take part
     enum phase phase;
@@ -26,5 +26,6 @@ struct cost {
     uint64_t batch_bytes;   // of one step's inputs on a device
 };
 
+// One node's, on one device of the mesh (null: whole).
+double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);
-const char *coll_kind_name(enum coll_kind k); // "all_reduce"

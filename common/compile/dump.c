@@ -27,7 +27,7 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase),
-                   n->kind == NODE_COLL ? "all_reduce" : op_name(n->op));
+                   n->kind == NODE_MOVE ? reshard_kind_name(n->move.kind) : op_name(n->op));
         for (int k = 0; k < n->nin; k++)
             put_value(g, m, n->in[k], out);
         buf_puts(out, " ->");
@@ -58,12 +58,20 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d", a->nesterov);
+    for (int k = 0; k < 3 && i->op == OP_COPY; k++)
+        buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
+                   (long long)a->block.from[k], (long long)a->block.to[k]);
 }
 
-static void put_views(const struct view *v, int n, struct buf *out)
+static void put_views(const struct program *p, const struct view *v, int n, struct buf *out)
 {
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
         buf_printf(out, " b%d+%llu", v[k].buffer, (unsigned long long)v[k].offset);
+        if (!v[k].step)
+            continue;
+        buf_printf(out, "+%llu·", (unsigned long long)v[k].step);
+        dim_cut_print(&v[k].by, &p->mesh, out);
+    }
 }
 
 static void put_instr(const struct program *p, const struct instr *i, struct buf *out)
@@ -75,12 +83,12 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
         put_attr(program_attr(p, i), i, out);
     }
     if (i->kind == INSTR_START || i->kind == INSTR_WAIT) {
-        buf_puts(out, " all_reduce over ");
-        axis_set_print(&p->mesh, i->axes, out);
+        buf_printf(out, " %s%s over ", reshard_kind_name(i->coll), i->max ? "_max" : "");
+        dim_cut_print(&i->group, &p->mesh, out);
     }
-    put_views(i->in, i->nin, out);
+    put_views(p, i->in, i->nin, out);
     buf_puts(out, " ->");
-    put_views(i->out, i->nout, out);
+    put_views(p, i->out, i->nout, out);
     if (i->workspace >= 0)
         buf_printf(out, " using b%d", i->workspace);
     buf_putc(out, '\n');

@@ -12,7 +12,7 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/compile/spec.h"
+#include "common/compile/reshard.h"
 #include "common/op/op.h"
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
@@ -58,20 +58,16 @@ struct value {
     struct spec spec; // set by the partitioner
 };
 
-enum node_kind { NODE_OP, NODE_COLL };
+enum node_kind { NODE_OP, NODE_MOVE }; // a move is one step of a reshard
 enum node_when { EVERY_MICROBATCH, LAST_MICROBATCH };
-
-// What a collective node does to its one input: an all-reduce of its partial axes.
-// (Gathers, scatters and exchanges come with the meshes that need them.)
-enum coll_kind { COLL_NODE_ALL_REDUCE };
 
 struct node {
     enum node_kind kind;
     enum op op;
     struct op_attr attr;
-    enum coll_kind coll;
-    axis_set axes;  // of a collective
-    axis_set owner; // counts at coordinate 0 of these axes only: elsewhere its scale is 0
+    struct reshard_step move; // of its one input
+    const char *what;         // MOVE: the tensor it moves, for people
+    axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
     int scope; // index into scopes

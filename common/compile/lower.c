@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/compile/optable.h"
+#include "common/compile/transfer.h"
 
 struct lowering {
     const struct graph *g;
@@ -34,9 +35,26 @@ int program_find(const struct program *p, const char *name)
     return -1;
 }
 
+void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count)
+{
+    int64_t end = 0;
+    *first = INT64_MAX;
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct value *v = &p->graph->values[p->buffers[b].value];
+        int64_t start[MAX_DIMS];
+        if (p->buffers[b].source != VALUE_INPUT)
+            continue;
+        spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
+        int64_t stop = start[0] + p->buffers[b].shape.dim[0];
+        *first = start[0] < *first ? start[0] : *first;
+        end = stop > end ? stop : end;
+    }
+    *count = end > *first ? end - *first : 0;
+}
+
 const struct op_attr *program_attr(const struct program *p, const struct instr *i)
 {
-    return &p->graph->nodes[i->node].attr;
+    return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
 }
 
 // ---- which values share a buffer ---------------------------------------------------------------
@@ -129,6 +147,18 @@ static int buffer_add(struct lowering *l)
     return p->nbuffers++;
 }
 
+// Data is read in every cut that is asked for, each a buffer of its own: its cut is in its name.
+static const char *buffer_name(const struct lowering *l, const struct value *v)
+{
+    if (v->kind != VALUE_INPUT || !spec_axes(&v->spec))
+        return v->name;
+    struct buf text = {0};
+    spec_print(&v->spec, l->mesh, v->shape.n, &text);
+    const char *name = arena_printf(l->arena, "%s %s", v->name, buf_str(&text));
+    buf_clear(&text);
+    return name;
+}
+
 static int buffer_make(struct lowering *l, int root, int m)
 {
     struct program *p = l->p;
@@ -136,7 +166,7 @@ static int buffer_make(struct lowering *l, int root, int m)
     int at = buffer_add(l);
     struct buffer *b = &p->buffers[at];
     *b = (struct buffer){.value = root,
-                         .name = v->name,
+                         .name = buffer_name(l, v),
                          .kind = kind_of(v),
                          .source = v->kind,
                          .persistent = once(v->kind),
@@ -176,20 +206,12 @@ static struct instr *emit(struct lowering *l, const struct instr *i)
     return &p->instrs[p->ninstrs++];
 }
 
-static void axes_add(struct program *p, axis_set axes)
-{
-    for (int i = 0; i < p->naxes; i++)
-        if (p->axes[i] == axes)
-            return;
-    PRE(p->naxes < (int)(sizeof p->axes / sizeof *p->axes));
-    p->axes[p->naxes++] = axes;
-}
-
 static void wait_first(struct lowering *l)
 {
     struct instr w = l->p->instrs[l->pending[0]];
     w.kind = INSTR_WAIT;
     w.start = l->pending[0];
+    l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
     l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
     emit(l, &w);
     l->npending--;
@@ -200,24 +222,110 @@ static void wait_first(struct lowering *l)
 static void wait_for(struct lowering *l, int buffer)
 {
     int upto = 0;
-    for (int i = 0; i < l->npending; i++)
-        if (l->p->instrs[l->pending[i]].out[0].buffer == buffer)
+    for (int i = 0; i < l->npending; i++) {
+        const struct instr *s = &l->p->instrs[l->pending[i]];
+        if (s->out[0].buffer == buffer || s->in[0].buffer == buffer)
             upto = i + 1;
+    }
     while (upto-- > 0)
         wait_first(l);
 }
 
-static void emit_coll(struct lowering *l, const struct node *n, struct instr *i)
+// ---- moves ----
+
+static void start_coll(struct lowering *l, const struct node *n, struct instr i)
 {
-    i->kind = INSTR_START;
-    i->coll = n->coll;
-    i->axes = n->axes;
-    axes_add(l->p, n->axes);
+    i.kind = INSTR_START;
+    i.coll = n->move.kind;
+    i.group = n->move.cut;
+    i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
+    i.nin = i.nout = 1;
     if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
         wait_first(l);
-    l->p->buffers[i->out[0].buffer].region = REGION_SHARED;
+    const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
+    for (int k = 0; k < 2; k++) {
+        l->p->buffers[touched[k]].region = REGION_SHARED;
+        l->p->buffers[touched[k]].last = l->p->ninstrs;
+    }
     l->pending[l->npending++] = l->p->ninstrs;
-    emit(l, i);
+    emit(l, &i);
+}
+
+// A buffer for what a collective takes or leaves in the order of its coordinates.
+static struct view message_buffer(struct lowering *l, int value, int64_t count)
+{
+    int at = buffer_add(l);
+    struct buffer *b = &l->p->buffers[at];
+    *b = (struct buffer){.value = value,
+                         .kind = BUFFER_TRANSIENT,
+                         .source = VALUE_TEMP,
+                         .dtype = l->g->values[value].dtype,
+                         .shape = {1, {count}},
+                         .copies = 1,
+                         .first = l->p->ninstrs,
+                         .last = l->p->ninstrs};
+    b->bytes = (uint64_t)count * dtype_size(b->dtype);
+    return (struct view){.buffer = at};
+}
+
+static void emit_copy(struct lowering *l, struct instr i, struct view from, struct view to,
+                      const struct op_block *block)
+{
+    struct op_attr *attr = arena_new(l->arena, struct op_attr);
+    attr->block = *block;
+    wait_for(l, from.buffer);
+    wait_for(l, to.buffer);
+    l->p->buffers[from.buffer].last = l->p->buffers[to.buffer].last = l->p->ninstrs;
+    i.kind = INSTR_OP;
+    i.op = OP_COPY;
+    i.attr = attr;
+    i.in[0] = from;
+    i.out[0] = to;
+    emit(l, &i);
+}
+
+static struct view stepped(struct view v, const struct node *n, int64_t elements, size_t elem)
+{
+    if (elements) {
+        v.by = n->move.cut;
+        v.step = (uint64_t)elements * elem;
+    }
+    return v;
+}
+
+// [copy →] collective [→ copy]. A message that is the input's last reader's, or the output's own
+// buffer, needs no copy.
+static void emit_move(struct lowering *l, const struct node *n, struct instr i, int m)
+{
+    if (n->move.kind == RESHARD_ALL_REDUCE) {
+        start_coll(l, n, i);
+        return;
+    }
+    int in = l->root[n->in[0]];
+    struct shape shape = local_shape(l, n->in[0]);
+    struct transfer t = transfer_of(&n->move, l->mesh, &shape);
+    size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
+    if (!t.message) {
+        emit_copy(l, i, stepped(view_of(l, n->in[0], m), n, t.pack_from, elem),
+                  view_of(l, n->out[0], m), &t.pack);
+        return;
+    }
+    bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
+    bool dead = l->g->values[in].kind == VALUE_TEMP && l->last_read[in] == i.node;
+    struct view send = i.in[0], got;
+    if (!t.packed || !dead) {
+        bool own = t.unpacked && !exchange;
+        send = own ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+        emit_copy(l, i, view_of(l, n->in[0], m), stepped(send, n, t.pack_to, elem), &t.pack);
+    }
+    got = send;
+    if (exchange)
+        got = t.unpacked ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+    i.in[0] = send;
+    i.out[0] = got;
+    start_coll(l, n, i);
+    if (!t.unpacked)
+        emit_copy(l, i, stepped(got, n, t.unpack_from, elem), view_of(l, n->out[0], m), &t.unpack);
 }
 
 // One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
@@ -261,20 +369,22 @@ static void emit_node(struct lowering *l, int node, int m)
                       .nin = n->nin,
                       .nout = n->nout,
                       .owner = n->owner};
-    // Waits come before the views: they move the place of this instruction.
+    // Waits come before the views: they move the place of this instruction. The output of a staged
+    // move begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
         wait_for(l, view_of(l, n->in[k], m).buffer);
-    for (int k = 0; k < n->nout; k++)
+    bool staged = n->kind == NODE_MOVE && n->move.kind != RESHARD_ALL_REDUCE;
+    for (int k = 0; k < n->nout && !staged; k++)
         wait_for(l, view_of(l, n->out[k], m).buffer);
     for (int k = 0; k < n->nin; k++)
         i.in[k] = view_of(l, n->in[k], m);
-    for (int k = 0; k < n->nout; k++)
+    for (int k = 0; k < n->nout && !staged; k++)
         i.out[k] = view_of(l, n->out[k], m);
     int contribution = l->first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;
-    if (n->kind == NODE_COLL) {
-        emit_coll(l, n, &i);
+    if (n->kind == NODE_MOVE) {
+        emit_move(l, n, i, m);
         return;
     }
     i.workspace = workspace_for(l, n);

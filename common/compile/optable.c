@@ -129,6 +129,7 @@ static size_t workspace_chunks(const struct node *n, const struct shape *in,
         .infer = infer_f32, .shard = shard_pointwise, .inplace = true \
     }
 
+// COPY has no row: it is in programs only, never in a graph.
 static const struct op_row table[OP_COUNT] = {
     [OP_MATMUL] = {.infer = infer_matmul,
                    .vjp = vjp_matmul,
@@ -156,8 +157,8 @@ static const struct op_row table[OP_COUNT] = {
     [OP_ROW_MAX] = {.infer = infer_rows, .shard = shard_contract},
     [OP_ROW_SUM_EXP] = {.infer = infer_rows, .vjp = vjp_row_sum_exp, .shard = shard_contract},
     [OP_ROW_EXP_MUL] = {.infer = infer_rows, .shard = shard_pointwise},
-    [OP_PICK] = {.infer = infer_pick, .vjp = vjp_pick, .shard = shard_contract},
-    [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise},
+    [OP_PICK] = {.infer = infer_pick, .vjp = vjp_pick, .shard = shard_contract, .rows = 1},
+    [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise, .rows = 3},
     [OP_ROW_ARGMAX] = {.infer = infer_rows, .shard = shard_pointwise},
     [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
     [OP_SQNORM] = {.infer = infer_f32,
@@ -175,6 +176,23 @@ const struct op_row *op_row(enum op op)
 {
     PRE(op >= 0 && op < OP_COUNT && table[op].infer && table[op].shard);
     return &table[op];
+}
+
+struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct mesh *m,
+                          int rank)
+{
+    struct op_attr attr = n->attr;
+    for (int a = 0; a < m->n; a++)
+        if (n->owner >> a & 1 && mesh_coord(m, rank, a) != 0)
+            attr.scale = 0;
+    int k = op_row(n->op)->rows - 1;
+    if (k >= 0) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        int64_t start[MAX_DIMS];
+        spec_start(&v->spec, m, &v->shape, rank, start);
+        attr.start = start[v->shape.n - 1];
+    }
+    return attr;
 }
 
 int op_infer(const struct graph *g, const struct node *n, struct err *e)

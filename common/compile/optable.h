@@ -33,9 +33,13 @@ struct op_row {
     double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
     size_t (*workspace)(const struct node *n, const struct shape *in, const struct shape *out);
     bool accumulates, inplace;
+    int rows; // PICK, PICK_GRAD: 1 + the operand whose last dimension ids count in; 0: none
 };
 
 const struct op_row *op_row(enum op op); // never null; every slot but those labelled is set
+// The node's attributes on one rank: an owner's scale, the id its part of cut rows begins with.
+struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct mesh *m,
+                          int rank);
 int op_infer(const struct graph *g, const struct node *n, struct err *e);
 // Bytes read and written, from the shapes alone.
 double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,

@@ -2,64 +2,37 @@
 // The partitioner. See partition.h.
 //
 // The old graph is walked in order. For each node the op's rule is asked with the specs its inputs
-// have by now; inputs that differ are brought there (a reshard), the node is emitted, and an output
-// that came out partial is reduced, unless it goes into a sum: a sum stays partial while
-// microbatches add to it and is reduced once, right after its last contribution.
+// have by now; inputs that differ are brought there (a reshard), the node is emitted, and its
+// output is brought to what its point asks for. A contribution to a gradient is brought to the
+// gradient's cut as it is made and stays partial over the other axes while microbatches add to it;
+// the sum is reduced once, right after its last contribution.
+//
+// Over which axes all contributions of one gradient are partial is known only when all have been
+// seen: where one is not, the walk is made again and the others are reduced over it as they are
+// made.
 #include "common/compile/partition.h"
 
 #include <string.h>
 
 #include "common/compile/optable.h"
 
-// Logical dimension → axes, major first; each axis with the names a mesh may give it.
-static const struct {
-    enum dim dim;
-    const char *axis[2];
-} default_rules[] = {
-    {DIM_BATCH, {"dp", "data"}},
-};
-
-void rules_default(const struct mesh *m, struct rules *out)
-{
-    *out = (struct rules){0};
-    for (size_t i = 0; i < sizeof default_rules / sizeof *default_rules; i++) {
-        struct rule *r = &out->rule[out->n++];
-        r->dim = default_rules[i].dim;
-        for (int k = 0; k < 2; k++) {
-            int axis = mesh_find(m, default_rules[i].axis[k]);
-            if (axis >= 0)
-                dim_append(&r->axes, axis);
-        }
-    }
-}
-
-struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
-{
-    struct spec s = {0};
-    axis_set used = 0;
-    for (int d = 0; d < v->shape.n; d++)
-        for (int i = 0; i < r->n; i++) {
-            if (r->rule[i].dim != v->dims[d])
-                continue;
-            for (int k = 0; k < r->rule[i].axes.n; k++) {
-                int axis = r->rule[i].axes.axis[k];
-                if (used >> axis & 1 || m->axis[axis].size < 2)
-                    continue;
-                dim_append(&s.dim[d], axis);
-                used |= (axis_set)(1u << axis);
-            }
-        }
-    return s;
-}
-
 struct pass {
     const struct graph *from;
     struct graph *to;
     const struct mesh *mesh;
-    const struct rules *rules;
-    int *map;    // value of `from` → its present version in `to`, −1 before it is made
-    int *sum_of; // value of `from` → the sum it contributes to, −1
-    int *left;   // sum (value of `from`) → contributions still to come
+    const struct sharding *sharding;
+    int *map;         // value of `from` → its present version in `to`, −1 before it is made
+    int *sum_of;      // value of `from` → the sum it contributes to, −1
+    int *left;        // sum (value of `from`) → contributions still to come
+    axis_set *common; // sum → axes over which all its contributions are partial, as known so far
+    bool again;       // `common` shrank: the walk was made with too large a set
+    struct shared {   // reshards that later nodes of the scope and phase may use
+        int from, to, scope;
+        enum phase phase;
+        struct spec spec;
+    } * shared;
+    int nshared, shared_cap;
+    const char *what; // the tensor at hand, for what moves
     struct err *err;
 };
 
@@ -109,58 +82,74 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
         return of >= 0 ? p->to->values[p->map[of]].spec : (struct spec){0};
     }
     *has = v->point != POINT_NONE;
-    return *has ? rules_spec(p->rules, p->mesh, v) : (struct spec){0};
+    return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
 
-// An all-reduce of what is partial: the same buffer, whole. `when` is LAST for sums.
-static int reduce_partial(struct pass *p, int id, enum node_when when, int *out)
+// One step of a reshard. A reduction of the whole keeps the buffer; all else makes another.
+static int move_emit(struct pass *p, int id, const struct reshard_step *step, enum node_when when)
 {
     struct graph *g = p->to;
     struct value v = g->values[id];
-    struct node n = {.kind = NODE_COLL,
-                     .coll = COLL_NODE_ALL_REDUCE,
-                     .axes = v.spec.partial_sum,
+    bool in_place = step->kind == RESHARD_ALL_REDUCE;
+    int made = graph_value(g, in_place ? v.kind : VALUE_TEMP, v.name, v.dtype, v.shape.n, v.dims,
+                           v.shape.dim);
+    struct value *w = &g->values[made];
+    w->point = v.point;
+    w->of = v.of;
+    w->alias = in_place ? id : -1;
+    w->spec = step->after;
+    struct node n = {.kind = NODE_MOVE,
+                     .move = *step,
+                     .what = v.name ? v.name : p->what,
                      .nin = 1,
                      .in = {id},
                      .nout = 1,
+                     .out = {made},
                      .scope = g->scope,
                      .stage = g->stage,
                      .phase = g->phase,
                      .when = when};
-    if (v.spec.partial_max)
-        return err_set(p->err, ERR_UNSUPPORTED, "%s: a maximum over a cut dimension", name_of(&v));
-    int whole = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
-    struct value *w = &g->values[whole];
-    w->point = v.point;
-    w->of = v.of;
-    w->alias = id;
-    w->spec = v.spec;
-    w->spec.partial_sum = 0;
-    n.out[0] = whole;
     graph_node(g, &n);
-    *out = whole;
-    return 0;
+    return made;
 }
 
-// Brings an input to the spec an op needs.
-static int reshard(struct pass *p, int id, const struct spec *need, int *out)
+static int no_way(struct pass *p, int id, const struct spec *need)
 {
-    struct value *v = &p->to->values[id];
-    *out = id;
-    if (spec_equal(&v->spec, need))
-        return 0;
-    struct spec whole = v->spec;
-    whole.partial_sum = whole.partial_max = 0;
-    if (spec_equal(&whole, need))
-        return reduce_partial(p, id, EVERY_MICROBATCH, out);
+    const struct value *v = &p->to->values[id];
     struct buf text = {0};
     spec_print(&v->spec, p->mesh, v->shape.n, &text);
     buf_puts(&text, " to ");
     spec_print(need, p->mesh, v->shape.n, &text);
-    int rc = err_set(p->err, ERR_UNSUPPORTED, "%s: no way to bring it from %s", name_of(v),
-                     buf_str(&text));
+    err_wrap(p->err, "%s: from %s", name_of(v), buf_str(&text));
     buf_clear(&text);
-    return rc;
+    return p->err->code;
+}
+
+// Brings a value to a spec. Within a scope and phase the same way is gone once.
+static int reshard(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
+{
+    struct graph *g = p->to;
+    const struct value *v = &g->values[id];
+    struct reshard way;
+    *out = id;
+    if (spec_equal(&v->spec, need))
+        return 0;
+    for (int i = 0; i < p->nshared; i++) {
+        const struct shared *s = &p->shared[i];
+        if (s->from != id || s->scope != g->scope || s->phase != g->phase ||
+            !spec_equal(&s->spec, need))
+            continue;
+        *out = s->to;
+        return 0;
+    }
+    if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &way,
+                     p->err))
+        return no_way(p, id, need);
+    for (int i = 0; i < way.n; i++)
+        *out = move_emit(p, *out, &way.step[i], when);
+    p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
+    p->shared[p->nshared++] = (struct shared){id, *out, g->scope, g->phase, *need};
+    return 0;
 }
 
 // Leaves get their spec when they are first met; what is read from data waits for its first reader.
@@ -171,45 +160,98 @@ static int leaf(struct pass *p, int old)
         return 0;
     struct spec s = {0};
     if (v->kind == VALUE_PARAM)
-        s = rules_spec(p->rules, p->mesh, v);
+        s = sharding_spec(p->sharding, p->mesh, v);
     if (v->of >= 0)
         s = p->to->values[p->map[v->of]].spec;
     // Control bits: every rank sets its own, the metrics sum adds them up.
     return value_copy(p, old, &s, &p->map[old]);
 }
 
-static int input_read(struct pass *p, int old, const struct spec *need)
+// An input is read in every cut that is asked of it, a buffer each.
+static int input_read(struct pass *p, int old, const struct spec *need, int *out)
 {
-    if (p->map[old] < 0)
-        return value_copy(p, old, need, &p->map[old]);
-    if (spec_equal(&p->to->values[p->map[old]].spec, need))
+    for (int v = 0; v < p->to->nvalues; v++) {
+        const struct value *have = &p->to->values[v];
+        if (have->kind != VALUE_INPUT || strcmp(have->name, p->from->values[old].name) != 0 ||
+            !spec_equal(&have->spec, need))
+            continue;
+        *out = v;
         return 0;
-    return err_set(p->err, ERR_UNSUPPORTED, "%s: read in two cuts", name_of(&p->from->values[old]));
+    }
+    int rc = value_copy(p, old, need, out);
+    p->map[old] = p->map[old] < 0 ? *out : p->map[old];
+    return rc;
 }
 
-// A sum takes the spec of its first contribution; the others must agree. After the last one the
-// gradient is whole on the parameter's own cut, and the rest of the graph reads that version.
-static int contribute(struct pass *p, int old_sum, int contrib)
+// What a contribution is brought to as it is made: the gradient's cut, partial over the axes over
+// which all contributions are.
+static struct spec contribution_spec(struct pass *p, int old_sum, const struct spec *made)
+{
+    int of = p->from->values[old_sum].of;
+    if (of < 0)
+        return *made; // the loss and its parts: never reduced in the graph
+    struct spec s = p->to->values[p->map[of]].spec;
+    axis_set open = (axis_set)(made->partial_sum & ~spec_axes(&s));
+    if (p->common[old_sum] & ~open) {
+        p->common[old_sum] &= open;
+        p->again = true;
+    }
+    s.partial_sum = p->common[old_sum];
+    return s;
+}
+
+// What was moved is added to its sum by a node that can add.
+static int add_to_sum(struct pass *p, int old, int moved)
 {
     struct graph *g = p->to;
-    const struct spec *s = &g->values[contrib].spec;
-    if (p->map[old_sum] < 0) {
-        int like = -1;
-        int rc = value_copy(p, old_sum, s, &like);
-        if (rc)
-            return rc;
-        p->map[old_sum] = like;
-        g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
-        g->sums[g->nsums++] = (struct sum){.value = like};
-    }
-    if (!spec_equal(&g->values[p->map[old_sum]].spec, s))
-        return err_set(p->err, ERR_UNSUPPORTED, "%s: its contributions are cut differently",
-                       name_of(&g->values[p->map[old_sum]]));
-    graph_contribute(g, p->map[old_sum], contrib);
-    bool gradient = p->from->values[old_sum].of >= 0;
-    if (--p->left[old_sum] > 0 || !gradient || !spec_partial(s))
+    struct value v = g->values[moved];
+    struct op_attr attr = {.scale = 1};
+    int made = graph_op(g, &(struct op_args){.op = OP_SUM,
+                                             .nin = 1,
+                                             .in = &moved,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .attr = &attr,
+                                             .dtype = v.dtype});
+    g->values[made].spec = v.spec;
+    g->values[made].name = p->from->values[old].name;
+    return made;
+}
+
+static int sum_make(struct pass *p, int old_sum, const struct spec *s)
+{
+    struct graph *g = p->to;
+    int like = -1, rc = value_copy(p, old_sum, s, &like);
+    if (rc)
+        return rc;
+    p->map[old_sum] = like;
+    g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
+    g->sums[g->nsums++] = (struct sum){.value = like};
+    return 0;
+}
+
+// After the last contribution the gradient is made whole on the parameter's own cut, and the rest
+// of the graph reads that version.
+static int contribute(struct pass *p, int old_sum, int old, int contrib)
+{
+    struct graph *g = p->to;
+    struct spec s = contribution_spec(p, old_sum, &g->values[contrib].spec);
+    p->what = p->from->values[old_sum].name;
+    int moved, rc = reshard(p, contrib, &s, EVERY_MICROBATCH, &moved);
+    if (!rc && p->map[old_sum] < 0)
+        rc = sum_make(p, old_sum, &s);
+    if (rc)
+        return rc;
+    if (!spec_equal(&g->values[p->map[old_sum]].spec, &s)) {
+        p->again = true; // an earlier contribution was taken for partial over more axes
         return 0;
-    return reduce_partial(p, p->map[old_sum], LAST_MICROBATCH, &p->map[old_sum]);
+    }
+    graph_contribute(g, p->map[old_sum], moved == contrib ? contrib : add_to_sum(p, old, moved));
+    bool gradient = p->from->values[old_sum].of >= 0;
+    if (--p->left[old_sum] > 0 || !gradient || !spec_partial(&s))
+        return 0;
+    s.partial_sum = 0;
+    return reshard(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
 }
 
 static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
@@ -252,6 +294,18 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
     return 0;
 }
 
+// "layers/0/act_hidden": what has no name of its own is called by the place where it is made; a
+// cotangent as the gradient of that.
+static const char *place_name(struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    if (v->producer < 0)
+        return v->name;
+    const struct node *n = &p->from->nodes[v->producer];
+    return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD ? "grad/" : "",
+                        p->from->scopes[n->scope], point_name(v->point));
+}
+
 static int node_emit(struct pass *p, const struct node *n)
 {
     struct graph *g = p->to;
@@ -264,24 +318,28 @@ static int node_emit(struct pass *p, const struct node *n)
     if (rc)
         return rc;
     struct node copy = *n;
-    for (int k = 0; k < n->nin; k++) {
+    for (int k = 0; k < n->nin && !rc; k++) {
         if (!q.in[k])
-            rc = input_read(p, n->in[k], &q.need[k]);
-        if (rc)
-            return rc;
-        rc = reshard(p, p->map[n->in[k]], &q.need[k], &copy.in[k]);
-        if (rc)
-            return rc;
+            rc = input_read(p, n->in[k], &q.need[k], &copy.in[k]);
+        else {
+            p->what = place_name(p, n->in[k]);
+            rc = reshard(p, p->map[n->in[k]], &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+        }
     }
-    rc = emit_outputs(p, n, &q, &copy);
+    if (!rc)
+        rc = emit_outputs(p, n, &q, &copy);
     if (rc)
         return rc;
     int out = n->out[0];
     if (p->sum_of[out] >= 0)
-        return contribute(p, p->sum_of[out], p->map[out]);
-    if (spec_partial(&p->to->values[p->map[out]].spec))
-        return reduce_partial(p, p->map[out], EVERY_MICROBATCH, &p->map[out]);
-    return 0;
+        return contribute(p, p->sum_of[out], out, p->map[out]);
+    struct spec after = p->to->values[p->map[out]].spec;
+    if (q.has_want)
+        after = want;
+    else
+        after.partial_sum = after.partial_max = 0;
+    p->what = place_name(p, out);
+    return reshard(p, p->map[out], &after, EVERY_MICROBATCH, &p->map[out]);
 }
 
 static int pass_begin(struct pass *p)
@@ -290,6 +348,8 @@ static int pass_begin(struct pass *p)
     p->map = arena_array(p->to->arena, int, from->nvalues);
     p->sum_of = arena_array(p->to->arena, int, from->nvalues);
     p->left = arena_array(p->to->arena, int, from->nvalues);
+    p->nshared = 0;
+    p->again = false;
     for (int i = 0; i < from->nvalues; i++)
         p->map[i] = p->sum_of[i] = -1;
     for (int i = 0; i < from->nsums; i++) {
@@ -308,16 +368,30 @@ static int pass_begin(struct pass *p)
     return 0;
 }
 
-int partition(const struct graph *g, const struct mesh *m, const struct rules *r, struct graph *out,
-              struct err *e)
+static int walk(struct pass *p)
 {
-    struct pass p = {.from = g, .to = out, .mesh = m, .rules = r, .err = e};
-    int rc = pass_begin(&p);
-    for (int i = 0; i < g->nnodes && !rc; i++) {
-        rc = node_emit(&p, &g->nodes[i]);
+    int rc = pass_begin(p);
+    for (int i = 0; i < p->from->nnodes && !rc; i++) {
+        rc = node_emit(p, &p->from->nodes[i]);
         if (rc)
-            err_wrap(e, "partition: %s", op_name(g->nodes[i].op));
+            err_wrap(p->err, "partition: %s", op_name(p->from->nodes[i].op));
     }
+    return rc;
+}
+
+int partition(const struct graph *g, const struct mesh *m, const struct sharding *s,
+              struct graph *out, struct err *e)
+{
+    struct pass p = {.from = g, .to = out, .mesh = m, .sharding = s, .err = e};
+    int rc;
+    p.common = arena_array(out->arena, axis_set, g->nvalues);
+    for (int i = 0; i < g->nvalues; i++)
+        p.common[i] = mesh_all(m);
+    do {
+        struct arena *arena = out->arena;
+        graph_init(out, arena, e);
+        rc = walk(&p);
+    } while (!rc && p.again); // each turn takes axes away: there is an end
     if (rc)
         return rc;
     out->loss = p.map[g->loss];

@@ -37,9 +37,11 @@ struct buffer {
 
 enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK };
 
-struct view { // a buffer, or one microbatch's part of it
+struct view { // a buffer, or a part of it
     int buffer;
-    uint64_t offset;
+    uint64_t offset;   // of a microbatch
+    struct dim_cut by; // bound by the rank: `step` bytes further for each place on these axes
+    uint64_t step;
 };
 
 struct instr {
@@ -53,9 +55,11 @@ struct instr {
     int workspace; // buffer, −1 for none
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
-    enum coll_kind coll;
-    axis_set axes; // START, WAIT: the group
-    int start;     // WAIT: the instruction that started it
+    enum reshard_kind coll;
+    struct dim_cut group;       // START, WAIT: the communicator, in the order of its coordinates
+    bool max;                   // the reduction is a maximum
+    int start;                  // WAIT: the instruction that started it
+    const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 
 enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_KINDS };
@@ -69,12 +73,13 @@ struct program {
     int ninstrs, instrs_cap, nbuffers, buffers_cap;
     struct instr *instrs;
     struct buffer *buffers;
-    int naxes; // communicators: one an axis set
-    axis_set axes[8];
     int metrics; // buffer of the metrics vector
     int nparts;  // of the loss
     const char *part_name[MAX_PARTS];
 };
 
-int program_find(const struct program *p, const char *name); // buffer by name, −1
+// Buffer by name, −1. An input that is cut has its spec behind its name: "images [dp, ~]".
+int program_find(const struct program *p, const char *name);
+// The batch positions of a microbatch that a rank reads: what covers its part of every input.
+void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count);
 const struct op_attr *program_attr(const struct program *p, const struct instr *i);

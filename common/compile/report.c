@@ -63,25 +63,6 @@ static void json_axes(struct json_out *w, const char *key, const struct mesh *m,
     json_end(w);
 }
 
-static void json_spec(struct json_out *w, const struct mesh *m, const struct spec *s, int n)
-{
-    json_array(w, "spec");
-    for (int d = 0; d < n; d++) {
-        const struct dim_cut *c = &s->dim[d];
-        if (c->n == 0)
-            json_null(w, NULL);
-        else if (c->n == 1)
-            json_str(w, NULL, m->axis[c->axis[0]].name);
-        else {
-            json_array(w, NULL);
-            for (int i = 0; i < c->n; i++)
-                json_str(w, NULL, m->axis[c->axis[i]].name);
-            json_end(w);
-        }
-    }
-    json_end(w);
-}
-
 static void json_shape(struct json_out *w, const char *key, const struct shape *s)
 {
     json_array(w, key);
@@ -111,7 +92,7 @@ static int64_t json_params(const struct report *r, struct json_out *w)
         json_str(w, "name", v->name);
         json_shape(w, "shape", &v->shape);
         json_str(w, "dtype", dtype_name(v->dtype));
-        json_spec(w, &p->mesh, &v->spec, v->shape.n);
+        spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
         json_shape(w, "shard", &b->shape);
         json_uint(w, "bytes", b->bytes);
         json_stages(w);
@@ -144,7 +125,7 @@ static void json_collectives(const struct report *r, struct json_out *w)
     for (int i = 0; i < r->cost.ncolls; i++) {
         const struct coll_row *c = &r->cost.colls[i];
         json_object(w, NULL);
-        json_str(w, "op", coll_kind_name(c->op));
+        json_str(w, "op", reshard_kind_name(c->op));
         json_axes(w, "axes", &r->compiled->mesh, c->axes);
         json_int(w, "group", c->group);
         json_stages(w);
@@ -170,6 +151,29 @@ static void json_pipeline(const struct report *r, struct json_out *w)
     json_end(w);
 }
 
+static void json_findings(const struct report *r, struct json_out *w)
+{
+    const struct findings *f = &r->compiled->findings;
+    json_array(w, "findings");
+    for (int i = 0; i < f->n; i++) {
+        const struct finding *one = &f->items[i];
+        json_object(w, NULL);
+        json_str(w, "code", finding_name(one->code));
+        json_str(w, "severity", finding_severity(one->code));
+        json_str(w, "tensor", one->tensor);
+        json_axes(w, "axes", &r->compiled->mesh, one->axes);
+        json_uint(w, "waste_bytes", one->waste);
+        if (one->code == FINDING_REDUNDANT)
+            json_double(w, "utilisation", one->utilisation);
+        else
+            json_null(w, "utilisation");
+        json_str(w, "message", one->message);
+        json_str(w, "fix", one->fix);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 void report_json(const struct report *r, struct json_out *w)
 {
     const struct mesh *m = &r->compiled->mesh;
@@ -189,8 +193,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_double(w, "flops_per_step", r->cost.flops_per_step);
     json_double(w, "utilisation", r->cost.utilisation);
     json_pipeline(r, w);
-    json_array(w, "findings");
-    json_end(w);
+    json_findings(r, w);
     json_bool(w, "fits", r->fits);
     json_str(w, "device_model", r->device->name);
     json_str(w, "hash", r->compiled->hash);
@@ -246,11 +249,40 @@ static void text_collectives(const struct report *r, struct buf *out)
         const struct coll_row *c = &r->cost.colls[i];
         struct buf axes = {0};
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        buf_printf(out, "  %-11s %-8s %-9s %-28s ×%-4lld sends ", coll_kind_name(c->op),
+        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", reshard_kind_name(c->op),
                    buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
         put_bytes(out, c->bytes);
         buf_putc(out, '\n');
         buf_clear(&axes);
+    }
+}
+
+// "A or B": two ways.
+static void text_fixes(const char *fix, struct buf *out)
+{
+    static const char or [] = " or ";
+    while (fix) {
+        const char *end = strstr(fix, or);
+        size_t n = end ? (size_t)(end - fix) : strlen(fix);
+        buf_printf(out, "  fix: -s '%.*s'\n", (int)n, fix);
+        fix = end ? end + strlen(or) : NULL;
+    }
+}
+
+static void text_findings(const struct report *r, struct buf *out)
+{
+    const struct findings *f = &r->compiled->findings;
+    for (int i = 0; i < f->n; i++) {
+        const struct finding *one = &f->items[i];
+        buf_printf(out, "%s %s: %s", finding_severity(one->code), finding_name(one->code),
+                   one->message);
+        if (one->waste) {
+            buf_puts(out, " (");
+            put_bytes(out, one->waste);
+            buf_puts(out, " a device and step)");
+        }
+        buf_putc(out, '\n');
+        text_fixes(one->fix, out);
     }
 }
 
@@ -280,6 +312,9 @@ void report_text(const struct report *r, struct buf *out)
         r->compiled->program[PROGRAM_TRAIN].microbatches);
     put_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
+    text_findings(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
-               r->fits ? "it would run" : "it does not fit");
+               r->compiled->findings.errors ? "refused, see above"
+               : r->fits                    ? "it would run"
+                                            : "it does not fit");
 }

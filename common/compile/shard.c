@@ -3,12 +3,13 @@
 // an op needs and which it makes. A rule never inserts a collective; partition.c does, where what
 // is there differs from what is needed.
 //
-// This version covers what meshes of data axes lead to. A cut that only other strategies make (a
-// free dimension cut on an axis the output does not want) is refused, not guessed.
+// The contraction rule places each mesh axis on one loop of the op, or nowhere; compiler.md tells
+// why its cases come in this order.
 #include "common/compile/optable.h"
+#include "common/compile/reshard.h"
 
 // Where the rule puts each axis: the loop (label) it cuts.
-enum { NO_LABEL = -1, MAX_LABELS = MAX_DIMS * 4 };
+enum { NO_LABEL = -1, UNPLACED = -2, MAX_LABELS = MAX_DIMS * 4 };
 struct placement {
     int8_t label[MESH_MAX_AXES];
 };
@@ -99,24 +100,130 @@ static int rule_contracted(const struct shard_query *q, int axis)
     return best;
 }
 
-static int place_axis(const struct shard_query *q, int axis, struct placement *p, struct err *e)
+static int64_t label_size(const struct shard_query *q, int label)
 {
-    int label = rule_kept(q, axis);
-    if (label == NO_LABEL)
-        label = rule_wanted(q, axis);
-    if (label == NO_LABEL)
-        label = rule_contracted(q, axis);
-    p->label[axis] = (int8_t)label;
-    for (int k = 0; k < q->node->nin && label == NO_LABEL; k++)
-        if (label_cut(q, k, axis) != NO_LABEL)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s: axis %s cuts a dimension that the output does not want cut",
-                           op_name(q->node->op), q->mesh->axis[axis].name);
-    return 0;
+    for (int k = 0; k < q->node->nin; k++)
+        if (dim_of(q, k, label) >= 0)
+            return input(q, k)->shape.dim[dim_of(q, k, label)];
+    for (int d = 0; d < output(q)->shape.n; d++)
+        if (labels_of_out(q)[d] == label)
+            return output(q)->shape.dim[d];
+    return 1;
 }
 
-// On one dimension all operands order their axes alike: the wanted output's order first, then that
-// of the operands as they come.
+// Whether `label` can take `axis` besides the axes it has already.
+static bool still_divides(const struct shard_query *q, const struct placement *p, int label,
+                          int axis)
+{
+    int64_t parts = q->mesh->axis[axis].size;
+    for (int a = 0; a < q->mesh->n; a++)
+        if (p->label[a] == label)
+            parts *= q->mesh->axis[a].size;
+    return label_size(q, label) % parts == 0;
+}
+
+// Whether operand k (nin: the output) has a dimension that runs over `label`.
+static bool runs_over(const struct shard_query *q, int k, int label)
+{
+    return k < q->node->nin ? dim_of(q, k, label) >= 0 : in_output(q, label);
+}
+
+// Bytes of an operand's shard (k = nin: of the output's), as cut by the axes placed so far and,
+// where an axis is not placed yet, as the operand is cut now; `without` counts as uncut.
+static uint64_t shard_bytes(const struct shard_query *q, const struct placement *p, int k,
+                            int without)
+{
+    const struct value *v = k < q->node->nin ? input(q, k) : output(q);
+    int64_t n = shape_count(&v->shape) * (int64_t)dtype_size(v->dtype);
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        if (axis == without || q->mesh->axis[axis].size < 2)
+            continue;
+        int label = p->label[axis];
+        bool cut = label == UNPLACED ? k < q->node->nin && label_cut(q, k, axis) != NO_LABEL
+                                     : label != NO_LABEL && runs_over(q, k, label);
+        n /= cut ? q->mesh->axis[axis].size : 1;
+    }
+    return (uint64_t)n;
+}
+
+static uint64_t gather_bytes(const struct shard_query *q, const struct placement *p, int k,
+                             int axis)
+{
+    return reshard_ring_bytes(RESHARD_ALL_GATHER, shard_bytes(q, p, k, axis),
+                              q->mesh->axis[axis].size);
+}
+
+// Rule 3: the axis cuts a free dimension. Kept, the operands cut elsewhere and the output are
+// gathered over it; else all operands are. The fewer bytes win, a tie keeps.
+static int rule_free(const struct shard_query *q, const struct placement *p, int axis)
+{
+    uint64_t best = 0;
+    int choice = NO_LABEL;
+    for (int k = 0; k < q->node->nin; k++)
+        best += label_cut(q, k, axis) != NO_LABEL ? gather_bytes(q, p, k, axis) : 0;
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || label == choice || !still_divides(q, p, label, axis))
+            continue;
+        uint64_t kept = q->has_want ? gather_bytes(q, p, q->node->nin, axis) : 0;
+        for (int j = 0; j < q->node->nin; j++)
+            if (label_cut(q, j, axis) != NO_LABEL && label_cut(q, j, axis) != label)
+                kept += gather_bytes(q, p, j, axis);
+        if (kept > best || (kept == best && choice != NO_LABEL))
+            continue;
+        best = kept;
+        choice = label;
+    }
+    return choice;
+}
+
+// Rules 0 and 1 for every axis first: what they take decides whether more still divides.
+static void place_wanted(const struct shard_query *q, struct placement *p)
+{
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        p->label[axis] = UNPLACED;
+        if (q->mesh->axis[axis].size < 2) {
+            p->label[axis] = NO_LABEL;
+            continue;
+        }
+        int label = rule_kept(q, axis);
+        if (label == NO_LABEL)
+            label = rule_wanted(q, axis);
+        if (label != NO_LABEL)
+            p->label[axis] = (int8_t)label;
+    }
+}
+
+static void place_rest(const struct shard_query *q, struct placement *p)
+{
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        if (p->label[axis] != UNPLACED)
+            continue;
+        int label = rule_contracted(q, axis);
+        if (label != NO_LABEL && !still_divides(q, p, label, axis))
+            label = NO_LABEL;
+        else if (label == NO_LABEL)
+            label = rule_free(q, p, axis);
+        p->label[axis] = (int8_t)label;
+    }
+}
+
+// The operands, largest first.
+static int by_size(const struct shard_query *q, int order[OP_MAX_IN])
+{
+    for (int k = 0; k < q->node->nin; k++) {
+        int at = k;
+        while (at > 0 && operand_bytes(q, order[at - 1]) < operand_bytes(q, k)) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = k;
+    }
+    return q->node->nin;
+}
+
+// On one dimension all operands order their axes alike: the wanted output's order first, then the
+// largest operand's, then the next's.
 static void order_axes(const struct shard_query *q, const struct placement *p,
                        struct dim_cut cut[MAX_LABELS])
 {
@@ -129,7 +236,9 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
             dim_append(&cut[label], axis);
             done |= (axis_set)(1u << axis);
         }
-    for (int k = 0; k < q->node->nin; k++)
+    int order[OP_MAX_IN], n = by_size(q, order);
+    for (int o = 0; o < n; o++) {
+        int k = order[o];
         for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
             for (int i = 0; i < q->in[k]->dim[d].n; i++) {
                 int axis = q->in[k]->dim[d].axis[i];
@@ -138,23 +247,20 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
                 dim_append(&cut[p->label[axis]], axis);
                 done |= (axis_set)(1u << axis);
             }
+    }
 }
 
 int shard_contract(struct shard_query *q, struct err *e)
 {
     struct placement p;
     struct dim_cut cut[MAX_LABELS] = {0};
-    axis_set all = mesh_all(q->mesh), partial = 0;
-    for (int axis = 0; axis < q->mesh->n; axis++) {
-        p.label[axis] = NO_LABEL;
-        if (!(all >> axis & 1))
-            continue;
-        int rc = place_axis(q, axis, &p, e);
-        if (rc)
-            return rc;
+    axis_set partial = 0;
+    (void)e;
+    place_wanted(q, &p);
+    place_rest(q, &p);
+    for (int axis = 0; axis < q->mesh->n; axis++)
         if (p.label[axis] != NO_LABEL && !in_output(q, p.label[axis]))
             partial |= (axis_set)(1u << axis);
-    }
     order_axes(q, &p, cut);
     for (int k = 0; k < q->node->nin; k++)
         for (int d = 0; d < input(q, k)->shape.n; d++)

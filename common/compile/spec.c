@@ -55,6 +55,27 @@ void dim_append(struct dim_cut *c, int axis)
     c->axis[c->n++] = (uint8_t)axis;
 }
 
+int cut_place(const struct mesh *m, int rank, const struct dim_cut *c)
+{
+    int place = 0;
+    for (int i = 0; i < c->n; i++)
+        place = place * m->axis[c->axis[i]].size + mesh_coord(m, rank, c->axis[i]);
+    return place;
+}
+
+int cut_group(const struct mesh *m, int rank, const struct dim_cut *c, int *out)
+{
+    int *ranks = out, n = mesh_group(m, rank, dim_axes(c), ranks);
+    // Row-major over the mesh: each rank is carried to its place, one cycle after the other.
+    for (int i = 0; i < n; i++)
+        for (int at = cut_place(m, ranks[i], c); at != i; at = cut_place(m, ranks[i], c)) {
+            int other = ranks[at];
+            ranks[at] = ranks[i];
+            ranks[i] = other;
+        }
+    return n;
+}
+
 int dim_parts(const struct mesh *m, const struct dim_cut *c)
 {
     return mesh_product(m, dim_axes(c));
@@ -83,17 +104,12 @@ void spec_start(const struct spec *s, const struct mesh *m, const struct shape *
                 int64_t start[MAX_DIMS])
 {
     for (int d = 0; d < MAX_DIMS; d++) {
-        int64_t part = 0, parts = 1;
-        for (int i = 0; i < s->dim[d].n; i++) {
-            int axis = s->dim[d].axis[i];
-            part = part * m->axis[axis].size + mesh_coord(m, rank, axis);
-            parts *= m->axis[axis].size;
-        }
+        int64_t part = cut_place(m, rank, &s->dim[d]), parts = dim_parts(m, &s->dim[d]);
         start[d] = d < global->n ? part * (global->dim[d] / parts) : 0;
     }
 }
 
-static void dim_print(const struct dim_cut *c, const struct mesh *m, struct buf *out)
+void dim_cut_print(const struct dim_cut *c, const struct mesh *m, struct buf *out)
 {
     if (c->n == 0)
         buf_putc(out, '~');
@@ -111,7 +127,7 @@ void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *o
     for (int d = 0; d < n; d++) {
         if (d)
             buf_puts(out, ", ");
-        dim_print(&s->dim[d], m, out);
+        dim_cut_print(&s->dim[d], m, out);
     }
     buf_putc(out, ']');
     if (s->partial_sum) {
@@ -124,4 +140,22 @@ void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *o
         axis_set_print(m, s->partial_max, out);
         buf_putc(out, ')');
     }
+}
+
+void spec_json(const struct spec *s, const struct mesh *m, int n, const char *key,
+               struct json_out *w)
+{
+    json_array(w, key);
+    for (int d = 0; d < n; d++) {
+        const struct dim_cut *c = &s->dim[d];
+        if (c->n == 0)
+            json_null(w, NULL);
+        if (c->n > 1)
+            json_array(w, NULL);
+        for (int i = 0; i < c->n; i++)
+            json_str(w, NULL, m->axis[c->axis[i]].name);
+        if (c->n > 1)
+            json_end(w);
+    }
+    json_end(w);
 }

@@ -2,7 +2,7 @@
 // A PartitionSpec: for each dimension the ordered list of mesh axes that cut it, major first, and
 // the axes over which the value is partial, by sum or by max. [dp, fsdp] is not [fsdp, dp].
 #pragma once
-#include "common/base/buf.h"
+#include "common/base/json.h"
 #include "common/compile/mesh.h"
 #include "common/op/op.h"
 
@@ -23,6 +23,11 @@ bool spec_equal(const struct spec *a, const struct spec *b); // cuts and partial
 bool spec_same_cuts(const struct spec *a, const struct spec *b);
 void dim_append(struct dim_cut *c, int axis);
 
+// The group of `rank` over the axes of a cut: the ranks that differ from it there only, in the
+// cut's order (its first axis major), dim_parts() of them. cut_place() is its place among them.
+int cut_group(const struct mesh *m, int rank, const struct dim_cut *c, int *out);
+int cut_place(const struct mesh *m, int rank, const struct dim_cut *c);
+
 // Parts a dimension is cut into, and the local shape. The caller checked that cuts divide.
 int dim_parts(const struct mesh *m, const struct dim_cut *c);
 bool spec_divides(const struct spec *s, const struct mesh *m, const struct shape *shape, int *bad);
@@ -31,5 +36,9 @@ struct shape spec_local(const struct spec *s, const struct mesh *m, const struct
 void spec_start(const struct spec *s, const struct mesh *m, const struct shape *global, int rank,
                 int64_t start[MAX_DIMS]);
 
+void dim_cut_print(const struct dim_cut *c, const struct mesh *m, struct buf *out);
 // "[dp, ~]", "[[dp, fsdp], ~] partial(tp)"; n: the tensor's dimensions.
 void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *out);
+// The same as JSON, an entry a dimension: [null, "dp", ["dp", "fsdp"]]; without the partial axes.
+void spec_json(const struct spec *s, const struct mesh *m, int n, const char *key,
+               struct json_out *w);

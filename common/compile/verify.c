@@ -53,7 +53,7 @@ static int check_node(const struct graph *g, int at, struct err *e)
     for (int k = 0; k < n->nout; k++)
         if (g->values[n->out[k]].producer != at)
             return BAD("node %d: output %d has another producer", at, n->out[k]);
-    if (n->kind == NODE_COLL)
+    if (n->kind == NODE_MOVE)
         return 0;
     int rc = check_labels(g, at, e);
     return rc ? rc : op_infer(g, n, e);
@@ -79,10 +79,31 @@ int verify_graph(const struct graph *g, struct err *e)
     return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
 }
 
-// Ops that may read a part of a sum: they are linear in it, or make parts themselves.
-static bool reads_partial(enum op op)
+// What a move does to a spec, told again from its kind alone.
+static struct spec moved(const struct reshard_step *m, struct spec s)
 {
-    return op == OP_METRICS;
+    axis_set axes = dim_axes(&m->cut);
+    int to = m->kind == RESHARD_ALL_TO_ALL ? m->to : m->dim;
+    bool takes = m->kind == RESHARD_ALL_GATHER || m->kind == RESHARD_ALL_TO_ALL;
+    bool adds = m->kind != RESHARD_ALL_GATHER && m->kind != RESHARD_ALL_REDUCE;
+    for (int i = m->cut.n; takes && i > 0 && s.dim[m->dim].n > 0; i--)
+        if (s.dim[m->dim].axis[s.dim[m->dim].n - 1] == m->cut.axis[i - 1])
+            s.dim[m->dim].axis[--s.dim[m->dim].n] = 0;
+    for (int i = 0; adds && i < m->cut.n; i++)
+        dim_append(&s.dim[to], m->cut.axis[i]);
+    if (m->kind == RESHARD_ALL_REDUCE || m->kind == RESHARD_REDUCE_SCATTER) {
+        s.partial_sum &= (axis_set)~axes;
+        s.partial_max &= (axis_set)~axes;
+    }
+    return s;
+}
+
+// Ops that may read a part of a sum: they are linear in it and make a part of theirs, or the
+// metrics, which are summed over everything.
+static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
+{
+    axis_set made = g->values[n->out[0]].spec.partial_sum;
+    return n->op == OP_METRICS || (n->op == OP_SUM && (partial & ~made) == 0);
 }
 
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
@@ -95,9 +116,10 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
         const struct node *n = &g->nodes[i];
         for (int k = 0; k < n->nin && !rc; k++) {
             axis_set partial = spec_partial(&g->values[n->in[k]].spec);
-            if (n->kind == NODE_COLL && partial != n->axes)
-                rc = BAD("node %d reduces over the wrong axes", i);
-            if (n->kind == NODE_OP && partial && !reads_partial(n->op))
+            struct spec after = moved(&n->move, g->values[n->in[k]].spec);
+            if (n->kind == NODE_MOVE && !spec_equal(&after, &g->values[n->out[0]].spec))
+                rc = BAD("node %d does not move its value to where it is", i);
+            if (n->kind == NODE_OP && partial && !reads_partial(g, n, partial))
                 rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
                          name_of(g, n->in[k]));
         }

@@ -26,7 +26,30 @@ static void check_version(struct reading *r)
                       (long long)r->job->schema_version, JOB_SCHEMA_VERSION);
 }
 
-// One axis, as long as dp is all that is built: -1 is then all devices.
+// The product of the axes that say their size; −1 (one axis): what is left. -1: beyond all limits.
+static int64_t mesh_known(struct job_mesh *m, struct job_axis **open)
+{
+    int64_t product = 1;
+    *open = NULL;
+    for (int i = 0; i < m->n; i++) {
+        struct job_axis *axis = &m->axis[i];
+        if (axis->size == -1)
+            *open = axis;
+        else if ((product *= axis->size) > MESH_LARGEST)
+            return -1;
+    }
+    return product;
+}
+
+static void mesh_wrong(struct reading *r, struct reading_row *mesh, const char *what)
+{
+    struct buf text = {0};
+    value_print_mesh(mesh->row, mesh->field, &text);
+    reading_error(r, mesh, "%s %s", buf_str(&text), what);
+    buf_clear(&text);
+    mesh->ok = false;
+}
+
 static void resolve_mesh(struct reading *r)
 {
     struct reading_row *mesh = reading_row(r, "mesh"),
@@ -34,34 +57,69 @@ static void resolve_mesh(struct reading *r)
     struct job *job = r->job;
     if (!mesh->ok || !devices->ok)
         return;
-    struct job_axis *axis = &job->mesh.axis[0];
+    struct job_axis *open;
     if (!mesh->node) {
         job->mesh.n = 1;
-        *axis = (struct job_axis){"dp", -1};
+        job->mesh.axis[0] = (struct job_axis){"dp", -1};
     }
-    if (axis->size == -1 && mesh->node && !devices->node) {
+    int64_t known = mesh_known(&job->mesh, &open);
+    if (known < 0) {
+        mesh_wrong(r, mesh, "has over 65536 devices");
+        return;
+    }
+    if (open && mesh->node && !devices->node) {
         reading_error(r, mesh, "-1 is what is left of resources.devices: say how many");
         mesh->ok = false;
         return;
     }
     if (!devices->node)
-        job->resources.devices = axis->size == -1 ? 1 : axis->size;
-    if (axis->size == -1)
-        axis->size = job->resources.devices;
-    if (axis->size != job->resources.devices) {
-        reading_error(r, mesh, "{%s: %lld} is a mesh of %lld devices: resources.devices is %lld",
-                      axis->name, (long long)axis->size, (long long)axis->size,
-                      (long long)job->resources.devices);
-        mesh->ok = false;
+        job->resources.devices = known;
+    int64_t want = job->resources.devices;
+    if (open && want % known == 0)
+        open->size = want / known;
+    else if (open)
+        mesh_wrong(r, mesh,
+                   arena_printf(r->arena,
+                                "leaves nothing whole: resources.devices, %lld, is not a multiple "
+                                "of %lld",
+                                (long long)want, (long long)known));
+    else if (known != want)
+        mesh_wrong(r, mesh,
+                   arena_printf(r->arena, "is a mesh of %lld devices: resources.devices is %lld",
+                                (long long)known, (long long)want));
+}
+
+// The devices over which the batch is cut: the axes of act_ids' first dimension.
+static int64_t batch_ways(const struct job *job)
+{
+    const struct job_sharding *s = &job->sharding;
+    struct job_spec rule = {.n = 1, .dim = {{1, (const char *[]){"batch"}}}};
+    const struct job_spec *spec = &rule;
+    for (int i = 0; i < s->n_points; i++)
+        if (strcmp(s->points[i].point, "act_ids") == 0)
+            spec = &s->points[i].spec;
+    unsigned used = 0;
+    int64_t ways = 1;
+    for (int i = 0; spec->n && i < spec->dim[0].n; i++) {
+        const struct job_rule *named = job_rule_find(s, spec->dim[0].name[i]);
+        const struct job_names one = {1, &spec->dim[0].name[i]};
+        const struct job_names *axes = named ? &named->axes : &one;
+        for (int k = 0; k < axes->n; k++) {
+            int axis = job_axis_find(&job->mesh, axes->name[k]);
+            ways *= axis >= 0 && !(used >> axis & 1) ? job->mesh.axis[axis].size : 1;
+            used |= axis >= 0 ? 1u << axis : 0;
+        }
     }
+    return ways;
 }
 
 static void check_batch(struct reading *r)
 {
-    if (!ALL_OK(r, "mesh", "resources.devices", "data.batch", "train.microbatches"))
+    if (!ALL_OK(r, "mesh", "sharding.rules", "sharding.activations", "resources.devices",
+                "data.batch", "train.microbatches"))
         return;
     const struct job *job = r->job;
-    int64_t batch = job->data.batch, ways = job->mesh.axis[0].size, micro = job->train.microbatches;
+    int64_t batch = job->data.batch, ways = batch_ways(job), micro = job->train.microbatches;
     int64_t unit = ways * micro, below = batch / unit * unit; // ways and micro: at most 65536
     if (below == batch)
         return;

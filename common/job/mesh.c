@@ -1,37 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mesh of a job file: an ordered map from axis to size. This version trains over data-parallel
-// meshes only, so of the known names it takes dp and its alias; the others get a plain refusal.
+// The mesh of a job file: an ordered map from axis to size, and which axis a name stands for.
+#include <ctype.h>
 #include <string.h>
 
 #include "common/job/reading.h"
 
-static const char *const built[] = {"dp", "data"};
-static const char *const known[] = {"fsdp",   "tp",      "cp",   "pp",    "ep",    "model",
-                                    "tensor", "context", "pipe", "stage", "expert"};
-enum {
-    BUILT = sizeof built / sizeof *built,
-    KNOWN = sizeof known / sizeof *known,
-    LARGEST = 65536, // devices
+// The usual axes, each with its other names: a rule that says one means whichever the mesh has.
+static const char *const families[][3] = {
+    {"dp", "data", NULL},    {"fsdp", NULL, NULL},    {"tp", "model", "tensor"},
+    {"cp", "context", NULL}, {"pp", "pipe", "stage"}, {"ep", "expert", NULL},
 };
+enum { FAMILIES = sizeof families / sizeof *families, NAME_MAX_LENGTH = 31 };
 
-static bool is_one_of(const char *name, const char *const *names, int n)
+static int family_of(const char *name)
 {
-    for (int i = 0; i < n; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
+    for (int f = 0; f < FAMILIES; f++)
+        for (int i = 0; i < 3 && families[f][i]; i++)
+            if (strcmp(families[f][i], name) == 0)
+                return f;
+    return -1;
 }
 
-static bool axis_name(const struct value *axis, const char *name)
+int job_axis_find(const struct job_mesh *mesh, const char *name)
 {
-    if (is_one_of(name, built, BUILT))
+    int family = family_of(name);
+    for (int i = 0; i < mesh->n; i++)
+        if (strcmp(mesh->axis[i].name, name) == 0)
+            return i;
+    for (int i = 0; i < mesh->n && family >= 0; i++)
+        if (family_of(mesh->axis[i].name) == family)
+            return i;
+    return family >= 0 ? -1 : -2;
+}
+
+static bool axis_name(const struct value *axis, const char *name, const struct job_mesh *mesh)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) || (n && name[n] == '_'))
+        n++;
+    if (!isalpha((unsigned char)name[0]) || name[n] || n > NAME_MAX_LENGTH) {
+        tree_error_key(axis->errors, axis->node, axis->path,
+                       "an axis has a name of 1 to %d letters, digits and _", NAME_MAX_LENGTH);
+        return false;
+    }
+    if (rule_known(name) && family_of(name) < 0) {
+        tree_error_key(axis->errors, axis->node, axis->path,
+                       "%s is a dimension of tensors, which the rules cut on axes: take another "
+                       "name",
+                       name);
+        return false;
+    }
+    int same = job_axis_find(mesh, name);
+    if (same < 0)
         return true;
-    if (is_one_of(name, known, KNOWN))
-        tree_error_key(axis->errors, axis->node, axis->path,
-                       "this version trains over data-parallel meshes only: the axis dp");
-    else
-        tree_error_key(axis->errors, axis->node, axis->path,
-                       "unknown axis: this version knows dp (or data)");
+    tree_error_key(axis->errors, axis->node, axis->path, "another name of the axis %s: give one",
+                   mesh->axis[same].name);
     return false;
 }
 
@@ -42,11 +65,11 @@ static bool axis_size(const struct value *axis, int64_t *size)
     v.row = &any;
     if (!value_read_int(&v, size))
         return false;
-    if (*size == -1 || (*size >= 1 && *size <= LARGEST))
+    if (*size == -1 || (*size >= 1 && *size <= MESH_LARGEST))
         return true;
     return value_error(axis,
                        "%lld will not do: an axis has 1 to %d devices, or -1 for what is left",
-                       (long long)*size, LARGEST);
+                       (long long)*size, MESH_LARGEST);
 }
 
 bool value_read_mesh(const struct value *v, void *field)
@@ -57,22 +80,22 @@ bool value_read_mesh(const struct value *v, void *field)
     if (v->node->kind != TREE_MAP || v->node->count == 0)
         return value_error(v, "must be a map such as {dp: 2}, not %s",
                            v->node->kind == TREE_MAP ? "empty" : tree_kind_text(v->node));
-    bool ok = true;
+    if (v->node->count > JOB_MAX_AXES)
+        return value_error(v, "has %d axes: it may have %d", v->node->count, JOB_MAX_AXES);
+    bool ok = true, open = false;
     mesh->n = 0;
     for (const struct tree_node *n = v->node->first; n; n = n->next) {
         struct value axis = *v;
         axis.node = n;
         axis.path = arena_printf(v->arena, "%s.%.100s", v->path, n->key);
         struct job_axis at = {.name = n->key};
-        if (!axis_name(&axis, n->key) || !axis_size(&axis, &at.size)) {
+        if (!axis_name(&axis, n->key, mesh) || !axis_size(&axis, &at.size))
             ok = false;
-        } else if (mesh->n > 0) {
-            tree_error_key(v->errors, n, axis.path, "another name of the axis %s: give one",
-                           mesh->axis[0].name);
-            ok = false;
-        } else {
+        else if (at.size == -1 && open)
+            ok = value_error(&axis, "-1 is what is left: only one axis may be that");
+        else
             mesh->axis[mesh->n++] = at;
-        }
+        open |= at.size == -1;
     }
     return ok;
 }

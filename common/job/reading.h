@@ -28,6 +28,8 @@ struct reading_row *reading_row(struct reading *r, const char *path);
 void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+enum { MESH_LARGEST = 65536 }; // devices
+
 // A value and the rule it is read by. False after reporting.
 struct value {
     struct arena *arena;
@@ -47,14 +49,25 @@ bool value_error(const struct value *v, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));                     // always false
 bool value_is_scalar(const struct value *v, const char *want); // else reports
 bool value_read_int(const struct value *v, void *field);
+bool value_read_int_list(const struct value *v, void *field);
 bool value_read_float(const struct value *v, void *field);
 bool value_read_string(const struct value *v, void *field);
 void value_print_int(const struct schema_row *row, const void *field, struct buf *to);
+void value_print_int_list(const struct schema_row *row, const void *field, struct buf *to);
 void value_print_float(const struct schema_row *row, const void *field, struct buf *to);
 void value_print_string(const struct schema_row *row, const void *field, struct buf *to);
 
 bool value_read_mesh(const struct value *v, void *field);
 void value_print_mesh(const struct schema_row *row, const void *field, struct buf *to);
+bool rule_known(const char *name); // of a logical dimension
+bool value_read_rules(const struct value *v, void *field);
+void value_print_rules(const struct schema_row *row, const void *field, struct buf *to);
+bool value_read_params(const struct value *v, void *field);
+void value_print_params(const struct schema_row *row, const void *field, struct buf *to);
+bool value_read_points(const struct value *v, void *field);
+void value_print_points(const struct schema_row *row, const void *field, struct buf *to);
+bool value_read_axes(const struct value *v, void *field);
+void value_print_axes(const struct schema_row *row, const void *field, struct buf *to);
 bool value_read_groups(const struct value *v, void *field);
 void value_print_groups(const struct schema_row *row, const void *field, struct buf *to);
 

@@ -38,7 +38,28 @@ static const struct schema_row mesh_rows[] = {
      .type = SCHEMA_MESH,
      .derived = "{dp: devices}",
      .unit = "devices",
-     .doc = "ordered axes and their sizes; the axis is dp (or data); -1: what is left"},
+     .doc = "ordered axes of any names and their sizes; one may be -1: what is left"},
+};
+
+static const struct schema_row sharding_rows[] = {
+    {.path = "sharding.rules",
+     .type = SCHEMA_RULES,
+     .def = "{batch: [dp, fsdp], seq: cp, embed: fsdp, heads: tp, mlp: tp, vocab: tp, layers: pp, "
+            "expert: ep}",
+     .doc = "mesh axes that cut a logical dimension; a key given replaces that key only"},
+    {.path = "sharding.params",
+     .type = SCHEMA_PARAMS,
+     .def = "[]",
+     .max_items = 100,
+     .doc = "parameters by glob and size, the first match wins: {match, min, spec}"},
+    {.path = "sharding.activations",
+     .type = SCHEMA_POINTS,
+     .def = "{}",
+     .doc = "specs of act_ids, act_seq, act_att, act_hidden, act_logits in place of the rules'"},
+    {.path = "sharding.gather",
+     .type = SCHEMA_AXES,
+     .def = "[fsdp]",
+     .doc = "batch axes on which weights may be cut and gathered"},
 };
 
 #define OPT(field) AT(job_optimizer, field)
@@ -282,6 +303,7 @@ static const struct schema_row restart_rows[] = {
 
 const struct schema_table job_name_schema = TABLE(name_rows, 0);
 const struct schema_table job_mesh_schema = TABLE(mesh_rows, AT(job, mesh));
+const struct schema_table job_sharding_schema = TABLE(sharding_rows, AT(job, sharding));
 const struct schema_table job_optimizer_schema = TABLE(optimizer_rows, AT(job, optimizer));
 const struct schema_table job_schedule_schema = TABLE(schedule_rows, AT(job, schedule));
 const struct schema_table job_train_schema = TABLE(train_rows, AT(job, train));

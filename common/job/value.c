@@ -312,7 +312,7 @@ static bool is_list(const struct value *v, int least, int most, const char *exam
     return value_error(v, "has %d items: it must have %d to %d", n, least, most);
 }
 
-static bool read_int_list(const struct value *v, void *field)
+bool value_read_int_list(const struct value *v, void *field)
 {
     if (!is_list(v, v->row->min_items, v->row->max_items, "[256, 128]"))
         return false;
@@ -322,7 +322,7 @@ static bool read_int_list(const struct value *v, void *field)
     return read_items(v, value_read_int, list->items, sizeof(int64_t));
 }
 
-static void print_int_list(const struct schema_row *row, const void *field, struct buf *to)
+void value_print_int_list(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct schema_list *list = field;
     buf_putc(to, '[');
@@ -371,9 +371,13 @@ const struct value_type value_types[SCHEMA_COUNT] = {
     [SCHEMA_STRING] = {"text", value_read_string, value_print_string},
     [SCHEMA_ENUM] = {"word", read_enum, print_enum},
     [SCHEMA_DURATION] = {"duration", read_duration, print_duration},
-    [SCHEMA_INT_LIST] = {"list of integers", read_int_list, print_int_list},
+    [SCHEMA_INT_LIST] = {"list of integers", value_read_int_list, value_print_int_list},
     [SCHEMA_PAIR] = {"two numbers", read_pair, print_pair},
     [SCHEMA_DURATIONS] = {"two durations", read_durations, print_durations},
     [SCHEMA_MESH] = {"map of axis: size", value_read_mesh, value_print_mesh},
+    [SCHEMA_RULES] = {"map of dimension: axes", value_read_rules, value_print_rules},
+    [SCHEMA_PARAMS] = {"list of parameter specs", value_read_params, value_print_params},
+    [SCHEMA_POINTS] = {"map of point: spec", value_read_points, value_print_points},
+    [SCHEMA_AXES] = {"list of axes", value_read_axes, value_print_axes},
     [SCHEMA_GROUPS] = {"list of groups", value_read_groups, value_print_groups},
 };

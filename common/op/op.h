@@ -50,39 +50,41 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
 // X(id, name, inputs, outputs). Shapes are written [batch, n]; "rows" are all dimensions but the
 // last. Unless said otherwise f32 in, f32 out, and an operand may lack dimensions of the output
 // (broadcast): attr.label says which dimension of an operand is which of the output.
-#define OP_TABLE(X)                                                                                \
-    /* linear algebra */                                                                           \
-    X(MATMUL, matmul, 2,                                                                           \
-      1)              /* einsum over labels; contracted: in both inputs, not in the output */      \
-    X(SUM, sum, 1, 1) /* scale · sum over the labels the output lacks */                          \
-    /* elementwise */                                                                              \
-    X(CAST, cast, 1, 1)           /* scale · x in the output's dtype (u8 pixels: scale 1/255) */  \
-    X(ADD, add, 2, 1)             /* a + b */                                                      \
-    X(SUB, sub, 2, 1)             /* a − b */                                                    \
-    X(MUL, mul, 2, 1)             /* a · b */                                                     \
-    X(SCALE, scale, 1, 1)         /* scale · x */                                                 \
-    X(LOG, log, 1, 1)             /* ln x */                                                       \
-    X(DIV, div, 2, 1)             /* a / b */                                                      \
-    X(RELU, relu, 1, 1)           /* max(x, 0) */                                                  \
-    X(RELU_GRAD, relu_grad, 2, 1) /* (y, dy): dy where y > 0, else 0 */                            \
-    X(GELU, gelu, 1, 1)           /* tanh form: x/2·(1 + tanh(√(2/π)(x + 0.044715x³))) */     \
-    X(GELU_GRAD, gelu_grad, 2, 1) /* (x, dy) */                                                    \
-    X(TANH, tanh, 1, 1)                                                                            \
-    X(TANH_GRAD, tanh_grad, 2, 1) /* (y, dy): dy·(1 − y²) */                                   \
-    /* rows: cross-entropy in parts, so that a cut vocabulary needs no special case */             \
-    X(ROW_MAX, row_max, 1, 1)         /* [.., n] → [..] */                                       \
-    X(ROW_SUM_EXP, row_sum_exp, 2, 1) /* (x [.., n], m [..]) → [..]: Σ exp(x − m) */          \
-    X(ROW_EXP_MUL, row_exp_mul, 3, 1) /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */    \
-    X(PICK, pick, 2, 1)               /* (x [.., n], ids i32 [..]) → [..]: x[ids] */             \
-    X(PICK_GRAD, pick_grad, 2, 1)     /* (ids i32 [..], g [..]) → [.., n]: g at ids, else 0 */   \
-    X(ROW_ARGMAX, row_argmax, 1, 1)   /* [.., n] → i32 [..], the first of equals */              \
-    X(EQUAL, equal, 2, 1)             /* i32, i32 → f32 1 or 0 */                                \
-    /* the update; outputs alias inputs where said */                                              \
-    X(SQNORM, sqnorm, 1, 1) /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */ \
-    X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */       \
-    X(CLIP, clip, 1, 1) /* metrics → enum clip_slot vector: gradient scale and skip flag */      \
-    X(SGD, sgd, 4, 1)   /* (p, g, clip, hyper) → p */                                            \
-    X(MOMENTUM, momentum, 5, 2) /* (p, g, v, clip, hyper) → p, v */                              \
+#define OP_TABLE(X)                                                                                    \
+    /* linear algebra */                                                                               \
+    X(MATMUL, matmul, 2,                                                                               \
+      1)              /* einsum over labels; contracted: in both inputs, not in the output */          \
+    X(SUM, sum, 1, 1) /* scale · sum over the labels the output lacks */                              \
+    /* elementwise */                                                                                  \
+    X(CAST, cast, 1, 1)           /* scale · x in the output's dtype (u8 pixels: scale 1/255) */      \
+    X(ADD, add, 2, 1)             /* a + b */                                                          \
+    X(SUB, sub, 2, 1)             /* a − b */                                                        \
+    X(MUL, mul, 2, 1)             /* a · b */                                                         \
+    X(SCALE, scale, 1, 1)         /* scale · x */                                                     \
+    X(LOG, log, 1, 1)             /* ln x */                                                           \
+    X(DIV, div, 2, 1)             /* a / b */                                                          \
+    X(RELU, relu, 1, 1)           /* max(x, 0) */                                                      \
+    X(RELU_GRAD, relu_grad, 2, 1) /* (y, dy): dy where y > 0, else 0 */                                \
+    X(GELU, gelu, 1, 1)           /* tanh form: x/2·(1 + tanh(√(2/π)(x + 0.044715x³))) */         \
+    X(GELU_GRAD, gelu_grad, 2, 1) /* (x, dy) */                                                        \
+    X(TANH, tanh, 1, 1)                                                                                \
+    X(TANH_GRAD, tanh_grad, 2, 1) /* (y, dy): dy·(1 − y²) */                                       \
+    /* rows: cross-entropy in parts, so that a cut vocabulary needs no special case */                 \
+    X(ROW_MAX, row_max, 1, 1)         /* [.., n] → [..] */                                           \
+    X(ROW_SUM_EXP, row_sum_exp, 2, 1) /* (x [.., n], m [..]) → [..]: Σ exp(x − m) */              \
+    X(ROW_EXP_MUL, row_exp_mul, 3, 1) /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */        \
+    X(PICK, pick, 2, 1) /* (x [.., n], ids i32 [..]) → [..]: x[ids − start], 0 outside */          \
+    X(PICK_GRAD, pick_grad, 2, 1) /* (ids i32 [..], g [..]) → [.., n]: g at ids − start, else 0 */ \
+    X(ROW_ARGMAX, row_argmax, 1, 1) /* [.., n] → i32 [..], the first of equals */                    \
+    X(EQUAL, equal, 2, 1)           /* i32, i32 → f32 1 or 0 */                                      \
+    /* made by lowering alone, around collectives */                                                   \
+    X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
+    /* the update; outputs alias inputs where said */                                                  \
+    X(SQNORM, sqnorm, 1, 1) /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */     \
+    X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */           \
+    X(CLIP, clip, 1, 1) /* metrics → enum clip_slot vector: gradient scale and skip flag */          \
+    X(SGD, sgd, 4, 1)   /* (p, g, clip, hyper) → p */                                                \
+    X(MOMENTUM, momentum, 5, 2) /* (p, g, v, clip, hyper) → p, v */                                  \
     X(ADAM, adam, 6, 3)         /* (p, g, m, v, clip, hyper) → p, m, v; decoupled decay: AdamW */
 
 enum op {
@@ -127,6 +129,9 @@ enum hyper_slot {
 // label[k][d] says which loop index dimension d of operand k runs over; operands are the inputs in
 // order, then the outputs. Loop indices are numbered from 0. An op that broadcasts, contracts or
 // reduces reads everything it needs from here.
+struct op_block { // three nested loops, outermost first, and how far each side moves, in elements
+    int64_t extent[3], from[3], to[3];
+};
 struct op_attr {
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;
@@ -135,6 +140,8 @@ struct op_attr {
     float beta1, beta2, eps, decay; // optimisers
     float lr_scale;                 // of this parameter's group
     bool nesterov;                  // MOMENTUM
+    int64_t start;                  // PICK, PICK_GRAD: the id of a row's first element here
+    struct op_block block;          // COPY
 };
 
 // A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not

@@ -38,13 +38,14 @@ static int plan(const struct args *f, struct arena *a, struct buf *out, struct b
         buf_printf(why, "weft plan: no device model '%s'\nthis version knows: cpu\n", model);
         return CLIENT_USAGE;
     }
-    if (model_compile(&job, a, &compiled, NULL, &e)) {
+    int rc = model_compile(&job, a, &compiled, NULL, &e);
+    if (rc)
         buf_printf(why, "%s: %s\n", file, e.text);
+    if (rc && !compiled.whole)
         return CLIENT_USAGE;
-    }
     report_make(&report, &job, &compiled, device, a);
     print_report(&report, f->json, out);
-    return report.fits ? CLIENT_OK : CLIENT_USAGE;
+    return !rc && report.fits ? CLIENT_OK : CLIENT_USAGE;
 }
 
 int verb_plan(const struct verb *v, const struct args *f)

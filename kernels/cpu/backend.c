@@ -239,6 +239,7 @@ static const backend_op ops[OP_COUNT] = {
     [OP_PICK_GRAD] = op_rows,
     [OP_ROW_ARGMAX] = op_rows,
     [OP_EQUAL] = op_elementwise,
+    [OP_COPY] = op_copy,
     [OP_SQNORM] = op_sqnorm,
     [OP_METRICS] = op_metrics,
     [OP_CLIP] = op_clip,

@@ -38,6 +38,7 @@ int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e);

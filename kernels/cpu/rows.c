@@ -2,8 +2,8 @@
 // Ops over rows: the parts of cross-entropy, and the pick of the right answer.
 //
 // Rows are dealt out over the threads; what is one value a row (a maximum, an id) may have the row
-// dimensions in any order, or lack some. An id outside the row picks 0 and is given no gradient: in
-// a cut vocabulary it belongs to another rank.
+// dimensions in any order, or lack some. Ids count from attr.start; one outside the row picks 0 and
+// is given no gradient: in a cut vocabulary it belongs to another rank.
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/loops.h"
 
@@ -50,13 +50,13 @@ static void row_exp_mul(const struct work *w, int64_t r)
 
 static void pick(const struct work *w, int64_t r)
 {
-    int64_t id = id_in(w, 1, r);
+    int64_t id = id_in(w, 1, r) - w->call->attr->start;
     *(float *)out(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
 }
 
 static void pick_grad(const struct work *w, int64_t r)
 {
-    int64_t id = id_in(w, 0, r);
+    int64_t id = id_in(w, 0, r) - w->call->attr->start;
     float *row = out(w, r);
     memset(row, 0, (size_t)w->n * sizeof *row);
     if (id >= 0 && id < w->n)

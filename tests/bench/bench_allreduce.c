@@ -57,7 +57,12 @@ static int measure(struct comm *all, void *buf, struct err *e)
 {
     static double us[MOST_BATCHES];
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, (int64_t)(sizes[s].bytes / 4), 0, "x"};
+        struct coll_args a = {.op = COLL_ALL_REDUCE,
+                              .dtype = DT_F32,
+                              .buf = buf,
+                              .count = (int64_t)(sizes[s].bytes / 4),
+                              .root = 0,
+                              .name = "x"};
         for (int b = -WARM; b < sizes[s].batches; b++) {
             int64_t t = clock_mono_ns();
             for (int i = 0; i < sizes[s].repeats; i++) {

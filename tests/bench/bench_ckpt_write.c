@@ -255,7 +255,7 @@ static void make_state(struct bench *b, uint64_t bytes)
                                          .box = {.shape = shape},
                                          .nranks = b->ranks,
                                          .ranks = everyone};
-        b->specs[i] = "[null, null]";
+        b->specs[i] = "[null,null]";
         b->at[i] = b->bytes;
         b->bytes += box_bytes(&b->parts[i].box, DT_F32);
     }

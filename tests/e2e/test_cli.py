@@ -142,13 +142,46 @@ def test_the_rank_runs_the_plan_it_was_shown(tmp_path, toy):
     assert abs(float(said[1]) - plan["memory"]["arena"] / 2**20) <= 0.051
 
 
+FINDING = {"code": STR, "severity": STR, "tensor": (str, type(None)), "axes": LIST, "waste_bytes": INT,
+           "utilisation": (float, int, type(None)), "message": STR, "fix": (str, type(None))}  # fmt: skip
+
+
+def test_plan_names_specs_by_axis_and_list(small):
+    own = "sharding={rules: {batch: [x, y], mlp: ~}, gather: [x, y], params: [{match: '*/0/weight', spec: [[y, x]]}]}"
+    plan = reads("plan", small, "--json", "-s", "mesh={x: 2, y: 2}", "-s", own)
+    specs = {p["name"]: (p["spec"], p["shard"]) for p in plan["params"]}
+    assert specs["layers/0/weight"] == ([["y", "x"], None], [1, 8])
+    assert specs["layers/1/weight"] == ([None, None], [8, 3])
+    gathers = [c for c in plan["collectives"] if c["op"] == "all_gather"]
+    assert [c["tensor"] for c in gathers] == ["layers/0/weight"]
+    assert gathers[0]["axes"] == ["x", "y"] and gathers[0]["group"] == 4  # axes in mesh order
+
+
+def test_a_refused_sharding_is_told_whole_with_its_fix(small):
+    end = solo.weft("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}")
+    assert end.code == 2 and "spare" in end.err
+    plan = json.loads(end.out)
+    assert_shape(plan, PLAN)
+    unused, repeated = plan["findings"]
+    assert_shape(unused, FINDING)
+    assert_shape(repeated, FINDING)
+    assert (unused["code"], unused["severity"], unused["axes"]) == ("UNUSED_AXIS", "error", ["spare"])
+    assert (repeated["code"], repeated["severity"]) == ("REDUNDANT", "warning")
+    assert repeated["utilisation"] == 0.5 and unused["utilisation"] is None
+    fixed = reads("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}", "-s", unused["fix"])
+    assert fixed["findings"] == []
+    text = solo.weft("plan", small, "-s", "mesh={dp: 2, spare: 2}")
+    assert text.code == 2 and f"-s '{unused['fix']}'" in text.out and "refused" in text.out
+
+
 @pytest.mark.parametrize(
     "change, names",
     [
         (["-s", "data.batch=13"], ["data.batch", "12 or 14"]),
         (["-s", "train.steps=0"], ["train.steps"]),
         (["-s", "model.hiden=[3]"], ["model.hiden", "hidden"]),
-        (["-s", "mesh={tp: 2}"], ["tp"]),
+        (["-s", "mesh={tp: 3}"], ["dimension mlp of size 8", "3 (tp)", "6 or 9"]),
+        (["-s", "mesh={dp: 2, 7x: 2}"], ["mesh.7x"]),
         (["--device", "abacus"], ["abacus", "cpu"]),
     ],
 )

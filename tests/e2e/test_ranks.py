@@ -43,6 +43,92 @@ def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
     assert not many.sockets()
 
 
+MESHES = [{"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}, {"data": 2, "model": 2}, {"fsdp": 2, "tp": 2},
+          {"tensor": 2, "fsdp": 4}]
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_any_mesh_trains_to_the_numbers_of_one(place, toy, alone, mesh):
+    ranks = math.prod(mesh.values())
+    many = train(place, solo.job(toy, ranks, mesh=mesh, eval__every=10), "many")
+    assert_same_numbers(alone, many)
+
+
+@pytest.mark.parametrize("mesh", [{"fsdp": 2, "tp": 2}, {"dp": 2, "tp": 2}], ids=str)
+def test_cut_weights_and_microbatches_do_not_change_the_numbers(place, toy, alone, mesh):
+    job = solo.job(toy, 4, mesh=mesh, eval__every=10, train__microbatches=3)
+    assert_same_numbers(alone, train(place, job, "micro"))
+
+
+def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
+    """Axes of any names, weights cut on a batch axis by declaration, residual activations cut too."""
+    sharding = {
+        "rules": {"batch": "x", "embed": "x", "mlp": "y"},
+        "gather": ["x"],
+        "activations": {"act_seq": ["batch", "y"]},
+        "params": [{"match": "layers/2/weight", "spec": [["x", "y"]]}],
+    }
+    job = solo.job(toy, 4, mesh={"x": 2, "y": 2}, eval__every=10, sharding=sharding)
+    many = train(place, job, "own")
+    assert_same_numbers(alone, many)
+    specs = {t["name"]: t["spec"] for t in many.checkpoints()[-1].manifest["tensors"]}
+    assert specs["layers/0/weight"] == ["x", "y"]
+    assert specs["layers/2/weight"] == [["x", "y"], None]
+    assert specs["layers/1/bias"] == [None]
+    assert specs["momentum/layers/2/weight"] == [["x", "y"], None]
+
+
+def test_cut_weights_between_hosts_give_the_bits_of_one_host(place, toy):
+    job = solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10)
+    split = solo.Run(place, job, "split")
+    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
+    ranks = [split.start_rank(r, *flags[r % 2]) for r in range(4)]
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 0, end
+    whole = train(place, solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
+    assert whole.losses() == split.losses()
+    assert whole.final() == split.final()
+
+
+def carry_on_as(run, place, job):
+    """The run's folder is made to hold another mesh of the same job, as a service does that starts an
+    attempt on fewer devices: solo itself refuses a job that changed."""
+    (place / "other").mkdir()
+    other = solo.Run(place / "other", job, run.dir.name)  # the folder's name is in the job
+    assert other.run().code == 0
+    hash_line = re.search(r"^hash .*$", (other.dir / "id").read_text(), re.M).group(0)
+    text = (run.dir / "id").read_text()
+    (run.dir / "id").write_text(re.sub(r"^hash .*$", hash_line, text, flags=re.M))
+    run.ranks = math.prod(job["mesh"].values())
+    run.save_job(job)
+
+
+ADAM = {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "constant", "value": 0.005}}
+
+
+@pytest.mark.parametrize(
+    "first, then",
+    [({"fsdp": 2, "tp": 2}, {"dp": 3}), ({"dp": 2}, {"tp": 2, "fsdp": 2}), ({"tp": 2}, {"fsdp": 4})],
+    ids=str,
+)
+def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
+    """Parameters and both moments, cut in one way, are read in another: the run goes on to the numbers
+    of one that was never moved."""
+    straight = train(place, solo.job(toy, 1, **ADAM), "straight")
+    half = solo.job(toy, 0, mesh=first, train__steps=12, **ADAM)
+    moved = solo.Run(place, half, "moved")
+    moved.finish()
+    before = moved.final()
+    carry_on_as(moved, place, solo.job(toy, 0, mesh=then, name="test", **ADAM))
+    moved.finish()
+    a, b = straight.metrics(), moved.metrics()
+    assert [r["step"] for r in b] == list(range(1, STEPS + 1))
+    assert all(math.isclose(x["loss"], y["loss"], rel_tol=1e-4) for x, y in zip(a, b))
+    assert moved.final() != before
+    assert set(moved.final()) == set(before) == set(straight.final())
+
+
 @pytest.mark.parametrize("ranks, microbatches", [(1, 4), (2, 3), (3, 2)])
 def test_microbatches_do_not_change_the_numbers(place, toy, alone, ranks, microbatches):
     job = solo.job(toy, ranks, eval__every=10, train__microbatches=microbatches)

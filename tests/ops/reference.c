@@ -183,6 +183,11 @@ static double row_argmax(const double *x, int64_t n)
     return (double)best;
 }
 
+static bool picked(const struct call *c, double id, int64_t n)
+{
+    return id >= (double)c->attr->start && id < (double)(c->attr->start + n);
+}
+
 static void rows_narrow(const struct call *c)
 {
     const struct ref_tensor *wide = &c->in[0];
@@ -199,7 +204,7 @@ static void rows_narrow(const struct call *c)
         else if (c->op == OP_ROW_ARGMAX)
             *out_at(c, &x) = row_argmax(row, n);
         else // PICK; an id outside belongs to another rank
-            *out_at(c, &x) = other >= 0 && other < (double)n ? row[(int64_t)other] : 0;
+            *out_at(c, &x) = picked(c, other, n) ? row[(int64_t)other - c->attr->start] : 0;
     } while (index_next(&x));
 }
 
@@ -216,9 +221,22 @@ static void rows_wide(const struct call *c)
             if (c->op == OP_ROW_EXP_MUL)
                 wide->v[at + i] = exp(c->in[0].v[at + i] - *in_at(c, 1, &x)) * *in_at(c, 2, &x);
             else
-                wide->v[at + i] = (double)i == *in_at(c, 0, &x) ? *in_at(c, 1, &x) : 0;
+                wide->v[at + i] =
+                    (double)(i + c->attr->start) == *in_at(c, 0, &x) ? *in_at(c, 1, &x) : 0;
         }
     } while (index_next(&x));
+}
+
+// ---- blocks ------------------------------------------------------------------------------------
+
+static void block_copy(const struct call *c)
+{
+    const struct op_block *b = &c->attr->block;
+    for (int64_t i = 0; i < b->extent[0]; i++)
+        for (int64_t j = 0; j < b->extent[1]; j++)
+            for (int64_t k = 0; k < b->extent[2]; k++)
+                c->out[0].v[i * b->to[0] + j * b->to[1] + k * b->to[2]] =
+                    c->in[0].v[i * b->from[0] + j * b->from[1] + k * b->from[2]];
 }
 
 // ---- the end of a step -------------------------------------------------------------------------
@@ -304,6 +322,7 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_PICK_GRAD] = rows_wide,
     [OP_ROW_ARGMAX] = rows_narrow,
     [OP_EQUAL] = elementwise,
+    [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,
     [OP_CLIP] = clip,

@@ -320,6 +320,57 @@ static void pixels_and_integers_are_cast_and_scaled(void **state)
         }
 }
 
+// A block of `from` goes to a strided place; what lies between stays.
+static void blocks_go_from_stride_to_stride(void **state)
+{
+    static const struct op_block blocks[] = {
+        {{1, 1, 1}, {0, 0, 1}, {0, 0, 1}},
+        {{1, 1, 70000}, {0, 0, 1}, {0, 0, 1}},       // one row: cut into pieces
+        {{3, 5, 7}, {7, 21, 1}, {35, 7, 1}},         // along an inner dimension, into parts
+        {{3, 5, 7}, {35, 7, 1}, {7, 21, 1}},         // and back
+        {{4, 33, 9}, {500, 10, 1}, {400, 12, 1}},    // with gaps on both sides
+        {{2, 3, 100}, {400, 1, 4}, {300, 100, 1}},   // elements apart
+        {{2, 90, 40}, {3600, 40, 1}, {3600, 1, 90}}, // a transpose
+    };
+    static const enum dtype types[] = {DT_F32, DT_I32};
+    (void)state;
+    for (size_t t = 0; t < 2 * sizeof blocks / sizeof *blocks; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {[0] = 70000, [1] = 70000};
+        rig_case(&c, &a, OP_COPY, "a->b", ext);
+        c.attr.block = blocks[t / 2];
+        c.in[0].dtype = c.start[0].dtype = types[t % 2];
+        rig_fill(&c.in[0], 1, -1000, 1000);
+        rig_fill(&c.start[0], 2, -1000, 1000);
+        run_everywhere(&c, "of a block", 0, 0);
+        arena_clear(&a);
+    }
+}
+
+static void ids_count_from_where_the_part_of_the_rows_starts(void **state)
+{
+    static const struct {
+        enum op op;
+        const char *einsum;
+        int ids;
+    } cases[] = {{OP_PICK, "ij,i->i", 1}, {OP_PICK_GRAD, "i,i->ij", 0}};
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26];
+        letters(ext, (struct extents){200, 11, 1, 1});
+        rig_case(&c, &a, cases[t].op, cases[t].einsum, ext);
+        for (int k = 0; k < 2; k++)
+            rig_fill(&c.in[k], (uint64_t)k + 1, k == cases[t].ids ? 0 : -1,
+                     k == cases[t].ids ? 40 : 1);
+        c.attr.start = 22; // 11 of 40 ids are here
+        run_everywhere(&c, "of a part", 0, 0);
+        arena_clear(&a);
+    }
+}
+
 static void metrics_lie_one_after_the_other(void **state)
 {
     (void)state;
@@ -559,6 +610,8 @@ int main(void)
         cmocka_unit_test(products_repeat_bit_for_bit),
         cmocka_unit_test(accumulating_ops_add_to_what_is_there),
         cmocka_unit_test(pixels_and_integers_are_cast_and_scaled),
+        cmocka_unit_test(blocks_go_from_stride_to_stride),
+        cmocka_unit_test(ids_count_from_where_the_part_of_the_rows_starts),
         cmocka_unit_test(metrics_lie_one_after_the_other),
         cmocka_unit_test(clip_scales_long_gradients_and_skips_what_is_not_finite),
         cmocka_unit_test(an_update_that_must_be_skipped_changes_nothing),

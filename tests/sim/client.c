@@ -208,7 +208,7 @@ static void watches(void *arg, uint64_t since)
     }
     all &= w->boss.proc && see_hosts(w);
     for (int i = 0; i < w->nhosts; i++)
-        all = all && !w->hosts[i].living && w->hosts[i].conn;
+        all = all && !w->hosts[i].living && (w->hosts[i].conn || w->hosts[i].gone);
     if (all)
         w->done = true;
     else if (s->now - (int64_t)since > 1200 * S)

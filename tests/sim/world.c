@@ -110,6 +110,20 @@ static void build_hosts(struct world *w)
     }
 }
 
+// A machine with a copy of another's state directory: of the two only one may stay.
+static void copy_one(struct world *w)
+{
+    struct sim *s = &w->sim;
+    if (w->mix->gentle || !sim_chance(s, 60))
+        return;
+    struct host *from = &w->hosts[0], *h = &w->hosts[w->nhosts++];
+    *h = *from;
+    h->index = w->nhosts - 1;
+    snprintf(h->name, sizeof h->name, "copy");
+    h->twin = from->twin = true;
+    sim_after(s, sim_between(s, S, 20 * S), begins, h, 0);
+}
+
 static void on_call(void *arg)
 {
     world_moment(arg, MOMENT_DISK, fiber_proc());
@@ -140,6 +154,7 @@ static void build(struct world *w)
     boss_start(w);
     build_hosts(w);
     client_begin(w, w->nhosts > 8 ? 6 + sim_below(s, 6) : 1 + sim_below(s, 3));
+    copy_one(w);
     w->quiet_ns = sim_between(s, 6 * S, 30 * S);
     fault_plan(w);
     sim_after(s, w->quiet_ns, quiet, w, 0);

@@ -8,6 +8,7 @@
 #pragma once
 #include "coordinator/coord.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/fault.h"
 #include "tests/sim/sim.h"
 #include "worker/agent.h"
 
@@ -98,7 +99,8 @@ struct host {
     struct agent *agent;
     struct conn *conn;
     struct slot slots[MAX_SLOTS];
-    struct rank *living;                        // of every life of the worker: who holds ranks.lock
+    struct rank *living; // of every life of the worker: who holds ranks.lock
+    bool twin;           // another machine was copied from this one, or it is the copy
     bool clearing, booting, gone, polling, off; // gone: exited for good; off: no power
     int64_t timer;
     bool blocked_up, blocked_down;
@@ -125,45 +127,6 @@ void rank_fails(struct rank *r, int code);   // code < 0: by a signal
 void rank_hangs(struct rank *r, int64_t ns); // stops; 0: for good
 
 // ---- the world ----
-#define FAULTS(X)   \
-    X(boss_crash)   \
-    X(boss_stop)    \
-    X(stream)       \
-    X(partition)    \
-    X(worker_crash) \
-    X(host_stop)    \
-    X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) X(db) X(client) X(term)
-enum fault_kind {
-#define X(name) FAULT_##name,
-    FAULTS(X)
-#undef X
-        FAULT_KINDS
-};
-// A fault may wait for a moment that matters instead of a time.
-enum moment {
-    MOMENT_NONE,
-    MOMENT_DISK,         // a call of a fiber
-    MOMENT_COMMIT,       // a transaction of the coordinator begins
-    MOMENT_SEND,         // it is durable, nothing has been sent
-    MOMENT_ACKNOWLEDGED, // a checkpoint is
-    MOMENT_REGISTER,     // a worker says Register
-    MOMENT_BARRIER,      // a barrier is answered
-    MOMENT_FENCED,       // a fence is done
-    MOMENTS
-};
-struct fault_mix {
-    const char *name;
-    int weight[FAULT_KINDS];
-    bool gentle;       // nothing that may cost an attempt
-    enum moment often; // what its faults like to wait for
-    int eio_per_mille, slow_per_mille;
-};
-struct trap {
-    enum moment at;
-    enum fiber_act act; // MOMENT_DISK
-    int countdown;
-    enum fault_kind fault;
-};
 struct call {
     struct call *next;
     struct world *w;
@@ -207,11 +170,6 @@ int variant_count(void);
 const struct variant *variant_of(const char *resolved);
 void world_run(uint64_t seed, bool tracing, struct sim_result *out);
 void world_free_all(void);
-void world_moment(struct world *w, enum moment m, struct proc *of);
-void fault_strike(struct world *w, enum fault_kind k); // fault.c
-const struct fault_mix *fault_mix_of(uint64_t seed);
-void fault_plan(struct world *w);
-void fault_heal(struct world *w);             // all are over
 void client_begin(struct world *w, int jobs); // client.c
 void client_act(struct world *w, Weft__V1__Verb verb, const char *target);
 void client_fault(struct world *w);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/compile/optable.h"
 #include "tests/ops/reference.h"
 
 static double **slot(const struct interp *x, int rank, int value)
@@ -79,9 +80,8 @@ static int64_t whole_index(const struct shape *whole, const struct shape *local,
     return index;
 }
 
-void interp_set(struct interp *x, const char *name, const double *whole)
+static void set_value(struct interp *x, int v, const double *whole)
 {
-    int v = interp_find(x, name);
     const struct value *val = &x->g->values[v];
     struct shape local = interp_shape(x, v);
     for (int r = 0; r < x->ranks; r++) {
@@ -90,6 +90,17 @@ void interp_set(struct interp *x, const char *name, const double *whole)
         for (int64_t i = 0; i < shape_count(&local); i++)
             (*slot(x, r, v))[i] = whole[whole_index(&val->shape, &local, start, i)];
     }
+}
+
+// Data is a value for each cut that it is read in.
+void interp_set(struct interp *x, const char *name, const double *whole)
+{
+    int first = interp_find(x, name);
+    bool data = x->g->values[first].kind == VALUE_INPUT;
+    set_value(x, first, whole);
+    for (int v = first + 1; data && v < x->g->nvalues; v++)
+        if (x->g->values[v].kind == VALUE_INPUT && strcmp(x->g->values[v].name, name) == 0)
+            set_value(x, v, whole);
 }
 
 void interp_feed(struct interp *x, const char *name, const double *whole, int microbatch)
@@ -124,14 +135,6 @@ double *interp_get(const struct interp *x, const char *name)
 
 // ---- running -----------------------------------------------------------------------------------
 
-static bool counts_here(const struct interp *x, const struct node *n, int rank)
-{
-    for (int a = 0; a < x->mesh.n; a++)
-        if (n->owner >> a & 1 && mesh_coord(&x->mesh, rank, a) != 0)
-            return false;
-    return true;
-}
-
 static struct ref_tensor tensor(const struct interp *x, int rank, int value)
 {
     return (struct ref_tensor){.shape = interp_shape(x, value),
@@ -155,9 +158,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
 {
     struct ref_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     double *fresh[OP_MAX_OUT];
-    struct op_attr attr = n->attr;
-    if (!counts_here(x, n, rank))
-        attr.scale = 0;
+    struct op_attr attr = op_attr_on(x->g, n, &x->mesh, rank);
     for (int k = 0; k < n->nin; k++)
         in[k] = tensor(x, rank, n->in[k]);
     for (int k = 0; k < n->nout; k++) {
@@ -179,21 +180,67 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     }
 }
 
-static void all_reduce(struct interp *x, const struct node *n)
+// ---- moves: what a device may take from its group, by global index
+// -------------------------------
+
+static int64_t count_of(const struct interp *x, int value)
 {
-    struct shape s = interp_shape(x, n->in[0]);
-    size_t count = (size_t)shape_count(&s);
+    struct shape s = interp_shape(x, value);
+    return shape_count(&s);
+}
+
+// The whole tensor as one device sees it: not a number where it has nothing.
+static void cover(const struct interp *x, int rank, int value, double *whole)
+{
+    const struct value *v = &x->g->values[value];
+    struct shape local = interp_shape(x, value);
+    int64_t start[MAX_DIMS];
+    spec_start(&v->spec, &x->mesh, &v->shape, rank, start);
+    for (int64_t i = 0; i < shape_count(&v->shape); i++)
+        whole[i] = (double)NAN;
+    for (int64_t i = 0; i < shape_count(&local); i++)
+        whole[whole_index(&v->shape, &local, start, i)] = (*slot(x, rank, value))[i];
+}
+
+static double combine(enum reshard_kind kind, bool max, double a, double b)
+{
+    bool reduces = kind == RESHARD_ALL_REDUCE || kind == RESHARD_REDUCE_SCATTER;
+    if (isnan(a) || !reduces)
+        return b;
+    return max ? fmax(a, b) : a + b;
+}
+
+// A device keeps its own part of what its group has; a slice has no group but itself.
+static void move(struct interp *x, const struct node *n)
+{
+    const struct value *from = &x->g->values[n->in[0]], *to = &x->g->values[n->out[0]];
+    int64_t whole = shape_count(&from->shape), local = count_of(x, n->out[0]);
+    bool max = from->spec.partial_max & dim_axes(&n->move.cut);
+    double *seen = malloc(sizeof *seen * (size_t)(whole * x->ranks));
+    double *got = malloc(sizeof *got * (size_t)(local * x->ranks));
+    struct shape part = interp_shape(x, n->out[0]);
     int group[64];
-    double *sums = calloc(count * (size_t)x->ranks + 1, sizeof *sums);
+    for (int r = 0; r < x->ranks; r++)
+        cover(x, r, n->in[0], seen + whole * r);
     for (int r = 0; r < x->ranks; r++) {
-        int members = mesh_group(&x->mesh, r, n->axes, group);
-        for (int i = 0; i < members; i++)
-            for (size_t e = 0; e < count; e++)
-                sums[(size_t)r * count + e] += (*slot(x, group[i], n->in[0]))[e];
+        int64_t start[MAX_DIMS];
+        int members = n->move.kind == RESHARD_SLICE
+                          ? mesh_group(&x->mesh, r, 0, group)
+                          : mesh_group(&x->mesh, r, dim_axes(&n->move.cut), group);
+        spec_start(&to->spec, &x->mesh, &to->shape, r, start);
+        for (int64_t i = 0; i < local; i++) {
+            int64_t at = whole_index(&to->shape, &part, start, i);
+            double v = (double)NAN;
+            for (int m = 0; m < members; m++)
+                if (!isnan(seen[whole * group[m] + at]))
+                    v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
+            got[local * r + i] = v;
+        }
     }
     for (int r = 0; r < x->ranks; r++)
-        memcpy(*slot(x, r, n->out[0]), sums + (size_t)r * count, count * sizeof *sums);
-    free(sums);
+        memcpy(*slot(x, r, n->out[0]), got + local * r, sizeof *got * (size_t)local);
+    free(seen);
+    free(got);
 }
 
 void interp_phase(struct interp *x, enum phase phase, int microbatch)
@@ -202,8 +249,8 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
         const struct node *n = &x->g->nodes[i];
         if (n->phase != phase || (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
             continue;
-        if (n->kind == NODE_COLL) {
-            all_reduce(x, n);
+        if (n->kind == NODE_MOVE) {
+            move(x, n);
             continue;
         }
         for (int r = 0; r < x->ranks; r++)

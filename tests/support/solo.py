@@ -8,6 +8,7 @@ generous watchdogs: a test fails for what happened, not for how long it took."""
 import contextlib
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -194,7 +195,7 @@ class Run:
         self.place = pathlib.Path(place)
         self.dir = self.place / name
         self.file = self.place / f"{name}.yaml"
-        self.ranks = job_dict["mesh"]["dp"]
+        self.ranks = math.prod(job_dict["mesh"].values())
         self.save_job(job_dict)
 
     def save_job(self, job_dict):

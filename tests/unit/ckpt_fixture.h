@@ -36,8 +36,8 @@ static const struct deal_part fx_parts[FX_PARTS] = {
     {"scale", DT_F32, {0, {0}}, {{0}, {0, {0}}}, 4, fx_all},
     {"ids", DT_U8, {1, {7}}, {{0}, {1, {7}}}, 4, fx_all},
 };
-static const char *const fx_specs[FX_PARTS] = {"[]", "[]", "[null, null, tp]", "[null, null, tp]",
-                                               "[]", "[]"};
+static const char *const fx_specs[FX_PARTS] = {
+    "[]", "[]", "[null,null,\"tp\"]", "[null,null,\"tp\"]", "[]", "[]"};
 
 struct fixture {
     char dir[200];

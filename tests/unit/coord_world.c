@@ -9,16 +9,6 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 
-#define UP(name, CASE, member, ptr)             \
-    Weft__V1__Up name = WEFT__V1__UP__INIT;     \
-    name.body_case = WEFT__V1__UP__BODY_##CASE; \
-    name.member = (ptr)
-#define NEW(Type, type, name) \
-    Weft__V1__##Type name;    \
-    weft__v1__##type##__init(&name)
-
-static void pump(struct world *w);
-
 // ---- the database ----
 
 static void *copy(const ProtobufCMessage *m)
@@ -65,7 +55,7 @@ static void key_of(const Weft__Rows__Write *r, char out[200])
     }
 }
 
-static int row_at(const struct world *w, const char *key)
+int world_row(const struct world *w, const char *key)
 {
     char k[200];
     for (int i = 0; i < w->nrows; i++) {
@@ -89,7 +79,7 @@ static void apply(struct world *w, const Weft__Rows__Write *r)
 {
     char key[200];
     key_of(r, key);
-    int at = row_at(w, key);
+    int at = world_row(w, key);
     if (r->row_case == WEFT__ROWS__WRITE__ROW_JOB && !r->erase)
         check_job_write(at >= 0 ? w->rows[at]->job : NULL, r->job);
     if (at >= 0) {
@@ -140,7 +130,7 @@ static void carry_out(struct world *w, struct coord_out *out)
         take(w, &out->actions[i]);
 }
 
-static void event(struct world *w, struct coord_event *ev)
+void world_event(struct world *w, struct coord_event *ev)
 {
     struct arena a;
     arena_init(&a);
@@ -157,8 +147,8 @@ void world_up(struct world *w, int host, Weft__V1__Up *up)
     struct coord_event ev = {.kind = COORD_EV_UP, .conn = w->hosts[host].conn, .up = up};
     if (!w->hosts[host].conn || w->hosts[host].stopped)
         return;
-    event(w, &ev);
-    pump(w);
+    world_event(w, &ev);
+    world_pump(w);
 }
 
 static void begin(struct world *w)
@@ -243,8 +233,8 @@ static void fill_end(const struct world_attempt *at, int rank, Weft__V1__RankEnd
     e->step = at->ranks[rank].step;
 }
 
-static void end_rank(struct world *w, int host, struct world_attempt *at, int rank, int code,
-                     int signal, const char *why)
+void world_end(struct world *w, int host, struct world_attempt *at, int rank, int code, int signal,
+               const char *why)
 {
     Weft__V1__RankEnd e;
     struct world_rank *k = &at->ranks[rank];
@@ -260,8 +250,8 @@ static void end_rank(struct world *w, int host, struct world_attempt *at, int ra
     world_up(w, host, &up);
 }
 
-static void send_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
-                            Weft__Rank__Frame *f)
+void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
+                      Weft__Rank__Frame *f)
 {
     NEW(RankFrame, rank_frame, body);
     body.job = frame_text(at->job);
@@ -272,8 +262,8 @@ static void send_rank_frame(struct world *w, int host, const struct world_attemp
     world_up(w, host, &up);
 }
 
-static void show(struct world *w, int host, const struct world_attempt *at, int rank, int state,
-                 uint64_t collective)
+void world_show(struct world *w, int host, const struct world_attempt *at, int rank, int state,
+                uint64_t collective)
 {
     NEW(Progresses, progresses, body);
     Weft__Rank__Progress p, *one = &p;
@@ -331,12 +321,12 @@ static void be_ready(struct world *w, int host, struct world_attempt *at)
     for (int r = 0; r < RANKS; r++) {
         if (!at->ranks[r].alive)
             continue;
-        show(w, host, at, r, RANK_STARTING, 0);
+        world_show(w, host, at, r, RANK_STARTING, 0);
         FRAME_BODY(ready, Ready, ready);
         ready.plan_hash = frame_text("plan");
         FRAME(f, READY, ready, &ready);
         if (!w->no_ready)
-            send_rank_frame(w, host, at, r, &f);
+            world_rank_frame(w, host, at, r, &f);
     }
 }
 
@@ -371,7 +361,7 @@ static void do_stop(struct world *w, int host, const Weft__V1__Stop *s)
         at = new_attempt(h, s->job, s->epoch);
     }
     for (int r = 0; r < RANKS; r++)
-        end_rank(w, host, at, r, s->grace_ms ? RANK_EXIT_DRAINED : 0, s->grace_ms ? 0 : 9, "");
+        world_end(w, host, at, r, s->grace_ms ? RANK_EXIT_DRAINED : 0, s->grace_ms ? 0 : 9, "");
     if (at->used && !at->reaped)
         send_reaped(w, host, at);
 }
@@ -383,7 +373,7 @@ static void write_commit(struct world *w, int host, struct world_attempt *at, in
     snprintf(w->saves[w->nsaves++].job, 33, "%s", at->job);
     done.step = step;
     FRAME(f, COMMIT_DONE, commit_done, &done);
-    send_rank_frame(w, host, at, 0, &f);
+    world_rank_frame(w, host, at, 0, &f);
 }
 
 static void do_delete(struct world *w, int host, struct world_attempt *at,
@@ -397,7 +387,7 @@ static void do_delete(struct world *w, int host, struct world_attempt *at,
     done.epoch = d->epoch;
     done.step = d->step;
     FRAME(f, DELETED, deleted, &done);
-    send_rank_frame(w, host, at, 0, &f);
+    world_rank_frame(w, host, at, 0, &f);
 }
 
 static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
@@ -408,7 +398,7 @@ static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
         return;
     if (f->body_case == WEFT__RANK__FRAME__BODY_READY_DONE && !f->ready_done->failed[0]) {
         at->agreed = true;
-        show(w, host, at, rf->rank, RANK_RUNNING, 1);
+        world_show(w, host, at, rf->rank, RANK_RUNNING, 1);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT) {
         assert_int_equal(f->commit->n_shards, (size_t)at->nranks); // all shards are in
         at->commit_open = w->no_commit;
@@ -426,7 +416,7 @@ static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMITTED) {
         for (int r = 0; r < RANKS; r++)
             if (at->ranks[r].alive && f->committed->step >= 10 && !w->no_leave)
-                end_rank(w, host, at, r, 0, 0, "");
+                world_end(w, host, at, r, 0, 0, "");
     }
 }
 
@@ -473,7 +463,7 @@ static void deliver(struct world *w, int host, const Weft__V1__Down *d)
 
 static Weft__V1__Challenge *register_with(struct world *w, int host, const char *nonce);
 
-static void pump(struct world *w)
+void world_pump(struct world *w)
 {
     while (w->head < w->nqueue) {
         struct message m = w->queue[w->head++];
@@ -632,8 +622,8 @@ void world_detach(struct world *w, int host)
 {
     struct coord_event ev = {.kind = COORD_EV_GONE, .conn = w->hosts[host].conn};
     w->hosts[host].conn = 0;
-    event(w, &ev);
-    pump(w);
+    world_event(w, &ev);
+    world_pump(w);
 }
 
 void world_reborn(struct world *w, int host)
@@ -693,205 +683,10 @@ void world_pass(struct world *w, int64_t ms)
         struct coord_event ev = {.kind = COORD_EV_TICK};
         w->now += 100 * CLOCK_MS;
         w->wall += 100;
-        event(w, &ev);
-        pump(w);
+        world_event(w, &ev);
+        world_pump(w);
         for (int h = 0; h < HOSTS && w->wall % 2000 < 100; h++)
             if (w->hosts[h].conn)
                 heartbeat(w, h);
     }
-}
-
-// ---- clients ----
-
-const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
-                            const char *more)
-{
-    char text[2000];
-    struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = ++w->calls, .who = "ann"};
-    NEW(SubmitRequest, submit_request, q);
-    snprintf(text, sizeof text,
-             "name: %s\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: %d}\n"
-             "data: {train: {images: x, labels: l}, batch: %d}\ntrain: {steps: 10}\n%s",
-             name, ranks, 12 * ranks, more);
-    q.request_id = frame_text(request);
-    q.resolved = text;
-    ev.submit = &q;
-    w->reply_job[0] = w->refused[0] = 0;
-    event(w, &ev);
-    pump(w);
-    return w->reply_job;
-}
-
-const char *world_submit(struct world *w, const char *name, int ranks, const char *more)
-{
-    static char ids[16][33];
-    static int next;
-    char request[40];
-    snprintf(request, sizeof request, "submit-%llu", (unsigned long long)++w->calls);
-    char *id = ids[next++ % 16];
-    snprintf(id, 33, "%s", world_submit_as(w, request, name, ranks, more));
-    return id;
-}
-
-bool world_act(struct world *w, Weft__V1__Verb verb, const char *target)
-{
-    char request[40];
-    int before = w->answers;
-    struct coord_event ev = {.kind = COORD_EV_ACT, .call = ++w->calls, .who = "ann"};
-    NEW(ActRequest, act_request, q);
-    snprintf(request, sizeof request, "act-%llu", (unsigned long long)w->calls);
-    q.request_id = request;
-    q.verb = verb;
-    q.target = frame_text(target);
-    ev.act = &q;
-    w->refused[0] = 0;
-    event(w, &ev);
-    bool ok = w->answers > before;
-    pump(w);
-    return ok;
-}
-
-// ---- what is there ----
-
-const Weft__Rows__Job *world_job(struct world *w, const char *id)
-{
-    char key[200];
-    snprintf(key, sizeof key, "job %s", id);
-    int at = row_at(w, key);
-    assert_true(at >= 0);
-    return w->rows[at]->job;
-}
-
-Weft__Rows__JobState world_state(struct world *w, const char *id)
-{
-    return world_job(w, id)->state;
-}
-
-static const Weft__Rows__Event *newest_event(struct world *w, const char *job, const char *kind,
-                                             int *n)
-{
-    const Weft__Rows__Event *found = NULL;
-    *n = 0;
-    for (int i = 0; i < w->nrows; i++) {
-        const Weft__Rows__Write *r = w->rows[i];
-        if (r->row_case != WEFT__ROWS__WRITE__ROW_EVENT || strcmp(r->event->job, job) ||
-            strcmp(r->event->kind, kind))
-            continue;
-        ++*n;
-        if (!found || r->event->seq > found->seq)
-            found = r->event;
-    }
-    return found;
-}
-
-int world_events(struct world *w, const char *job, const char *kind)
-{
-    int n;
-    (void)newest_event(w, job, kind, &n);
-    return n;
-}
-
-const char *world_told(struct world *w, const char *job, const char *kind)
-{
-    int n;
-    const Weft__Rows__Event *ev = newest_event(w, job, kind, &n);
-    return ev ? ev->text : "";
-}
-
-struct world_attempt *world_at(struct world *w, int host, const char *job)
-{
-    for (int i = 0; i < 8; i++) {
-        struct world_attempt *at = &w->hosts[host].attempts[i];
-        for (int r = 0; r < RANKS && at->used && !strcmp(at->job, job); r++)
-            if (at->ranks[r].alive)
-                return at;
-    }
-    return NULL;
-}
-
-int world_living(struct world *w, const char *job)
-{
-    int n = 0;
-    for (int h = 0; h < HOSTS; h++)
-        for (int i = 0; i < 8; i++)
-            for (int r = 0; r < RANKS; r++)
-                n += w->hosts[h].attempts[i].used && !strcmp(w->hosts[h].attempts[i].job, job) &&
-                     w->hosts[h].attempts[i].ranks[r].alive;
-    return n;
-}
-
-int world_host_of(struct world *w, const char *job, int rank)
-{
-    for (int h = 0; h < HOSTS; h++) {
-        const struct world_attempt *at = world_at(w, h, job);
-        if (at && at->ranks[rank].alive)
-            return h;
-    }
-    fail_msg("rank %d does not live", rank);
-    return -1;
-}
-
-// ---- what ranks do ----
-
-void world_frame(struct world *w, const char *job, int rank, Weft__Rank__Frame *f)
-{
-    int h = world_host_of(w, job, rank);
-    send_rank_frame(w, h, world_at(w, h, job), rank, f);
-}
-
-void world_page(struct world *w, const char *job, int rank, int64_t step, int state,
-                uint64_t collective)
-{
-    int h = world_host_of(w, job, rank);
-    struct world_attempt *at = world_at(w, h, job);
-    at->ranks[rank].step = step;
-    show(w, h, at, rank, state, collective);
-}
-
-void world_step(struct world *w, const char *job, int64_t step)
-{
-    int n = world_job(w, job)->ranks;
-    for (int r = 0; r < n; r++)
-        world_page(w, job, r, step, RANK_RUNNING, (uint64_t)step);
-    FRAME_BODY(report, StepReport, step_report);
-    report.step = step;
-    report.steps = 10;
-    FRAME(f, STEP_REPORT, step_report, &report);
-    world_frame(w, job, 0, &f);
-}
-
-void world_shard(struct world *w, const char *job, int rank, int64_t step, int code)
-{
-    FRAME_BODY(shard, ShardDone, shard_done);
-    shard.rank = rank;
-    shard.step = step;
-    shard.code = code;
-    shard.text = frame_text(code ? "no space left" : "");
-    FRAME(f, SHARD_DONE, shard_done, &shard);
-    world_frame(w, job, rank, &f);
-}
-
-void world_save(struct world *w, const char *job, int64_t step)
-{
-    int n = world_job(w, job)->ranks;
-    for (int r = 0; r < n; r++)
-        world_shard(w, job, r, step, 0);
-}
-
-void world_die_saying(struct world *w, const char *job, int rank, int code, const char *why)
-{
-    int h = world_host_of(w, job, rank);
-    end_rank(w, h, world_at(w, h, job), rank, code, 0, why);
-}
-
-void world_die(struct world *w, const char *job, int rank, int code, int signal)
-{
-    int h = world_host_of(w, job, rank);
-    end_rank(w, h, world_at(w, h, job), rank, code, signal, "");
-}
-
-void world_finish(struct world *w, const char *job)
-{
-    world_step(w, job, 10);
-    world_save(w, job, 10);
 }

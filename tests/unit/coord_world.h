@@ -118,4 +118,23 @@ void world_frame(struct world *w, const char *job, int rank, Weft__Rank__Frame *
 void world_page(struct world *w, const char *job, int rank, int64_t step, int state,
                 uint64_t collective);
 
+// ---- between coord_world.c and coord_people.c ----
+void world_event(struct world *w, struct coord_event *ev);
+void world_pump(struct world *w);                      // what was sent arrives
+int world_row(const struct world *w, const char *key); // −1: none
+void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
+                      Weft__Rank__Frame *f);
+void world_show(struct world *w, int host, const struct world_attempt *at, int rank, int state,
+                uint64_t collective);
+void world_end(struct world *w, int host, struct world_attempt *at, int rank, int code, int signal,
+               const char *why);
+
+#define UP(name, CASE, member, ptr)             \
+    Weft__V1__Up name = WEFT__V1__UP__INIT;     \
+    name.body_case = WEFT__V1__UP__BODY_##CASE; \
+    name.member = (ptr)
+#define NEW(Type, type, name) \
+    Weft__V1__##Type name;    \
+    weft__v1__##type##__init(&name)
+
 #define assert_state(w, job, name) assert_int_equal(world_state((w), (job)), STATE(name))

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
+#include <stdio.h>
 #include <string.h>
 
 #include "common/job/job.h"

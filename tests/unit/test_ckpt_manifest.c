@@ -107,7 +107,11 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         {"\"dtype\": \"F32\"", "\"dtype\": \"U8\"", "do not make", ERR_DATA},
         {"\"dtype\": \"F32\"", "\"dtype\": \"F99\"", "F99", ERR_DATA},
         {"\"offset\": ", "\"offset\": 9999", "outside", ERR_DATA},
-        {"\"spec\": \"[]\"", "\"spec\": []", "spec", ERR_DATA},
+        {"\"spec\": []", "\"spec\": \"[]\"", "spec", ERR_DATA},
+        {"\"spec\": []", "\"spec\": [1]", "spec", ERR_DATA},
+        {"\"spec\": []", "\"spec\": [[null]]", "spec", ERR_DATA},
+        {"\"spec\": []", "\"spec\": [\"\"]", "spec", ERR_DATA},
+        {"\"spec\": []", "\"spec\": [null, null, null, null]", "4 entries", ERR_DATA},
     };
     struct fixture f;
     fx_init(&f);

@@ -63,7 +63,8 @@ static void perform(struct actor *actors, int n, void (*const *play)(struct acto
 
 static void run(struct actor *a, struct comm *c, enum coll_op op, int64_t count, const char *name)
 {
-    struct coll_args args = {op, DT_F32, a->buf, count, 0, name};
+    struct coll_args args = {
+        .op = op, .dtype = DT_F32, .buf = a->buf, .count = count, .name = name};
     if (!a->rc)
         a->rc = coll_run(c, &args, &a->e);
 }
@@ -159,10 +160,18 @@ static void a_rank_that_left_is_named(void **state)
 static void refuse_bad_arguments(struct actor *a)
 {
     struct coll_ticket t;
-    struct coll_args outside = {COLL_ALL_REDUCE, DT_F32, a->buf + 1, COUNT, 0, "x"};
-    struct coll_args uneven = {COLL_ALL_GATHER, DT_F32, a->buf, 3, 0, "x"};
-    struct coll_args integers = {COLL_ALL_REDUCE, DT_I32, a->buf, 4, 0, "x"};
-    struct coll_args root = {COLL_BROADCAST, DT_F32, a->buf, 4, 2, "x"};
+    struct coll_args outside = {.op = COLL_ALL_REDUCE,
+                                .dtype = DT_F32,
+                                .buf = a->buf + 1,
+                                .count = COUNT,
+                                .root = 0,
+                                .name = "x"};
+    struct coll_args uneven = {
+        .op = COLL_ALL_GATHER, .dtype = DT_F32, .buf = a->buf, .count = 3, .root = 0, .name = "x"};
+    struct coll_args integers = {
+        .op = COLL_ALL_REDUCE, .dtype = DT_I32, .buf = a->buf, .count = 4, .root = 0, .name = "x"};
+    struct coll_args root = {
+        .op = COLL_BROADCAST, .dtype = DT_F32, .buf = a->buf, .count = 4, .root = 2, .name = "x"};
     int twice[] = {0, 0}, absent[] = {1 - a->rank};
     struct comm *c;
     a->rc = coll_start(a->all, &outside, &t, &a->e) != ERR_INVALID ||

@@ -63,7 +63,12 @@ struct group {
 static void all_reduce(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, count, 0, "sum"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .dtype = DT_F32,
+                          .buf = buf,
+                          .count = count,
+                          .root = 0,
+                          .name = "sum"};
     fill(buf, g->ranks[g->me], count);
     buf[count] = 42;
     DO(coll_run(g->c, &a, &e));
@@ -74,7 +79,12 @@ static void all_reduce(const struct group *g, float *buf, int64_t count)
 static void reduce_scatter(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = {COLL_REDUCE_SCATTER, DT_F32, buf, count * g->n, 0, "scatter"};
+    struct coll_args a = {.op = COLL_REDUCE_SCATTER,
+                          .dtype = DT_F32,
+                          .buf = buf,
+                          .count = count * g->n,
+                          .root = 0,
+                          .name = "scatter"};
     fill(buf, g->ranks[g->me], count * g->n);
     DO(coll_run(g->c, &a, &e));
     check_bits(buf, g->ranks, g->n, g->me * count, (g->me + 1) * count);
@@ -90,7 +100,12 @@ static void all_gather(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
     unsigned char *b = (unsigned char *)buf;
-    struct coll_args a = {COLL_ALL_GATHER, DT_U8, buf, count * g->n, 0, "gather"};
+    struct coll_args a = {.op = COLL_ALL_GATHER,
+                          .dtype = DT_U8,
+                          .buf = buf,
+                          .count = count * g->n,
+                          .root = 0,
+                          .name = "gather"};
     memset(b, 0, (size_t)(count * g->n));
     for (int64_t k = 0; k < count; k++)
         b[g->me * count + k] = byte_of(g->me, k);
@@ -105,12 +120,57 @@ static void broadcast(const struct group *g, float *buf, int64_t count)
     struct err e;
     unsigned char *b = (unsigned char *)buf;
     for (int root = 0; root < g->n; root++) {
-        struct coll_args a = {COLL_BROADCAST, DT_U8, buf, count, root, "broadcast"};
+        struct coll_args a = {.op = COLL_BROADCAST,
+                              .dtype = DT_U8,
+                              .buf = buf,
+                              .count = count,
+                              .root = root,
+                              .name = "broadcast"};
         for (int64_t k = 0; k < count; k++)
             b[k] = byte_of(g->me, k);
         DO(coll_run(g->c, &a, &e));
         for (int64_t k = 0; k < count; k++)
             CHECK(b[k] == byte_of(root, k));
+    }
+}
+
+static void all_to_all(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    unsigned char *from = (unsigned char *)buf, *to = from + WINDOW / 2;
+    struct coll_args a = {.op = COLL_ALL_TO_ALL,
+                          .dtype = DT_U8,
+                          .from = from,
+                          .buf = to,
+                          .count = count * g->n,
+                          .name = "exchange"};
+    memset(to, 0, (size_t)(count * g->n));
+    for (int64_t k = 0; k < count * g->n; k++)
+        from[k] = byte_of(g->me, k);
+    DO(coll_run(g->c, &a, &e));
+    for (int i = 0; i < g->n; i++)
+        for (int64_t k = 0; k < count; k++) {
+            CHECK(to[i * count + k] == byte_of(i, g->me * count + k));
+            CHECK(from[i * count + k] == byte_of(g->me, i * count + k));
+        }
+}
+
+static void largest(const struct group *g, float *buf, int64_t count)
+{
+    struct err e;
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .reduce = COLL_MAX,
+                          .dtype = DT_F32,
+                          .buf = buf,
+                          .count = count,
+                          .name = "max"};
+    fill(buf, g->ranks[g->me], count);
+    DO(coll_run(g->c, &a, &e));
+    for (int64_t k = 0; k < count; k++) {
+        float want = operand(g->ranks[0], k);
+        for (int i = 1; i < g->n; i++)
+            want = operand(g->ranks[i], k) > want ? operand(g->ranks[i], k) : want;
+        CHECK(buf[k] == want);
     }
 }
 
@@ -123,12 +183,16 @@ static void run_all_ops(const struct group *g, float *buf)
         reduce_scatter(g, buf, counts[i]);
         all_gather(g, buf, counts[i]);
         broadcast(g, buf, counts[i]);
+        all_to_all(g, buf, counts[i]);
+        largest(g, buf, counts[i]);
         DO(coll_run(g->c, &(struct coll_args){.op = COLL_BARRIER, .name = "barrier"}, &e));
     }
     all_reduce(g, buf, BIG);
     reduce_scatter(g, buf, BIG / g->n);
     all_gather(g, buf, BIG);
     broadcast(g, buf, BIG);
+    all_to_all(g, buf, BIG / 2);
+    largest(g, buf, BIG);
 }
 
 static struct group group_all(struct comm *all)
@@ -196,7 +260,12 @@ static void rank_of_many_open(void)
     for (int round = 0; round < 5; round++) {
         float *next = buf;
         for (int i = 0; i < COLL_MAX_OPEN; i++, next += (i * 613) % 9000) {
-            struct coll_args a = {COLL_ALL_REDUCE, DT_F32, next, (i * 613 + 613) % 9000, 0, "x"};
+            struct coll_args a = {.op = COLL_ALL_REDUCE,
+                                  .dtype = DT_F32,
+                                  .buf = next,
+                                  .count = (i * 613 + 613) % 9000,
+                                  .root = 0,
+                                  .name = "x"};
             at[i] = next;
             fill(next, crew_rank, a.count);
             DO(coll_start(all, &a, &t[i], &e));
@@ -227,7 +296,8 @@ static void rank_of_one_too_many(void)
     struct err e;
     struct coll_ticket t[COLL_MAX_OPEN], extra;
     float *buf = crew_join(&w, &all);
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, 0, 0, "x"};
+    struct coll_args a = {
+        .op = COLL_ALL_REDUCE, .dtype = DT_F32, .buf = buf, .count = 0, .root = 0, .name = "x"};
     if (crew_rank == 1)
         crew_await("full"); // nothing can complete before we start ours
     for (int i = 0; i < COLL_MAX_OPEN; i++) {
@@ -298,7 +368,12 @@ static void rank_of_crossed_waits(void)
     struct comm *comms[2] = {all, other};
     float *at[2] = {buf, buf + BIG};
     for (int i = 0; i < 2; i++) {
-        struct coll_args a = {COLL_ALL_REDUCE, DT_F32, at[i], BIG, 0, i ? "b" : "a"};
+        struct coll_args a = {.op = COLL_ALL_REDUCE,
+                              .dtype = DT_F32,
+                              .buf = at[i],
+                              .count = BIG,
+                              .root = 0,
+                              .name = i ? "b" : "a"};
         fill(at[i], crew_rank, BIG);
         DO(coll_start(comms[i], &a, &t[i], &e));
     }
@@ -341,7 +416,12 @@ static void rank_of_progress(void)
     DO(world_open(&o, &w, &e));
     DO(world_window(w, 4096, &mem, &e));
     DO(comm_new(w, "all", ranks, 2, &all, &e));
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, mem, 3, 0, "grad/layers/0/weight"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .dtype = DT_F32,
+                          .buf = mem,
+                          .count = 3,
+                          .root = 0,
+                          .name = "grad/layers/0/weight"};
     CHECK(page.coll_entered == 0);
     DO(coll_start(all, &a, &t, &e));
     CHECK(page.coll_entered == 1 && page.coll_left == 0 && page.heartbeat_ns > 0);
@@ -381,7 +461,12 @@ static void rank_of_waiting(void)
     DO(world_open(&o, &w, &e));
     DO(world_window(w, BIG * sizeof(float), &mem, &e));
     DO(comm_new(w, "all", ranks, 3, &all, &e));
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, mem, BIG, 0, "x"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .reduce = COLL_SUM,
+                          .dtype = DT_F32,
+                          .buf = mem,
+                          .count = BIG,
+                          .name = "x"};
     DO(coll_run(all, &a, &e));
     // Rank 2 comes late: not before both others say that they wait for it, which entered #1 last.
     const uint64_t for_2 = (uint64_t)(2 + 1) << 48 | 1;

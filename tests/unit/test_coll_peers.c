@@ -44,7 +44,12 @@ static void all_end_well(int but)
 static void sum_until(struct comm *all, float *buf, int64_t count, struct err *e)
 {
     char mark[16];
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, count, 0, "grad/layers/0/weight"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .dtype = DT_F32,
+                          .buf = buf,
+                          .count = count,
+                          .root = 0,
+                          .name = "grad/layers/0/weight"};
     snprintf(mark, sizeof mark, "tenth%d", crew_rank);
     for (int i = 0; !coll_run(all, &a, e); i++)
         if (i == 9)
@@ -240,8 +245,18 @@ static void rank_of_disagreement(void)
     struct comm *all;
     struct err e;
     float *buf = crew_join(&w, &all);
-    struct coll_args sum = {COLL_ALL_REDUCE, DT_F32, buf, 5000, 0, "grad/a"};
-    struct coll_args other = {COLL_ALL_REDUCE, DT_F32, buf, 5000, 0, "grad/b"};
+    struct coll_args sum = {.op = COLL_ALL_REDUCE,
+                            .dtype = DT_F32,
+                            .buf = buf,
+                            .count = 5000,
+                            .root = 0,
+                            .name = "grad/a"};
+    struct coll_args other = {.op = COLL_ALL_REDUCE,
+                              .dtype = DT_F32,
+                              .buf = buf,
+                              .count = 5000,
+                              .root = 0,
+                              .name = "grad/b"};
     buf[0] = 1;
     CHECK(coll_run(all, crew_rank ? &other : &sum, &e));
     CHECK(strstr(e.text, "grad/a") || strstr(e.text, "grad/b"));
@@ -294,7 +309,12 @@ static void rank_among_strangers(void)
     struct comm *all;
     struct err e;
     float *buf = crew_join(&w, &all);
-    struct coll_args a = {COLL_ALL_REDUCE, DT_F32, buf, 5000, 0, "sum"};
+    struct coll_args a = {.op = COLL_ALL_REDUCE,
+                          .dtype = DT_F32,
+                          .buf = buf,
+                          .count = 5000,
+                          .root = 0,
+                          .name = "sum"};
     for (int i = 0; i < 5000; i++)
         buf[i] = (float)crew_rank + 1;
     DO(coll_run(all, &a, &e));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The summation tree against its definition written as a plain recursion over one element.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,12 +99,32 @@ static void the_order_of_operands_shows_in_the_bits(void **state)
     assert_memory_not_equal(straight, turned, sizeof straight);
 }
 
+static void a_maximum_passes_over_what_is_no_number(void **state)
+{
+    (void)state;
+    enum { N = 1100 }; // over a tile
+    static float a[N], b[N], c[N];
+    for (int i = 0; i < N; i++) {
+        a[i] = (float)(i % 7);
+        b[i] = i % 3 ? -1 : NAN;
+        c[i] = i % 5 ? -INFINITY : 100;
+    }
+    const float *src[3] = {a, b, c};
+    float *dst[2] = {b, c}; // destinations may be sources
+    tree_max(dst, 2, src, 3, N);
+    for (int i = 0; i < N; i++) {
+        assert_true(b[i] == (float)(i % 5 ? i % 7 : 100));
+        assert_true(c[i] == b[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_of_the_tree_are_those_of_its_definition),
         cmocka_unit_test(every_operand_may_be_overwritten_by_the_sum),
         cmocka_unit_test(the_order_of_operands_shows_in_the_bits),
+        cmocka_unit_test(a_maximum_passes_over_what_is_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,45 +11,11 @@
 
 #include <cmocka.h>
 
-#include "common/base/rand.h"
 #include "common/compile/cost.h"
 #include "common/compile/dump.h"
+#include "common/compile/partition.h"
 #include "common/compile/verify.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
-#include "tests/support/interp.h"
-
-struct fixture {
-    struct arena a;
-    struct job job;
-    struct compiled c;
-    int64_t batch, features;
-    double *images, *labels;
-};
-
-static void compile_text(struct fixture *f, const char *text, int want)
-{
-    struct job_errors errs = {0};
-    struct buf said = {0};
-    struct err e = {0};
-    *f = (struct fixture){0};
-    int rc = job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
-                       &errs);
-    job_errors_print(&errs, &said);
-    if (rc)
-        fail_msg("%s", buf_str(&said));
-    rc = model_compile(&f->job, &f->a, &f->c, &said, &e);
-    if (rc != want)
-        fail_msg("compile: %d %s\n%s", rc, e.text, buf_str(&said));
-    buf_clear(&said);
-}
-
-static void fixture_clear(struct fixture *f)
-{
-    free(f->images);
-    free(f->labels);
-    arena_clear(&f->a);
-}
+#include "tests/unit/compile_case.h"
 
 static const char *job_text(struct fixture *f, const char *activation, int dp, int micro,
                             const char *optimizer)
@@ -66,54 +32,6 @@ static const char *job_text(struct fixture *f, const char *activation, int dp, i
              "train: {steps: 3, microbatches: %d, seed: 5}\n",
              activation, dp, optimizer, micro);
     return text;
-}
-
-static void make_batch(struct fixture *f)
-{
-    struct rand_site site = {.seed = 11, .stream = 1};
-    f->batch = f->job.data.batch;
-    f->features = f->job.model.inputs;
-    f->images = malloc(sizeof(double) * (size_t)(f->batch * f->features));
-    f->labels = malloc(sizeof(double) * (size_t)f->batch);
-    for (int64_t i = 0; i < f->batch * f->features; i++)
-        f->images[i] = floor(256 * (double)rand_uniform(&site, (uint64_t)i));
-    site.stream = 2;
-    for (int64_t i = 0; i < f->batch; i++)
-        f->labels[i] =
-            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
-}
-
-static void set_params(struct interp *x)
-{
-    for (int v = 0; v < x->g->nvalues; v++) {
-        const struct value *val = &x->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        int64_t n = shape_count(&val->shape);
-        double *w = malloc(sizeof *w * (size_t)n);
-        struct rand_site site = {.seed = 3,
-                                 .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
-        for (int64_t i = 0; i < n; i++)
-            w[i] = 0.4 * (double)rand_normal(&site, (uint64_t)i);
-        interp_set(x, val->name, w);
-        free(w);
-    }
-}
-
-static void step(struct fixture *f, struct interp *x)
-{
-    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
-    const double control[CONTROL_SLOTS] = {0, 0};
-    interp_set(x, "one", &one);
-    interp_set(x, "hyper", hyper);
-    interp_set(x, "control", control);
-    for (int m = 0; m < x->microbatches; m++) {
-        interp_feed(x, "images", f->images, m);
-        interp_feed(x, "labels", f->labels, m);
-        interp_phase(x, PHASE_FORWARD, m);
-        interp_phase(x, PHASE_BACKWARD, m);
-    }
-    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
 // ---- gradients ---------------------------------------------------------------------------------
@@ -187,18 +105,6 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
 
 // ---- partitioning ------------------------------------------------------------------------------
 
-static void compare(const struct interp *a, const struct interp *b, const char *name)
-{
-    double *x = interp_get(a, name), *y = interp_get(b, name);
-    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
-    for (int64_t i = 0; i < n; i++)
-        if (fabs(x[i] - y[i]) > 1e-11 * (1 + fabs(x[i])))
-            fail_msg("%s[%lld]: %.15g on one device, %.15g partitioned", name, (long long)i, x[i],
-                     y[i]);
-    free(x);
-    free(y);
-}
-
 static void partitioned_steps_equal_the_whole_one(void **state)
 {
     (void)state;
@@ -234,6 +140,79 @@ static void partitioned_steps_equal_the_whole_one(void **state)
         interp_clear(&parts);
         fixture_clear(&f);
     }
+}
+
+// ---- any mesh, any rules -----------------------------------------------------------------------
+
+static const enum dim ruled[] = {DIM_BATCH, DIM_EMBED, DIM_MLP, DIM_NORM};
+
+// Rules that put the mesh's axes on dimensions at random; sizes divide by construction.
+static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
+{
+    *r = (struct rules){0};
+    for (size_t d = 0; d < sizeof ruled / sizeof *ruled; d++) {
+        struct rule *rule = &r->rule[r->n++];
+        rule->dim = ruled[d];
+        int first = rand_r(seed) % m->n;
+        for (int i = 0; i < m->n; i++)
+            if (rand_r(seed) % 2)
+                dim_append(&rule->axes, (first + i) % m->n);
+    }
+}
+
+static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
+{
+    (void)state;
+    static const struct mesh meshes[] = {{1, {{"a", 2}}},
+                                         {2, {{"a", 2}, {"b", 3}}},
+                                         {3, {{"a", 2}, {"b", 3}, {"c", 2}}},
+                                         {2, {{"a", 4}, {"b", 2}}}};
+    const char *text = "name: t\n"
+                       "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 5}\n"
+                       "mesh: {dp: 1}\n"
+                       "data: {train: {images: i, labels: l}, batch: 48}\n"
+                       "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.01}\n"
+                       "schedule: {kind: constant, value: 0.01}\n"
+                       "train: {steps: 3, microbatches: 2, seed: 5}\n";
+    struct fixture f;
+    struct interp whole;
+    compile_text(&f, text, 0);
+    make_batch(&f);
+    interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, 2);
+    set_params(&whole);
+    step(&f, &whole);
+    step(&f, &whole);
+    for (unsigned k = 0; k < 120; k++) {
+        unsigned seed = k + 1;
+        const struct mesh *m = &meshes[k % 4];
+        struct arena a = {0};
+        struct graph g;
+        struct err e = {0};
+        struct sharding sharding = {.job = NULL};
+        struct interp parts;
+        graph_init(&g, &a, &e);
+        random_rules(&sharding.rules, m, &seed);
+        int rc = partition(f.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
+        if (!rc)
+            rc = verify_partitioned(&g, m, &e);
+        if (rc)
+            fail_msg("case %u: %s", k, e.text);
+        interp_init(&parts, &g, m, 2);
+        set_params(&parts);
+        step(&f, &parts);
+        step(&f, &parts);
+        for (int layer = 0; layer < 4; layer++) {
+            char name[40];
+            snprintf(name, sizeof name, "layers/%d/weight", layer);
+            compare(&whole, &parts, name);
+            snprintf(name, sizeof name, "layers/%d/bias", layer);
+            compare(&whole, &parts, name);
+        }
+        interp_clear(&parts);
+        arena_clear(&a);
+    }
+    interp_clear(&whole);
+    fixture_clear(&f);
 }
 
 static void metrics_count_every_sample_and_parameter_once(void **state)
@@ -416,11 +395,11 @@ static void a_damaged_graph_is_refused(void **state)
     compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
     struct graph g = *f.c.program[PROGRAM_TRAIN].graph;
     for (int i = 0; i < g.nnodes; i++)
-        if (g.nodes[i].kind == NODE_COLL) {
-            axis_set keep = g.nodes[i].axes;
-            g.nodes[i].axes = 0;
+        if (g.nodes[i].kind == NODE_MOVE) {
+            struct reshard_step keep = g.nodes[i].move;
+            g.nodes[i].move.cut.n = 0;
             assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
-            g.nodes[i].axes = keep;
+            g.nodes[i].move = keep;
             break;
         }
     struct node keep = g.nodes[0];
@@ -436,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
         cmocka_unit_test(partitioned_steps_equal_the_whole_one),
+        cmocka_unit_test(meshes_and_rules_of_every_kind_give_the_same_step),
         cmocka_unit_test(metrics_count_every_sample_and_parameter_once),
         cmocka_unit_test(each_gradient_is_reduced_once_a_step),
         cmocka_unit_test(one_device_communicates_nothing),

@@ -80,18 +80,6 @@ static void rules_skip_an_axis_that_an_earlier_dimension_uses(void **state)
     assert_true(spec_equal(&s, &want));
 }
 
-static void data_is_another_name_for_dp(void **state)
-{
-    (void)state;
-    const struct mesh m = {.n = 1, .axis = {{"data", 4}}};
-    struct rules rules;
-    rules_default(&m, &rules);
-    struct value v = {.shape = {2, {8, 3}}, .dims = {DIM_BATCH, DIM_EMBED}};
-    struct spec s = rules_spec(&rules, &m, &v);
-    assert_int_equal(s.dim[0].n, 1);
-    assert_int_equal(s.dim[1].n, 0);
-}
-
 // ---- the contraction rule ----------------------------------------------------------------------
 
 struct product {
@@ -182,12 +170,32 @@ static void a_cut_elsewhere_gives_way_to_the_wanted_one(void **state)
     arena_clear(&p.a);
 }
 
-static void a_free_cut_that_nobody_wants_is_refused_in_this_version(void **state)
+// Rule 3: 12·18 of w gathered over tp (2/3·864) or 3·18 of the output (2/3·216): the cut stays.
+static void a_free_cut_that_nobody_wants_is_kept_when_the_output_is_cheaper_to_gather(void **state)
 {
     (void)state;
     struct product p;
-    assert_int_equal(ask(&p, "d-", "-t", "d-", true), ERR_UNSUPPORTED);
-    assert_non_null(strstr(p.e.text, "tp"));
+    assert_int_equal(ask(&p, "d-", "-t", "d-", true), 0);
+    check(&p, "d-", "-t", "dt", 0);
+    arena_clear(&p.a);
+}
+
+// x is cut on tp along the batch, which the output wants on dp only: x (6·12) or the output (6·18).
+static void a_free_cut_that_nobody_wants_is_gathered_when_the_operand_is_cheaper(void **state)
+{
+    (void)state;
+    struct product p;
+    assert_int_equal(ask(&p, "t-", "--", "--", true), 0);
+    check(&p, "--", "--", "--", 0);
+    arena_clear(&p.a);
+}
+
+static void a_free_cut_stays_where_nothing_is_wanted(void **state)
+{
+    (void)state;
+    struct product p;
+    assert_int_equal(ask(&p, "t-", "--", "--", false), 0);
+    check(&p, "t-", "--", "t-", 0);
     arena_clear(&p.a);
 }
 
@@ -253,13 +261,14 @@ int main(void)
         cmocka_unit_test(ranks_lie_row_major_in_the_mesh),
         cmocka_unit_test(the_first_axis_of_a_dimension_is_the_major_one),
         cmocka_unit_test(rules_skip_an_axis_that_an_earlier_dimension_uses),
-        cmocka_unit_test(data_is_another_name_for_dp),
         cmocka_unit_test(a_batch_cut_passes_through_a_product),
         cmocka_unit_test(the_wanted_cut_comes_to_operands_that_lack_it),
         cmocka_unit_test(operands_cut_alike_on_the_contraction_stay_and_make_parts_of_a_sum),
         cmocka_unit_test(a_contraction_cut_in_one_operand_cuts_the_other_too),
         cmocka_unit_test(a_cut_elsewhere_gives_way_to_the_wanted_one),
-        cmocka_unit_test(a_free_cut_that_nobody_wants_is_refused_in_this_version),
+        cmocka_unit_test(a_free_cut_that_nobody_wants_is_kept_when_the_output_is_cheaper_to_gather),
+        cmocka_unit_test(a_free_cut_that_nobody_wants_is_gathered_when_the_operand_is_cheaper),
+        cmocka_unit_test(a_free_cut_stays_where_nothing_is_wanted),
         cmocka_unit_test(labels_become_batched_gemms),
         cmocka_unit_test(a_schedule_out_of_order_is_refused),
     };

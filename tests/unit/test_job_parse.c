@@ -90,10 +90,10 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "job.yaml:5:1: steps: unknown key: did you mean train.steps?\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl\n");
-    expect_errors(
-        VALID "? \"\"\n: 1\n",
-        "job.yaml:5:3: unknown key: a job has schema, name, model, mesh, data, optimizer, "
-        "schedule, train, eval, checkpoint, metrics, resources, restart\n");
+    expect_errors(VALID "? \"\"\n: 1\n",
+                  "job.yaml:5:3: unknown key: a job has schema, name, model, mesh, sharding, data, "
+                  "optimizer, "
+                  "schedule, train, eval, checkpoint, metrics, resources, restart\n");
 }
 
 static void test_keys_that_are_not_built_yet_are_unknown(void **state)
@@ -355,16 +355,20 @@ static void test_lists_say_how_many_and_which_item(void **state)
                   "job.yaml:5:20: optimizer.betas: has 1 item: it must have 2\n");
 }
 
-static void test_only_data_parallel_axes_are_built(void **state)
+static void test_axes_have_names_of_their_own(void **state)
 {
     (void)state;
-    expect_errors(VALID "mesh: {dp: 1, tp: 2}\n",
-                  "job.yaml:5:15: mesh.tp: this version trains over data-parallel meshes only: the "
-                  "axis dp\n");
-    expect_errors(VALID "mesh: {rows: 1}\n",
-                  "job.yaml:5:8: mesh.rows: unknown axis: this version knows dp (or data)\n");
+    expect_errors(VALID "mesh: {rows: 1, 2d: 1}\n",
+                  "job.yaml:5:17: mesh.2d: an axis has a name of 1 to 31 letters, digits and _\n");
     expect_errors(VALID "mesh: {dp: 2, data: 2}\n",
                   "job.yaml:5:15: mesh.data: another name of the axis dp: give one\n");
+    expect_errors(VALID "mesh: {model: 2, tensor: 2}\n",
+                  "job.yaml:5:18: mesh.tensor: another name of the axis model: give one\n");
+    expect_errors(VALID "mesh: {heads: 2}\n",
+                  "job.yaml:5:8: mesh.heads: heads is a dimension of tensors, which the rules cut "
+                  "on axes: take another name\n");
+    expect_errors(VALID "mesh: {x: -1, y: -1}\nresources: {devices: 4}\n",
+                  "job.yaml:5:18: mesh.y: -1 is what is left: only one axis may be that\n");
 }
 
 static void test_mesh_sizes_are_counts(void **state)
@@ -508,7 +512,8 @@ static void test_wrong_overrides_are_named_after_the_file(void **state)
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     };
     static const char expected[] =
-        "job.yaml:5:1: colour: unknown key: a job has schema, name, model, mesh, data, optimizer, "
+        "job.yaml:5:1: colour: unknown key: a job has schema, name, model, mesh, sharding, data, "
+        "optimizer, "
         "schedule, train, eval, checkpoint, metrics, resources, restart\n"
         "-s train.steps=x: train.steps: must be a whole number, not 'x'\n"
         "-s train.step=1: train.step: unknown key: did you mean train.steps?\n"
@@ -610,7 +615,7 @@ int main(void)
         cmocka_unit_test(test_names_are_plain),
         cmocka_unit_test(test_text_is_neither_empty_nor_endless),
         cmocka_unit_test(test_lists_say_how_many_and_which_item),
-        cmocka_unit_test(test_only_data_parallel_axes_are_built),
+        cmocka_unit_test(test_axes_have_names_of_their_own),
         cmocka_unit_test(test_mesh_sizes_are_counts),
         cmocka_unit_test(test_groups_say_which_parameters_and_what_changes),
         cmocka_unit_test(test_groups_report_each_member),

@@ -28,10 +28,11 @@ enum coll_op {
     COLL_ALL_REDUCE,
     COLL_REDUCE_SCATTER,
     COLL_ALL_GATHER,
+    COLL_ALL_TO_ALL,
     COLL_BROADCAST,
     COLL_BARRIER
 };
-enum coll_sum { COLL_SUM };                // later: max
+enum coll_reduce { COLL_SUM, COLL_MAX };   // a maximum passes NaN over
 const char *coll_op_name(enum coll_op op); // "all_reduce"
 
 struct world;
@@ -78,11 +79,14 @@ int comm_coord(const struct comm *c); // this rank's place in the group
 
 struct coll_args {
     enum coll_op op;
-    enum dtype dtype; // DT_F32 (sums); any for gather and broadcast
+    enum coll_reduce reduce; // ALL_REDUCE, REDUCE_SCATTER
+    enum dtype dtype;        // DT_F32 (reductions); any for the others
+    void *from;              // ALL_TO_ALL alone: the operand; slice k goes to coordinate k
     void *buf;        // ALL_REDUCE, BROADCAST: in place. REDUCE_SCATTER: operand, the result is
                       // this coordinate's slice in place. ALL_GATHER: the whole result, this
-                      // coordinate's slice is the operand in place
-    int64_t count;    // elements of the whole tensor (scatter and gather: divisible by the size)
+                      // coordinate's slice is the operand in place. ALL_TO_ALL: the result, slice
+                      // k came from coordinate k; it does not overlap `from`
+    int64_t count;    // elements of `buf` (scatter, gather, all-to-all: divisible by the size)
     int root;         // BROADCAST: coordinate
     const char *name; // borrowed until the wait; for messages and the progress page
 };

@@ -25,6 +25,18 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+// Where this rank's operand lies.
+static unsigned char *operand_of(const struct coll *o)
+{
+    return o->args.op == COLL_ALL_TO_ALL ? o->args.from : o->args.buf;
+}
+
+static void reduce(const struct coll *o, float *const *dst, int nd, const float *const *src, int n,
+                   size_t count)
+{
+    (o->args.reduce == COLL_MAX ? tree_max : tree_sum)(dst, nd, src, n, count);
+}
+
 static unsigned char *buffer_of(struct comm *c, const struct coll *o, int member)
 {
     if (member == c->me)
@@ -43,7 +55,7 @@ static void finish_sum(struct comm *c, struct coll *o)
         c->src[i] = (const float *)(const void *)(from + s.at);
     }
     float *to = (float *)(void *)((unsigned char *)o->args.buf + s.at);
-    tree_sum(&to, 1, c->src, c->n, s.len / sizeof(float));
+    reduce(o, &to, 1, c->src, c->n, s.len / sizeof(float));
 }
 
 static void finish_copy(struct comm *c, struct coll *o)
@@ -52,6 +64,17 @@ static void finish_copy(struct comm *c, struct coll *o)
         struct span s = op_slice(c, o, i);
         if (i != c->me && s.len)
             memcpy((unsigned char *)o->args.buf + s.at, op_note(c, o, i)->payload, s.len);
+    }
+}
+
+// Slice `me` of each member's operand, one after the other.
+static void finish_exchange(struct comm *c, struct coll *o)
+{
+    size_t mine = op_slice(c, o, c->me).at;
+    for (int i = 0; i < c->n; i++) {
+        struct span s = op_slice(c, o, i);
+        const unsigned char *from = i == c->me ? operand_of(o) : op_note(c, o, i)->payload;
+        memcpy((unsigned char *)o->args.buf + s.at, from + mine, s.len);
     }
 }
 
@@ -97,7 +120,7 @@ static void sum_piece(struct comm *c, struct coll *o, size_t at, size_t len)
         if (i == c->me || o->args.op == COLL_ALL_REDUCE)
             c->dst[nd++] = f;
     }
-    tree_sum(c->dst, nd, c->src, c->n, len / sizeof(float));
+    reduce(o, c->dst, nd, c->src, c->n, len / sizeof(float));
 }
 
 static bool work_sum(struct comm *c, struct coll *o)
@@ -131,10 +154,26 @@ static bool work_copy(struct comm *c, struct coll *o)
     return true;
 }
 
+static bool work_exchange(struct comm *c, struct coll *o)
+{
+    if (!o->agreed && !op_agree(c, o))
+        return false;
+    size_t mine = op_slice(c, o, c->me).at;
+    for (int i = 0; i < c->n; i++) {
+        struct span s = op_slice(c, o, i);
+        if (i == c->me || c->members[i]->local)
+            memcpy((unsigned char *)o->args.buf + s.at,
+                   (i == c->me ? operand_of(o) : buffer_of(c, o, i)) + mine, s.len);
+    }
+    o->ready = op_slice(c, o, c->me).len;
+    return true;
+}
+
 const struct kind coll_kinds[] = {
     [COLL_ALL_REDUCE] = {"all_reduce", true, true, true, false, work_sum, finish_sum},
     [COLL_REDUCE_SCATTER] = {"reduce_scatter", true, false, true, true, work_sum, finish_sum},
     [COLL_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
+    [COLL_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_exchange, finish_exchange},
     [COLL_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
     [COLL_BARRIER] = {"barrier", false, false, false, false, NULL, finish_nothing},
 };
@@ -217,7 +256,8 @@ bool comms_step(struct world *w)
 // ---- between hosts ----
 static bool next_of_stage(struct comm *c, struct coll *o, int member, int stage, struct chunk *out)
 {
-    struct span s = op_slice(c, o, stage ? c->me : member);
+    bool to_member = !stage || o->args.op == COLL_ALL_TO_ALL;
+    struct span s = op_slice(c, o, to_member ? member : c->me);
     size_t sent = o->sent[stage][member];
     size_t upto = stage ? o->ready : least(s.len, op_note(c, o, member)->granted);
     if (sent >= upto)
@@ -227,7 +267,7 @@ static bool next_of_stage(struct comm *c, struct coll *o, int member, int stage,
                           .stage = stage,
                           .member = member,
                           .offset = sent,
-                          .data = (unsigned char *)o->args.buf + s.at + sent,
+                          .data = operand_of(o) + s.at + sent,
                           .len = least(upto - sent, PIECE - sent % PIECE)};
     return true;
 }
@@ -292,10 +332,17 @@ void comm_got(struct world *w, const struct chunk *k)
 }
 
 // ---- start and wait ----
+static bool in_window(const struct world *w, const void *p, size_t esize, int64_t count)
+{
+    size_t at = (size_t)((const unsigned char *)p - w->window);
+    return w->window && esize && at <= w->window_size && at % esize == 0 &&
+           (size_t)count <= (w->window_size - at) / esize;
+}
+
 static int check_args(const struct comm *c, const struct coll_args *a, struct err *e)
 {
     const struct world *w = c->w;
-    size_t esize = dtype_size(a->dtype), at = (size_t)((unsigned char *)a->buf - w->window);
+    size_t esize = dtype_size(a->dtype);
     const struct kind *k = &coll_kinds[a->op];
     if (a->op == COLL_BARRIER)
         return 0;
@@ -306,8 +353,8 @@ static int check_args(const struct comm *c, const struct coll_args *a, struct er
                        (long long)a->count, c->n);
     if (a->op == COLL_BROADCAST && (a->root < 0 || a->root >= c->n))
         return err_set(e, ERR_INVALID, "there is no coordinate %d", a->root);
-    if (!w->window || !esize || at > w->window_size || at % esize ||
-        (size_t)a->count > (w->window_size - at) / esize)
+    if (!in_window(w, a->buf, esize, a->count) ||
+        (a->op == COLL_ALL_TO_ALL && !in_window(w, a->from, esize, a->count)))
         return err_set(e, ERR_INVALID, "the buffer lies outside this rank's window");
     return 0;
 }
@@ -337,10 +384,10 @@ static void op_init(struct comm *c, struct coll *o, const struct coll_args *a)
 static size_t put_payload(struct comm *c, const struct coll *o, unsigned char *to)
 {
     struct span s = {0, o->bytes};
-    if (!coll_kinds[o->args.op].scatter)
+    if (!coll_kinds[o->args.op].scatter && o->args.op != COLL_ALL_TO_ALL)
         s = op_slice(c, o, c->me);
     if (s.len)
-        memcpy(to, (unsigned char *)o->args.buf + s.at, s.len);
+        memcpy(to, operand_of(o) + s.at, s.len);
     return s.len;
 }
 
@@ -351,14 +398,14 @@ static void announce(struct comm *c, struct coll *o, uint32_t hash)
     n->number = o->number;
     n->count = o->args.count;
     n->name = hash;
-    n->root = o->args.op == COLL_BROADCAST ? o->args.root : 0;
+    n->root = o->args.op == COLL_BROADCAST ? o->args.root : (int)o->args.reduce;
     n->op = (uint8_t)o->args.op;
     n->dtype = o->args.op == COLL_BARRIER ? 0 : (uint8_t)o->args.dtype;
     n->inlined = o->inlined;
     if (o->inlined)
         n->offset = put_payload(c, o, n->payload);
     else
-        n->offset = (size_t)((unsigned char *)o->args.buf - w->window);
+        n->offset = (size_t)(operand_of(o) - w->window);
     atomic_store_explicit(&n->seq, o->seq, memory_order_release);
     for (int i = 0; i < c->n; i++) {
         struct peer *p = c->members[i];

@@ -142,6 +142,23 @@ static void tile_sum(const struct adder *add, float *out, const float *const *sr
     add->pair(out, l, r, len);
 }
 
+void tree_max(float *const *dst, int nd, const float *const *src, int n, size_t count)
+{
+    PRE(n >= 1 && nd >= 1);
+    float tmp[TILE];
+    for (size_t at = 0; at < count; at += TILE) {
+        size_t len = count - at < TILE ? count - at : TILE;
+        memcpy(tmp, src[0] + at, len * sizeof(float));
+        for (int k = 1; k < n; k++)
+            for (size_t i = 0; i < len; i++)
+                tmp[i] = tmp[i] >= src[k][at + i] || src[k][at + i] != src[k][at + i]
+                             ? tmp[i]
+                             : src[k][at + i];
+        for (int d = 0; d < nd; d++)
+            memcpy(dst[d] + at, tmp, len * sizeof(float));
+    }
+}
+
 void tree_sum(float *const *dst, int nd, const float *const *src, int n, size_t count)
 {
     PRE(n >= 1 && n <= TREE_MAX && nd >= 1);

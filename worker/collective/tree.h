@@ -8,5 +8,7 @@
 enum { TREE_MAX = 4096 }; // operands
 
 // dst[d][i] = the tree over src[0][i] … src[n-1][i], for every d. A destination may be one of the
-// sources; apart from that nothing overlaps. 1 ≤ n ≤ TREE_MAX, nd ≥ 1.
+// sources; apart from that nothing overlaps. 1 ≤ n ≤ TREE_MAX, nd ≥ 1. tree_max: the largest that
+// is a number, in any order.
+void tree_max(float *const *dst, int nd, const float *const *src, int n, size_t count);
 void tree_sum(float *const *dst, int nd, const float *const *src, int n, size_t count);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
+#include "common/compile/optable.h"
 
 struct bound {
     const struct instr *instr;
@@ -22,14 +23,16 @@ struct loaded {
     struct bound *bound;
 };
 
+enum { EXEC_COMMS = 48 }; // a world has 64
+
 struct exec {
     struct exec_options o;
     struct arena arena;
     struct stream_q *stream;
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
-    axis_set comm_axes[16];
-    struct comm *comm[16];
+    struct dim_cut group[EXEC_COMMS];
+    struct comm *comm[EXEC_COMMS];
     int ncomms;
 };
 
@@ -65,44 +68,38 @@ static int regions_open(struct exec *x, struct err *e)
 static void *address(const struct exec *x, const struct program *p, struct view v)
 {
     const struct buffer *b = &p->buffers[v.buffer];
-    return (char *)x->region[b->region] + b->offset + v.offset;
+    uint64_t place = v.step ? (uint64_t)cut_place(&p->mesh, x->o.rank, &v.by) : 0;
+    return (char *)x->region[b->region] + b->offset + v.offset + place * v.step;
 }
 
 // ---- communicators -----------------------------------------------------------------------------
 
-// One an axis set, in the order the programs name them: the same on every rank.
-static int comm_get(struct exec *x, axis_set axes, struct comm **out, struct err *e)
+// One an ordered list of axes, in the order the programs name them: the same on every rank.
+static int comm_get(struct exec *x, const struct dim_cut *group, struct comm **out, struct err *e)
 {
     for (int i = 0; i < x->ncomms; i++)
-        if (x->comm_axes[i] == axes) {
+        if (dim_equal(&x->group[i], group)) {
             *out = x->comm[i];
             return 0;
         }
-    PRE(x->ncomms < (int)(sizeof x->comm / sizeof *x->comm) && x->o.world);
+    PRE(x->o.world);
+    if (x->ncomms == EXEC_COMMS)
+        return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", EXEC_COMMS);
     const struct mesh *m = &x->o.compiled->mesh;
-    int *ranks = arena_array(&x->arena, int, mesh_product(m, axes));
-    int n = mesh_group(m, x->o.rank, axes, ranks);
+    int *ranks = arena_array(&x->arena, int, dim_parts(m, group));
+    int n = cut_group(m, x->o.rank, group, ranks);
     struct buf name = {0};
-    axis_set_print(m, axes, &name);
+    dim_cut_print(group, m, &name);
     int rc = comm_new(x->o.world, buf_str(&name), ranks, n, out, e);
     buf_clear(&name);
     if (rc)
         return rc;
-    x->comm_axes[x->ncomms] = axes;
+    x->group[x->ncomms] = *group;
     x->comm[x->ncomms++] = *out;
     return 0;
 }
 
 // ---- binding -----------------------------------------------------------------------------------
-
-static bool counts_here(const struct exec *x, axis_set owner)
-{
-    const struct mesh *m = &x->o.compiled->mesh;
-    for (int a = 0; a < m->n; a++)
-        if (owner >> a & 1 && mesh_coord(m, x->o.rank, a) != 0)
-            return false;
-    return true;
-}
 
 static struct tensor tensor_at(const struct exec *x, const struct program *p, struct view v)
 {
@@ -125,9 +122,7 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
 {
     const struct instr *i = b->instr;
     const struct node *n = &p->graph->nodes[i->node];
-    b->attr = n->attr;
-    if (!counts_here(x, i->owner))
-        b->attr.scale = 0;
+    b->attr = op_attr_on(p->graph, n, &p->mesh, x->o.rank);
     b->call = (struct op_call){
         .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     if (i->workspace >= 0) {
@@ -140,16 +135,32 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
         b->call.out[k] = operand(x, p, i->out[k], n->out[k]);
 }
 
+static void bind_copy(const struct exec *x, const struct program *p, struct bound *b)
+{
+    const struct instr *i = b->instr;
+    b->call = (struct op_call){.op = i->op, .attr = i->attr, .nin = 1, .nout = 1};
+    b->call.in[0] = tensor_at(x, p, i->in[0]);
+    b->call.out[0] = tensor_at(x, p, i->out[0]);
+}
+
 static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
 {
-    struct tensor t = tensor_at(x, p, b->instr->out[0]);
-    const char *name = p->buffers[b->instr->out[0].buffer].name;
-    b->coll = (struct coll_args){.op = COLL_ALL_REDUCE,
+    static const enum coll_op ops[RESHARD_KINDS] = {
+        [RESHARD_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+        [RESHARD_ALL_GATHER] = COLL_ALL_GATHER,
+        [RESHARD_ALL_TO_ALL] = COLL_ALL_TO_ALL,
+        [RESHARD_ALL_REDUCE] = COLL_ALL_REDUCE,
+    };
+    const struct instr *i = b->instr;
+    struct tensor t = tensor_at(x, p, i->out[0]);
+    b->coll = (struct coll_args){.op = ops[i->coll],
+                                 .reduce = i->max ? COLL_MAX : COLL_SUM,
                                  .dtype = t.dtype,
+                                 .from = address(x, p, i->in[0]),
                                  .buf = t.data,
                                  .count = shape_count(&t.shape),
-                                 .name = name ? name : "activation"};
-    return comm_get(x, b->instr->axes, &b->comm, e);
+                                 .name = p->graph->nodes[i->node].what};
+    return comm_get(x, &i->group, &b->comm, e);
 }
 
 static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
@@ -160,12 +171,14 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
         struct bound *b = &l->bound[i];
         b->instr = &p->instrs[i];
         int rc = 0;
-        if (b->instr->kind == INSTR_OP)
+        if (b->instr->kind == INSTR_OP && b->instr->attr)
+            bind_copy(x, p, b);
+        else if (b->instr->kind == INSTR_OP)
             bind_op(x, p, b);
         else if (b->instr->kind == INSTR_START)
             rc = bind_start(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
-            rc = comm_get(x, b->instr->axes, &b->comm, e);
+            rc = comm_get(x, &b->instr->group, &b->comm, e);
         if (rc)
             return rc;
     }

@@ -31,7 +31,7 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
     return rc;
 }
 
-static int check_set(const struct dataset *set, const struct buffer *images, struct err *e)
+static int check_set(const struct dataset *set, const struct value *images, struct err *e)
 {
     if (set->dtype != images->dtype)
         return err_set(e, ERR_DATA, "%s: the images are %s, the job says data.dtype: %s",
@@ -43,25 +43,49 @@ static int check_set(const struct dataset *set, const struct buffer *images, str
     return 0;
 }
 
+static int input_add(struct inputs *in, const struct exec_options *o, const struct program *p,
+                     const struct buffer *b, const struct dataset *set, struct err *e)
+{
+    const struct value *v = &p->graph->values[b->value];
+    int64_t start[MAX_DIMS];
+    size_t elem = dtype_size(b->dtype);
+    bool labels = v->shape.n == 1;
+    int rc = labels ? 0 : check_set(set, v, e);
+    if (rc)
+        return rc;
+    if (in->n == INPUTS_MAX)
+        return err_set(e, ERR_LIMIT, "the %s program reads data in over %d cuts",
+                       program_name(p->kind), INPUTS_MAX);
+    spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
+    struct input *i = &in->input[in->n++];
+    *i = (struct input){.labels = labels,
+                        .row = start[0] - in->start,
+                        .rows = b->shape.dim[0],
+                        .at = labels ? 0 : (size_t)start[1] * elem,
+                        .width = labels ? elem : (size_t)b->shape.dim[1] * elem,
+                        .pitch = labels ? elem : (size_t)v->shape.dim[1] * elem};
+    exec_buffer(in->exec, p->kind, b->name, &i->device);
+    return 0;
+}
+
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e)
 {
     const struct program *p = &o->compiled->program[kind];
-    *in = (struct inputs){.exec = x, .backend = o->backend, .device = o->device};
-    const struct buffer *images = exec_buffer(x, kind, "images", &in->images);
-    const struct buffer *labels = exec_buffer(x, kind, "labels", &in->labels);
-    if (!images || !labels)
-        return err_set(e, ERR_INTERNAL, "the %s program reads no images", program_name(kind));
-    int rc = check_set(set, images, e);
+    int rc = 0;
+    *in = (struct inputs){
+        .exec = x, .backend = o->backend, .device = o->device, .microbatches = p->microbatches};
+    program_rows(p, o->rank, &in->start, &in->local);
+    for (int b = 0; b < p->nbuffers && !rc; b++) {
+        if (p->buffers[b].source != VALUE_INPUT)
+            continue;
+        in->microbatch = p->graph->values[p->buffers[b].value].shape.dim[0];
+        rc = input_add(in, o, p, &p->buffers[b], set, e);
+    }
     if (rc)
         return rc;
-    const struct value *v = &p->graph->values[images->value];
-    int64_t start[MAX_DIMS];
-    spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
-    in->microbatches = images->copies;
-    in->microbatch = v->shape.dim[0];
-    in->start = start[0];
-    in->local = images->shape.dim[0];
+    if (!in->n)
+        return err_set(e, ERR_INTERNAL, "the %s program reads no data", program_name(kind));
     size_t bytes = feed_bytes(set, in->microbatches, in->local);
     for (int i = 0; i < 2 && !rc; i++)
         rc = o->backend->host_alloc(o->device, bytes, &in->host[i], e);
@@ -92,9 +116,29 @@ int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, cons
                      out, e);
 }
 
-int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
+// Whole samples of one run of rows go in one copy, parts of samples row by row.
+static int put_rows(const struct inputs *in, const struct input *i, const char *from, char *to,
+                    struct err *e)
 {
     struct stream_q *q = exec_stream(in->exec);
-    int rc = in->backend->copy(q, in->images, b->images, b->image_bytes, e);
-    return rc ? rc : in->backend->copy(q, in->labels, b->labels, b->label_bytes, e);
+    bool whole = i->width == i->pitch;
+    int64_t rows = whole ? i->rows : 1;
+    int rc = 0;
+    for (int64_t r = 0; r < i->rows && !rc; r += rows)
+        rc = in->backend->copy(q, to + (size_t)r * i->width, from + (size_t)r * i->pitch + i->at,
+                               (size_t)rows * i->width, e);
+    return rc;
+}
+
+int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < in->n; k++) {
+        const struct input *i = &in->input[k];
+        const char *host = i->labels ? (const char *)b->labels : b->images;
+        for (int m = 0; m < in->microbatches && !rc; m++)
+            rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
+                          (char *)i->device + (size_t)m * (size_t)i->rows * i->width, e);
+    }
+    return rc;
 }

@@ -6,14 +6,24 @@
 #include "worker/rank/exec.h"
 #include "worker/rank/feed.h"
 
+// One input buffer: its box of what the feed reads, a microbatch after the other.
+struct input {
+    void *device;
+    bool labels;             // else images
+    int64_t row, rows;       // of the samples read
+    size_t at, width, pitch; // bytes: where its part of a sample begins, how wide, a whole sample
+};
+
+enum { INPUTS_MAX = 16 }; // buffers: a cut of images or labels each
 struct inputs {
     struct exec *exec; // borrowed
     const struct backend *backend;
     struct device *device;
     int microbatches;
-    int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many
-    void *images, *labels;            // on the device
-    void *host[2];                    // staging of two batches
+    int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many are read
+    int n;
+    struct input input[INPUTS_MAX];
+    void *host[2]; // staging of two batches
 };
 
 // The job's training or evaluation set, opened and of the format the job says. ERR_DATA also when a

@@ -22,16 +22,16 @@ static struct box box_of(const struct value *v, const struct mesh *m, int rank)
     return b;
 }
 
-// "[dp, null]": the spec's text in the manifest, null where nothing cuts.
+// The spec as the manifest has it: [null, "tp", ["dp", "fsdp"]].
 static const char *spec_text(struct arena *a, const struct value *v, const struct mesh *m)
 {
-    struct buf text = {0}, json = {0};
-    spec_print(&v->spec, m, v->shape.n, &text);
-    for (const char *c = buf_str(&text); *c; c++)
-        *c == '~' ? buf_puts(&json, "null") : buf_putc(&json, *c);
-    const char *out = arena_strdup(a, buf_str(&json));
+    struct buf text = {0};
+    struct json_out w;
+    json_out_init(&w, &text);
+    spec_json(&v->spec, m, v->shape.n, NULL, &w);
+    json_out_clear(&w);
+    const char *out = arena_strdup(a, buf_str(&text));
     buf_clear(&text);
-    buf_clear(&json);
     return out;
 }
 

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: Apache-2.0
+// Specs from the job. See sharding.h.
+//
+// Fixes are told in the job's own words: a rule, a point's spec, or the list of parameter specs
+// with an entry corrected, or with one for the tensor at hand put in front.
+#include "common/compile/sharding.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+struct making {
+    struct sharding *s;
+    const struct job *job;
+    const struct mesh *mesh;
+    struct findings *found;
+};
+
+static const char *text_of(struct arena *a, struct buf *b)
+{
+    const char *text = arena_strdup(a, buf_str(b));
+    buf_clear(b);
+    return text;
+}
+
+static const char *at_line(struct making *k, int line)
+{
+    return line ? arena_printf(k->found->arena, " (line %d)", line) : "";
+}
+
+static const char *axes_text(struct making *k, axis_set axes)
+{
+    struct buf b = {0};
+    axis_set_print(k->mesh, axes, &b);
+    return text_of(k->found->arena, &b);
+}
+
+// ---- fixes -------------------------------------------------------------------------------------
+
+static struct job_names without(struct arena *a, const struct job_names *s, int drop)
+{
+    struct job_names out = {0, arena_array(a, const char *, s->n + 1)};
+    for (int i = 0; i < s->n; i++)
+        if (i != drop)
+            out.name[out.n++] = s->name[i];
+    return out;
+}
+
+// The names of `s` whose axes are all outside of `axes`.
+static struct job_names without_axes(struct making *k, const struct job_names *s, axis_set axes)
+{
+    struct job_names out = {0, arena_array(k->found->arena, const char *, s->n + 1)};
+    for (int i = 0; i < s->n; i++) {
+        const struct job_rule *rule = job_rule_find(&k->job->sharding, s->name[i]);
+        const struct job_names one = {1, &s->name[i]};
+        const struct job_names *names = rule ? &rule->axes : &one;
+        bool hit = false;
+        for (int n = 0; n < names->n; n++) {
+            int axis = job_axis_find(&k->job->mesh, names->name[n]);
+            hit |= axis >= 0 && axes >> axis & 1;
+        }
+        if (!hit)
+            out.name[out.n++] = s->name[i];
+    }
+    return out;
+}
+
+static const char *fix_rule(struct making *k, const char *dim, const struct job_names *names)
+{
+    struct buf b = {0};
+    buf_printf(&b, "sharding.rules.%s=", dim);
+    job_names_print(names, &b);
+    return text_of(k->found->arena, &b);
+}
+
+static const char *fix_point(struct making *k, const char *point, const struct job_spec *spec)
+{
+    struct buf b = {0};
+    buf_printf(&b, "sharding.activations.%s=", point);
+    job_spec_print(spec, &b);
+    return text_of(k->found->arena, &b);
+}
+
+// The list of parameter specs with entry `at` replaced, or with one more in front of it.
+static const char *params_with(struct arena *a, const struct job_sharding *job, int at, bool insert,
+                               const struct job_param_spec *entry)
+{
+    struct job_sharding s = *job;
+    struct buf b = {0};
+    s.params = arena_array(a, struct job_param_spec, s.n_params + 1);
+    s.n_params = 0;
+    for (int i = 0; i <= job->n_params; i++) {
+        if (i == at)
+            s.params[s.n_params++] = *entry;
+        if (i < job->n_params && (i != at || insert))
+            s.params[s.n_params++] = job->params[i];
+    }
+    buf_puts(&b, "sharding.params=");
+    job_params_print(&s, &b);
+    return text_of(a, &b);
+}
+
+static const char *fix_param(struct making *k, int at, const char *match, bool insert,
+                             const struct job_spec *spec)
+{
+    struct job_param_spec entry = {.match = match, .spec = *spec};
+    if (!insert)
+        entry.min = k->job->sharding.params[at].min;
+    return params_with(k->found->arena, &k->job->sharding, at, insert, &entry);
+}
+
+const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
+                               const struct spec *spec, struct arena *a)
+{
+    struct job_param_spec entry = {.match = v->name, .spec = {.n = v->shape.n}};
+    for (int d = 0; d < v->shape.n; d++) {
+        struct job_names *names = &entry.spec.dim[d];
+        names->name = arena_array(a, const char *, MESH_MAX_AXES);
+        for (int i = 0; i < spec->dim[d].n; i++)
+            names->name[names->n++] = m->axis[spec->dim[d].axis[i]].name;
+    }
+    return params_with(a, &job->sharding, 0, true, &entry);
+}
+
+// Where a spec stands, for what is wrong with it: a parameter's entry (at ≥ 0) or a point.
+struct place {
+    int param;
+    const char *name; // of the pattern or the point
+    const struct job_spec *spec;
+};
+
+static const char *fix_spec(struct making *k, const struct place *p, const struct job_spec *spec)
+{
+    return p->param >= 0 ? fix_param(k, p->param, p->name, false, spec)
+                         : fix_point(k, p->name, spec);
+}
+
+static const char *fix_dropped(struct making *k, const struct place *p, int d, int drop)
+{
+    struct job_spec spec = *p->spec;
+    spec.dim[d] = without(k->found->arena, &p->spec->dim[d], drop);
+    return fix_spec(k, p, &spec);
+}
+
+// ---- names → axes ------------------------------------------------------------------------------
+
+static void unknown_axis(struct making *k, const char *tensor, const char *name, int line,
+                         const char *fix)
+{
+    struct buf mesh = {0};
+    mesh_print(k->mesh, &mesh);
+    findings_add(k->found, &(struct finding){.code = FINDING_AXIS_UNKNOWN,
+                                             .tensor = tensor,
+                                             .message = arena_printf(
+                                                 k->found->arena,
+                                                 "%s%s: '%s' is no axis of the mesh %s, no rule "
+                                                 "and no usual name of an axis",
+                                                 tensor, at_line(k, line), name, buf_str(&mesh)),
+                                             .fix = fix});
+    buf_clear(&mesh);
+}
+
+static void rule_make(struct making *k, const struct job_rule *from, struct rule *to)
+{
+    for (int i = 0; i < from->axes.n; i++) {
+        int axis = job_axis_find(&k->job->mesh, from->axes.name[i]);
+        if (axis == -2) {
+            struct job_names rest = without(k->found->arena, &from->axes, i);
+            unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
+                         from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
+        } else if (axis >= 0 && !(dim_axes(&to->axes) >> axis & 1)) {
+            dim_append(&to->axes, axis);
+        }
+    }
+}
+
+static enum dim dim_named(const char *name)
+{
+    for (int d = 1; d < DIM_COUNT; d++)
+        if (strcmp(dim_name((enum dim)d), name) == 0)
+            return (enum dim)d;
+    return DIM_NONE; // layers: no tensor has them
+}
+
+static void rules_make(struct making *k)
+{
+    const struct job_sharding *s = &k->job->sharding;
+    for (int i = 0; i < s->n_rules; i++) {
+        struct rule *r = &k->s->rules.rule[k->s->rules.n];
+        *r = (struct rule){.dim = dim_named(s->rules[i].dim)};
+        rule_make(k, &s->rules[i], r);
+        k->s->rules.n += r->dim != DIM_NONE;
+    }
+}
+
+static const struct dim_cut *rule_axes(const struct rules *r, enum dim dim)
+{
+    static const struct dim_cut none;
+    for (int i = 0; i < r->n; i++)
+        if (r->rule[i].dim == dim)
+            return &r->rule[i].axes;
+    return &none;
+}
+
+static void add_axis(struct making *k, const struct place *p, struct spec *to, int d, int i,
+                     int axis)
+{
+    if (k->mesh->axis[axis].size < 2)
+        return;
+    if (!(spec_axes(to) >> axis & 1)) {
+        dim_append(&to->dim[d], axis);
+        return;
+    }
+    findings_add(k->found,
+                 &(struct finding){
+                     .code = FINDING_AXIS_TWICE,
+                     .tensor = p->name,
+                     .axes = (axis_set)(1u << axis),
+                     .message = arena_printf(
+                         k->found->arena, "%s%s: axis %s cuts two dimensions: one axis can cut one",
+                         p->name, at_line(k, p->spec->line), k->mesh->axis[axis].name),
+                     .fix = fix_dropped(k, p, d, i)});
+}
+
+static struct spec spec_make(struct making *k, const struct place *p)
+{
+    struct spec to = {0};
+    for (int d = 0; d < p->spec->n; d++)
+        for (int i = 0; i < p->spec->dim[d].n; i++) {
+            const char *name = p->spec->dim[d].name[i];
+            if (job_rule_find(&k->job->sharding, name)) {
+                const struct dim_cut *axes = rule_axes(&k->s->rules, dim_named(name));
+                for (int a = 0; a < axes->n; a++)
+                    add_axis(k, p, &to, d, i, axes->axis[a]);
+                continue;
+            }
+            int axis = job_axis_find(&k->job->mesh, name);
+            if (axis >= 0)
+                add_axis(k, p, &to, d, i, axis);
+            else if (axis == -2)
+                unknown_axis(k, p->name, name, p->spec->line, fix_dropped(k, p, d, i));
+        }
+    return to;
+}
+
+static enum point point_named(const char *name)
+{
+    for (int p = 0; p < POINT_COUNT; p++)
+        if (strcmp(point_name((enum point)p), name) == 0)
+            return (enum point)p;
+    return POINT_NONE;
+}
+
+static void gather_make(struct making *k)
+{
+    const struct job_names *names = &k->job->sharding.gather;
+    for (int i = 0; i < names->n; i++) {
+        int axis = job_axis_find(&k->job->mesh, names->name[i]);
+        struct buf b = {0};
+        if (axis >= 0) {
+            k->s->gather |= (axis_set)(1u << axis);
+            continue;
+        }
+        if (axis == -1)
+            continue;
+        struct job_names rest = without(k->found->arena, names, i);
+        buf_puts(&b, "sharding.gather=[");
+        for (int n = 0; n < rest.n; n++)
+            buf_printf(&b, "%s%s", n ? ", " : "", rest.name[n]);
+        buf_putc(&b, ']');
+        unknown_axis(k, "sharding.gather", names->name[i], 0, text_of(k->found->arena, &b));
+    }
+}
+
+void sharding_make(struct sharding *s, const struct job *job, const struct mesh *m,
+                   struct findings *f)
+{
+    struct making k = {s, job, m, f};
+    const struct job_sharding *j = &job->sharding;
+    *s = (struct sharding){.job = j};
+    s->params = arena_array(f->arena, struct spec, j->n_params);
+    rules_make(&k);
+    gather_make(&k);
+    for (int i = 0; i < j->n_params; i++)
+        s->params[i] = spec_make(&k, &(struct place){i, j->params[i].match, &j->params[i].spec});
+    for (int i = 0; i < j->n_points; i++) {
+        enum point p = point_named(j->points[i].point);
+        s->points[p] = spec_make(&k, &(struct place){-1, j->points[i].point, &j->points[i].spec});
+        s->given[p] = true;
+    }
+    struct value ids = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = POINT_IDS};
+    struct spec spec = sharding_spec(s, m, &ids);
+    s->batch = dim_axes(&spec.dim[0]);
+}
+
+// ---- specs of values ---------------------------------------------------------------------------
+
+struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
+{
+    struct spec s = {0};
+    axis_set used = 0;
+    for (int d = 0; d < v->shape.n; d++)
+        for (int i = 0; i < r->n; i++) {
+            bool parameters_only = r->rule[i].dim == DIM_EMBED;
+            if (r->rule[i].dim != v->dims[d] || (parameters_only && v->kind != VALUE_PARAM))
+                continue;
+            for (int k = 0; k < r->rule[i].axes.n; k++) {
+                int axis = r->rule[i].axes.axis[k];
+                if (used >> axis & 1 || m->axis[axis].size < 2)
+                    continue;
+                dim_append(&s.dim[d], axis);
+                used |= (axis_set)(1u << axis);
+            }
+        }
+    return s;
+}
+
+static bool matches(const struct job_param_spec *p, const struct value *v)
+{
+    if (fnmatch(p->match, v->name, 0) != 0 || p->min.n > v->shape.n)
+        return false;
+    for (int d = 0; d < p->min.n; d++)
+        if (v->shape.dim[d] < ((const int64_t *)p->min.items)[d])
+            return false;
+    return true;
+}
+
+// The entry that tells a parameter's spec, −1: the rules do.
+static int entry_of(const struct sharding *s, const struct value *v)
+{
+    for (int i = 0; s->job && i < s->job->n_params; i++)
+        if (matches(&s->job->params[i], v))
+            return i;
+    return -1;
+}
+
+static void cut_short(struct spec *s, int n)
+{
+    for (int d = n; d < MAX_DIMS; d++)
+        s->dim[d] = (struct dim_cut){0};
+}
+
+static struct spec asked(const struct sharding *s, const struct mesh *m, const struct value *v)
+{
+    int entry = v->kind == VALUE_PARAM ? entry_of(s, v) : -1;
+    struct spec spec;
+    if (entry >= 0)
+        spec = s->params[entry];
+    else if (v->kind != VALUE_PARAM && s->given[v->point])
+        spec = s->points[v->point];
+    else
+        spec = rules_spec(&s->rules, m, v);
+    cut_short(&spec, v->shape.n);
+    return spec;
+}
+
+struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v)
+{
+    struct spec spec = asked(s, m, v);
+    for (int d = 0; s->lenient && d < v->shape.n; d++)
+        while (v->shape.dim[d] % dim_parts(m, &spec.dim[d]))
+            spec.dim[d].axis[--spec.dim[d].n] = 0;
+    return spec;
+}
+
+// ---- specs held against tensors ----------------------------------------------------------------
+
+static const char *sizes_that_do(struct making *k, int64_t size, int64_t parts)
+{
+    int64_t below = size / parts * parts;
+    return below ? arena_printf(k->found->arena, "%lld or %lld", (long long)below,
+                                (long long)(below + parts))
+                 : arena_printf(k->found->arena, "%lld", (long long)parts);
+}
+
+// The spec in the job's words, for a tensor whose entry or point has one.
+static const struct job_spec *words_of(struct making *k, const struct value *v, int *entry)
+{
+    *entry = v->kind == VALUE_PARAM ? entry_of(k->s, v) : -1;
+    if (*entry >= 0)
+        return &k->job->sharding.params[*entry].spec;
+    for (int i = 0; v->kind != VALUE_PARAM && i < k->job->sharding.n_points; i++)
+        if (point_named(k->job->sharding.points[i].point) == v->point)
+            return &k->job->sharding.points[i].spec;
+    return NULL;
+}
+
+static const char *tensor_name(const struct value *v)
+{
+    return v->kind == VALUE_PARAM ? v->name : point_name(v->point);
+}
+
+// The setting that takes `axes` off dimension d of a tensor (all dimensions: d < 0).
+static const char *fix_without(struct making *k, const struct value *v, int d, axis_set axes)
+{
+    int entry;
+    const struct job_spec *words = words_of(k, v, &entry);
+    if (!words) {
+        for (int at = d < 0 ? 0 : d; at < (d < 0 ? v->shape.n : d + 1); at++) {
+            const struct job_rule *rule = job_rule_find(&k->job->sharding, dim_name(v->dims[at]));
+            if (!rule || !(dim_axes(rule_axes(&k->s->rules, v->dims[at])) & axes))
+                continue;
+            struct job_names rest = without_axes(k, &rule->axes, axes);
+            return fix_rule(k, rule->dim, &rest);
+        }
+        return NULL;
+    }
+    struct job_spec spec = *words;
+    if (spec.n > v->shape.n)
+        spec.n = v->shape.n;
+    for (int at = 0; at < spec.n; at++)
+        if (d < 0 || at == d)
+            spec.dim[at] = without_axes(k, &words->dim[at], axes);
+    return entry >= 0 ? fix_param(k, entry, v->name, true, &spec)
+                      : fix_point(k, point_name(v->point), &spec);
+}
+
+static void check_divides(struct making *k, const struct value *v)
+{
+    struct spec spec = asked(k->s, k->mesh, v);
+    for (int d = 0; d < v->shape.n; d++) {
+        int64_t parts = dim_parts(k->mesh, &spec.dim[d]), size = v->shape.dim[d];
+        axis_set axes = dim_axes(&spec.dim[d]), bad = axes;
+        int64_t ways = 1;
+        if (size % parts == 0)
+            continue;
+        for (int i = 0;
+             i < spec.dim[d].n && size % (ways * k->mesh->axis[spec.dim[d].axis[i]].size) == 0;
+             i++) {
+            ways *= k->mesh->axis[spec.dim[d].axis[i]].size;
+            bad &= (axis_set) ~(1u << spec.dim[d].axis[i]);
+        }
+        k->s->lenient = true;
+        findings_add(k->found,
+                     &(struct finding){
+                         .code = FINDING_INDIVISIBLE,
+                         .tensor = tensor_name(v),
+                         .axes = axes,
+                         .message = arena_printf(
+                             k->found->arena,
+                             "%s: dimension %s of size %lld does not divide by %lld (%s): "
+                             "%s would do",
+                             tensor_name(v), dim_name(v->dims[d]), (long long)size,
+                             (long long)parts, axes_text(k, axes), sizes_that_do(k, size, parts)),
+                         .fix = fix_without(k, v, d, bad)});
+    }
+}
+
+static void check_length(struct making *k, const struct value *v, int longest)
+{
+    int entry;
+    const struct job_spec *words = words_of(k, v, &entry);
+    bool cuts = false;
+    for (int d = longest; words && d < words->n; d++)
+        cuts |= words->dim[d].n > 0;
+    if (!cuts)
+        return;
+    struct job_spec spec = *words;
+    spec.n = longest;
+    findings_add(k->found,
+                 &(struct finding){.code = FINDING_SPEC_TOO_LONG,
+                                   .tensor = tensor_name(v),
+                                   .message = arena_printf(
+                                       k->found->arena,
+                                       "%s: the spec%s has %d entries, the tensor %d dimensions",
+                                       tensor_name(v), at_line(k, words->line), words->n, longest),
+                                   .fix = entry >= 0 ? fix_param(k, entry, v->name, true, &spec)
+                                                     : fix_point(k, point_name(v->point), &spec)});
+}
+
+static uint64_t gather_bytes(struct making *k, const struct value *v, axis_set axes)
+{
+    struct spec spec = asked(k->s, k->mesh, v);
+    int n = mesh_product(k->mesh, axes), cut = mesh_product(k->mesh, spec_axes(&spec) & ~axes);
+    uint64_t whole = (uint64_t)shape_count(&v->shape) * dtype_size(v->dtype) / (uint64_t)cut;
+    return reshard_ring_bytes(RESHARD_ALL_GATHER, whole, n);
+}
+
+static const char *fix_gather(struct making *k, axis_set axes)
+{
+    struct buf b = {0};
+    const struct job_names *g = &k->job->sharding.gather;
+    buf_puts(&b, "sharding.gather=[");
+    for (int i = 0; i < g->n; i++)
+        buf_printf(&b, "%s, ", g->name[i]);
+    for (int i = 0, n = 0; i < k->mesh->n; i++)
+        if (axes >> i & 1)
+            buf_printf(&b, "%s%s", n++ ? ", " : "", k->mesh->axis[i].name);
+    buf_putc(&b, ']');
+    return text_of(k->found->arena, &b);
+}
+
+// A weight cut on an axis that the batch uses is gathered by every pass that reads it: usage.c
+// counts the bytes.
+static void check_weight(struct making *k, const struct value *v)
+{
+    struct spec spec = asked(k->s, k->mesh, v);
+    axis_set axes = spec_axes(&spec) & k->s->batch & (axis_set)~k->s->gather;
+    if (!axes)
+        return;
+    const char *first = fix_without(k, v, -1, axes);
+    findings_add(
+        k->found,
+        &(struct finding){.code = FINDING_WEIGHT_ON_BATCH_AXIS,
+                          .tensor = v->name,
+                          .axes = axes,
+                          .message = arena_printf(
+                              k->found->arena,
+                              "%s is cut on %s, which cuts the batch: it would be gathered in each "
+                              "pass that reads it; leave the axis out, or declare it in "
+                              "sharding.gather",
+                              v->name, axes_text(k, axes)),
+                          .fix = arena_printf(k->found->arena, "%s%s%s", first ? first : "",
+                                              first ? " or " : "", fix_gather(k, axes))});
+}
+
+// An activation point whose explicit spec leaves out an axis that cuts the batch.
+static void check_point(struct making *k, const struct value *v)
+{
+    int entry;
+    const struct job_spec *words = words_of(k, v, &entry);
+    if (!words || v->point == POINT_IDS || v->dims[0] != DIM_BATCH)
+        return;
+    axis_set lost = k->s->batch & (axis_set)~dim_axes(&k->s->points[v->point].dim[0]);
+    if (!lost)
+        return;
+    static const char *batch[] = {"batch"};
+    struct job_spec spec = *words;
+    spec.n = spec.n ? spec.n : 1;
+    for (int d = 1; d < spec.n; d++)
+        spec.dim[d] = without_axes(k, &words->dim[d], k->s->batch);
+    spec.dim[0] = (struct job_names){1, batch};
+    for (int i = 0; i < k->job->sharding.n_points; i++)
+        if (point_named(k->job->sharding.points[i].point) == POINT_IDS)
+            spec.dim[0] = k->job->sharding.points[i].spec.dim[0];
+    uint64_t waste = (uint64_t)k->job->train.microbatches * gather_bytes(k, v, lost);
+    findings_add(
+        k->found,
+        &(struct finding){.code = FINDING_BATCH_DROPPED,
+                          .tensor = point_name(v->point),
+                          .axes = lost,
+                          .waste = waste,
+                          .message = arena_printf(
+                              k->found->arena,
+                              "%s: the spec%s leaves out %s, which cuts the batch: every device "
+                              "would hold and compute the others' samples too",
+                              point_name(v->point), at_line(k, words->line), axes_text(k, lost)),
+                          .fix = fix_point(k, point_name(v->point), &spec)});
+}
+
+static void check_matches(struct making *k, const struct graph *g)
+{
+    struct job_sharding rest = k->job->sharding;
+    for (int i = 0; i < k->job->sharding.n_params; i++) {
+        const struct job_param_spec *p = &k->job->sharding.params[i];
+        bool any = false;
+        for (int v = 0; v < g->nvalues && !any; v++)
+            any = g->values[v].kind == VALUE_PARAM && matches(p, &g->values[v]);
+        if (any)
+            continue;
+        struct buf b = {0};
+        rest.params = arena_array(k->found->arena, struct job_param_spec, rest.n_params + 1);
+        rest.n_params = 0;
+        for (int n = 0; n < k->job->sharding.n_params; n++)
+            if (n != i)
+                rest.params[rest.n_params++] = k->job->sharding.params[n];
+        buf_puts(&b, "sharding.params=");
+        job_params_print(&rest, &b);
+        findings_add(k->found,
+                     &(struct finding){
+                         .code = FINDING_NO_MATCH,
+                         .tensor = p->match,
+                         .message = arena_printf(k->found->arena, "%s%s: no parameter matches%s",
+                                                 p->match, at_line(k, p->spec.line),
+                                                 p->min.n ? " with these sizes or more" : ""),
+                         .fix = text_of(k->found->arena, &b)});
+    }
+}
+
+void sharding_check(struct sharding *s, const struct job *job, const struct mesh *m,
+                    const struct graph *g, struct findings *f)
+{
+    struct making k = {s, job, m, f};
+    int longest[POINT_COUNT] = {0};
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].shape.n > longest[g->values[v].point])
+            longest[g->values[v].point] = g->values[v].shape.n;
+    check_matches(&k, g);
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        bool forward = v->producer >= 0 && g->nodes[v->producer].phase == PHASE_FORWARD;
+        if (v->kind == VALUE_PARAM) {
+            check_length(&k, v, v->shape.n);
+            check_divides(&k, v);
+            check_weight(&k, v);
+        } else if (v->point != POINT_NONE && forward) {
+            check_length(&k, v, longest[v->point]);
+            check_divides(&k, v);
+            if (v->shape.n == longest[v->point])
+                check_point(&k, v);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sharding section of a job file: rules, specs of parameters and activation points. Here only
+// the form is read; whether an axis exists, divides or makes sense is the compiler's to say
+// (compile/findings.h), which knows the tensors.
+#include <string.h>
+
+#include "common/job/reading.h"
+
+// The logical dimensions that a rule may cut, and the points whose spec may be given.
+static const char *const dims[JOB_RULES] = {"batch", "seq",    "embed",  "heads", "mlp",
+                                            "vocab", "layers", "expert", "norm",  "position"};
+static const char *const points[JOB_POINTS] = {"act_ids", "act_seq", "act_att", "act_hidden",
+                                               "act_logits"};
+
+bool rule_known(const char *name)
+{
+    for (int i = 0; i < JOB_RULES; i++)
+        if (strcmp(dims[i], name) == 0)
+            return true;
+    return false;
+}
+
+const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim)
+{
+    for (int i = 0; i < s->n_rules; i++)
+        if (strcmp(s->rules[i].dim, dim) == 0)
+            return &s->rules[i];
+    return NULL;
+}
+
+static bool unknown(const struct value *v, const char *const *known, int n, const char *what)
+{
+    const char *near = suggest(v->node->key, known, n);
+    struct buf all = {0};
+    for (int i = 0; i < n && !near; i++)
+        buf_printf(&all, "%s%s", i ? ", " : "", known[i]);
+    if (near)
+        tree_error_key(v->errors, v->node, v->path, "unknown key: did you mean %s?", near);
+    else
+        tree_error_key(v->errors, v->node, v->path, "unknown key: %s %s", what, buf_str(&all));
+    buf_clear(&all);
+    return false;
+}
+
+static struct value member(const struct value *v, const struct tree_node *n)
+{
+    struct value m = *v;
+    m.node = n;
+    m.path = arena_printf(v->arena, "%s.%.100s", v->path, n->key);
+    return m;
+}
+
+static struct value item(const struct value *v, const struct tree_node *n, int i)
+{
+    struct value m = *v;
+    m.node = n;
+    m.path = arena_printf(v->arena, "%s[%d]", v->path, i);
+    return m;
+}
+
+static int line_of(const struct tree_node *n)
+{
+    return n->source->one_line ? 0 : n->line;
+}
+
+// ---- names -------------------------------------------------------------------------------------
+
+static bool read_name(const struct value *v, const char **name)
+{
+    static const struct schema_row any = {.type = SCHEMA_STRING};
+    struct value text = *v;
+    text.row = &any;
+    return value_read_string(&text, name);
+}
+
+static bool read_list(const struct value *v, struct job_names *to)
+{
+    bool ok = true;
+    if (v->node->count > JOB_MAX_AXES)
+        return value_error(v, "has %d items: it may have %d", v->node->count, JOB_MAX_AXES);
+    to->name = arena_array(v->arena, const char *, v->node->count);
+    for (const struct tree_node *n = v->node->first; n; n = n->next) {
+        struct value one = item(v, n, to->n);
+        ok = read_name(&one, &to->name[to->n++]) && ok;
+    }
+    return ok;
+}
+
+// null, an axis or a rule by name, or a list of them.
+static bool read_names(const struct value *v, struct job_names *to)
+{
+    *to = (struct job_names){0};
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (tree_is_null(v->node))
+        return true;
+    if (v->node->kind == TREE_LIST)
+        return read_list(v, to);
+    if (v->node->kind == TREE_MAP)
+        return value_error(v, "must be an axis, a list of axes or null, not a map");
+    to->name = arena_array(v->arena, const char *, 1);
+    to->n = 1;
+    return read_name(v, &to->name[0]);
+}
+
+static void print_list(const struct job_names *s, struct buf *to)
+{
+    buf_putc(to, '[');
+    for (int i = 0; i < s->n; i++) {
+        buf_puts(to, i ? ", " : "");
+        value_print_string(NULL, &s->name[i], to);
+    }
+    buf_putc(to, ']');
+}
+
+void job_names_print(const struct job_names *s, struct buf *to)
+{
+    if (s->n == 0)
+        buf_puts(to, "null");
+    else if (s->n == 1)
+        value_print_string(NULL, &s->name[0], to);
+    else
+        print_list(s, to);
+}
+
+bool value_read_axes(const struct value *v, void *field)
+{
+    struct job_sharding *s = field;
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_LIST)
+        return value_error(v, "must be a list such as [fsdp], not %s", tree_kind_text(v->node));
+    s->gather = (struct job_names){0};
+    return read_list(v, &s->gather);
+}
+
+void value_print_axes(const struct schema_row *row, const void *field, struct buf *to)
+{
+    (void)row;
+    print_list(&((const struct job_sharding *)field)->gather, to);
+}
+
+// ---- specs -------------------------------------------------------------------------------------
+
+static bool read_spec(const struct value *v, struct job_spec *to)
+{
+    *to = (struct job_spec){.line = line_of(v->node)};
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_LIST)
+        return value_error(v, "must be a list such as [null, tp], not %s", tree_kind_text(v->node));
+    if (v->node->count > JOB_SPEC_DIMS)
+        return value_error(v, "has %d entries: a tensor has at most %d dimensions", v->node->count,
+                           JOB_SPEC_DIMS);
+    bool ok = true;
+    for (const struct tree_node *n = v->node->first; n; n = n->next) {
+        struct value one = item(v, n, to->n);
+        ok = read_names(&one, &to->dim[to->n++]) && ok;
+    }
+    return ok;
+}
+
+void job_spec_print(const struct job_spec *s, struct buf *to)
+{
+    buf_putc(to, '[');
+    for (int d = 0; d < s->n; d++) {
+        buf_puts(to, d ? ", " : "");
+        job_names_print(&s->dim[d], to);
+    }
+    buf_putc(to, ']');
+}
+
+// ---- rules -------------------------------------------------------------------------------------
+
+// Read into the default, which is itself read when there is nothing yet.
+bool value_read_rules(const struct value *v, void *field)
+{
+    struct job_sharding *s = field;
+    static const struct tree_source source = {"default", 0, true};
+    bool ok = true;
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_MAP && !tree_is_null(v->node))
+        return value_error(v, "must be a map such as {mlp: tp}, not %s", tree_kind_text(v->node));
+    for (; s->n_rules < JOB_RULES; s->n_rules++)
+        s->rules[s->n_rules] = (struct job_rule){.dim = dims[s->n_rules]};
+    if (strcmp(v->node->source->name, source.name) != 0) {
+        struct value def = *v;
+        def.node = tree_read_value(&source, v->row->def, strlen(v->row->def), v->errors);
+        ok = value_read_rules(&def, field);
+    }
+    for (const struct tree_node *n = v->node->first; n; n = n->next) {
+        struct value rule = member(v, n);
+        int i = 0;
+        while (i < JOB_RULES && strcmp(dims[i], n->key) != 0)
+            i++;
+        if (i == JOB_RULES) {
+            ok = unknown(&rule, dims, JOB_RULES, "rules cut");
+            continue;
+        }
+        s->rules[i].line = line_of(n);
+        ok = read_names(&rule, &s->rules[i].axes) && ok;
+    }
+    return ok;
+}
+
+void value_print_rules(const struct schema_row *row, const void *field, struct buf *to)
+{
+    const struct job_sharding *s = field;
+    (void)row;
+    buf_putc(to, '{');
+    for (int i = 0; i < s->n_rules; i++) {
+        buf_printf(to, "%s%s: ", i ? ", " : "", s->rules[i].dim);
+        job_names_print(&s->rules[i].axes, to);
+    }
+    buf_putc(to, '}');
+}
+
+// ---- parameters --------------------------------------------------------------------------------
+
+static const struct schema_row min_row = {
+    .type = SCHEMA_INT_LIST, .min = 0, .max = 1e15, .min_items = 1, .max_items = JOB_SPEC_DIMS};
+static const char *const param_keys[] = {"match", "min", "spec"};
+
+static bool read_param(const struct value *v, struct job_param_spec *p)
+{
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_MAP)
+        return value_error(v, "must be a map such as {match: \"embed/*\", spec: [tp]}, not %s",
+                           tree_kind_text(v->node));
+    bool ok = true;
+    for (const struct tree_node *n = v->node->first; n; n = n->next) {
+        struct value m = member(v, n);
+        if (strcmp(n->key, "match") == 0) {
+            ok = read_name(&m, &p->match) && ok;
+        } else if (strcmp(n->key, "min") == 0) {
+            m.row = &min_row;
+            ok = value_read_int_list(&m, &p->min) && ok;
+        } else if (strcmp(n->key, "spec") == 0) {
+            ok = read_spec(&m, &p->spec) && ok;
+        } else {
+            ok = unknown(&m, param_keys, 3, "an entry has");
+        }
+    }
+    if (!tree_get(v->node, "match") || !tree_get(v->node, "spec"))
+        return value_error(v, "must have match and spec: which parameters, and how they are cut");
+    return ok;
+}
+
+bool value_read_params(const struct value *v, void *field)
+{
+    struct job_sharding *s = field;
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_LIST || v->node->count > v->row->max_items)
+        return value_error(v, "must be a list of at most %d entries", v->row->max_items);
+    bool ok = true;
+    int i = 0;
+    s->n_params = v->node->count;
+    s->params = arena_array(v->arena, struct job_param_spec, s->n_params);
+    for (const struct tree_node *n = v->node->first; n; n = n->next, i++) {
+        struct value one = item(v, n, i);
+        ok = read_param(&one, &s->params[i]) && ok;
+    }
+    return ok;
+}
+
+void job_params_print(const struct job_sharding *s, struct buf *to)
+{
+    buf_putc(to, '[');
+    for (int i = 0; i < s->n_params; i++) {
+        const struct job_param_spec *p = &s->params[i];
+        buf_puts(to, i ? ", {match: " : "{match: ");
+        value_print_string(NULL, &p->match, to);
+        if (p->min.n) {
+            buf_puts(to, ", min: ");
+            value_print_int_list(&min_row, &p->min, to);
+        }
+        buf_puts(to, ", spec: ");
+        job_spec_print(&p->spec, to);
+        buf_putc(to, '}');
+    }
+    buf_putc(to, ']');
+}
+
+void value_print_params(const struct schema_row *row, const void *field, struct buf *to)
+{
+    (void)row;
+    job_params_print(field, to);
+}
+
+// ---- activation points -------------------------------------------------------------------------
+
+bool value_read_points(const struct value *v, void *field)
+{
+    struct job_sharding *s = field;
+    bool ok = true;
+    if (v->node->kind == TREE_BROKEN)
+        return false;
+    if (v->node->kind != TREE_MAP && !tree_is_null(v->node))
+        return value_error(v, "must be a map such as {act_seq: [batch, [seq, tp]]}, not %s",
+                           tree_kind_text(v->node));
+    s->n_points = 0;
+    for (const struct tree_node *n = v->node->first; n; n = n->next) {
+        struct value one = member(v, n);
+        int i = 0;
+        while (i < JOB_POINTS && strcmp(points[i], n->key) != 0)
+            i++;
+        if (i == JOB_POINTS) {
+            ok = unknown(&one, points, JOB_POINTS, "the points are");
+            continue;
+        }
+        struct job_point_spec *p = &s->points[s->n_points++];
+        p->point = points[i];
+        ok = read_spec(&one, &p->spec) && ok;
+    }
+    return ok;
+}
+
+void value_print_points(const struct schema_row *row, const void *field, struct buf *to)
+{
+    const struct job_sharding *s = field;
+    (void)row;
+    buf_putc(to, '{');
+    for (int i = 0; i < s->n_points; i++) {
+        buf_printf(to, "%s%s: ", i ? ", " : "", s->points[i].point);
+        job_spec_print(&s->points[i].spec, to);
+    }
+    buf_putc(to, '}');
+}

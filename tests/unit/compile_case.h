@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the compiler: a job compiled from text, a batch and parameters made by formulas, and
+// a step of the f64 interpreter.
+#pragma once
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/rand.h"
+#include "common/compile/compile.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+#include "tests/support/interp.h"
+
+struct fixture {
+    struct arena a;
+    struct job job;
+    struct compiled c;
+    int64_t batch, features;
+    double *images, *labels;
+    struct err e; // of the compiler
+};
+
+// The job must parse; what the compiler says is returned.
+static inline int compile_any(struct fixture *f, const char *text)
+{
+    struct job_errors errs = {0};
+    struct buf said = {0};
+    *f = (struct fixture){0};
+    if (job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
+                  &errs)) {
+        job_errors_print(&errs, &said);
+        fail_msg("%s", buf_str(&said));
+    }
+    int rc = model_compile(&f->job, &f->a, &f->c, &said, &f->e);
+    buf_clear(&said);
+    return rc;
+}
+
+static inline void compile_text(struct fixture *f, const char *text, int want)
+{
+    int rc = compile_any(f, text);
+    if (rc != want)
+        fail_msg("compile: %d %s", rc, f->e.text);
+}
+
+static inline void fixture_clear(struct fixture *f)
+{
+    free(f->images);
+    free(f->labels);
+    arena_clear(&f->a);
+}
+
+static inline void make_batch(struct fixture *f)
+{
+    struct rand_site site = {.seed = 11, .stream = 1};
+    f->batch = f->job.data.batch;
+    f->features = f->job.model.inputs;
+    f->images = malloc(sizeof(double) * (size_t)(f->batch * f->features));
+    f->labels = malloc(sizeof(double) * (size_t)f->batch);
+    for (int64_t i = 0; i < f->batch * f->features; i++)
+        f->images[i] = floor(256 * (double)rand_uniform(&site, (uint64_t)i));
+    site.stream = 2;
+    for (int64_t i = 0; i < f->batch; i++)
+        f->labels[i] =
+            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
+}
+
+static inline void set_params(struct interp *x)
+{
+    for (int v = 0; v < x->g->nvalues; v++) {
+        const struct value *val = &x->g->values[v];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        int64_t n = shape_count(&val->shape);
+        double *w = malloc(sizeof *w * (size_t)n);
+        struct rand_site site = {.seed = 3,
+                                 .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
+        for (int64_t i = 0; i < n; i++)
+            w[i] = (double)(0.4f * rand_normal(&site, (uint64_t)i)); // exact in f32
+        interp_set(x, val->name, w);
+        free(w);
+    }
+}
+
+static inline void step(struct fixture *f, struct interp *x)
+{
+    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0};
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    for (int m = 0; m < x->microbatches; m++) {
+        interp_feed(x, "images", f->images, m);
+        interp_feed(x, "labels", f->labels, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        interp_phase(x, PHASE_BACKWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+static inline void compare(const struct interp *a, const struct interp *b, const char *name)
+{
+    double *x = interp_get(a, name), *y = interp_get(b, name);
+    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(x[i] - y[i]) > 1e-11 * (1 + fabs(x[i])))
+            fail_msg("%s[%lld]: %.15g on one device, %.15g partitioned", name, (long long)i, x[i],
+                     y[i]);
+    free(x);
+    free(y);
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a story does in the world and sees there: clients' calls, ranks' deeds, the rows.
+#include "tests/unit/coord_world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+
+// ---- clients ----
+
+const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
+                            const char *more)
+{
+    char text[2000];
+    struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = ++w->calls, .who = "ann"};
+    NEW(SubmitRequest, submit_request, q);
+    snprintf(text, sizeof text,
+             "name: %s\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: %d}\n"
+             "data: {train: {images: x, labels: l}, batch: %d}\ntrain: {steps: 10}\n%s",
+             name, ranks, 12 * ranks, more);
+    q.request_id = frame_text(request);
+    q.resolved = text;
+    ev.submit = &q;
+    w->reply_job[0] = w->refused[0] = 0;
+    world_event(w, &ev);
+    world_pump(w);
+    return w->reply_job;
+}
+
+const char *world_submit(struct world *w, const char *name, int ranks, const char *more)
+{
+    static char ids[16][33];
+    static int next;
+    char request[40];
+    snprintf(request, sizeof request, "submit-%llu", (unsigned long long)++w->calls);
+    char *id = ids[next++ % 16];
+    snprintf(id, 33, "%s", world_submit_as(w, request, name, ranks, more));
+    return id;
+}
+
+bool world_act(struct world *w, Weft__V1__Verb verb, const char *target)
+{
+    char request[40];
+    int before = w->answers;
+    struct coord_event ev = {.kind = COORD_EV_ACT, .call = ++w->calls, .who = "ann"};
+    NEW(ActRequest, act_request, q);
+    snprintf(request, sizeof request, "act-%llu", (unsigned long long)w->calls);
+    q.request_id = request;
+    q.verb = verb;
+    q.target = frame_text(target);
+    ev.act = &q;
+    w->refused[0] = 0;
+    world_event(w, &ev);
+    bool ok = w->answers > before;
+    world_pump(w);
+    return ok;
+}
+
+// ---- what is there ----
+
+const Weft__Rows__Job *world_job(struct world *w, const char *id)
+{
+    char key[200];
+    snprintf(key, sizeof key, "job %s", id);
+    int at = world_row(w, key);
+    assert_true(at >= 0);
+    return w->rows[at]->job;
+}
+
+Weft__Rows__JobState world_state(struct world *w, const char *id)
+{
+    return world_job(w, id)->state;
+}
+
+static const Weft__Rows__Event *newest_event(struct world *w, const char *job, const char *kind,
+                                             int *n)
+{
+    const Weft__Rows__Event *found = NULL;
+    *n = 0;
+    for (int i = 0; i < w->nrows; i++) {
+        const Weft__Rows__Write *r = w->rows[i];
+        if (r->row_case != WEFT__ROWS__WRITE__ROW_EVENT || strcmp(r->event->job, job) ||
+            strcmp(r->event->kind, kind))
+            continue;
+        ++*n;
+        if (!found || r->event->seq > found->seq)
+            found = r->event;
+    }
+    return found;
+}
+
+int world_events(struct world *w, const char *job, const char *kind)
+{
+    int n;
+    (void)newest_event(w, job, kind, &n);
+    return n;
+}
+
+const char *world_told(struct world *w, const char *job, const char *kind)
+{
+    int n;
+    const Weft__Rows__Event *ev = newest_event(w, job, kind, &n);
+    return ev ? ev->text : "";
+}
+
+struct world_attempt *world_at(struct world *w, int host, const char *job)
+{
+    for (int i = 0; i < 8; i++) {
+        struct world_attempt *at = &w->hosts[host].attempts[i];
+        for (int r = 0; r < RANKS && at->used && !strcmp(at->job, job); r++)
+            if (at->ranks[r].alive)
+                return at;
+    }
+    return NULL;
+}
+
+int world_living(struct world *w, const char *job)
+{
+    int n = 0;
+    for (int h = 0; h < HOSTS; h++)
+        for (int i = 0; i < 8; i++)
+            for (int r = 0; r < RANKS; r++)
+                n += w->hosts[h].attempts[i].used && !strcmp(w->hosts[h].attempts[i].job, job) &&
+                     w->hosts[h].attempts[i].ranks[r].alive;
+    return n;
+}
+
+int world_host_of(struct world *w, const char *job, int rank)
+{
+    for (int h = 0; h < HOSTS; h++) {
+        const struct world_attempt *at = world_at(w, h, job);
+        if (at && at->ranks[rank].alive)
+            return h;
+    }
+    fail_msg("rank %d does not live", rank);
+    return -1;
+}
+
+// ---- what ranks do ----
+
+void world_frame(struct world *w, const char *job, int rank, Weft__Rank__Frame *f)
+{
+    int h = world_host_of(w, job, rank);
+    world_rank_frame(w, h, world_at(w, h, job), rank, f);
+}
+
+void world_page(struct world *w, const char *job, int rank, int64_t step, int state,
+                uint64_t collective)
+{
+    int h = world_host_of(w, job, rank);
+    struct world_attempt *at = world_at(w, h, job);
+    at->ranks[rank].step = step;
+    world_show(w, h, at, rank, state, collective);
+}
+
+void world_step(struct world *w, const char *job, int64_t step)
+{
+    int n = world_job(w, job)->ranks;
+    for (int r = 0; r < n; r++)
+        world_page(w, job, r, step, RANK_RUNNING, (uint64_t)step);
+    FRAME_BODY(report, StepReport, step_report);
+    report.step = step;
+    report.steps = 10;
+    FRAME(f, STEP_REPORT, step_report, &report);
+    world_frame(w, job, 0, &f);
+}
+
+void world_shard(struct world *w, const char *job, int rank, int64_t step, int code)
+{
+    FRAME_BODY(shard, ShardDone, shard_done);
+    shard.rank = rank;
+    shard.step = step;
+    shard.code = code;
+    shard.text = frame_text(code ? "no space left" : "");
+    FRAME(f, SHARD_DONE, shard_done, &shard);
+    world_frame(w, job, rank, &f);
+}
+
+void world_save(struct world *w, const char *job, int64_t step)
+{
+    int n = world_job(w, job)->ranks;
+    for (int r = 0; r < n; r++)
+        world_shard(w, job, r, step, 0);
+}
+
+void world_die_saying(struct world *w, const char *job, int rank, int code, const char *why)
+{
+    int h = world_host_of(w, job, rank);
+    world_end(w, h, world_at(w, h, job), rank, code, 0, why);
+}
+
+void world_die(struct world *w, const char *job, int rank, int code, int signal)
+{
+    int h = world_host_of(w, job, rank);
+    world_end(w, h, world_at(w, h, job), rank, code, signal, "");
+}
+
+void world_finish(struct world *w, const char *job)
+{
+    world_step(w, job, 10);
+    world_save(w, job, 10);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step communicates, worked out by hand from the rules and held against every row of the
+// plan: tensor, operation, axes, phase, how often, bytes.
+//
+// The model: images 8 → 16 → 8 → 4 classes, 16 samples in two microbatches of 8. Floats:
+//   layers/0/weight [embed 8, mlp 16] 128 · bias [mlp 16]
+//   layers/1/weight [mlp 16, embed 8] 128 · bias [norm 8]
+//   layers/2/weight [embed 8, classes 4] 32 · bias [classes 4]
+// `whole` is count × the bytes of the tensor as cut outside the group; what a ring sends of it is
+// (n − 1)/n, for an all-reduce twice that. The metrics are four floats.
+#include "common/compile/cost.h"
+#include "tests/unit/compile_case.h"
+
+#define JOB                                                        \
+    "name: t\n"                                                    \
+    "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
+    "data: {train: {images: i, labels: l}, batch: 16}\n"           \
+    "optimizer: {kind: sgd}\n"                                     \
+    "train: {steps: 1, microbatches: 2}\n"
+
+#define REDUCE  RESHARD_ALL_REDUCE
+#define SCATTER RESHARD_REDUCE_SCATTER
+#define GATHER  RESHARD_ALL_GATHER
+#define FWD     PHASE_FORWARD
+#define BWD     PHASE_BACKWARD
+#define UPD     PHASE_UPDATE
+
+struct row {
+    enum reshard_kind op;
+    unsigned axes; // bits in mesh order
+    enum phase phase;
+    const char *tensor;
+    int64_t count;
+    uint64_t whole, bytes;
+};
+
+static const struct coll_row *find(const struct cost *c, const struct row *want)
+{
+    for (int i = 0; i < c->ncolls; i++)
+        if (c->colls[i].op == want->op && c->colls[i].axes == want->axes &&
+            c->colls[i].phase == want->phase && !strcmp(c->colls[i].tensor, want->tensor))
+            return &c->colls[i];
+    fail_msg("no %s of %s", reshard_kind_name(want->op), want->tensor);
+    return NULL;
+}
+
+static void expect(const char *more, const struct row *want, int n)
+{
+    struct fixture f;
+    struct cost cost;
+    char text[1000];
+    snprintf(text, sizeof text, "%s%s", JOB, more);
+    compile_text(&f, text, 0);
+    cost_count(&f.c, &f.a, &cost);
+    for (int i = 0; i < n; i++) {
+        const struct coll_row *r = find(&cost, &want[i]);
+        if (r->count != want[i].count || r->tensor_bytes != want[i].whole ||
+            r->bytes != want[i].bytes)
+            fail_msg("%s of %s: %lld times, %llu whole, %llu sent; not %lld, %llu, %llu",
+                     reshard_kind_name(r->op), r->tensor, (long long)r->count,
+                     (unsigned long long)r->tensor_bytes, (unsigned long long)r->bytes,
+                     (long long)want[i].count, (unsigned long long)want[i].whole,
+                     (unsigned long long)want[i].bytes);
+        assert_int_equal(r->group, mesh_product(&f.c.mesh, (axis_set)want[i].axes));
+    }
+    for (int i = 0; i < cost.ncolls; i++) {
+        bool known = false;
+        for (int k = 0; k < n; k++)
+            known |= find(&cost, &want[k]) == &cost.colls[i];
+        if (!known)
+            fail_msg("unexpected: %s of %s, %s", reshard_kind_name(cost.colls[i].op),
+                     cost.colls[i].tensor, phase_name(cost.colls[i].phase));
+    }
+    fixture_clear(&f);
+}
+#define EXPECT(more, rows) expect(more, rows, (int)(sizeof(rows) / sizeof *(rows)))
+
+static void data_parallel_reduces_every_gradient_once(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 1, BWD, "grad/layers/0/weight", 1, 512, 768},
+        {REDUCE, 1, BWD, "grad/layers/0/bias", 1, 64, 96},
+        {REDUCE, 1, BWD, "grad/layers/1/weight", 1, 512, 768},
+        {REDUCE, 1, BWD, "grad/layers/1/bias", 1, 32, 48},
+        {REDUCE, 1, BWD, "grad/layers/2/weight", 1, 128, 192},
+        {REDUCE, 1, BWD, "grad/layers/2/bias", 1, 16, 24},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 24},
+    };
+    (void)state;
+    EXPECT("mesh: {dp: 4}\n", rows);
+}
+
+// A gather for each pass that reads, a scatter for each contribution, of each microbatch; whole
+// parameters once. The first layer's backward reads no weight: nothing wants the images' gradient.
+static void fully_sharded_gathers_what_it_reads_and_scatters_what_it_makes(void **state)
+{
+    static const struct row rows[] = {
+        {GATHER, 1, FWD, "layers/0/weight", 2, 1024, 768},
+        {GATHER, 1, FWD, "layers/1/weight", 2, 1024, 768},
+        {GATHER, 1, FWD, "layers/2/weight", 2, 256, 192},
+        {GATHER, 1, BWD, "layers/1/weight", 2, 1024, 768},
+        {GATHER, 1, BWD, "layers/2/weight", 2, 256, 192},
+        {SCATTER, 1, BWD, "grad/layers/0/weight", 2, 1024, 768},
+        {SCATTER, 1, BWD, "grad/layers/1/weight", 2, 1024, 768},
+        {SCATTER, 1, BWD, "grad/layers/2/weight", 2, 256, 192},
+        {REDUCE, 1, BWD, "grad/layers/0/bias", 1, 64, 96},
+        {REDUCE, 1, BWD, "grad/layers/1/bias", 1, 32, 48},
+        {REDUCE, 1, BWD, "grad/layers/2/bias", 1, 16, 24},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 24},
+    };
+    (void)state;
+    EXPECT("mesh: {fsdp: 4}\n", rows);
+}
+
+// The second product's contraction is cut: 8 × 8 floats a microbatch. Its operands' gradients are
+// cut as they are wanted, and every device has the whole batch.
+static void tensor_parallel_sums_the_second_product(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 1, FWD, "layers/1/act_seq", 2, 512, 512},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 16},
+    };
+    (void)state;
+    EXPECT("mesh: {tp: 2}\n", rows);
+}
+
+static void data_and_tensor_parallel_are_both(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 2, FWD, "layers/1/act_seq", 2, 256, 256}, // 4 samples a device
+        {REDUCE, 1, BWD, "grad/layers/0/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/layers/0/bias", 1, 32, 32},
+        {REDUCE, 1, BWD, "grad/layers/1/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/layers/1/bias", 1, 32, 32},
+        {REDUCE, 1, BWD, "grad/layers/2/weight", 1, 128, 128},
+        {REDUCE, 1, BWD, "grad/layers/2/bias", 1, 16, 16},
+        {REDUCE, 3, UPD, "metrics", 1, 16, 24},
+    };
+    (void)state;
+    EXPECT("mesh: {dp: 2, tp: 2}\n", rows);
+}
+
+// HSDP: gathers and scatters inside fsdp, what is left of the gradients summed over dp once.
+static void sharded_inside_replicated_outside(void **state)
+{
+    static const struct row rows[] = {
+        {GATHER, 2, FWD, "layers/0/weight", 2, 1024, 512},
+        {GATHER, 2, FWD, "layers/1/weight", 2, 1024, 512},
+        {GATHER, 2, FWD, "layers/2/weight", 2, 256, 128},
+        {GATHER, 2, BWD, "layers/1/weight", 2, 1024, 512},
+        {GATHER, 2, BWD, "layers/2/weight", 2, 256, 128},
+        {SCATTER, 2, BWD, "grad/layers/0/weight", 2, 1024, 512},
+        {SCATTER, 2, BWD, "grad/layers/1/weight", 2, 1024, 512},
+        {SCATTER, 2, BWD, "grad/layers/2/weight", 2, 256, 128},
+        {REDUCE, 1, BWD, "grad/layers/0/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/layers/1/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/layers/2/weight", 1, 64, 64},
+        {REDUCE, 3, BWD, "grad/layers/0/bias", 1, 64, 96},
+        {REDUCE, 3, BWD, "grad/layers/1/bias", 1, 32, 48},
+        {REDUCE, 3, BWD, "grad/layers/2/bias", 1, 16, 24},
+        {REDUCE, 3, UPD, "metrics", 1, 16, 24},
+    };
+    (void)state;
+    EXPECT("mesh: {dp: 2, fsdp: 2}\n", rows);
+}
+
+// Residual activations cut on tp too, as sequence parallelism does: the images are gathered before
+// the first product (and again for its weight's gradient), the second product is scattered instead
+// of summed; the head contracts what is cut, so its logits (8 × 4) are summed; its weight's and
+// the residual bias's gradients come out cut and are gathered. The second layer's two products
+// share one gather of their cotangent.
+static void residuals_cut_on_tp_scatter_and_gather(void **state)
+{
+    static const struct row rows[] = {
+        {GATHER, 1, FWD, "layers/0/act_seq", 2, 512, 256},
+        {SCATTER, 1, FWD, "layers/1/act_seq", 2, 512, 256},
+        {REDUCE, 1, FWD, "layers/2/act_logits", 2, 256, 256},
+        {GATHER, 1, BWD, "grad/layers/2/weight", 2, 256, 128},
+        {GATHER, 1, BWD, "grad/layers/1/bias", 2, 64, 32},
+        {GATHER, 1, BWD, "grad/layers/1/act_seq", 2, 512, 256},
+        {GATHER, 1, BWD, "layers/0/act_seq", 2, 512, 256},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 16},
+    };
+    (void)state;
+    EXPECT("mesh: {tp: 2}\nsharding: {activations: {act_seq: [batch, tp]}}\n", rows);
+}
+
+// Classes cut: the row maximum, the sum of exponentials and the pick are each 8 floats a
+// microbatch. The head's input gradient contracts the classes: 8 × 8 floats.
+static void a_cut_row_is_summed_in_three_small_parts(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 1, FWD, "layers/1/act_seq", 2, 512, 512},
+        {REDUCE, 1, FWD, "layers/2/act_logits", 6, 192, 192},
+        {REDUCE, 1, BWD, "grad/layers/2/act_seq", 2, 512, 512},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 16},
+    };
+    (void)state;
+    EXPECT("mesh: {tp: 2}\nsharding: {params: [{match: layers/2/weight, spec: [~, tp]}, {match: "
+           "layers/2/bias, spec: [tp]}], activations: {act_logits: [batch, tp]}}\n",
+           rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_parallel_reduces_every_gradient_once),
+        cmocka_unit_test(fully_sharded_gathers_what_it_reads_and_scatters_what_it_makes),
+        cmocka_unit_test(tensor_parallel_sums_the_second_product),
+        cmocka_unit_test(data_and_tensor_parallel_are_both),
+        cmocka_unit_test(sharded_inside_replicated_outside),
+        cmocka_unit_test(residuals_cut_on_tp_scatter_and_gather),
+        cmocka_unit_test(a_cut_row_is_summed_in_three_small_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

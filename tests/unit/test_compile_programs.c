@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs as ranks run them: on many meshes and shardings, every rank a thread with the CPU
+// backend and the in-process communicator, which finds wrong orders and deadlocks. Parameters after
+// two steps, and an evaluation, are those of the unpartitioned graph in double precision; replicas
+// agree to the bit; the memory taken is what the plan said.
+#include <pthread.h>
+#include <stdio.h>
+
+#include "tests/ops/rig.h"
+#include "tests/unit/compile_case.h"
+#include "worker/collective/fake.h"
+#include "worker/rank/exec.h"
+
+enum { MOST = 12, STEPS = 2 };
+
+struct crew { // what the ranks of one case share
+    struct fixture f;
+    const struct backend *backend;
+    struct fake *fake;
+    const struct interp *start; // where parameters begin
+};
+
+struct actor {
+    struct crew *crew;
+    int rank, rc;
+    struct err e;
+    struct exec *x;
+    float *after[PROGRAM_KINDS][256]; // buffers as they ended
+};
+
+static const struct value *value_of(const struct program *p, int b)
+{
+    return &p->graph->values[p->buffers[b].value];
+}
+
+// Element i of a rank's part, as an index into the whole tensor.
+static int64_t index_of(const struct program *p, int b, int rank, int64_t i)
+{
+    const struct value *v = value_of(p, b);
+    const struct shape *local = &p->buffers[b].shape;
+    int64_t start[MAX_DIMS], index = 0, stride = 1;
+    spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
+    for (int d = v->shape.n - 1; d >= 0; d--) {
+        index += (start[d] + i % local->dim[d]) * stride;
+        i /= local->dim[d];
+        stride *= v->shape.dim[d];
+    }
+    return index;
+}
+
+static void store(enum dtype t, void *to, int64_t i, double v)
+{
+    if (t == DT_F32)
+        ((float *)to)[i] = (float)v;
+    else if (t == DT_I32)
+        ((int32_t *)to)[i] = (int32_t)v;
+    else
+        ((uint8_t *)to)[i] = (uint8_t)v;
+}
+
+// A rank's part of a whole tensor, or of each microbatch of the data, into its buffer.
+static void put(struct actor *a, const struct program *p, int b, const double *whole)
+{
+    const struct buffer *buf = &p->buffers[b];
+    int64_t n = shape_count(&buf->shape), all = shape_count(&value_of(p, b)->shape);
+    void *device, *host = malloc(buf->bytes + 1);
+    for (int m = 0; m < buf->copies; m++)
+        for (int64_t i = 0; i < n; i++)
+            store(buf->dtype, host, m * n + i, whole[m * all + index_of(p, b, a->rank, i)]);
+    exec_buffer(a->x, p->kind, buf->name, &device);
+    a->rc = a->rc ? a->rc : exec_put(a->x, device, host, buf->bytes, &a->e);
+    free(host);
+}
+
+static void put_all(struct actor *a, enum program_kind kind)
+{
+    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0};
+    struct fixture *f = &a->crew->f;
+    const struct program *p = &f->c.program[kind];
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->source == VALUE_INPUT)
+            put(a, p, b, value_of(p, b)->shape.n == 2 ? f->images : f->labels);
+        else if (buf->source == VALUE_PARAM && kind == PROGRAM_TRAIN)
+            put(a, p, b, a->crew->start->value[interp_find(a->crew->start, value_of(p, b)->name)]);
+        else if (buf->source == VALUE_SCALAR)
+            put(a, p, b,
+                !strcmp(buf->name, "one")     ? &one
+                : !strcmp(buf->name, "hyper") ? hyper
+                                              : control);
+    }
+}
+
+static void take_all(struct actor *a, enum program_kind kind)
+{
+    const struct program *p = &a->crew->f.c.program[kind];
+    for (int b = 0; b < p->nbuffers; b++) {
+        void *device;
+        if (p->buffers[b].source != VALUE_PARAM && b != p->metrics)
+            continue;
+        a->after[kind][b] = malloc(p->buffers[b].bytes);
+        exec_buffer(a->x, kind, p->buffers[b].name, &device);
+        a->rc =
+            a->rc ? a->rc : exec_get(a->x, a->after[kind][b], device, p->buffers[b].bytes, &a->e);
+    }
+}
+
+static void play(struct actor *a, struct exec_options *o)
+{
+    a->rc = exec_open(o, &a->x, &a->e);
+    if (a->rc)
+        return;
+    put_all(a, PROGRAM_TRAIN);
+    for (int s = 0; s < STEPS && !a->rc; s++)
+        a->rc = exec_run(a->x, PROGRAM_TRAIN, &a->e);
+    take_all(a, PROGRAM_TRAIN);
+    put_all(a, PROGRAM_EVAL);
+    a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
+    take_all(a, PROGRAM_EVAL);
+    a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
+    exec_close(a->x);
+}
+
+static void *act(void *arg)
+{
+    struct actor *a = arg;
+    struct exec_options o = {
+        .compiled = &a->crew->f.c, .backend = a->crew->backend, .rank = a->rank};
+    a->rc = o.backend->device_open(&(struct device_options){.threads = 1}, &o.device, &a->e);
+    a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
+    if (!a->rc)
+        play(a, &o);
+    if (o.world && a->rc) // ends the others' waits
+        world_abort(o.world, "a rank failed");
+    world_close(o.world);
+    o.backend->device_close(o.device);
+    return NULL;
+}
+
+// ---- what it is held against -------------------------------------------------------------------
+
+static void check_buffer(const struct actor *actors, int ranks, const struct program *p, int b,
+                         const double *want, const char *what)
+{
+    int64_t whole = shape_count(&value_of(p, b)->shape);
+    float *seen = malloc(sizeof *seen * (size_t)whole);
+    for (int64_t i = 0; i < whole; i++)
+        seen[i] = NAN;
+    for (int r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < shape_count(&p->buffers[b].shape); i++) {
+            int64_t at = index_of(p, b, r, i);
+            float got = actors[r].after[p->kind][b][i];
+            if (!isnan(seen[at]) && seen[at] != got)
+                fail_msg("%s: %s[%lld]: replicas differ", what, p->buffers[b].name, (long long)at);
+            seen[at] = got;
+            if (!(fabs((double)got - want[at]) <= 2e-6 + 2e-5 * fabs(want[at])))
+                fail_msg("%s: %s[%lld] is %.9g, not %.9g", what, p->buffers[b].name, (long long)at,
+                         (double)got, want[at]);
+        }
+    free(seen);
+}
+
+static void train_reference(struct fixture *f, struct interp *x)
+{
+    for (int s = 0; s < STEPS; s++)
+        step(f, x);
+}
+
+static void evaluate_reference(struct fixture *f, const struct interp *trained, struct interp *x)
+{
+    interp_init(x, f->c.global[PROGRAM_EVAL], NULL, trained->microbatches);
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].kind == VALUE_PARAM) {
+            const char *name = x->g->values[v].name;
+            interp_set(x, name, trained->value[interp_find(trained, name)]);
+        }
+    for (int m = 0; m < x->microbatches; m++) {
+        interp_feed(x, "images", f->images, m);
+        interp_feed(x, "labels", f->labels, m);
+        interp_phase(x, PHASE_FORWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+static void check_results(struct crew *crew, const struct actor *actors, int ranks,
+                          const char *what)
+{
+    struct fixture *f = &crew->f;
+    struct interp trained, evaluated;
+    interp_init(&trained, f->c.global[PROGRAM_TRAIN], NULL, (int)f->job.train.microbatches);
+    set_params(&trained);
+    train_reference(f, &trained);
+    evaluate_reference(f, &trained, &evaluated);
+    const struct program *p = &f->c.program[PROGRAM_TRAIN];
+    for (int b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].source == VALUE_PARAM)
+            check_buffer(actors, ranks, p, b,
+                         trained.value[interp_find(&trained, value_of(p, b)->name)], what);
+    // The last step's metrics: loss and squared norm, of the parameters before it.
+    check_buffer(actors, ranks, p, p->metrics, trained.value[interp_find(&trained, "metrics")],
+                 what);
+    p = &f->c.program[PROGRAM_EVAL];
+    check_buffer(actors, ranks, p, p->metrics, evaluated.value[interp_find(&evaluated, "metrics")],
+                 what);
+    interp_clear(&evaluated);
+    interp_clear(&trained);
+}
+
+static void run_crew(struct crew *crew, struct actor *actors, int ranks, const char *what)
+{
+    pthread_t threads[MOST];
+    for (int r = 0; r < ranks; r++) {
+        actors[r] = (struct actor){.crew = crew, .rank = r};
+        assert_int_equal(pthread_create(&threads[r], NULL, act, &actors[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(threads[r], NULL);
+    for (int r = 0; r < ranks; r++)
+        if (actors[r].rc)
+            fail_msg("%s: rank %d: %s", what, r, actors[r].e.text);
+}
+
+// Which moves the cases have carried out: none may be missing at the end.
+static unsigned moves_run, copies_run, maxima_run;
+
+static void count_moves(const struct compiled *c)
+{
+    const struct program *p = &c->program[PROGRAM_TRAIN];
+    for (int i = 0; i < p->ninstrs; i++) {
+        if (p->instrs[i].kind == INSTR_START)
+            moves_run |= 1u << p->instrs[i].coll;
+        maxima_run += p->instrs[i].kind == INSTR_START && p->instrs[i].max;
+        copies_run += p->instrs[i].kind == INSTR_OP && p->instrs[i].op == OP_COPY;
+    }
+}
+
+// Compiles the job with `more` behind it and runs it. False when the compiler refuses it.
+static bool run_job(const char *text, const char *more, bool may_refuse)
+{
+    char whole[3000];
+    struct crew crew = {0};
+    struct interp start;
+    static struct actor actors[MOST];
+    snprintf(whole, sizeof whole, "%s%s", text, more);
+    int rc = compile_any(&crew.f, whole);
+    if (rc && may_refuse) {
+        fixture_clear(&crew.f);
+        return false;
+    }
+    if (rc)
+        fail_msg("%s: %s", more, crew.f.e.text);
+    struct rig rig;
+    rig_open(&rig, 1, NULL);
+    crew.backend = rig.backend;
+    int ranks = mesh_ranks(&crew.f.c.mesh);
+    assert_true(ranks <= MOST);
+    crew.fake = fake_new(ranks);
+    count_moves(&crew.f.c);
+    make_batch(&crew.f);
+    interp_init(&start, crew.f.c.global[PROGRAM_TRAIN], NULL, 1);
+    set_params(&start);
+    crew.start = &start;
+    run_crew(&crew, actors, ranks, more);
+    check_results(&crew, actors, ranks, more);
+    for (int r = 0; r < ranks; r++)
+        for (int k = 0; k < PROGRAM_KINDS; k++)
+            for (int b = 0; b < 256; b++)
+                free(actors[r].after[k][b]);
+    interp_clear(&start);
+    fake_free(crew.fake);
+    rig_close(&rig);
+    fixture_clear(&crew.f);
+    return true;
+}
+
+// ---- the cases ---------------------------------------------------------------------------------
+
+#define JOB(dtype, micro)                                                                     \
+    "name: t\n"                                                                               \
+    "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}\n"    \
+    "data: {format: npy, dtype: " dtype ", train: {images: i, labels: l}, eval: {images: i, " \
+    "labels: l}, batch: 48}\n"                                                                \
+    "optimizer: {kind: momentum, clip_norm: 0.5}\n"                                           \
+    "schedule: {kind: constant, value: 0.01}\n"                                               \
+    "train: {steps: 3, microbatches: " micro ", seed: 5}\n"
+
+static void every_strategy_trains_to_the_numbers_of_one_device(void **state)
+{
+    static const char *const cases[] = {
+        "mesh: {dp: 1}\n",
+        "mesh: {dp: 4}\n",
+        "mesh: {dp: 3}\n",
+        "mesh: {fsdp: 4}\n",
+        "mesh: {tp: 2}\n",
+        "mesh: {tp: 6}\n",
+        "mesh: {dp: 2, fsdp: 2}\n",
+        "mesh: {dp: 2, tp: 2}\n",
+        "mesh: {tp: 2, dp: 2}\n",
+        "mesh: {data: 2, model: 3}\n",
+        "mesh: {fsdp: 2, tensor: 3}\n",
+        "mesh: {dp: 2, fsdp: 3, tp: 2}\n",
+        "mesh: {x: 2, y: 2}\nsharding: {rules: {batch: [y, x], mlp: x}, gather: [x]}\n",
+        "mesh: {x: 2, y: 3}\nsharding: {rules: {batch: x, embed: [y, x], mlp: y}, gather: [x]}\n",
+        // A weight cut along the classes: row maximum, sum and pick over a cut row.
+        "mesh: {dp: 2, tp: 2}\nsharding: {params: [{match: layers/3/weight, spec: [~, tp]}, "
+        "{match: layers/3/bias, spec: [tp]}], activations: {act_logits: [batch, tp]}}\n",
+        "mesh: {tp: 6}\nsharding: {params: [{match: layers/3/*, min: [1, 1], spec: [~, tp]}], "
+        "activations: {act_logits: [batch, tp]}}\n",
+        // Residual-wide activations cut on tp too: scatters and gathers along the inner dimension.
+        "mesh: {dp: 2, tp: 2}\nsharding: {activations: {act_seq: [batch, tp]}}\n",
+        // Whole on a batch axis in between: exchanges.
+        "mesh: {x: 2, y: 2}\nsharding: {rules: {batch: [x, y]}, activations: {act_hidden: [[x, y],"
+        " ~], act_seq: [[x, y], ~]}, gather: [x, y], params: [{match: layers/1/weight, spec: [[y, "
+        "x]]}]}\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run_job(JOB("u8", "2"), cases[i], false);
+        run_job(JOB("f32", "1"), cases[i], false);
+    }
+}
+
+static void random_spec(char *to, size_t size, const char *const *axes, int n, int dims,
+                        unsigned *seed)
+{
+    int dim_of[3];
+    size_t len = 0;
+    for (int a = 0; a < n; a++)
+        dim_of[a] = rand_r(seed) % (dims + 1);
+    len += (size_t)snprintf(to + len, size - len, "[");
+    for (int d = 0; d < dims; d++) {
+        len += (size_t)snprintf(to + len, size - len, "%s[", d ? ", " : "");
+        const char *sep = "";
+        int first = rand_r(seed) % n;
+        for (int a = 0; a < n; a++)
+            if (dim_of[(first + a) % n] == d) {
+                len += (size_t)snprintf(to + len, size - len, "%s%s", sep, axes[(first + a) % n]);
+                sep = ", ";
+            }
+        len += (size_t)snprintf(to + len, size - len, "]");
+    }
+    snprintf(to + len, size - len, "]");
+}
+
+// Each parameter and each point with a spec of its own; the batch keeps its axes everywhere.
+static void random_sharding(char *to, size_t size, unsigned seed)
+{
+    static const struct {
+        const char *mesh, *all;
+        const char *axes[3];
+        int n;
+    } meshes[] = {{"{a: 2}", "a", {"a"}, 1},
+                  {"{a: 2, b: 3}", "a, b", {"a", "b"}, 2},
+                  {"{a: 2, b: 3, c: 2}", "a, b, c", {"a", "b", "c"}, 3},
+                  {"{a: 4, b: 2}", "a, b", {"a", "b"}, 2},
+                  {"{b: 2, a: 2, c: 2}", "a, b, c", {"a", "b", "c"}, 3}};
+    static const char *const names[] = {"layers/0/weight", "layers/0/bias",   "layers/1/weight",
+                                        "layers/1/bias",   "layers/2/weight", "layers/3/weight"};
+    int m = (int)(seed % 5), n = meshes[m].n;
+    char spec[64];
+    size_t len = (size_t)snprintf(to, size,
+                                  "mesh: %s\nsharding:\n  gather: [%s]\n  rules: {batch: %s}\n"
+                                  "  params:\n",
+                                  meshes[m].mesh, meshes[m].all,
+                                  n > 1 ? meshes[m].axes[rand_r(&seed) % n] : "~");
+    for (int i = 0; i < 6; i++) {
+        random_spec(spec, sizeof spec, meshes[m].axes, n, strstr(names[i], "bias") ? 1 : 2, &seed);
+        len +=
+            (size_t)snprintf(to + len, size - len, "    - {match: %s, spec: %s}\n", names[i], spec);
+    }
+}
+
+static void random_shardings_train_to_the_numbers_of_one_device(void **state)
+{
+    (void)state;
+    unsigned count = getenv("WEFT_LONG") ? 400 : 30, ran = 0;
+    for (unsigned k = 1; k <= count; k++) {
+        char text[2000];
+        random_sharding(text, sizeof text, k);
+        ran += run_job(k % 2 ? JOB("u8", "2") : JOB("f32", "1"), text, true);
+    }
+    if (ran * 2 < count)
+        fail_msg("only %u of %u shardings were taken", ran, count);
+    assert_int_equal(moves_run, 1u << RESHARD_REDUCE_SCATTER | 1u << RESHARD_ALL_GATHER |
+                                    1u << RESHARD_ALL_TO_ALL | 1u << RESHARD_ALL_REDUCE);
+    assert_true(maxima_run > 0 && copies_run > 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    rig_find_backend();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_trains_to_the_numbers_of_one_device),
+        cmocka_unit_test(random_shardings_train_to_the_numbers_of_one_device),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
