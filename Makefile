@@ -62,7 +62,7 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
