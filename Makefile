@@ -42,12 +42,12 @@ RPC_SRC     := rpc loop call packet address args server health client tls tls_ce
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := coord out job attempt frames checkpoint recover member placement queue requests acts story views
+DECIDER_SRC := coord found out job attempt frames checkpoint recover member placement queue requests acts story views
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db service streams daemon certs http metrics
+COORD_SRC   := db service streams planner daemon certs http metrics
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage \
+AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage finder \
                home join daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
@@ -76,15 +76,18 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_com
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics
+UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops numerics
 PARITY_TESTS := jax
-FUZZERS     := json array job shard manifest frame
+SIM_TESTS    := sim
+FUZZERS     := json array job shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write
+# These link the service's libraries.
+SERVICE_BENCHES := hosts placement
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
@@ -126,7 +129,7 @@ RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/ba
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(BUILD)/tests/sim/test_sim
+            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
 help:
@@ -241,6 +244,13 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
+$(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
+        $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(COORD_LIBS)
+$(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
+
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
@@ -279,7 +289,8 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double $(BUILD)/libfaultshim.so
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
@@ -312,7 +323,8 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= sanitized
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
@@ -321,22 +333,40 @@ sanitized: $(BUILD)/libweft_cpu.so tests
 FUZZ_SECONDS ?= 60
 fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C)
+# What a fuzzer takes besides libcommon's sources.
+FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
+FUZZ_WITH_up    := $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -o $@ $< $(COMMON_SRC) $(if $(filter frame,$*),common/attempt/frame.c $(PROTO_C) -lprotobuf-c) $(COMMON_LIBS)
+	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
 ## make bench        the benchmarks of tests/bench, results printed
-bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%)
+bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
-## make install      DESTDIR= PREFIX=/usr/local
-PREFIX ?= /usr/local
+## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+BINDIR  := $(PREFIX)/bin
+DOCDIR  := $(PREFIX)/share/doc/weft
+UNITDIR := $(PREFIX)/lib/systemd/system
+COMPDIR := $(PREFIX)/share/bash-completion/completions
+fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
 install: all
-	install -D -m 755 $(BUILD)/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -D -m 755 $(BUILD)/weft-rank $(DESTDIR)$(PREFIX)/bin/weft-rank
-	install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
+	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
+	$(Q)install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
+	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
+	$(Q)for d in coordinator worker; do \
+	    $(call fill,deploy/systemd/weft-$$d.service.in,$(DESTDIR)$(UNITDIR)/weft-$$d.service) || exit; \
+	    [ -e $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env ] || \
+	    install -m 644 deploy/etc/$$d.env $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env || exit; done
+	$(Q)install -D -m 644 deploy/systemd/weft.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
+	$(Q)$(call fill,deploy/systemd/weft.tmpfiles.in,$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/weft.conf)
 
 clean:
 	rm -rf $(BUILD)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt.h"
@@ -15,20 +16,23 @@
 #include "coordinator/recover.h"
 #include "coordinator/requests.h"
 
-enum { AUDIT_KEEP = 10000 };
+enum { AUDIT_KEEP = 10000, AUDIT_TEXT = 200 };
 
 // ---- audit ----
 
 static void audit(struct coord *c, const struct coord_event *ev, const char *verb,
                   const char *target, const char *result)
 {
+    char cut[AUDIT_TEXT];
     ROW_NEW(Audit, audit, row);
+    snprintf(cut, sizeof cut, "%s", target); // refused ones are of any length
+    text_plain(cut);
     row.seq = c->next_audit++;
     row.t_ms = c->wall_ms;
     row.who = frame_text(ev->who);
     row.role = frame_text(ev->role);
     row.verb = frame_text(verb);
-    row.target = frame_text(target);
+    row.target = cut;
     row.result = frame_text(result);
     OUT_ROW(c, AUDIT, &row);
     c->meta_dirty = true;
@@ -41,25 +45,28 @@ static void audit(struct coord *c, const struct coord_event *ev, const char *ver
 
 // ---- submit ----
 
-static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
-                                const struct job *spec)
+struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const char *known_id,
+                              const char *owner, const char *base_dir)
 {
     static const char *const kinds[] = {[JOB_CPU] = "cpu"};
     struct buf resolved = {0};
     char id[ID_LEN], hash[65];
     ROW_NEW(Job, job, row);
-    coord_new_id(c, id);
+    if (known_id)
+        snprintf(id, sizeof id, "%s", known_id);
+    else
+        coord_new_id(c, id);
     job_print(spec, &resolved);
     job_hash(spec, hash);
     row.id = id;
     row.name = frame_text(spec->name);
-    row.owner = frame_text(ev->who);
+    row.owner = frame_text(owner);
     row.seq = c->next_seq++;
     row.submitted_ms = row.queued_ms = row.spent_ms = c->wall_ms;
     row.priority = spec->resources.priority;
     row.resolved = frame_text(buf_str(&resolved));
     row.job_hash = hash;
-    row.base_dir = ev->submit->base_dir;
+    row.base_dir = frame_text(base_dir);
     row.ranks = (int)spec->resources.devices;
     row.kind = frame_text(kinds[spec->resources.kind]);
     row.max_hosts = (int)spec->resources.hosts;
@@ -75,26 +82,42 @@ static struct job_rec *make_job(struct coord *c, const struct coord_event *ev,
     return j;
 }
 
+void acts_audit(struct coord *c, const struct coord_event *ev)
+{
+    audit(c, ev, ev->verb, ev->target, ev->result);
+}
+
+// The job of the request; else what is wrong with it in `no`.
+static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct job *spec,
+                     struct buf *no)
+{
+    struct job_errors errs = {0};
+    if (job_parse(a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
+                  strlen(q->resolved), NULL, 0, spec, &errs))
+        job_errors_print(&errs, no);
+    else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
+        buf_printf(no, "resources.devices: is %lld: a job runs on at most %d",
+                   (long long)spec->resources.devices, RANK_MAX);
+}
+
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit;
     struct arena a;
     struct job spec;
-    struct job_errors errs = {0};
+    struct buf no = {0};
     if (request_known(c, ev->call, q->request_id, &q->base, &weft__v1__submit_reply__descriptor))
         return;
     arena_init(&a);
-    if (job_parse(&a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, &spec, &errs)) {
-        struct buf text = {0};
-        job_errors_print(&errs, &text);
-        out_refuse(c, ev->call, CODE_INVALID, buf_str(&text));
+    read_job(q, &a, &spec, &no);
+    if (no.len) {
+        out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
         audit(c, ev, "submit", "", "refused: the job file is wrong");
-        buf_clear(&text);
+        buf_clear(&no);
         arena_clear(&a);
         return;
     }
-    struct job_rec *j = make_job(c, ev, &spec);
+    struct job_rec *j = acts_make_job(c, &spec, NULL, ev->who, q->base_dir);
     struct job_note n = NOTE("submitted");
     job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n, "by %s: %d %s device%s, %lld steps",
              ev->who && ev->who[0] ? ev->who : "somebody", j->row->ranks, j->row->kind,
@@ -197,6 +220,7 @@ static void words(const struct verb *v, const struct coord_event *ev, char out[3
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     snprintf(out, 300, "%s by %.80s%s%.180s", v->event, who, why[0] ? ": " : "", why);
+    text_plain(out);
 }
 
 // Null, or why not.

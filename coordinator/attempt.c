@@ -394,11 +394,18 @@ static void storage_failed(struct attempt *at, const struct ahost *h, const char
     recover_fault(at, &f);
 }
 
-static void refence(struct attempt *at, uint64_t greatest)
+static void refence(struct attempt *at, const struct ahost *h, uint64_t greatest)
 {
     struct job_rec *j = at->job;
     uint64_t base = greatest > j->row->epoch ? greatest : j->row->epoch;
     struct job_note n = NOTE("fence");
+    if (greatest > EPOCH_MOST) {
+        char why[100];
+        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
+                 (unsigned long long)greatest);
+        storage_failed(at, h, why, true);
+        return;
+    }
     j->row->epoch = base + 1;
     job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
               (unsigned long long)greatest, (unsigned long long)j->row->epoch);
@@ -448,7 +455,7 @@ void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__Storag
         strcmp(d->attempt, row->attempt_id) || !is_asked(at, h))
         return;
     if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
-        refence(at, d->greatest);
+        refence(at, h, d->greatest);
         return;
     }
     if (!d->ok) {

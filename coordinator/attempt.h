@@ -63,7 +63,7 @@ struct attempt {
     int64_t blame_ns;    // a rank ended with 69: whose fault it was must be known by then; 0: none
     int blame_rank;
     bool final_aborted; // the save of the last step could not be written
-    int64_t silent_ns; // since when a host is not heard; 0: all are
+    int64_t silent_ns;  // since when a host is not heard; 0: all are
 };
 
 struct place { // of rank i
@@ -95,3 +95,5 @@ void attempts_tick(struct coord *c);
 void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
 
 enum { GRACE_MS = 60000 }; // of a stop that somebody asked for
+// Greater ones are nobody's: names in the folder hold 18 digits, and there must be a next.
+#define EPOCH_MOST UINT64_C(100000000000000000)

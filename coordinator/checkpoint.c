@@ -244,16 +244,39 @@ static void decide(struct job_rec *j, struct commit_event *ev)
 
 // ---- events ----
 
+static struct store_entry entry_of(const Weft__Rows__Checkpoint *row)
+{
+    return (struct store_entry){(int64_t)row->epoch, row->step};
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
+}
+
+// What a host says lies there, ascending, each once; what can be no checkpoint is passed over.
+static int sort_out(const Weft__V1__StorageDone *d, struct store_entry *scan)
+{
+    int n = 0, kept = 0;
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (d->committed[i]->epoch <= EPOCH_MOST && d->committed[i]->step >= 0)
+            scan[n++] = entry_of(d->committed[i]);
+    qsort(scan, (size_t)n, sizeof *scan, ascending);
+    for (int i = 0; i < n; i++)
+        if (!kept || ascending(&scan[kept - 1], &scan[i]))
+            scan[kept++] = scan[i];
+    return kept;
+}
+
 void checkpoint_fenced(struct job_rec *j, const Weft__V1__StorageDone *d)
 {
     struct arena *a = j->coord->out->arena;
     struct store_entry *scan = arena_array(a, struct store_entry, d->n_committed + 1);
-    for (size_t i = 0; i < d->n_committed; i++)
-        scan[i] = (struct store_entry){(int64_t)d->committed[i]->epoch, d->committed[i]->step};
-    commit_fence(&j->commit, (int64_t)d->epoch, scan, (int)d->n_committed);
+    int n = sort_out(d, scan);
+    commit_fence(&j->commit, (int64_t)d->epoch, scan, n);
     struct commit_actions none = {0};
     for (size_t i = 0; i < d->n_committed; i++) {
-        struct commit_event ev = {.kind = COMMIT_EV_BAD, .id = scan[i]};
+        struct commit_event ev = {.kind = COMMIT_EV_BAD, .id = entry_of(d->committed[i])};
         if (d->committed[i]->bad)
             commit_step(&j->commit, &ev, a, &none);
     }

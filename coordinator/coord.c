@@ -102,6 +102,8 @@ static void load_meta(struct coord *c, const Weft__Rows__Meta *row)
         c->next_seq = row->next_seq;
     if (row->next_audit > c->next_audit)
         c->next_audit = row->next_audit;
+    c->lost_ms = row->lost_ms;
+    c->had_meta = true;
 }
 
 static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
@@ -174,6 +176,7 @@ static void flush(struct coord *c)
     row.cluster = c->cluster;
     row.next_seq = c->next_seq;
     row.next_audit = c->next_audit;
+    row.lost_ms = c->lost_ms;
     OUT_ROW(c, META, &row);
     c->meta_dirty = false;
 }
@@ -186,6 +189,10 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->wall_ms = wall_ms;
     c->grace_ns = now_ns + c->config.lease_ns;
     c->started = c->place = true;
+    if (c->cluster[0] && !c->had_meta) { // the id outlived its database
+        c->lost_ms = wall_ms;
+        c->meta_dirty = true;
+    }
     if (!c->cluster[0]) {
         coord_new_id(c, c->cluster);
         c->meta_dirty = true;
@@ -243,11 +250,7 @@ static void after_gap(struct coord *c, int64_t gap_ns)
 
 static void wake_backoff(struct coord *c)
 {
-    list_for_each (it, &c->queue) {
-        struct job_rec *j = list_entry(it, struct job_rec, queued);
-        if (j->wait == WAIT_BACKOFF && c->now_ns >= j->not_before_ns)
-            c->place = true;
-    }
+    c->place = c->place || (c->wake_ns && c->now_ns >= c->wake_ns);
 }
 
 static void on_up(struct coord *c, const struct coord_event *ev)
@@ -273,7 +276,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
         [COORD_EV_UP] = on_up,     [COORD_EV_GONE] = on_gone, [COORD_EV_SUBMIT] = acts_submit,
-        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick,
+        [COORD_EV_ACT] = acts_act, [COORD_EV_TICK] = on_tick, [COORD_EV_AUDIT] = acts_audit,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);
     int64_t gap_ns = ev->now_ns - c->stepped_ns;
@@ -296,9 +299,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->members) || !list_empty(&c->queue);
-    bool soon = !list_empty(&c->live);
-    list_for_each (it, &c->queue)
-        soon = soon || list_entry(it, struct job_rec, queued)->not_before_ns > c->now_ns;
+    bool soon = !list_empty(&c->live) || c->wake_ns || (c->place && !list_empty(&c->queue));
     if (soon)
         return c->stepped_ns + TICK_MS * CLOCK_MS;
     if (open)

@@ -45,6 +45,7 @@ enum coord_event_kind {
     COORD_EV_SUBMIT, // call, who, role, submit
     COORD_EV_ACT,    // call, who, role, act
     COORD_EV_TICK,   // time passed; at least every 100 ms while anything is open (coord_due)
+    COORD_EV_AUDIT,  // who, role, verb, target, result: a call decided elsewhere gets its audit row
     COORD_EVENTS
 };
 struct coord_event {
@@ -57,6 +58,7 @@ struct coord_event {
     const char *who, *role;
     const Weft__V1__SubmitRequest *submit;
     const Weft__V1__ActRequest *act;
+    const char *verb, *target, *result;
 };
 
 enum coord_action_kind {

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -19,8 +21,8 @@
 #include "coordinator/metrics.h"
 #include "coordinator/service.h"
 
-enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FDS };
-enum { PATH_LEN = 4200, EVENTS_A_TURN = 4096, IDLE_MS = 1000 };
+enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
+enum { PATH_LEN = 4200, EVENTS_A_TURN = 4096, IDLE_MS = 1000, LEASE_S = 10 };
 
 struct daemon {
     const struct daemon_config *c;
@@ -28,11 +30,14 @@ struct daemon {
     struct coord *coord;
     struct rpc *rpc;
     struct rpc_server *server[LISTEN_MAX];
+    struct planner *planner;
     struct service *service;
     struct http *http;
     struct metrics_commits commits;
     int signals;
     bool stop, serving;
+    int64_t grace_ns;               // until then hosts are still coming back
+    int64_t watchdog_ns, barked_ns; // of systemd; 0: none
     char ca[PATH_LEN], cert[PATH_LEN], key[PATH_LEN];
     struct buf bound;
 };
@@ -59,11 +64,23 @@ static int settle(struct daemon *d, struct coord_out *out, struct err *e)
     return 0;
 }
 
+// The id beside the database is older than any row: where they differ, one of them is not ours.
+static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
+{
+    const char *id = coord_cluster(d->coord);
+    if (!beside[0])
+        return db_set_cluster(d->db, id, e);
+    return strcmp(beside, id) == 0
+               ? 0
+               : err_set(e, ERR_EXISTS, "%s/weft.db is of cluster %s, the file beside it says %s",
+                         d->c->state, id, beside);
+}
+
 // The id lies beside the database too: a lost database does not make another cluster of it.
 static int open_state(struct daemon *d, struct err *e)
 {
     char cluster[33] = "";
-    struct coord_config cc = {.lease_ns = d->c->lease_ns};
+    struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
     struct arena arena;
     arena_init(&arena);
     struct coord_out out = {.arena = &arena};
@@ -76,9 +93,7 @@ static int open_state(struct daemon *d, struct err *e)
     rc = rc ? rc : db_load(d->db, load_row, d->coord, e);
     if (!rc) {
         coord_started(d->coord, clock_mono_ns(), clock_wall_ms(), &out);
-        rc = strcmp(cluster, coord_cluster(d->coord))
-                 ? db_set_cluster(d->db, coord_cluster(d->coord), e)
-                 : 0;
+        rc = keep_cluster(d, cluster, e);
         rc = rc ? rc : settle(d, &out, e);
     }
     arena_clear(&arena);
@@ -97,6 +112,17 @@ static struct rpc_tls tls_of(struct daemon *d)
     return (struct rpc_tls){d->ca, d->cert, d->key};
 }
 
+// A missing file is a wrong flag, not a failing disk: no restart will help.
+static int find_tls(struct daemon *d, struct err *e)
+{
+    struct rpc_tls tls = tls_of(d);
+    const char *const files[] = {tls.ca, tls.cert, tls.key};
+    for (int i = 0; i < 3; i++)
+        if (files[i] && access(files[i], R_OK))
+            return err_errno(e, ERR_INVALID, "--tls: %s", files[i]);
+    return 0;
+}
+
 static void print_metrics(void *ctx, struct buf *out)
 {
     const struct daemon *d = ctx;
@@ -106,26 +132,57 @@ static void print_metrics(void *ctx, struct buf *out)
 static bool is_ready(void *ctx, struct buf *why)
 {
     const struct daemon *d = ctx;
+    bool graced = clock_mono_ns() < d->grace_ns;
     if (!d->serving)
         buf_puts(why, "it is stopping\n");
-    return d->serving;
+    else if (graced)
+        buf_puts(why, "hosts are still coming back: a lease after the start\n");
+    return d->serving && !graced;
+}
+
+// gRPC takes a living server's path in silence: whoever lives there is asked first.
+static int nobody_at(const char *path, struct err *e)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    if (strlen(path) >= sizeof to.sun_path)
+        return 0; // refused where it is served, with the reason
+    memcpy(to.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
+    if (fd < 0)
+        return err_errno(e, ERR_INTERNAL, "cannot make a socket");
+    if (connect(fd, (const struct sockaddr *)(void *)&to, sizeof to) == 0) {
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+        rc = err_set(e, ERR_EXISTS, "%s is in use by pid %d", path, (int)who.pid);
+    }
+    close(fd);
+    return rc;
+}
+
+static int listen_one(struct daemon *d, int i, struct err *e)
+{
+    char bound[RPC_NAME_MAX * 2];
+    struct rpc_server_options o = {
+        .address = d->c->listen[i], .methods = service_methods, .nmethods = service_nmethods};
+    bool local = strncmp(o.address, "unix:", 5) == 0; // of mode 0600: it needs no TLS
+    if (!local)
+        o.tls = tls_of(d);
+    int rc = local ? nobody_at(o.address + 5, e) : 0;
+    rc = rc ? rc : rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof bound, e);
+    if (rc)
+        return rc;
+    log_info("coordinator", "listens on %s", bound);
+    buf_printf(&d->bound, "%s\n", bound);
+    return 0;
 }
 
 static int listen_all(struct daemon *d, struct err *e)
 {
-    int rc = rpc_open(&d->rpc, e);
-    for (int i = 0; i < d->c->nlisten && !rc; i++) {
-        char bound[RPC_NAME_MAX * 2];
-        struct rpc_server_options o = {
-            .address = d->c->listen[i], .methods = service_methods, .nmethods = service_nmethods};
-        if (strncmp(o.address, "unix:", 5) != 0)
-            o.tls = tls_of(d); // a Unix socket of mode 0600 needs none
-        rc = rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof bound, e);
-        if (!rc) {
-            log_info("coordinator", "listens on %s", bound);
-            buf_printf(&d->bound, "%s\n", bound);
-        }
-    }
+    int rc = find_tls(d, e);
+    rc = rc ? rc : rpc_open(&d->rpc, e);
+    for (int i = 0; i < d->c->nlisten && !rc; i++)
+        rc = listen_one(d, i, e);
     if (!rc && d->c->http) {
         struct rpc_tls tls = tls_of(d);
         char bound[RPC_NAME_MAX * 2];
@@ -160,6 +217,9 @@ static void serve(struct daemon *d)
     for (int i = 0; i < d->c->nlisten; i++)
         rpc_serving(d->server[i], true);
     d->serving = true;
+    d->grace_ns = clock_mono_ns() + (d->c->lease_ns ? d->c->lease_ns : LEASE_S * CLOCK_S);
+    d->barked_ns = clock_mono_ns();
+    d->watchdog_ns = notify_watchdog_ns();
     notify_ready(d->c->ready_fd, buf_str(&d->bound));
     notify_service("READY=1");
 }
@@ -177,6 +237,8 @@ static int wait_ms(const struct daemon *d)
     int64_t due = coord_due(d->coord);
     if (d->http)
         due = sooner(due, http_due_ns(d->http, now));
+    if (d->watchdog_ns)
+        due = sooner(due, d->barked_ns + d->watchdog_ns / 2);
     if (!due)
         return IDLE_MS * 60;
     int64_t ms = (due - now + CLOCK_MS - 1) / CLOCK_MS;
@@ -194,6 +256,7 @@ static int turn(struct daemon *d, struct err *e)
         service_take(d->service, &ev, &out);
         rpc_event_clear(&ev);
     }
+    service_planned(d->service, &out);
     if (due && clock_mono_ns() >= due)
         service_tick(d->service, &out);
     int rc = settle(d, &out, e);
@@ -217,6 +280,16 @@ static void look(struct daemon *d, const struct pollfd *p)
         http_turn(d->http);
 }
 
+// That a turn is over is what the watchdog wants to know.
+static void bark(struct daemon *d)
+{
+    int64_t now = clock_mono_ns();
+    if (!d->watchdog_ns || now < d->barked_ns + d->watchdog_ns / 2)
+        return;
+    d->barked_ns = now;
+    notify_service("WATCHDOG=1");
+}
+
 static int loop(struct daemon *d, struct err *e)
 {
     int rc = 0;
@@ -224,11 +297,13 @@ static int loop(struct daemon *d, struct err *e)
         struct pollfd p[FDS] = {[FD_RPC] = {rpc_fd(d->rpc), POLLIN, 0},
                                 [FD_SIGNAL] = {d->signals, POLLIN, 0},
                                 [FD_PARENT] = {d->c->parent_fd, POLLIN, 0},
-                                [FD_HTTP] = {d->http ? http_fd(d->http) : -1, POLLIN, 0}};
+                                [FD_HTTP] = {d->http ? http_fd(d->http) : -1, POLLIN, 0},
+                                [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
         look(d, p);
         rc = turn(d, e);
+        bark(d);
     }
     return rc;
 }
@@ -241,10 +316,14 @@ int daemon_run(const struct daemon_config *c, struct err *e)
     d->signals = -1;
     int rc = open_signals(d, e);
     rc = rc ? rc : open_state(d, e);
+    rc = rc ? rc : planner_open(&d->planner, e);
     rc = rc ? rc : listen_all(d, e);
     if (!rc) {
-        struct service_options o = {
-            .rpc = d->rpc, .coord = d->coord, .db = d->db, .tls_dir = c->tls_dir};
+        struct service_options o = {.rpc = d->rpc,
+                                    .coord = d->coord,
+                                    .db = d->db,
+                                    .planner = d->planner,
+                                    .tls_dir = c->tls_dir};
         d->service = service_new(&o);
         serve(d);
         rc = loop(d, e);
@@ -254,6 +333,7 @@ int daemon_run(const struct daemon_config *c, struct err *e)
     http_close(d->http);
     rpc_close(d->rpc); // what was answered leaves; open streams get a second
     service_free(d->service);
+    planner_close(d->planner);
     coord_free(d->coord);
     db_close(d->db);
     buf_clear(&d->bound);

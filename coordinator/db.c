@@ -53,6 +53,8 @@ static const char *const migrations[] = {
     "ROWID;"
     "CREATE TABLE audit(seq INTEGER PRIMARY KEY, t_ms INTEGER, who TEXT, role TEXT, verb TEXT,"
     " target TEXT, result TEXT);",
+    "CREATE TABLE bound(host TEXT PRIMARY KEY, certificate TEXT) WITHOUT ROWID;",
+    "ALTER TABLE meta ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 
@@ -111,7 +113,7 @@ struct db {
     int lock_fd, dir_fd;
     char dir[4000];
     struct table table[TABLES];
-    sqlite3_stmt *job_state, *events;
+    sqlite3_stmt *job_state, *events, *bound, *bind;
 };
 
 // ---- statements --------------------------------------------------------------------------------
@@ -206,6 +208,12 @@ static int prepare_all(struct db *s, struct err *e)
     column_names(&s->table[EVENT], &sql, NULL);
     buf_puts(&sql, " FROM event WHERE job = ? ORDER BY seq");
     rc = rc ? rc : prepare(s, &sql, &s->events, e);
+    buf_reset(&sql);
+    buf_puts(&sql, "SELECT certificate FROM bound WHERE host = ?");
+    rc = rc ? rc : prepare(s, &sql, &s->bound, e);
+    buf_reset(&sql);
+    buf_puts(&sql, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
+    rc = rc ? rc : prepare(s, &sql, &s->bind, e);
     buf_clear(&sql);
     return rc;
 }
@@ -419,6 +427,24 @@ int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err 
     return rc;
 }
 
+int db_bind(struct db *s, const char *host, const char *certificate, struct err *e)
+{
+    sqlite3_bind_text(s->bound, 1, host, -1, SQLITE_TRANSIENT);
+    int rc = sqlite3_step(s->bound);
+    bool same = rc == SQLITE_ROW &&
+                strcmp((const char *)sqlite3_column_text(s->bound, 0), certificate) == 0;
+    sqlite3_reset(s->bound);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        return failed(s, "read", e);
+    if (rc == SQLITE_ROW)
+        return same ? 0
+                    : err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'",
+                              host, certificate);
+    sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_text(s->bind, 2, certificate, -1, SQLITE_TRANSIENT);
+    return done(s, s->bind, e);
+}
+
 // ---- reading -----------------------------------------------------------------------------------
 
 static int load_table(struct db *s, int at,
@@ -525,9 +551,23 @@ static int migrate(struct db *s, struct err *e)
     return rc;
 }
 
+// Jobs' keys are in it: its owner's alone, whatever the folder is. SQLite gives its other files the
+// same mode.
+static int make_private(struct db *s, struct err *e)
+{
+    int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+    if (fd < 0 || fchmod(fd, 0600))
+        rc = err_errno(e, ERR_IO, "cannot open %s/weft.db", s->dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static int open_sql(struct db *s, struct err *e)
 {
     char path[4100];
+    if (make_private(s, e))
+        return ERR_IO;
     snprintf(path, sizeof path, "%s/weft.db", s->dir);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->sql, flags, NULL))
@@ -579,6 +619,8 @@ void db_close(struct db *s)
     }
     sqlite3_finalize(s->job_state);
     sqlite3_finalize(s->events);
+    sqlite3_finalize(s->bound);
+    sqlite3_finalize(s->bind);
     sqlite3_close(s->sql);
     if (s->lock_fd >= 0)
         close(s->lock_fd);

@@ -24,6 +24,10 @@ int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, stru
 // (memory and disk disagree: end the process). Any failure: nothing was written, end the process.
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
 
+// A host id belongs to the certificate that used it first: remembers it, in a transaction of its
+// own. ERR_FENCED: it is another's.
+int db_bind(struct db *s, const char *host, const char *certificate, struct err *e);
+
 // Readers for clients.
 int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out, size_t *n,
               struct err *e);

@@ -4,6 +4,7 @@
 // After a restart of the coordinator an agent brings everything its ranks asked, put and were
 // answered: answers first (an answer brought is the answer), then keys, then questions.
 #include "coordinator/frames.h"
+#include "coordinator/found.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -98,6 +99,13 @@ static bool is_of(const struct told *t, int rank)
 
 // ---- progress ----
 
+// A rank's page is the rank's to write: no step of its is beyond the job.
+static int64_t step_within(const struct attempt *at, int64_t step)
+{
+    int64_t last = at->job->row->steps;
+    return step < -1 ? -1 : step > last ? last : step;
+}
+
 static void see(struct told *t, const Weft__Rank__Progress *p)
 {
     struct attempt *at = t->at;
@@ -105,7 +113,7 @@ static void see(struct told *t, const Weft__Rank__Progress *p)
         return;
     struct arank *k = &at->ranks[p->rank];
     struct page_view v = {.rank = p->rank,
-                          .step = p->step,
+                          .step = step_within(at, p->step),
                           .phase = p->phase,
                           .microbatch = p->microbatch,
                           .state = p->state,
@@ -175,7 +183,8 @@ static void mark_ended(struct told *t, const Weft__V1__RankEnd *e)
     k->ended = true;
     k->code = e->code;
     snprintf(k->why, sizeof k->why, "%s", e->why);
-    k->view.step = e->step > k->view.step ? e->step : k->view.step;
+    int64_t step = step_within(at, e->step);
+    k->view.step = step > k->view.step ? step : k->view.step;
     t->h->started = true;
     at->alive--;
     watch_gone(&at->watch, e->rank);
@@ -241,6 +250,8 @@ static void on_report(struct attempt *at, const Weft__Rank__StepReport *r)
 {
     struct job_rec *j = at->job;
     struct coord *c = j->coord;
+    if (r->step < 0 || r->step > j->row->steps)
+        return;
     if (j->report)
         weft__rank__step_report__free_unpacked(j->report, NULL);
     j->report = msg_heap(&r->base);
@@ -311,16 +322,18 @@ void frames_up(struct coord *c, struct member *m, const Weft__V1__Up *up)
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
-        if (find(c, m, up->storage->job, up->storage->epoch, &t))
+        if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_FIND)
+            found_take(c, m, up->storage);
+        else if (find(c, m, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:
-        if (find(c, m, up->progress->job, up->progress->epoch, &t))
+        if (find(c, m, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
             for (size_t i = 0; i < up->progress->n_ranks; i++)
                 see(&t, up->progress->ranks[i]);
         return;
     case WEFT__V1__UP__BODY_RANK_END:
-        if (find(c, m, up->rank_end->job, up->rank_end->epoch, &t))
+        if (find(c, m, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
             on_rank_end(&t, up->rank_end);
         else
             send_away(c, m, up->rank_end->job, up->rank_end->epoch);
@@ -381,7 +394,7 @@ static void take_attempt(struct coord *c, struct member *m, const Weft__V1__Atte
 static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_rec *j = job_find(c, h->job);
-    if (!j || h->epoch <= j->row->epoch)
+    if (!j || h->epoch <= j->row->epoch || h->epoch > EPOCH_MOST)
         return;
     struct fault f = {.kind = FAULT_OUTSIDE, .what = "lost", .rank = -1};
     struct job_note n = NOTE("fence");

@@ -121,10 +121,10 @@ static void on_connection(void *ctx, struct MHD_Connection *conn, void **context
 
 // ---- who may ask ----
 
+// As for the methods that read: a worker's certificate is for its stream only.
 static bool is_role(const char *uri)
 {
-    static const char *const roles[] = {"weft:role:client", "weft:role:worker", "weft:role:admin",
-                                        "weft:role:coordinator"};
+    static const char *const roles[] = {"weft:role:client", "weft:role:admin"};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(uri, roles[i]))
             return true;

@@ -9,7 +9,10 @@
 #include "common/model/schema_list.h"
 #include "coordinator/attempt.h"
 #include "coordinator/checkpoint.h"
+#include "coordinator/queue.h"
 #include "coordinator/story.h"
+
+enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
 
 static const struct {
     const char *name;
@@ -68,7 +71,7 @@ static void insert_by_seq(struct coord *c, struct job_rec *j)
     list_append(at->next, &j->link); // before the one behind it
 }
 
-static bool goes_before(const struct job_rec *a, const struct job_rec *b)
+bool job_goes_before(const struct job_rec *a, const struct job_rec *b)
 {
     if (a->row->priority != b->row->priority)
         return a->row->priority > b->row->priority;
@@ -79,19 +82,21 @@ static void enqueue(struct job_rec *j)
 {
     struct coord *c = j->coord;
     struct list *at = c->queue.prev;
-    while (at != &c->queue && goes_before(j, list_entry(at, struct job_rec, queued)))
+    while (at != &c->queue && job_goes_before(j, list_entry(at, struct job_rec, queued)))
         at = at->prev;
     list_append(at->next, &j->queued);
     j->in_queue = true;
     j->wait = WAIT_NEW;
-    c->place = true;
+    c->nqueued++;
 }
 
 static void dequeue(struct job_rec *j)
 {
-    if (j->in_queue)
-        list_remove(&j->queued);
+    if (!j->in_queue)
+        return;
+    list_remove(&j->queued);
     j->in_queue = false;
+    j->coord->nqueued--;
 }
 
 struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
@@ -286,6 +291,10 @@ static void add_event(struct job_rec *j, const struct job_note *n, const char *f
     struct coord *c = j->coord;
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
+    if (text.len > EVENT_TEXT)
+        text.data[text.len = EVENT_TEXT] = 0;
+    if (text.len)
+        text_plain(text.data);
     ROW_NEW(Event, event, ev);
     ev.job = j->row->id;
     ev.seq = ++j->row->events;
@@ -317,6 +326,7 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
 {
     struct coord *c = j->coord;
     Weft__Rows__Job *row = j->row;
+    bool is_new = row->state == JOB(JOB_NONE);
     PRE(job_can_move(row->state, to));
     PRE((goal != JOB(JOB_NONE)) == (to == JOB(DRAINING) || to == JOB(RECOVERING)));
     job_account(j);
@@ -332,7 +342,7 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
     if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
         text_set(&row->goal_why, "");
-    c->place = true;
+    c->place = c->place || !is_new || !queue_is_behind(j);
 }
 
 void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_note *n,

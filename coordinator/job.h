@@ -67,6 +67,7 @@ struct job_rec {
 
 const char *job_state_name(job_state s); // "QUEUED"
 bool job_state_ended(job_state s);
+bool job_goes_before(const struct job_rec *a, const struct job_rec *b); // in the queue
 bool job_can_move(job_state from, job_state to);
 
 struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row); // takes the row

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -179,9 +180,19 @@ static void block_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
+// A connection takes a descriptor, and the usual 1,024 would be few.
+static void raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 static int exit_code(int rc)
 {
-    bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND;
+    bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_DATA;
     return !rc ? 0 : ours ? EXIT_CONFIG : EXIT_INTERNAL;
 }
 
@@ -204,6 +215,7 @@ int main(int argc, char **argv)
         return EXIT_CONFIG;
     }
     block_signals();
+    raise_limits();
     int rc = defaults(&f, &e);
     rc = rc ? rc : daemon_run(&f.c, &e);
     if (rc)

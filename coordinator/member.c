@@ -9,10 +9,11 @@
 
 #include "common/base/rule.h"
 #include "coordinator/attempt.h"
+#include "coordinator/found.h"
 #include "coordinator/frames.h"
 #include "coordinator/job.h"
 
-enum { DEVICES_MAX = 4096 };
+enum { DEVICES_MAX = 4096, NAME_TEXT = 320, PATH_TEXT = 4096 };
 static const char twin_why[] = "another process of this host registered later";
 
 struct fenced {
@@ -144,9 +145,10 @@ static void conn_forget(struct coord *c, uint64_t number)
     free(map_remove(&c->conns, key));
 }
 
+// Its host is away from now on, not when the stream's end is heard.
 static void drop(struct coord *c, uint64_t number, int code, const char *text)
 {
-    conn_forget(c, number);
+    member_gone(c, number);
     out_drop(c, number, code, text);
 }
 
@@ -241,10 +243,15 @@ static void fence(struct coord *c, struct member *m, const char *why, bool twin)
 
 // ---- registration ----
 
+static bool is_id(const char *s)
+{
+    return strspn(s, "0123456789abcdef") == ID_LEN - 1 && !s[ID_LEN - 1];
+}
+
 static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
 {
     struct conn *k = conn_open(c, number);
-    if (strlen(h->host) != ID_LEN - 1 || strlen(h->incarnation) != ID_LEN - 1 || k->member) {
+    if (!is_id(h->host) || !is_id(h->incarnation) || k->member) {
         drop(c, number, CODE_DENIED, "that is no greeting of a worker");
         return;
     }
@@ -267,6 +274,29 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
     out_down(c, number, &d);
 }
 
+// One line of a length that people can read.
+static bool is_line(const char *s, size_t most)
+{
+    char copy[PATH_TEXT];
+    if (strlen(s) >= most || strpbrk(s, "\n\t"))
+        return false;
+    strcpy(copy, s);
+    text_plain(copy);
+    return !strcmp(copy, s);
+}
+
+static bool is_readable(const Weft__V1__Register *r)
+{
+    const char *const names[] = {r->name, r->version, r->rack, r->address, r->share};
+    bool ok = is_line(r->data_root, PATH_TEXT) && is_line(r->checkpoint_root, PATH_TEXT);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ok = ok && is_line(names[i], NAME_TEXT);
+    for (size_t i = 0; i < r->n_devices; i++)
+        ok = ok && is_line(r->devices[i]->kind, NAME_TEXT) &&
+             is_line(r->devices[i]->model, NAME_TEXT);
+    return ok;
+}
+
 // The text that refuses a registration, or null.
 static const char *refusal(const struct coord *c, const struct conn *k, const Weft__V1__Register *r)
 {
@@ -280,6 +310,8 @@ static const char *refusal(const struct coord *c, const struct conn *k, const We
         return "the registration is not of the one that greeted";
     if (r->n_devices > DEVICES_MAX)
         return "too many devices";
+    if (!is_readable(r))
+        return "a text of the registration is too long or no plain line";
     return NULL;
 }
 
@@ -372,6 +404,7 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         fence(c, m, twin_why, true);
     settle(c, m, k, r);
     frames_here(c, m, r);
+    found_ask(c, m);
     if (m->leaving)
         attempts_drain_host(c, m, "its worker is asked to stop");
 }

@@ -40,6 +40,7 @@ struct member {
     Weft__V1__Register *about; // its latest registration, or null; attempts are left out
     int ndevices;
     struct device *devices;
+    int in_round; // its number in the round of placement at hand; −1: it takes no part
 };
 
 struct member *member_find(const struct coord *c, const char *id);

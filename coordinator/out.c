@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "coordinator/state.h"
 
 static void *from_arena(void *arena, size_t size)
@@ -128,6 +129,20 @@ void coord_new_id(struct coord *c, char out[ID_LEN])
         out[2 * i + 1] = hex[bytes[i] & 15];
     }
     out[32] = 0;
+}
+
+void text_plain(char *s)
+{
+    for (size_t left = strlen(s), n; left; s += n, left -= n) {
+        const unsigned char *u = (const unsigned char *)s;
+        n = json_utf8_len(s, left);
+        bool steers = (*u < ' ' && *u != '\n' && *u != '\t') || *u == 0x7f ||
+                      (n == 2 && *u == 0xc2 && u[1] < 0xa0);
+        if (n && !steers)
+            continue;
+        n = 1; // what follows it is looked at by itself
+        *s = '?';
+    }
 }
 
 void text_set(char **field, const char *s)

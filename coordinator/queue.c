@@ -11,7 +11,15 @@
 #include "coordinator/placement.h"
 #include "coordinator/recover.h"
 
-enum { TURNS_MAX = 64 };
+enum { TURNS_MAX = 64, FAILED_MAX = 8 };
+static const char *const kinds[QUEUE_KINDS] = {"cpu", "cuda"};
+
+// Wants for which a set of hosts was not enough in this round. Hosts only lose devices while a
+// round lasts, so that asking again is no use: thousands of like jobs cost one search.
+struct failed {
+    int n, next;
+    struct place_want v[FAILED_MAX];
+};
 
 struct round {
     struct coord *c;
@@ -22,25 +30,11 @@ struct round {
     struct place_host *hosts;  // free: not held, not reserved
     struct place_host *all;    // free: every device
     struct place_host *coming; // free: now, or when those that stop have stopped
+    struct failed no_hosts, no_all, no_coming;
     bool *reserved;
     struct place_share *shares;
     struct job_rec *first; // that waits; null: none
 };
-
-static int devices_of(const struct member *m, const char *kind, bool only_free)
-{
-    int n = 0;
-    for (int i = 0; i < m->ndevices; i++)
-        n += !strcmp(m->devices[i].kind, kind) &&
-             (!only_free || (!m->devices[i].holder && !m->devices[i].busy));
-    return n;
-}
-
-static bool any_device(const struct device *d)
-{
-    (void)d;
-    return true;
-}
 
 static bool is_stopping(const struct job_rec *j)
 {
@@ -48,21 +42,34 @@ static bool is_stopping(const struct job_rec *j)
            (j->row->state == JOB(RECOVERING) && j->row->goal != JOB(STARTING));
 }
 
+// A rank that is no one's is told to stop.
 static bool becomes_free(const struct device *d)
 {
-    return d->holder ? is_stopping(d->holder) : true; // a rank that is no one's is told to stop
+    return !d->holder || is_stopping(d->holder);
 }
 
-static struct place_host *hosts_with(struct round *r, bool (*counts)(const struct device *))
+static void add_host(struct round *r, struct member *m)
 {
-    struct place_host *h = arena_dup(r->arena, r->hosts, sizeof *h * (size_t)(r->n + 1));
-    for (int i = 0; i < r->n; i++) {
-        const struct member *m = r->members[i];
-        h[i].free = 0;
-        for (int d = 0; d < m->ndevices; d++)
-            h[i].free += !strcmp(m->devices[d].kind, r->kind) && counts(&m->devices[d]);
+    struct place_host h = {.rack = m->about->rack,
+                           .name = member_name(m),
+                           .share = m->about->share,
+                           .address = m->about->address[0] != 0};
+    int all = 0, coming = 0;
+    for (int i = 0; i < m->ndevices; i++) {
+        const struct device *d = &m->devices[i];
+        if (strcmp(d->kind, r->kind))
+            continue;
+        all++;
+        coming += becomes_free(d);
+        h.free += !d->holder && !d->busy;
     }
-    return h;
+    if (!all)
+        return;
+    m->in_round = r->n;
+    r->members[r->n] = m;
+    r->hosts[r->n] = r->all[r->n] = r->coming[r->n] = h;
+    r->all[r->n].free = all;
+    r->coming[r->n++].free = coming;
 }
 
 static void round_init(struct round *r, struct coord *c, const char *kind, struct arena *a)
@@ -73,35 +80,49 @@ static void round_init(struct round *r, struct coord *c, const char *kind, struc
         cap++;
     r->members = arena_array(a, struct member *, cap + 1);
     r->hosts = arena_array(a, struct place_host, cap + 1);
+    r->all = arena_array(a, struct place_host, cap + 1);
+    r->coming = arena_array(a, struct place_host, cap + 1);
     r->reserved = arena_array(a, bool, cap + 1);
     r->shares = arena_array(a, struct place_share, cap + 1);
     list_for_each (it, &c->members) {
         struct member *m = list_entry(it, struct member, link);
-        if (!member_takes_work(m) || !devices_of(m, kind, false))
-            continue;
-        r->members[r->n] = m;
-        r->hosts[r->n++] = (struct place_host){.rack = m->about->rack,
-                                               .name = member_name(m),
-                                               .share = m->about->share,
-                                               .address = m->about->address[0] != 0,
-                                               .free = devices_of(m, kind, true)};
+        m->in_round = -1;
+        if (member_takes_work(m))
+            add_host(r, m);
     }
-    r->all = hosts_with(r, any_device);
-    r->coming = hosts_with(r, becomes_free);
 }
 
 static void want_of(const struct job_rec *j, struct place_want *w)
 {
-    *w = (struct place_want){.ranks = j->row->ranks, .max_hosts = j->row->max_hosts};
+    memset(w, 0, sizeof *w); // it is compared whole
+    w->ranks = j->row->ranks;
+    w->max_hosts = j->row->max_hosts;
     for (int i = 0; i < j->spec.mesh.n && i < 8; i++)
         w->axes[w->naxes++] = (int)j->spec.mesh.axis[i].size;
 }
 
-static bool fits(struct round *r, const struct job_rec *j, const struct place_host *hosts, int *n)
+static bool has_failed(const struct failed *f, const struct place_want *w)
+{
+    for (int i = 0; i < f->n; i++)
+        if (!memcmp(&f->v[i], w, sizeof *w))
+            return true;
+    return false;
+}
+
+// `failed` is that of `hosts`; null: they may gain devices.
+static bool fits(struct round *r, const struct job_rec *j, const struct place_host *hosts,
+                 struct failed *failed, int *n)
 {
     struct place_want w;
     want_of(j, &w);
+    if (failed && has_failed(failed, &w))
+        return false;
     *n = placement_find(&w, hosts, r->n, r->shares);
+    if (*n == 0 && failed) {
+        failed->v[failed->next] = w;
+        failed->next = (failed->next + 1) % FAILED_MAX;
+        failed->n += failed->n < FAILED_MAX;
+    }
     return *n > 0;
 }
 
@@ -119,6 +140,7 @@ static void begin(struct round *r, struct job_rec *j, int nshares)
             left--;
         }
         r->hosts[r->shares[i].host].free -= r->shares[i].ranks;
+        r->coming[r->shares[i].host].free -= r->shares[i].ranks;
     }
     PRE(rank == j->row->ranks);
     attempt_begin(j, p);
@@ -130,8 +152,7 @@ static void begin(struct round *r, struct job_rec *j, int nshares)
 static void reserve(struct round *r, const struct job_rec *j)
 {
     for (int i = 0; i < r->n; i++) {
-        bool useful =
-            j->row->max_hosts != 1 || devices_of(r->members[i], r->kind, false) >= j->row->ranks;
+        bool useful = j->row->max_hosts != 1 || r->all[i].free >= j->row->ranks;
         if (useful)
             r->hosts[i].free = 0;
         r->reserved[i] = r->reserved[i] || useful;
@@ -154,11 +175,11 @@ static int loses_less(const void *a, const void *b)
 static int victims_of(struct round *r, const struct job_rec *j, struct job_rec ***out)
 {
     int n = 0, cap = 0;
-    list_for_each (it, &r->c->jobs)
+    list_for_each (it, &r->c->live)
         cap++;
     *out = arena_array(r->arena, struct job_rec *, cap + 1);
-    list_for_each (it, &r->c->jobs) {
-        struct job_rec *v = list_entry(it, struct job_rec, link);
+    list_for_each (it, &r->c->live) {
+        struct job_rec *v = list_entry(it, struct attempt, link)->job;
         bool runs = v->row->state == JOB(RUNNING) || v->row->state == JOB(STARTING);
         if (runs && v->row->priority < j->row->priority && !strcmp(v->row->kind, r->kind))
             (*out)[n++] = v;
@@ -167,11 +188,17 @@ static int victims_of(struct round *r, const struct job_rec *j, struct job_rec *
     return n;
 }
 
-static void give(struct round *r, struct place_host *hosts, const struct job_rec *v, int sign)
+// What v holds, on hosts that take part in the round.
+static void give(struct place_host *hosts, const struct job_rec *v, int sign)
 {
-    for (int i = 0; i < r->n; i++)
-        for (int d = 0; d < r->members[i]->ndevices; d++)
-            hosts[i].free += r->members[i]->devices[d].holder == v ? sign : 0;
+    const struct attempt *at = v->attempt;
+    for (int k = 0; k < at->nranks; k++) {
+        const struct member *m = at->hosts[at->ranks[k].host].member;
+        int device = at->ranks[k].device;
+        if (m->in_round >= 0 && device >= 0 && device < m->ndevices &&
+            m->devices[device].holder == v)
+            hosts[m->in_round].free += sign;
+    }
 }
 
 static void preempt(struct job_rec *v, const struct job_rec *by)
@@ -187,18 +214,19 @@ static void preempt(struct job_rec *v, const struct job_rec *by)
 static bool make_room(struct round *r, struct job_rec *j)
 {
     struct job_rec **v;
-    struct place_host *hosts = hosts_with(r, becomes_free); // a copy to try with
+    struct place_host *hosts = // to try with
+        arena_dup(r->arena, r->coming, sizeof *hosts * (size_t)(r->n + 1));
     int n = victims_of(r, j, &v), used = 0, unused;
-    while (used < n && !fits(r, j, hosts, &unused))
-        give(r, hosts, v[used++], 1);
-    if (!used || !fits(r, j, hosts, &unused))
+    while (used < n && !fits(r, j, hosts, NULL, &unused))
+        give(hosts, v[used++], 1);
+    if (!used || !fits(r, j, hosts, NULL, &unused))
         return false;
     for (int i = 0; i < used; i++) { // those that were not needed after all stay
-        give(r, hosts, v[i], -1);
-        if (fits(r, j, hosts, &unused))
+        give(hosts, v[i], -1);
+        if (fits(r, j, hosts, NULL, &unused))
             v[i] = NULL;
         else
-            give(r, hosts, v[i], 1);
+            give(hosts, v[i], 1);
     }
     for (int i = 0; i < used; i++)
         if (v[i])
@@ -208,18 +236,23 @@ static bool make_room(struct round *r, struct job_rec *j)
 
 // ---- the round ----
 
+static void wait_behind(struct job_rec *j, const struct job_rec *first)
+{
+    j->wait = WAIT_BEHIND;
+    memcpy(j->behind, first->row->id, ID_LEN);
+}
+
 static void waits(struct round *r, struct job_rec *j)
 {
     int unused;
-    if (!fits(r, j, r->all, &unused)) {
+    if (!fits(r, j, r->all, &r->no_all, &unused)) {
         j->wait = WAIT_NEVER; // not in line: a host that comes may change it
         return;
     }
-    bool coming = fits(r, j, r->coming, &unused);
+    bool coming = fits(r, j, r->coming, &r->no_coming, &unused);
     j->wait = coming ? WAIT_COMING : WAIT_DEVICES;
     if (r->first) {
-        j->wait = WAIT_BEHIND;
-        snprintf(j->behind, sizeof j->behind, "%s", r->first->row->id);
+        wait_behind(j, r->first);
     } else if (!coming && r->c->now_ns >= r->c->grace_ns && make_room(r, j)) {
         j->wait = WAIT_COMING;
     }
@@ -236,42 +269,61 @@ static bool all_reserved(const struct round *r)
     return r->first != NULL;
 }
 
-static void round_kind(struct coord *c, const char *kind, struct arena *a)
+// How many jobs were looked at.
+static int round_kind(struct coord *c, int kind, struct arena *a)
 {
     struct round r;
-    bool full = false;
-    round_init(&r, c, kind, a);
+    struct queue_full *full = &c->full[kind];
+    int seen = 0;
+    round_init(&r, c, kinds[kind], a);
     list_for_each (it, &c->queue) {
         struct job_rec *j = list_entry(it, struct job_rec, queued);
         int n;
-        if (strcmp(j->row->kind, kind))
+        if (strcmp(j->row->kind, r.kind))
             continue;
+        seen++;
         if (j->not_before_ns > c->now_ns) {
             j->wait = WAIT_BACKOFF;
-        } else if (full) {
-            j->wait = WAIT_BEHIND;
-            memcpy(j->behind, r.first->row->id, strlen(r.first->row->id) + 1);
-        } else if (fits(&r, j, r.hosts, &n)) {
+            c->wake_ns =
+                c->wake_ns && c->wake_ns < j->not_before_ns ? c->wake_ns : j->not_before_ns;
+        } else if (full->at) {
+            wait_behind(j, full->first);
+        } else if (fits(&r, j, r.hosts, &r.no_hosts, &n)) {
             begin(&r, j, n);
         } else {
             waits(&r, j);
-            full = all_reserved(&r);
+            if (all_reserved(&r))
+                *full = (struct queue_full){j, r.first};
         }
     }
+    return seen;
 }
 
 // Whoever is placed or preempted changes what the others find: rounds follow until nothing does.
 void queue_round(struct coord *c)
 {
-    static const char *const kinds[] = {"cpu", "cuda"};
     for (int turn = 0; c->place && turn < TURNS_MAX; turn++) {
         struct arena a;
+        int left = c->nqueued; // mostly they are of one kind
         c->place = false;
+        c->wake_ns = 0;
+        memset(c->full, 0, sizeof c->full);
         arena_init(&a);
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-            round_kind(c, kinds[i], &a);
+        for (int i = 0; i < QUEUE_KINDS && left > 0; i++)
+            left -= round_kind(c, i, &a);
         arena_clear(&a);
     }
+}
+
+bool queue_is_behind(struct job_rec *j)
+{
+    const struct queue_full *full = j->coord->full;
+    for (int i = 0; i < QUEUE_KINDS; i++)
+        if (full[i].at && !strcmp(j->row->kind, kinds[i]) && job_goes_before(full[i].at, j)) {
+            wait_behind(j, full[i].first);
+            return true;
+        }
+    return false;
 }
 
 bool queue_place_now(struct job_rec *j)
@@ -288,7 +340,7 @@ bool queue_place_now(struct job_rec *j)
     }
     arena_init(&a);
     round_init(&r, c, j->row->kind, &a);
-    bool ok = fits(&r, j, r.hosts, &n);
+    bool ok = fits(&r, j, r.hosts, NULL, &n);
     if (ok)
         begin(&r, j, n);
     arena_clear(&a);

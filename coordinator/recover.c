@@ -146,13 +146,16 @@ static job_state goal_of(struct attempt *at, const struct fault *f)
     return goal;
 }
 
-void recover_fault(struct attempt *at, const struct fault *f)
+void recover_fault(struct attempt *at, const struct fault *told)
 {
+    struct fault plain = *told;
+    const struct fault *f = &plain;
     struct job_rec *j = at->job;
     job_state state = j->row->state;
     bool stops = state == JOB(DRAINING) || state == JOB(RECOVERING);
     struct job_note n = {f->what, f->rank, f->host, attempt_step(at)};
     const char *log = f->log ? f->log : "";
+    text_plain(plain.text);
     if (stops) {
         job_event(j, &n, "%s%s%s", f->text, log[0] ? "\n" : "", log);
         if (at->phase == PHASE_END || at->grace_ms) { // a crash while draining: no one waits for it

@@ -19,7 +19,7 @@ struct fault {
     char text[1200];
 };
 // The attempt is over because of it; when it stops already, the story only gets the event.
-void recover_fault(struct attempt *at, const struct fault *f);
+void recover_fault(struct attempt *at, const struct fault *told);
 // Nothing of the attempt lives any more: the job moves on to its goal.
 void recover_over(struct job_rec *j);
 void recover_forgive(struct job_rec *j); // `resume`: counts begin anew

@@ -9,14 +9,13 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/streams.h"
 
 // ---- who may call what: whoever is not named here may not ----
 
 enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
+enum { EVENT_ROOM = 256 }; // of an event without its text
 enum method {
     SUBMIT,
     ACT,
@@ -32,10 +31,12 @@ enum method {
     METHODS
 };
 
-#define METHOD(service, name, how, who, req, rep, max)                     \
+#define METHOD(service, name, how, who, req, rep, max) \
+    METHOD_Q(service, name, how, who, req, rep, max, 0)
+#define METHOD_Q(service, name, how, who, req, rep, max, queue)            \
     {                                                                      \
         "/weft.v1." service "/" name, how, &weft__v1__##req##__descriptor, \
-            &weft__v1__##rep##__descriptor, who, max                       \
+            &weft__v1__##rep##__descriptor, who, max, queue                \
     }
 const struct rpc_method service_methods[METHODS] = {
     [SUBMIT] = METHOD("Weft", "Submit", RPC_UNARY, PEOPLE, submit_request, submit_reply, 2 << 20),
@@ -47,9 +48,10 @@ const struct rpc_method service_methods[METHODS] = {
         METHOD("Weft", "Workers", RPC_UNARY, PEOPLE, workers_request, workers_reply, 64 << 10),
     [CHECKPOINTS] =
         METHOD("Weft", "Checkpoints", RPC_UNARY, PEOPLE, job_request, checkpoints_reply, 64 << 10),
-    [WATCH] =
-        METHOD("Weft", "Watch", RPC_SERVER_STREAM, PEOPLE, job_request, watch_update, 64 << 10),
-    [LOGS] = METHOD("Weft", "Logs", RPC_SERVER_STREAM, PEOPLE, logs_request, log_lines, 64 << 10),
+    [WATCH] = METHOD_Q("Weft", "Watch", RPC_SERVER_STREAM, PEOPLE, job_request, watch_update,
+                       64 << 10, 1 << 20),
+    [LOGS] = METHOD_Q("Weft", "Logs", RPC_SERVER_STREAM, PEOPLE, logs_request, log_lines, 64 << 10,
+                      32 << 20),
     [ATTACH] = METHOD("Hosts", "Attach", RPC_BIDI, RPC_WORKER, up, down, 0),
     [JOIN] = METHOD("Hosts", "Join", RPC_UNARY, RPC_NONE | RPC_WORKER | PEOPLE, join_request,
                     join_reply, 64 << 10),
@@ -59,6 +61,8 @@ const int service_nmethods = METHODS;
 struct host_conn { // a worker's stream; `user` of its call
     struct list link;
     uint64_t call;
+    char cert[RPC_NAME_MAX]; // whose certificate; "": without TLS
+    char host[64];           // the id it speaks for; "": not said yet
     char name[RPC_NAME_MAX]; // as it registered
 };
 struct question { // a reader's call, answered when the turn's rows are durable
@@ -73,7 +77,9 @@ struct service {
     struct list conns;
     struct question *questions;
     int n, cap;
+    int64_t join_ns; // when the next Join is heard
 };
+enum { JOIN_EVERY_MS = 100 };
 
 struct service *service_new(const struct service_options *o)
 {
@@ -98,6 +104,18 @@ void service_free(struct service *s)
     free(s);
 }
 
+enum rpc_code service_code(const struct err *e)
+{
+    static const enum rpc_code codes[ERR_COUNT] = {
+        [ERR_INVALID] = RPC_INVALID_ARGUMENT,        [ERR_NOTFOUND] = RPC_NOT_FOUND,
+        [ERR_REFUSED] = RPC_UNAUTHENTICATED,         [ERR_EXISTS] = RPC_FAILED_PRECONDITION,
+        [ERR_LIMIT] = RPC_RESOURCE_EXHAUSTED,        [ERR_FENCED] = RPC_PERMISSION_DENIED,
+        [ERR_UNSUPPORTED] = RPC_FAILED_PRECONDITION,
+    };
+    PRE(e->code > 0 && e->code < ERR_COUNT);
+    return codes[e->code] ? codes[e->code] : RPC_INTERNAL;
+}
+
 static struct coord_event event_at(enum coord_event_kind kind)
 {
     return (struct coord_event){
@@ -106,86 +124,136 @@ static struct coord_event event_at(enum coord_event_kind kind)
 
 // ---- calls that change something ----
 
-// What `weft plan` would refuse is refused here too: nobody needs to trust the client. The text is
-// empty when the job can run.
-static void plan_refusal(const Weft__V1__SubmitRequest *q, struct buf *text)
+static const char *who_of(const struct rpc_peer *p)
 {
-    struct arena a;
-    struct job job;
-    struct job_errors errs = {0};
-    struct err e = {0};
-    arena_init(&a);
-    if (job_parse(&a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, &job, &errs)) {
-        job_errors_print(&errs, text);
-    } else {
-        struct compiled *c = arena_new(&a, struct compiled);
-        if (model_compile(&job, &a, c, NULL, &e))
-            buf_puts(text, e.text);
-    }
-    arena_clear(&a);
+    return p->name[0] ? p->name : rpc_role_name(p->role);
 }
 
+struct verdict { // on a call that the decider does not decide about
+    const char *who, *role, *verb, *target, *result;
+};
+
+static void audit(struct service *s, const struct verdict *v, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_AUDIT);
+    x.who = v->who;
+    x.role = v->role;
+    x.verb = v->verb;
+    x.target = v->target;
+    x.result = v->result;
+    coord_step(s->o.coord, &x, out);
+}
+
+// Leaves with the turn's other actions, when the rows are durable.
+static struct coord_action *action(struct coord_out *out, enum coord_action_kind kind,
+                                   uint64_t call)
+{
+    out->actions = arena_grow(out->arena, out->actions, sizeof *out->actions, out->nactions,
+                              &out->cap_actions);
+    struct coord_action *x = &out->actions[out->nactions++];
+    *x = (struct coord_action){.kind = kind, .call = call};
+    return x;
+}
+
+static void deny(struct service *s, uint64_t call, enum rpc_code code, const struct verdict *v,
+                 struct coord_out *out)
+{
+    struct coord_action *x = action(out, COORD_REFUSE, call);
+    x->code = code;
+    x->text = arena_strdup(out->arena, v->result);
+    audit(s, v, out);
+}
+
+// What `weft plan` would refuse is refused here too: nobody needs to trust the client. The planner
+// says so in a later turn.
 static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_SUBMIT);
-    struct buf refusal = {0};
-    x.call = ev->call;
-    x.who = ev->peer->name[0] ? ev->peer->name : rpc_role_name(ev->peer->role);
-    x.role = rpc_role_name(ev->peer->role);
-    x.submit = (const Weft__V1__SubmitRequest *)ev->message;
-    if (x.submit->base_dir[0] && ev->peer->role != RPC_LOCAL)
-        buf_puts(&refusal, "base_dir is for `weft run`, on this host only");
-    else
-        plan_refusal(x.submit, &refusal);
-    if (refusal.len)
-        rpc_finish(s->o.rpc, ev->call, RPC_INVALID_ARGUMENT, buf_str(&refusal));
-    else
-        coord_step(s->o.coord, &x, out);
-    buf_clear(&refusal);
+    struct planned p = {.call = ev->call};
+    snprintf(p.who, sizeof p.who, "%s", who_of(ev->peer));
+    snprintf(p.role, sizeof p.role, "%s", rpc_role_name(ev->peer->role));
+    if (((const Weft__V1__SubmitRequest *)ev->message)->base_dir[0] &&
+        ev->peer->role != RPC_LOCAL) {
+        const struct verdict v = {p.who, p.role, "submit", "",
+                                  "base_dir is for `weft run`, on this host only"};
+        deny(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
+        return;
+    }
+    p.submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
+    if (planner_put(s->o.planner, &p))
+        rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "too many jobs wait to be planned");
+}
+
+void service_planned(struct service *s, struct coord_out *out)
+{
+    struct planned p;
+    while (planner_next(s->o.planner, &p)) {
+        const struct verdict v = {p.who, p.role, "submit", "", p.refused.text};
+        struct coord_event x = event_at(COORD_EV_SUBMIT);
+        x.call = p.call;
+        x.who = p.who;
+        x.role = p.role;
+        x.submit = p.submit;
+        if (p.refused.code)
+            deny(s, p.call, RPC_INVALID_ARGUMENT, &v, out);
+        else
+            coord_step(s->o.coord, &x, out);
+        weft__v1__submit_request__free_unpacked(p.submit, NULL);
+    }
 }
 
 static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
     struct coord_event x = event_at(COORD_EV_ACT);
     x.call = ev->call;
-    x.who = ev->peer->name[0] ? ev->peer->name : rpc_role_name(ev->peer->role);
+    x.who = who_of(ev->peer);
     x.role = rpc_role_name(ev->peer->role);
     x.act = (const Weft__V1__ActRequest *)ev->message;
-    if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT)
-        rpc_finish(s->o.rpc, ev->call, RPC_PERMISSION_DENIED, "hosts are the admin's business");
-    else
-        coord_step(s->o.coord, &x, out);
-}
-
-static void on_join(struct service *s, struct rpc_event *ev)
-{
-    const Weft__V1__JoinRequest *q = (const Weft__V1__JoinRequest *)ev->message;
-    const char *cert = NULL, *ca = NULL;
-    struct arena a;
-    struct err e = {0};
-    if (!s->o.tls_dir) {
-        rpc_finish(s->o.rpc, ev->call, RPC_FAILED_PRECONDITION,
-                   "this cluster has no TLS: nothing to join");
+    if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT) {
+        const struct verdict v = {x.who, x.role, "act on a host", x.act->target,
+                                  "hosts are the admin's business"};
+        deny(s, ev->call, RPC_PERMISSION_DENIED, &v, out);
         return;
     }
-    arena_init(&a);
-    int rc = tls_token_sign(s->o.tls_dir, q->secret, q->csr_pem, clock_wall_ms() / 1000, &a, &cert,
-                            &ca, &e);
-    if (rc) {
-        log_warn("join", "%s: refused: %s", ev->peer->address, e.text);
-        rpc_finish(s->o.rpc, ev->call,
-                   rc == ERR_REFUSED ? RPC_UNAUTHENTICATED : RPC_INVALID_ARGUMENT, e.text);
-    } else {
-        Weft__V1__JoinReply reply;
-        weft__v1__join_reply__init(&reply);
-        reply.cert_pem = frame_text(cert);
-        reply.ca_pem = frame_text(ca);
-        reply.cluster = frame_text(coord_cluster(s->o.coord));
-        log_info("join", "%s: has a certificate now", ev->peer->address);
-        rpc_reply(s->o.rpc, ev->call, &reply.base);
+    coord_step(s->o.coord, &x, out);
+}
+
+static int join(struct service *s, const Weft__V1__JoinRequest *q, Weft__V1__JoinReply *reply,
+                struct arena *a, struct err *e)
+{
+    const char *cert = NULL, *ca = NULL;
+    if (!s->o.tls_dir)
+        return err_set(e, ERR_UNSUPPORTED, "this cluster has no TLS: nothing to join");
+    int rc = tls_token_sign(s->o.tls_dir, q->secret, q->csr_pem, clock_wall_ms() / 1000, a, &cert,
+                            &ca, e);
+    if (rc)
+        return rc;
+    reply->cert_pem = arena_strdup(a, cert);
+    reply->ca_pem = arena_strdup(a, ca);
+    reply->cluster = arena_strdup(a, coord_cluster(s->o.coord));
+    return 0;
+}
+
+static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *out)
+{
+    struct err e = {0};
+    int64_t now = clock_mono_ns();
+    if (now < s->join_ns) { // nobody guesses tokens faster; not worth a row
+        rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "too many join at once: try again");
+        return;
     }
-    arena_clear(&a);
+    s->join_ns = now + JOIN_EVERY_MS * CLOCK_MS;
+    Weft__V1__JoinReply *reply = arena_new(out->arena, Weft__V1__JoinReply);
+    weft__v1__join_reply__init(reply);
+    int rc = join(s, (const Weft__V1__JoinRequest *)ev->message, reply, out->arena, &e);
+    const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), "join", "",
+                              rc ? e.text : "ok"};
+    log_info("join", "%s: %s", ev->peer->address, v.result);
+    if (rc) {
+        deny(s, ev->call, service_code(&e), &v, out);
+        return;
+    }
+    action(out, COORD_REPLY, ev->call)->reply = &reply->base;
+    audit(s, &v, out);
 }
 
 // ---- workers ----
@@ -195,19 +263,44 @@ static void on_attach(struct service *s, struct rpc_event *ev)
     struct host_conn *c = calloc(1, sizeof *c);
     PRE(c != NULL);
     c->call = ev->call;
-    snprintf(c->name, sizeof c->name, "%s", ev->peer->name);
+    snprintf(c->cert, sizeof c->cert, "%s", ev->peer->name);
     list_append(&s->conns, &c->link);
     rpc_set_user(s->o.rpc, ev->call, c);
+}
+
+// A stream speaks for one host, and a host id belongs to the certificate that used it first.
+static int know_host(struct service *s, struct host_conn *c, const char *host, struct err *e)
+{
+    if (*c->host)
+        return strcmp(c->host, host) ? err_set(e, ERR_FENCED, "a stream speaks for one host") : 0;
+    int rc = *host && *c->cert ? db_bind(s->o.db, host, c->cert, e) : 0;
+    if (!rc)
+        snprintf(c->host, sizeof c->host, "%s", host);
+    return rc;
+}
+
+static int look_at_up(struct service *s, struct host_conn *c, const Weft__V1__Up *up, struct err *e)
+{
+    if (up->body_case == WEFT__V1__UP__BODY_HELLO)
+        return know_host(s, c, up->hello->host, e);
+    if (up->body_case != WEFT__V1__UP__BODY_REGISTER)
+        return 0;
+    snprintf(c->name, sizeof c->name, "%s", up->register_->name);
+    return know_host(s, c, up->register_->host, e);
 }
 
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
                   struct coord_out *out)
 {
     struct coord_event x = event_at(COORD_EV_UP);
+    struct err e = {0};
     x.conn = ev->call;
     x.up = (const Weft__V1__Up *)ev->message;
-    if (x.up->body_case == WEFT__V1__UP__BODY_REGISTER)
-        snprintf(c->name, sizeof c->name, "%s", x.up->register_->name);
+    if (look_at_up(s, c, x.up, &e)) {
+        log_warn("service", "a worker with the certificate '%s': %s", c->cert, e.text);
+        rpc_finish(s->o.rpc, ev->call, service_code(&e), e.text);
+        return;
+    }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
     else
@@ -251,7 +344,7 @@ static void on_call(struct service *s, struct rpc_event *ev, struct coord_out *o
         on_attach(s, ev);
         return;
     case JOIN:
-        on_join(s, ev);
+        on_join(s, ev, out);
         return;
     default:
         keep_question(s, ev, method);
@@ -292,12 +385,25 @@ void service_tick(struct service *s, struct coord_out *out)
 
 // ---- answering ----
 
+// Events carry ranks' last lines: a long story must still fit into one message.
+static void keep_newest(Weft__V1__WhyReply *r)
+{
+    size_t size = 0, n = r->n_events;
+    if (!n)
+        return;
+    while (n > 0 && (size += strlen(r->events[n - 1]->text) + EVENT_ROOM) < RPC_MESSAGE_MAX / 2)
+        n--;
+    r->events += n;
+    r->n_events -= n;
+}
+
 static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
                                           struct err *e)
 {
     Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), clock_wall_ms(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
+    keep_newest(r);
     r->trimmed = r->n_events && r->events[0]->seq > 1;
     return &r->base;
 }
@@ -348,7 +454,7 @@ static void answer_one(struct service *s, const struct question *q)
     if (reply)
         rpc_reply(s->o.rpc, q->call, reply);
     else
-        rpc_finish(s->o.rpc, q->call, e.code == ERR_IO ? RPC_INTERNAL : RPC_NOT_FOUND, e.text);
+        rpc_finish(s->o.rpc, q->call, service_code(&e), e.text);
     arena_clear(&a);
 }
 
@@ -363,7 +469,7 @@ static void act(struct service *s, const struct coord_action *x)
         }
         return;
     case COORD_DROP:
-        rpc_finish(s->o.rpc, x->conn, RPC_ABORTED, x->text);
+        rpc_finish(s->o.rpc, x->conn, (enum rpc_code)x->code, x->text);
         return;
     case COORD_REPLY:
         rpc_reply(s->o.rpc, x->call, x->reply);

@@ -2,9 +2,10 @@
 // Between gRPC and the decider: which method may be called by whom, what of it is an event, what is
 // answered by a reader, and how actions leave.
 //
-// A turn of the owner's loop: service_take for each rpc event (and service_tick when it is due),
-// all into one coord_out; then the rows in one transaction; then service_act. Readers' calls that
-// came in a turn are answered at its end, so that nobody is told what is not durable yet.
+// A turn of the owner's loop: service_take for each rpc event, service_planned, service_tick when
+// it is due, all into one coord_out; then the rows in one transaction; then service_act. Readers'
+// calls that came in a turn are answered at its end, so that nobody is told what is not durable
+// yet.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include "common/rpc/rpc.h"
 #include "coordinator/coord.h"
 #include "coordinator/db.h"
+#include "coordinator/planner.h"
 
 struct service;
 
@@ -20,6 +22,7 @@ struct service_options { // all borrowed
     struct rpc *rpc;
     struct coord *coord;
     struct db *db;
+    struct planner *planner;
     const char *tls_dir; // with the cluster's authority, for Join; null: nobody joins
 };
 struct service *service_new(const struct service_options *o);
@@ -29,5 +32,9 @@ extern const struct rpc_method service_methods[];
 extern const int service_nmethods;
 
 void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out);
+void service_planned(struct service *s, struct coord_out *out); // what the planner has done
 void service_tick(struct service *s, struct coord_out *out);
 void service_act(struct service *s, const struct coord_out *out);
+
+// What a client is told of an error of ours.
+enum rpc_code service_code(const struct err *e);

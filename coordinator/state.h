@@ -20,6 +20,12 @@ enum { ID_LEN = 33, TEXT_MAX = 600 };
 struct member;
 struct job_rec;
 
+enum { QUEUE_KINDS = 2 }; // of devices: see queue.c
+// The last round left nothing to whoever is behind `at`: it waits behind `first`. Null: not so.
+struct queue_full {
+    const struct job_rec *at, *first;
+};
+
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
@@ -27,6 +33,10 @@ struct coord {
     struct map by_id;     // job id → struct job_rec
     struct list jobs;     // by seq
     struct list queue;    // those QUEUED: by priority, then seq
+    int nqueued;          // in it
+    int64_t wake_ns;      // when the first of them that the last round left to its backoff may go
+                          // on; 0: none waits so
+    struct queue_full full[QUEUE_KINDS];
     struct list dirty;    // those whose row is to be written
     struct list live;     // attempts
     struct map hosts;     // host id → struct member
@@ -37,7 +47,8 @@ struct coord {
     struct list answered; // the same, oldest first
     struct list loaded;   // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
-    bool meta_dirty, hosts_dirty;
+    int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
+    bool meta_dirty, hosts_dirty, had_meta;
     bool started;
     bool place; // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;
@@ -76,6 +87,9 @@ void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
 void coord_new_id(struct coord *c, char out[ID_LEN]);
 
+// For people, and for every client's decoder: what is no UTF-8 and what steers a terminal becomes
+// '?'; lines and tabs stay.
+void text_plain(char *s);
 // A protobuf text field of the heap.
 void text_set(char **field, const char *s);
 static inline int64_t ms_ns(int64_t ms)

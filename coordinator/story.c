@@ -65,6 +65,7 @@ Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a)
     s->submitted_ms = row->submitted_ms;
     s->text = story_text(j, a);
     s->store = arena_strdup(a, row->store);
+    text_plain(s->store); // as a host told it
     return s;
 }
 

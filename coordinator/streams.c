@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "coordinator/service.h"
 
-enum { STREAMS_MAX = 2048, HOSTS_MAX = 4096 };
+enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
 struct watcher {
     struct list link;
@@ -45,6 +46,7 @@ static void tail_drop(struct streams *s, struct tail *t)
     free(t->conns);
     free(t);
     s->n--;
+    s->ntails--;
 }
 
 void streams_clear(struct streams *s)
@@ -93,7 +95,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
     } else if (!full(s, call) && tell(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
@@ -172,6 +174,10 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     struct err e = {0};
     if (full(s, call))
         return;
+    if (s->ntails == TAILS_MAX) { // each may have much waiting
+        rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
+        return;
+    }
     struct tail *t = calloc(1, sizeof *t);
     PRE(t != NULL);
     t->call = call;
@@ -180,9 +186,10 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
+    s->ntails++;
     int n = ask_hosts(s, t, q->job, q->lines, &e);
     if (n < 0)
-        rpc_finish(s->rpc, call, RPC_NOT_FOUND, e.text);
+        rpc_finish(s->rpc, call, service_code(&e), e.text);
     else if (n == 0 && !t->follow)
         rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
     else
@@ -232,8 +239,8 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        if (t->ask != c->ask)
-            continue;
+        if (t->ask != c->ask || !asked(t, conn))
+            continue; // who was not asked has nothing to say
         Weft__V1__LogLines lines;
         weft__v1__log_lines__init(&lines);
         lines.rank = c->rank;

@@ -11,7 +11,7 @@ struct streams {
     const struct coord *coord;
     struct list watchers, tails;
     uint64_t asks; // numbers of log questions
-    int n;
+    int n, ntails;
 };
 void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord);
 void streams_clear(struct streams *s);

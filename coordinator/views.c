@@ -138,6 +138,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
     Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
     weft__v1__checkpoints_reply__init(r);
     r->store = arena_strdup(a, j->row->store);
+    text_plain(r->store);
     r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->nckpts + 1);
     for (int i = j->nckpts - 1; i >= 0; i--) {
         const struct ckpt_row *k = &j->ckpts[i];
@@ -154,6 +155,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         row->t_ms = k->t_ms;
         const struct commit_record *rec = j->deciding ? commit_find(&j->commit, k->id) : NULL;
         row->why = arena_strdup(a, rec ? rec->why : "");
+        text_plain(row->why);
         r->checkpoints[r->n_checkpoints++] = row;
     }
     return r;

@@ -1,24 +1,49 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that building, testing and the demo need and this machine lacks.
+# Installs the Debian packages that this machine lacks: deps.sh [run | build | demo | all], default all.
+#   run     what the installed binaries need, and nothing else
+#   build   and what `make all` needs
+#   demo    and the data set of `make demo`
+#   all     and what the tests, lint and fuzzers need
 # Says what it installs; uses sudo only when not root. PACKAGES_ONLY=1 prints the list.
 set -eu
-build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev"
-check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy xfsprogs iproute2 util-linux strace gdb"
+run="libgrpc29 libssl3 libprotobuf-c1 libsqlite3-0 libmicrohttpd12 libgnutls30 libyaml-0-2 libxxhash0 libdnnl2"
+build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev
+       libgrpc-dev libsqlite3-dev libmicrohttpd-dev libssl-dev libgnutls28-dev"
 data="dataset-fashion-mnist gzip"
-[ "${PACKAGES_ONLY:-}" ] && { echo "$build $check $data"; exit 0; }
+check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy
+       xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
+       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container"
+case ${1:-all} in
+run) packages=$run ;;
+build) packages="$run $build" ;;
+demo) packages="$run $build $data" ;;
+all) packages="$run $build $data $check" ;;
+*)
+    echo "usage: deps.sh [run | build | demo | all]" >&2
+    exit 2
+    ;;
+esac
 missing=""
-for p in $build $check $data; do
+[ "${PACKAGES_ONLY:-}" ] && { echo $packages; exit 0; }
+for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
 done
 [ -z "$missing" ] && exit 0
-echo "weft: installing$missing"
 sudo=""
 if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "weft: not root and no sudo: install these by hand" >&2; exit 1; }
+    if ! command -v sudo >/dev/null; then
+        echo "weft: these packages are missing, and this is neither root nor is there sudo; as root:" >&2
+        echo "  apt-get install --no-install-recommends$missing" >&2
+        exit 1
+    fi
     sudo=sudo
 fi
-export DEBIAN_FRONTEND=noninteractive
+echo "weft: installing$missing"
 $sudo apt-get update -qq
 # shellcheck disable=SC2086
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+# Of prometheus only promtool is wanted: the daemon that came along just now does not stay.
+case " $missing " in
+*" prometheus "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now prometheus ;;
+esac

@@ -184,6 +184,9 @@ static void spawn(const Weft__V1__Start *s, const Weft__Rank__Assign *whole, con
     struct agent_spawn *sp = arena_new(out->arena, struct agent_spawn);
     Weft__Rank__Assign *assign = arena_dup(out->arena, whole, sizeof *whole);
     assign->rank = r->rank;
+    assign->metrics = arena_strdup(out->arena, "");
+    if (*assign->store && r->rank == 0) // one writer; beside the checkpoints: its next host sees it
+        assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
     *sp = (struct agent_spawn){.job = arena_strdup(out->arena, k->job),
                                .name = arena_strdup(out->arena, s->name),
                                .epoch = k->epoch,
@@ -204,8 +207,6 @@ static Weft__Rank__Assign *assignment(const struct agent *g, const Weft__V1__Sta
     Weft__Rank__Assign *a = (Weft__Rank__Assign *)(void *)message_dup(out->arena, &s->assign->base);
     a->data_root = arena_strdup(out->arena, g->c.data_root ? g->c.data_root : "");
     a->checkpoint_root = arena_strdup(out->arena, g->c.checkpoint_root ? g->c.checkpoint_root : "");
-    if (*a->store) // beside the checkpoints: seen by whichever host rank 0 is on next
-        a->metrics = arena_printf(out->arena, "%s/metrics.jsonl", a->store);
     return a;
 }
 

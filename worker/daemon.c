@@ -284,9 +284,14 @@ static void on_rank_ended(void *ctx, int slot, int code, int signal, const char 
              .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
 }
 
-static void on_log(void *ctx, const Weft__V1__LogChunk *chunk)
+// Logs share the stream with heartbeats and frames, and give way to them.
+static bool on_log(void *ctx, const Weft__V1__LogChunk *chunk, bool must)
 {
-    feed(ctx, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
+    struct daemon *d = ctx;
+    if (!must && rpc_lags(d->rpc, d->call))
+        return false;
+    feed(d, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
+    return true;
 }
 
 static void on_storage(void *ctx, uint32_t events)

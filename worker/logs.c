@@ -20,6 +20,7 @@ struct follower {
     uint64_t ask;
     int rank; // −1: all
     char *job;
+    size_t left_out; // bytes, since it was last told so
 };
 struct logs {
     char *jobs;
@@ -243,8 +244,10 @@ void logs_free(struct logs *l)
     free(l);
 }
 
-static void say_text(struct logs *l, uint64_t ask, int rank, char *text, size_t len)
+// How many bytes were left out.
+static size_t say_text(struct logs *l, uint64_t ask, int rank, char *text, size_t len, bool must)
 {
+    size_t left_out = 0;
     while (len > 0) {
         size_t n = len;
         if (n > CHUNK_MAX) { // whole lines, if they are not longer
@@ -257,10 +260,11 @@ static void say_text(struct logs *l, uint64_t ask, int rank, char *text, size_t 
         c.rank = rank;
         c.text.data = (uint8_t *)text;
         c.text.len = n;
-        l->say(l->ctx, &c);
+        left_out += l->say(l->ctx, &c, must) ? 0 : n;
         text += n;
         len -= n;
     }
+    return left_out;
 }
 
 static void say_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *dir)
@@ -277,7 +281,7 @@ static void say_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *d
             snprintf(path, sizeof path, "%s/%s", dir, name);
             log_tail(path, ask->lines, LOG_TAIL_MAX, &b);
             if (b.len)
-                say_text(l, ask->ask, rank, b.data, b.len);
+                (void)say_text(l, ask->ask, rank, b.data, b.len, true);
             buf_clear(&b);
         }
         free(names[i]);
@@ -318,7 +322,22 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
     last.ask = ask->ask;
     last.rank = ask->rank;
     last.end = true;
-    l->say(l->ctx, &last);
+    l->say(l->ctx, &last, true);
+}
+
+// A gap is told before what comes next.
+static void tell(struct logs *l, struct follower *f, int rank, char *text, size_t len)
+{
+    char note[100];
+    if (f->left_out) {
+        int n = snprintf(note, sizeof note, "[weft: %zu bytes left out, they came too fast]\n",
+                         f->left_out);
+        if (say_text(l, f->ask, rank, note, (size_t)n, false)) {
+            f->left_out += len;
+            return;
+        }
+    }
+    f->left_out = say_text(l, f->ask, rank, text, len, false);
 }
 
 static void tell_followers(struct logs *l, const char *job, int rank, char *text, size_t len)
@@ -326,7 +345,7 @@ static void tell_followers(struct logs *l, const char *job, int rank, char *text
     list_for_each (it, &l->followers) {
         struct follower *f = list_entry(it, struct follower, link);
         if (len && !strcmp(f->job, job) && (f->rank < 0 || f->rank == rank))
-            say_text(l, f->ask, rank, text, len);
+            tell(l, f, rank, text, len);
     }
 }
 

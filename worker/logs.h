@@ -38,7 +38,9 @@ void log_tail(const char *path, int lines, size_t max, struct buf *out);
 void log_trim(const char *jobs);
 
 struct logs;
-typedef void logs_say(void *ctx, const Weft__V1__LogChunk *chunk);
+// False: what a rank prints came faster than it can be sent, and is left out; the follower is told
+// how much. What must be said (a tail, an end) never is.
+typedef bool logs_say(void *ctx, const Weft__V1__LogChunk *chunk, bool must);
 struct logs *logs_new(const char *jobs, logs_say *say, void *ctx);
 void logs_free(struct logs *l); // null is fine
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);

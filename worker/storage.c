@@ -27,6 +27,7 @@
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
 #include "common/ckpt/store_names.h"
+#include "worker/finder.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
 enum { ACTS_MAX = 64, CLOSE_S = 2, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
@@ -255,6 +256,13 @@ static int fence(struct act *t, struct store *s, struct err *e)
     return rc ? rc : list_committed(t, s, e);
 }
 
+// Not about one folder: nothing is opened before it.
+static int find_jobs(struct act *t, struct store *s, struct err *e)
+{
+    (void)s;
+    return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
+}
+
 static int drop_probe(void *arg, const char *name, struct err *e)
 {
     const struct store *s = arg;
@@ -285,6 +293,7 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_RENAME] = {rename_probe, "rename a directory in"},
     [WEFT__V1__STORAGE_OP__STORAGE_READ] = {read_nonces, "see the other hosts' files in"},
     [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence, "fence"},
+    [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
 };
 
 static void explain(struct act *t, int rc, const struct err *e)
@@ -329,7 +338,8 @@ static void *run(void *arg)
     struct storage *s = t->s;
     struct store store = {.fd = -1};
     struct err e = {0};
-    int rc = open_store(t, &store, &e);
+    bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
+    int rc = in_folder ? open_store(t, &store, &e) : 0;
     rc = rc ? rc : acts[t->ask->op].fn(t, &store, &e);
     t->answer.ok = rc == 0;
     if (rc)

@@ -36,6 +36,15 @@ void board_init(struct board *b, int ranks, const struct board_ops *ops)
     PRE(b->plans != NULL);
 }
 
+static void forget_barrier(struct board *b, struct barrier *bar)
+{
+    list_remove(&bar->link);
+    b->nbarriers--;
+    free(bar->here);
+    free(bar->failed);
+    free(bar);
+}
+
 void board_clear(struct board *b)
 {
     for (size_t i = 0; i < b->keys.cap; i++) {
@@ -47,13 +56,8 @@ void board_clear(struct board *b)
         free(en);
     }
     map_clear(&b->keys);
-    list_for_each (it, &b->barriers) {
-        struct barrier *bar = list_entry(it, struct barrier, link);
-        free(bar->here);
-        free(bar->failed);
-        free(bar);
-    }
-    list_init(&b->barriers);
+    list_for_each (it, &b->barriers)
+        forget_barrier(b, list_entry(it, struct barrier, link));
     for (int r = 0; r < b->ranks; r++)
         free(b->plans[r]);
     free(b->plans);
@@ -129,20 +133,37 @@ void board_get(struct board *b, int rank, const char *key)
 
 // ---- barriers ----
 
-static void send_done(struct board *b, int rank, const struct barrier *bar)
+static void say_done(struct board *b, int rank, const char *name, int64_t seq, const char *failed)
 {
-    union {
-        const char *from;
-        char *to;
-    } name = {.from = bar->name};
     FRAME_BODY(body, BarrierDone, barrier_done);
-    body.name = name.to;
-    body.seq = bar->seq;
-    body.failed = frame_text(bar->failed);
+    body.name = frame_text(name);
+    body.seq = seq;
+    body.failed = frame_text(failed);
     FRAME(f, BARRIER_DONE, barrier_done, &body);
     b->ops.send(b->ops.ctx, rank, &f);
 }
 
+static void send_done(struct board *b, int rank, const struct barrier *bar)
+{
+    say_done(b, rank, bar->name, bar->seq, bar->failed);
+}
+
+// The oldest one that was answered makes room; false: there is none.
+static bool make_room(struct board *b)
+{
+    if (b->nbarriers < BOARD_BARRIERS_MAX)
+        return true;
+    list_for_each (it, &b->barriers) {
+        struct barrier *bar = list_entry(it, struct barrier, link);
+        if (!bar->done)
+            continue;
+        forget_barrier(b, bar);
+        return true;
+    }
+    return false;
+}
+
+// Made if it is new; null when it may not be.
 static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq)
 {
     list_for_each (it, &b->barriers) {
@@ -150,6 +171,8 @@ static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq
         if (bar->seq == seq && !strcmp(bar->name, name))
             return bar;
     }
+    if (strlen(name) >= BOARD_KEY_MAX || !make_room(b))
+        return NULL;
     struct barrier *bar = calloc(1, sizeof *bar + strlen(name) + 1);
     PRE(bar != NULL);
     strcpy(bar->name, name);
@@ -157,6 +180,7 @@ static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq
     bar->here = calloc((size_t)b->ranks, sizeof *bar->here);
     PRE(bar->here != NULL);
     list_append(&b->barriers, &bar->link);
+    b->nbarriers++;
     return bar;
 }
 
@@ -173,13 +197,18 @@ static void finish(struct board *b, struct barrier *bar, const char *failed)
 void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns)
 {
     struct barrier *bar = barrier_of(b, f->name, f->seq);
+    if (!bar) {
+        say_done(b, rank, f->name, f->seq, "the name is too long, or too many barriers are open");
+        return;
+    }
     if (bar->done) {
         send_done(b, rank, bar);
         return;
     }
     bar->n += !bar->here[rank];
     bar->here[rank] = true;
-    int64_t deadline_ns = f->timeout_ns > 0 ? now_ns + f->timeout_ns : 0;
+    bool bounded = f->timeout_ns > 0 && f->timeout_ns < INT64_MAX - now_ns;
+    int64_t deadline_ns = bounded ? now_ns + f->timeout_ns : 0;
     if (deadline_ns && (!bar->deadline_ns || deadline_ns < bar->deadline_ns))
         bar->deadline_ns = deadline_ns;
     if (bar->n == b->ranks)
@@ -274,7 +303,7 @@ static void recall_value(struct board *b, const Weft__Rank__KvValue *f)
 static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f)
 {
     struct barrier *bar = barrier_of(b, f->name, f->seq);
-    if (!bar->done)
+    if (bar && !bar->done)
         finish(b, bar, f->failed);
 }
 

@@ -14,6 +14,7 @@
 #include "proto/rank.pb-c.h"
 
 enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096, BOARD_KEYS_MAX = 1 << 20 };
+enum { BOARD_BARRIERS_MAX = 1024 }; // remembered; ranks are never further apart than a few
 
 struct board_ops {
     void *ctx;
@@ -24,7 +25,8 @@ struct board {
     struct board_ops ops;
     int ranks;
     struct map keys;
-    struct list barriers;
+    struct list barriers; // the oldest first
+    int nbarriers;
     char **plans; // [ranks]; null: not ready
     int ready;
     char *agreed; // the answer to all that are ready: "" or why not; null: not answered yet

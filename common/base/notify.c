@@ -26,6 +26,15 @@ void notify_service(const char *state)
     close(fd);
 }
 
+int64_t notify_watchdog_ns(void)
+{
+    const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+    if (!usec || (pid && strtoll(pid, NULL, 10) != (long long)getpid()))
+        return 0;
+    long long n = strtoll(usec, NULL, 10);
+    return n > 0 && n < INT64_MAX / 1000 ? n * 1000 : 0;
+}
+
 void notify_ready(int fd, const char *text)
 {
     if (fd < 0)

@@ -2,8 +2,11 @@
 // What a daemon says about itself to whoever started it: systemd's datagrams, and a line on the
 // descriptor of --ready-fd.
 #pragma once
+#include <stdint.h>
 
 // "READY=1", "STOPPING=1". Without NOTIFY_SOCKET, or when nobody listens: nothing happens.
 void notify_service(const char *state);
+// Within what time systemd wants to hear "WATCHDOG=1" again; 0: it does not.
+int64_t notify_watchdog_ns(void);
 // Writes the text and closes the descriptor; −1: nothing. Nobody reading is no error.
 void notify_ready(int fd, const char *text);

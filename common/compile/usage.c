@@ -99,7 +99,34 @@ static void count_gathers(const struct cost *cost, struct findings *f)
         }
 }
 
-// The weight of the largest matmul that is not split over the axes, cut on them where it divides.
+// The parameter that an operand is, or was gathered from; null: neither.
+static const struct value *param_of(const struct graph *g, int operand)
+{
+    const char *name = g->values[operand].name;
+    for (int v = 0; name && v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_PARAM && strcmp(g->values[v].name, name) == 0)
+            return &g->values[v];
+    return NULL;
+}
+
+// The setting that cuts a parameter on the axes too, on the first dimension that they divide.
+static const char *cut_also_on(const struct compiled *c, const struct job *job,
+                               const struct value *v, axis_set axes, struct arena *a)
+{
+    struct spec spec = v->spec;
+    struct shape local = spec_local(&spec, &c->mesh, &v->shape);
+    int d = 0;
+    while (d < v->shape.n && local.dim[d] % mesh_product(&c->mesh, axes))
+        d++;
+    if (d == v->shape.n || spec_axes(&spec) & axes)
+        return NULL;
+    for (int x = 0; x < c->mesh.n; x++)
+        if (axes >> x & 1)
+            dim_append(&spec.dim[d], x);
+    return sharding_fix_param(job, &c->mesh, v, &spec, a);
+}
+
+// The weight of the largest matmul that is not split over the axes, cut on them.
 static const char *weight_cut_on(const struct compiled *c, const struct job *job, axis_set axes,
                                  struct arena *a)
 {
@@ -110,21 +137,12 @@ static const char *weight_cut_on(const struct compiled *c, const struct job *job
         const struct node *n = &g->nodes[i];
         const struct spec *out = &g->values[n->out[0]].spec;
         double flops = n->kind == NODE_OP ? cost_node_flops(g, &c->mesh, n) : 0;
-        if (flops <= most || (spec_axes(out) | out->partial_sum) & axes)
-            continue;
-        for (int k = 0; k < n->nin; k++) {
-            const struct value *v = &g->values[n->in[k]];
-            struct spec spec = v->spec;
-            for (int d = 0; v->kind == VALUE_PARAM && d < v->shape.n; d++) {
-                if (spec_local(&v->spec, &c->mesh, &v->shape).dim[d] % mesh_product(&c->mesh, axes))
-                    continue;
-                for (int x = 0; x < c->mesh.n; x++)
-                    if (axes >> x & 1)
-                        dim_append(&spec.dim[d], x);
-                fix = sharding_fix_param(job, &c->mesh, v, &spec, a);
-                most = flops;
-                break;
-            }
+        bool split = (spec_axes(out) | out->partial_sum) & axes;
+        for (int k = 0; flops > most && !split && k < n->nin; k++) {
+            const struct value *v = param_of(g, n->in[k]);
+            const char *one = v ? cut_also_on(c, job, v, axes, a) : NULL;
+            fix = one ? one : fix;
+            most = one ? flops : most;
         }
     }
     return fix;

@@ -47,6 +47,11 @@ static void call_free(struct call *c)
 
 // ---- wishes ----
 
+static size_t queue_max(const struct call *c)
+{
+    return c->method->max_queue ? c->method->max_queue : RPC_QUEUE_MAX;
+}
+
 int call_put(struct call *c, struct packet *p, struct err *e)
 {
     int rc = 0;
@@ -57,7 +62,7 @@ int call_put(struct call *c, struct packet *p, struct err *e)
     if (p->size > RPC_MESSAGE_MAX) {
         rc =
             err_set(e, ERR_INVALID, "a message of %zu bytes; at most %d", p->size, RPC_MESSAGE_MAX);
-    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > RPC_QUEUE_MAX) {
+    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > queue_max(c)) {
         c->full = true;
         rc = err_set(e, ERR_LIMIT, "%d messages, %zu bytes wait to be sent", c->waiting, c->bytes);
     }
@@ -144,7 +149,7 @@ static struct order take_order(struct call *c)
         o.close = c->finish && !c->first;
         o.hint = c->first != NULL;
     }
-    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= RPC_QUEUE_MAX / 2) {
+    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= queue_max(c) / 2) {
         c->full = false;
         o.room = c->fate != SIDE_OVER;
     }

@@ -14,13 +14,15 @@ static const struct rpc_method check = {"/grpc.health.v1.Health/Check",
                                         &grpc__health__v1__health_check_request__descriptor,
                                         &grpc__health__v1__health_check_response__descriptor,
                                         EVERYONE,
-                                        REQUEST_MAX};
+                                        REQUEST_MAX,
+                                        0};
 static const struct rpc_method watch = {"/grpc.health.v1.Health/Watch",
                                         RPC_SERVER_STREAM,
                                         &grpc__health__v1__health_check_request__descriptor,
                                         &grpc__health__v1__health_check_response__descriptor,
                                         EVERYONE,
-                                        REQUEST_MAX};
+                                        REQUEST_MAX,
+                                        0};
 
 const struct rpc_method *health_method(grpc_slice path)
 {

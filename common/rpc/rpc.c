@@ -300,6 +300,15 @@ int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err
     return rc;
 }
 
+bool rpc_lags(struct rpc *r, uint64_t call)
+{
+    pthread_mutex_lock(&r->lock);
+    const struct call *c = call_find(r, call);
+    bool lags = c && (c->waiting > RPC_QUEUE_MESSAGES / 16 || c->bytes > RPC_QUEUE_MAX / 16);
+    pthread_mutex_unlock(&r->lock);
+    return lags;
+}
+
 void rpc_more(struct rpc *r, uint64_t call)
 {
     bool ring = false;

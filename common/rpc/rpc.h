@@ -61,6 +61,7 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *request, *reply;
     unsigned roles;     // who may call it besides RPC_LOCAL
     size_t max_request; // bytes of one message; 0: RPC_MESSAGE_MAX
+    size_t max_queue;   // bytes waiting in one call; 0: RPC_QUEUE_MAX
 };
 
 enum {
@@ -119,6 +120,9 @@ uint64_t rpc_call(struct rpc_channel *c, const struct rpc_method *m,
 
 // Both ends. Packs at once; the message stays the caller's. Unknown calls: 0.
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e);
+// Whether more than a sixteenth of what may wait does: time to leave out what can be. Unknown
+// calls: no.
+bool rpc_lags(struct rpc *r, uint64_t call);
 // Read the stream's next message. The first is read unasked, at both ends.
 void rpc_more(struct rpc *r, uint64_t call);
 // Server: after what waits, the status. Client: half-close.

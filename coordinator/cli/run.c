@@ -7,6 +7,7 @@
 //
 // The first Ctrl-C drains the worker: the ranks save, the job is queued again, and as nobody offers
 // devices it stays so until the same command runs again.
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -108,13 +109,14 @@ static void say_where(const struct run *r)
     fflush(stdout);
 }
 
-static void say_command(const struct run *r)
+// The command as it was given: `weft` need not be in PATH.
+static void say_command(struct run *r)
 {
     struct buf line = {0};
-    buf_printf(&line, "weft run %s", r->args->pos[0]);
+    buf_printf(&line, "to go on: %s run %s", program_invocation_name, r->args->pos[0]);
     for (int i = 0; i < r->args->nset; i++)
         buf_printf(&line, " -s '%s'", r->args->set[i]);
-    fprintf(stderr, "to go on: %s\n", buf_str(&line));
+    progress_say(&r->progress, buf_str(&line));
     buf_clear(&line);
 }
 

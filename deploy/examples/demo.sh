@@ -4,7 +4,7 @@
 # rank processes. Run again it says that the job is finished; NEW=1 starts over.
 set -eu
 make=$1 build=$2
-sh deploy/deps.sh
+sh deploy/deps.sh demo
 $make --no-print-directory -j"$(nproc)" BUILD="$build" all
 mkdir -p build/data
 for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do

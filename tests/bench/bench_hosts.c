@@ -3,16 +3,17 @@
 // (agent_step), each on its own connection; their ranks are pretended: ready at once, one step
 // report a second. Prints what the coordinator costs and how long a client waits meanwhile.
 //
-//   bench_hosts ADDRESS PID HOSTS JOBS SECONDS [--restart-file F]
+//   bench_hosts ADDRESS PID HOSTS JOBS SECONDS [restart]
 //
 // JOBS jobs of HOSTS/JOBS ranks are submitted and must all run before the clock starts. Afterwards
 // one line "waiting" is printed: whoever started this kills the coordinator and starts it again;
-// the time until every host is back and every job runs in its old epoch is printed then.
-#include <errno.h>
-#include <poll.h>
+// the time from the first lost stream until every host is ready again and every job runs is printed
+// then, and whether any attempt is a new one when the coordinator's grace is over.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -22,7 +23,7 @@
 #include "common/rpc/rpc.h"
 #include "worker/agent.h"
 
-enum { SLOTS = 4, CALL_MS = 50 };
+enum { SLOTS = 4, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
 
 static const struct rpc_method attach = {
     "/weft.v1.Hosts/Attach", RPC_BIDI, &weft__v1__up__descriptor, &weft__v1__down__descriptor, 0, 0,
@@ -52,6 +53,19 @@ static const struct rpc_method workers = {
     0,
 };
 
+// Somebody else's client: a thread with a connection of its own, so that what these thousand agents
+// have to do does not count as the coordinator's time to answer.
+struct client {
+    const char *address;
+    pthread_t thread;
+    pthread_mutex_t lock; // of all below
+    bool stop;
+    int running, ready; // by the newest answer; -1: none since client_forget
+    uint64_t epochs;    // the sum
+    double *waits_ms;
+    int nwaits, cap_waits;
+};
+
 struct slot {
     bool used, running;
     int64_t step, next_ns;
@@ -62,20 +76,17 @@ struct host {
     uint64_t call;
     int64_t connect_ns; // 0: no attempt pending
     struct slot slot[SLOTS];
+    int number;
     char id[33], incarnation[33], name[32];
 };
 struct bench {
     struct rpc *rpc;
     const char *address;
     struct host *hosts;
-    int nhosts;
-    struct rpc_channel *client;
-    int64_t asked_ns;
-    bool asking, settled;
-    int want_jobs, running, ready;
-    uint64_t epochs;
-    double *waits_ms;
-    int nwaits, cap_waits;
+    int nhosts, want_jobs;
+    struct rpc_channel *submits;
+    struct client client;
+    int64_t looked_ns, gone_ns; // gone: when the first stream ended; 0: none has
 };
 
 static void step(struct bench *b, struct host *h, const struct agent_event *ev);
@@ -98,6 +109,13 @@ static void spawn(struct bench *b, struct host *h, int slot)
     body.plan_hash = frame_text("one plan");
     FRAME(f, READY, ready, &body);
     say(b, h, slot, &f);
+}
+
+// Reports of all hosts are spread over the second.
+static void begin(struct host *h, int slot)
+{
+    h->slot[slot].running = true;
+    h->slot[slot].next_ns = clock_mono_ns() + (int64_t)(h->number % 1000) * CLOCK_MS;
 }
 
 static void report(struct bench *b, struct host *h, int slot, int64_t now)
@@ -161,7 +179,7 @@ static void act(struct bench *b, struct host *h, const struct agent_action *x)
         return;
     case AGENT_FRAME:
         if (x->frame->body_case == WEFT__RANK__FRAME__BODY_READY_DONE)
-            h->slot[x->slot].running = true;
+            begin(h, x->slot);
         else if (x->frame->body_case == WEFT__RANK__FRAME__BODY_STOP)
             end(b, h, x->slot, RANK_EXIT_DRAINED);
         return;
@@ -224,6 +242,7 @@ static void open_hosts(struct bench *b)
     static const struct agent_device device = {"cpu", "pretended", 1LL << 30};
     for (int i = 0; i < b->nhosts; i++) {
         struct host *h = &b->hosts[i];
+        h->number = i;
         snprintf(h->id, sizeof h->id, "%032x", i + 1);
         snprintf(h->incarnation, sizeof h->incarnation, "%032x", 0x10000 + i);
         snprintf(h->name, sizeof h->name, "host-%04d", i);
@@ -240,7 +259,9 @@ static void open_hosts(struct bench *b)
                                  .grace_ns = CLOCK_S};
         memcpy(c.seed, h->id, sizeof c.seed);
         h->agent = agent_new(&c);
-        struct rpc_channel_options o = {.address = b->address};
+        // Channels of equal options would share one connection.
+        struct rpc_channel_options o = {.address = b->address,
+                                        .keepalive_ns = 5 * CLOCK_S + i * CLOCK_MS};
         struct err e = {0};
         if (rpc_dial(b->rpc, &o, &h->channel, &e)) {
             fprintf(stderr, "bench_hosts: %s\n", e.text);
@@ -253,40 +274,103 @@ static void open_hosts(struct bench *b)
 
 // ---- the client beside them ----
 
-static void ask(struct bench *b, int64_t now)
+static void keep_wait(struct client *k, double ms)
 {
-    static const Weft__V1__JobsRequest jr = WEFT__V1__JOBS_REQUEST__INIT;
-    if (b->asking || now - b->asked_ns < CALL_MS * CLOCK_MS)
-        return;
-    b->asking = true;
-    b->asked_ns = now;
-    (void)rpc_call(b->client, &jobs, &jr.base, 5 * CLOCK_S, false, b);
+    if (k->nwaits == k->cap_waits) {
+        k->cap_waits = k->cap_waits ? 2 * k->cap_waits : 1024;
+        k->waits_ms = realloc(k->waits_ms, sizeof *k->waits_ms * (size_t)k->cap_waits);
+        PRE(k->waits_ms != NULL);
+    }
+    k->waits_ms[k->nwaits++] = ms;
 }
 
-static void answered(struct bench *b, const Weft__V1__JobsReply *r)
+static void saw_jobs(struct client *k, const Weft__V1__JobsReply *r, double ms)
 {
-    b->running = 0;
-    b->epochs = 0;
+    pthread_mutex_lock(&k->lock);
+    keep_wait(k, ms);
+    k->running = 0;
+    k->epochs = 0;
     for (size_t i = 0; i < r->n_jobs; i++) {
-        b->running += r->jobs[i]->state == WEFT__ROWS__JOB_STATE__RUNNING;
-        b->epochs += r->jobs[i]->epoch;
+        k->running += r->jobs[i]->state == WEFT__ROWS__JOB_STATE__RUNNING;
+        k->epochs += r->jobs[i]->epoch;
     }
-    if (b->nwaits == b->cap_waits) {
-        b->cap_waits = b->cap_waits ? 2 * b->cap_waits : 1024;
-        b->waits_ms = realloc(b->waits_ms, sizeof *b->waits_ms * (size_t)b->cap_waits);
-        PRE(b->waits_ms != NULL);
-    }
-    b->waits_ms[b->nwaits++] = (double)(clock_mono_ns() - b->asked_ns) / 1e6;
+    pthread_mutex_unlock(&k->lock);
 }
+
+static void saw_workers(struct client *k, const Weft__V1__WorkersReply *r)
+{
+    pthread_mutex_lock(&k->lock);
+    k->ready = 0;
+    for (size_t i = 0; i < r->n_workers; i++)
+        k->ready += !strcmp(r->workers[i]->state, "ready");
+    pthread_mutex_unlock(&k->lock);
+}
+
+static bool client_asks(struct client *k, struct rpc *r, struct rpc_channel *c, bool hosts_too)
+{
+    static const Weft__V1__JobsRequest jr = WEFT__V1__JOBS_REQUEST__INIT;
+    static const Weft__V1__WorkersRequest wr = WEFT__V1__WORKERS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    int64_t start = clock_mono_ns();
+    if (rpc_ask(r, c, &jobs, &jr.base, 5 * CLOCK_S, &reply, NULL, NULL))
+        return false;
+    saw_jobs(k, (const Weft__V1__JobsReply *)reply, (double)(clock_mono_ns() - start) / 1e6);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    if (!hosts_too || rpc_ask(r, c, &workers, &wr.base, 5 * CLOCK_S, &reply, NULL, NULL))
+        return !hosts_too;
+    saw_workers(k, (const Weft__V1__WorkersReply *)reply);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return true;
+}
+
+static void *client_main(void *arg)
+{
+    struct client *k = arg;
+    struct rpc *r = NULL;
+    struct rpc_channel *c = NULL;
+    struct rpc_channel_options o = {.address = k->address, .max_backoff_ns = 200 * CLOCK_MS};
+    struct timespec pause = {0, CALL_MS * CLOCK_MS};
+    PRE(!rpc_open(&r, NULL) && !rpc_dial(r, &o, &c, NULL));
+    for (bool stop = false; !stop;) {
+        pthread_mutex_lock(&k->lock);
+        bool hosts_too = k->ready < 0;
+        stop = k->stop;
+        pthread_mutex_unlock(&k->lock);
+        (void)client_asks(k, r, c, hosts_too);
+        nanosleep(&pause, NULL);
+    }
+    rpc_close(r);
+    return NULL;
+}
+
+static void client_forget(struct client *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->running = k->ready = -1;
+    k->nwaits = 0;
+    pthread_mutex_unlock(&k->lock);
+}
+
+// Are all hosts ready and all jobs running? If not, the hosts are counted again.
+static bool client_sees(struct bench *b)
+{
+    struct client *k = &b->client;
+    pthread_mutex_lock(&k->lock);
+    bool all = k->running == b->want_jobs && k->ready == b->nhosts;
+    if (!all && k->ready >= 0)
+        k->ready = -1;
+    pthread_mutex_unlock(&k->lock);
+    return all;
+}
+
+// ---- events ----
 
 static void on_event(struct bench *b, struct rpc_event *ev)
 {
     struct host *h = ev->user;
-    if (ev->user == b || ev->user == NULL) {
-        if (ev->kind == RPC_MESSAGE && ev->method == &jobs)
-            answered(b, (const Weft__V1__JobsReply *)ev->message);
-        if (ev->kind == RPC_CLOSED && ev->user == b)
-            b->asking = false;
+    if (!h) { // an answer to Submit
+        if (ev->kind == RPC_CLOSED && ev->code)
+            fprintf(stderr, "bench_hosts: submit: %s\n", ev->text);
         return;
     }
     if (ev->kind == RPC_MESSAGE) {
@@ -295,6 +379,7 @@ static void on_event(struct bench *b, struct rpc_event *ev)
         step(b, h, &down);
         rpc_more(b->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED && ev->call == h->call) {
+        b->gone_ns = b->gone_ns ? b->gone_ns : clock_mono_ns();
         struct agent_event closed = {.kind = AGENT_EV_CLOSED, .text = ev->text};
         step(b, h, &closed);
     }
@@ -309,9 +394,11 @@ static void turn(struct bench *b)
         rpc_event_clear(&ev);
     }
     int64_t now = clock_mono_ns();
+    if (now - b->looked_ns < 5 * CLOCK_MS)
+        return;
+    b->looked_ns = now;
     for (int i = 0; i < b->nhosts; i++)
         tick(b, &b->hosts[i], now);
-    ask(b, now);
 }
 
 static void submit_jobs(struct bench *b, int n)
@@ -328,10 +415,10 @@ static void submit_jobs(struct bench *b, int n)
         char id[33];
         snprintf(id, sizeof id, "%032x", 0x7000000 + i);
         Weft__V1__SubmitRequest r;
-    weft__v1__submit_request__init(&r);
+        weft__v1__submit_request__init(&r);
         r.request_id = id;
         r.resolved = frame_text(buf_str(&text));
-        (void)rpc_call(b->client, &submit, &r.base, 60 * CLOCK_S, true, NULL);
+        (void)rpc_call(b->submits, &submit, &r.base, 60 * CLOCK_S, true, NULL);
         buf_clear(&text);
         if (i % 20 == 19)
             turn(b);
@@ -377,49 +464,95 @@ static long rss_mb(int pid)
     return resident * sysconf(_SC_PAGESIZE) >> 20;
 }
 
-static void until_running(struct bench *b, const char *what)
+static void until_all_run(struct bench *b, int64_t start)
 {
-    int64_t start = clock_mono_ns();
-    b->running = -1;
-    while (b->running < b->want_jobs && clock_mono_ns() - start < 300 * CLOCK_S)
+    client_forget(&b->client);
+    while (!client_sees(b) && clock_mono_ns() - start < WATCHDOG_S * CLOCK_S) {
+        int64_t until = clock_mono_ns() + CALL_MS * CLOCK_MS;
+        while (clock_mono_ns() < until)
+            turn(b);
+    }
+    double s = (double)(clock_mono_ns() - start) / 1e9;
+    pthread_mutex_lock(&b->client.lock);
+    printf("%d of %d hosts ready, %d of %d jobs running after %.2f s\n", b->client.ready, b->nhosts,
+           b->client.running, b->want_jobs, s);
+    pthread_mutex_unlock(&b->client.lock);
+}
+
+static void pass(struct bench *b, int seconds)
+{
+    int64_t until = clock_mono_ns() + seconds * CLOCK_S;
+    while (clock_mono_ns() < until)
         turn(b);
-    printf("%s: %d of %d jobs run after %.2f s\n", what, b->running, b->want_jobs,
-           (double)(clock_mono_ns() - start) / 1e9);
 }
 
 static void measure(struct bench *b, int pid, int seconds)
 {
-    double before = cpu_s(pid);
+    struct client *k = &b->client;
+    pass(b, 3); // what the start left
+    client_forget(k);
+    double cpu = cpu_s(pid), own = cpu_s(getpid());
     int64_t start = clock_mono_ns();
-    b->nwaits = 0;
-    while (clock_mono_ns() - start < seconds * CLOCK_S)
-        turn(b);
+    pass(b, seconds);
     double wall = (double)(clock_mono_ns() - start) / 1e9;
-    qsort(b->waits_ms, (size_t)b->nwaits, sizeof *b->waits_ms, by_value);
-    printf("coordinator: %.1f %% of a core, %ld MB; Jobs call: p50 %.2f ms, p99 %.2f ms of %d\n",
-           100 * (cpu_s(pid) - before) / wall, rss_mb(pid), b->waits_ms[b->nwaits / 2],
-           b->waits_ms[b->nwaits * 99 / 100], b->nwaits);
+    cpu = cpu_s(pid) - cpu;
+    own = cpu_s(getpid()) - own;
+    pthread_mutex_lock(&k->lock);
+    qsort(k->waits_ms, (size_t)k->nwaits, sizeof *k->waits_ms, by_value);
+    printf("coordinator: %.1f %% of a core, %ld MB; all the hosts together: %.1f %%\n",
+           100 * cpu / wall, rss_mb(pid), 100 * own / wall);
+    if (k->nwaits)
+        printf("a client's Jobs call: p50 %.2f ms, p99 %.2f ms of %d\n", k->waits_ms[k->nwaits / 2],
+               k->waits_ms[k->nwaits * 99 / 100], k->nwaits);
+    pthread_mutex_unlock(&k->lock);
 }
 
+// Told by who started this: the coordinator is killed now, and started again.
 static void restart(struct bench *b)
 {
-    uint64_t epochs = b->epochs;
+    uint64_t epochs = b->client.epochs;
+    b->gone_ns = 0;
     printf("waiting for a restart\n");
     fflush(stdout);
-    int64_t down = 0;
-    while (!down) { // until a call fails: the coordinator is gone
-        int had = b->nwaits;
-        bool asked = b->asking;
+    int64_t start = clock_mono_ns();
+    while (!b->gone_ns && clock_mono_ns() - start < WATCHDOG_S * CLOCK_S)
         turn(b);
-        if (asked && !b->asking && b->nwaits == had)
-            down = clock_mono_ns();
-    }
-    b->running = -1;
-    while (b->running < b->want_jobs && clock_mono_ns() - down < 120 * CLOCK_S)
-        turn(b);
-    printf("restart: %d of %d jobs run again %.2f s after it went; attempts restarted: %lld\n",
-           b->running, b->want_jobs, (double)(clock_mono_ns() - down) / 1e9,
-           (long long)(b->epochs - epochs));
+    printf("killed: ");
+    until_all_run(b, b->gone_ns);
+    pass(b, LEASE_S * 3 / 2); // its grace ends
+    client_forget(&b->client);
+    pass(b, 1);
+    pthread_mutex_lock(&b->client.lock);
+    printf("one and a half leases later: %d of %d jobs running, attempts restarted: %lld\n",
+           b->client.running, b->want_jobs, (long long)(b->client.epochs - epochs));
+    pthread_mutex_unlock(&b->client.lock);
+}
+
+static int open_all(struct bench *b, struct err *e)
+{
+    struct rpc_channel_options o = {.address = b->address};
+    b->hosts = calloc((size_t)b->nhosts, sizeof *b->hosts);
+    PRE(b->hosts != NULL);
+    b->client.address = b->address;
+    pthread_mutex_init(&b->client.lock, NULL);
+    int rc = rpc_open(&b->rpc, e);
+    rc = rc ? rc : rpc_dial(b->rpc, &o, &b->submits, e);
+    if (!rc && pthread_create(&b->client.thread, NULL, client_main, &b->client))
+        rc = err_set(e, ERR_IO, "cannot start a thread");
+    return rc;
+}
+
+static void close_all(struct bench *b)
+{
+    pthread_mutex_lock(&b->client.lock);
+    b->client.stop = true;
+    pthread_mutex_unlock(&b->client.lock);
+    pthread_join(b->client.thread, NULL);
+    rpc_close(b->rpc);
+    for (int i = 0; i < b->nhosts; i++)
+        agent_free(b->hosts[i].agent);
+    free(b->hosts);
+    free(b->client.waits_ms);
 }
 
 int main(int argc, char **argv)
@@ -430,23 +563,18 @@ int main(int argc, char **argv)
         return 2;
     }
     struct bench b = {.address = argv[1], .nhosts = atoi(argv[3]), .want_jobs = atoi(argv[4])};
-    b.hosts = calloc((size_t)b.nhosts, sizeof *b.hosts);
-    PRE(b.hosts != NULL);
-    struct rpc_channel_options o = {.address = b.address};
-    if (rpc_open(&b.rpc, &e) || rpc_dial(b.rpc, &o, &b.client, &e)) {
+    if (open_all(&b, &e)) {
         fprintf(stderr, "bench_hosts: %s\n", e.text);
         return 1;
     }
+    int64_t start = clock_mono_ns();
     open_hosts(&b);
     submit_jobs(&b, b.want_jobs);
-    until_running(&b, "start");
+    printf("start: ");
+    until_all_run(&b, start);
     measure(&b, atoi(argv[2]), atoi(argv[5]));
     if (argc > 6)
         restart(&b);
-    for (int i = 0; i < b.nhosts; i++)
-        agent_free(b.hosts[i].agent);
-    rpc_close(b.rpc);
-    free(b.hosts);
-    free(b.waits_ms);
+    close_all(&b);
     return 0;
 }

@@ -18,22 +18,20 @@ import cluster  # noqa: E402
 import solo  # noqa: E402
 
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 7
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid):
-    f = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(f[11]) + int(f[12])) / TICKS
+    """CPU time of all its threads; schedstat counts nanoseconds."""
+    return sum(int(t.read_text().split()[0]) for t in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-def page(c, epoch, rank=0):
-    """The newest page of a rank, read from the file itself: no daemon is in the measurement."""
-    for path in c.place.glob(f"worker-*/**/page-{rank:04d}"):
-        if f"e{epoch}" in str(path):
-            raw = path.read_bytes()
-            if len(raw) >= solo.Page.LAYOUT.size and raw[:4] == b"tfew":
-                return solo.Page(raw)
-    return None
+def page(c, job, epoch, rank=0):
+    """A rank's page, read from the file itself: no daemon is in the measurement."""
+    try:
+        raw = (c.place / "weft" / "runs" / f"{job}.e{epoch}" / f"page-{rank:04d}").read_bytes()
+    except OSError:
+        return None
+    return solo.Page(raw) if len(raw) >= solo.Page.LAYOUT.size and raw[:4] == b"tfew" else None
 
 
 def until(what):
@@ -51,76 +49,97 @@ def spread(values):
 
 
 def first_step(c, data):
-    job = solo.job(data, 2, train__steps=200)
     start = time.monotonic()
-    job_id = c.submit(job)
-    until(lambda: (p := page(c, 1)) and p.step >= 1 and p.pid in c.rank_pids() or done(c, job_id))
+    job = c.submit(solo.job(data, 2, train__steps=200))
+    until(lambda: (p := page(c, job, 1)) and p.step >= 1 or done(c, job))
     ms = (time.monotonic() - start) * 1e3
-    c.succeed(job_id)
+    c.succeed(job)
     return ms
 
 
 def done(c, job):
-    return c.status(job)["state"] == "SUCCEEDED"
+    """Its checkpoint of the last step is there: the page went with the run."""
+    return any(c.ckpt.glob(f"*{job[:8]}/step-00000200.e1"))
 
 
 def next_step(c, data):
-    job_id = c.submit(solo.busy_job(data, 2, train__steps=100000))
-    c.wait(job_id, ("RUNNING",), step=30)
-    epoch = c.status(job_id)["epoch"]
+    job = c.submit(solo.busy_job(data, 2, train__steps=100000))
+    c.wait(job, ("RUNNING",), step=30)
+    epoch = c.status(job)["epoch"]
     victim, other = c.rank_pids()[:2]
     at = time.monotonic()
     solo.kill_pid(victim)
     until(lambda: not solo.alive(other))
     noticed = (time.monotonic() - at) * 1e3
-    restored = c.status(job_id)["checkpoint"]["step"] or 0
-    until(lambda: (p := page(c, epoch + 1)) and p.step > restored)
+    restored = until(lambda: solo.checkpoints_of(c.store(job)))[-1].step
+    until(lambda: (p := page(c, job, epoch + 1)) and p.step > restored)
     ms = (time.monotonic() - at) * 1e3
-    c.weft("cancel", job_id)
-    c.wait(job_id, ("CANCELLED",))
+    c.weft("cancel", job)
+    c.wait(job, ("CANCELLED",))
     return noticed, ms
 
 
+def daemons(c):
+    return {"coordinator": c.coordinator.pid, "worker": c.workers[0].pid}
+
+
 def idle(c, seconds=10):
-    pids = {"coordinator": c.coordinator.pid, "worker": c.workers[0].pid}
-    before = {n: cpu_s(p) for n, p in pids.items()}
+    before = {n: cpu_s(p) for n, p in daemons(c).items()}
     time.sleep(seconds)
-    return {n: 100 * (cpu_s(p) - before[n]) / seconds for n, p in pids.items()}
+    return {n: 100 * (cpu_s(p) - before[n]) / seconds for n, p in daemons(c).items()}
 
 
-def cost_to_steps(c, place, data, rounds=3):
-    """step_ms of the same job under the daemons and alone, interleaved; the ratio of the medians."""
+def share(c, data, seconds=5):
+    """CPU time of the daemons beside that of the ranks they run: what else the machine does is not in it."""
+    job = c.submit(solo.busy_job(data, 2, train__steps=100000, checkpoint={}))
+    c.wait(job, ("RUNNING",), step=10)
+    ranks = c.rank_pids()
+    before = [cpu_s(p) for p in (*daemons(c).values(), *ranks)]
+    step = page(c, job, 1).step
+    time.sleep(seconds)
+    spent = [cpu_s(p) - b for p, b in zip((*daemons(c).values(), *ranks), before)]
+    steps = page(c, job, 1).step - step
+    c.weft("cancel", job)
+    c.wait(job, ("CANCELLED",))
+    return spent[0], spent[1], sum(spent[2:]), steps / seconds
+
+
+def step_ms(rows):
+    return statistics.median(r["step_ms"] for r in rows[20:])
+
+
+def cost_to_steps(c, place, data, rounds=5):
+    """step_ms of the same job under the daemons and alone, one after the other; a ratio each."""
     ratios = []
     for i in range(rounds):
-        def medians(rows):
-            return statistics.median(r["step_ms"] for r in rows[20:])
-
         run = solo.Run(place, solo.busy_job(data, 2, train__steps=300, checkpoint={"dir": "ckpt"}), f"alone-{i}")
         run.finish()
-        alone = medians(run.metrics())
-        j = solo.busy_job(c.put_data(data), 2, name=f"served-{i}", train__steps=300, checkpoint={"dir": "."})
-        job_id = c.submit(j)
-        c.succeed(job_id)
-        served = medians([json.loads(x) for x in (c.store(job_id) / "metrics.jsonl").read_text().splitlines()])
-        ratios.append(served / alone)
+        job = c.submit(solo.busy_job(c.put_data(data), 2, name=f"served-{i}", train__steps=300, checkpoint={}))
+        c.succeed(job)
+        rows = [json.loads(x) for x in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
+        ratios.append(step_ms(rows) / step_ms(run.metrics()))
     return ratios
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as folder:
         place = pathlib.Path(folder)
+        os.environ["XDG_RUNTIME_DIR"] = folder  # the ranks' pages lie beneath
         (place / "set").mkdir()
         noise = solo.noise_set(place / "set")
         c = cluster.Cluster(place)
         data = c.put_data(noise)
         try:
             c.succeed(c.submit(solo.job(data, 2)))  # warm: binaries and data are in memory
-            print("submit → first step        ", spread([first_step(c, data) for _ in range(ROUNDS)]))
+            print("submit → first step        ", spread([first_step(c, data) for _ in range(ROUNDS)]), flush=True)
             both = [next_step(c, data) for _ in range(ROUNDS)]
             print("rank killed → others end   ", spread([b[0] for b in both]))
-            print("rank killed → next step    ", spread([b[1] for b in both]))
+            print("rank killed → next step    ", spread([b[1] for b in both]), flush=True)
             for name, percent in idle(c).items():
-                print(f"idle {name:<12} {percent:.2f} % of a core")
+                print(f"idle {name:<12} {percent:.3f} % of a core")
+            coordinator, worker, ranks, rate = share(c, data)
+            print(f"CPU time beside 2 ranks at {rate:.0f} steps/s: coordinator {100 * coordinator / ranks:.2f} %, "
+                  f"worker {100 * worker / ranks:.2f} % of theirs", flush=True)
             ratios = cost_to_steps(c, place, noise)
             print(f"step under daemons / alone  {statistics.median(ratios):.3f}   ({', '.join(f'{r:.3f}' for r in ratios)})")
         finally:

@@ -149,6 +149,8 @@ static char *dup_or_empty(struct arena *a, const char *s)
 void storage_do(struct host *h, const Weft__V1__Storage *op)
 {
     struct arena *a = &h->w->sim.arena;
+    if (op->op == WEFT__V1__STORAGE_OP__STORAGE_FIND)
+        return; // a host whose folders find nothing again: then jobs are lost, never wrong
     struct act *x = arena_new(a, struct act);
     Weft__V1__Storage *o = arena_dup(a, op, sizeof *op);
     o->job = dup_or_empty(a, op->job);

@@ -131,8 +131,9 @@ class Cluster:
         state = self.place / "coordinator"
         return [COORDINATOR, "--state", str(state), "--listen", self.address, "--lease", self.lease]
 
-    def start_coordinator(self, *more):
-        self.coordinator = Daemon("coordinator", [*self.coordinator_args(), *more], self.place / "coordinator.log")
+    def start_coordinator(self, *more, prefix=()):
+        argv = [*self.coordinator_args(), *more]
+        self.coordinator = Daemon("coordinator", argv, self.place / "coordinator.log", prefix)
 
     def worker_argv(self, i):
         return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
@@ -211,6 +212,10 @@ class Cluster:
     def status(self, job):
         return self.json("status", job)
 
+    def status_or_none(self, job):
+        end = self.weft("status", job, "--json")
+        return json.loads(end.out)["state"] if end.code == 0 else None
+
     def wait(self, job, states=ENDED, step=None, timeout=solo.WATCHDOG):
         """Waits until the job is in one of `states` (and at `step`); returns its status."""
         end = time.monotonic() + timeout
@@ -238,6 +243,23 @@ class Cluster:
     def logs_text(self):
         return "\n".join(f"--- {d.name}\n{d.text()[-3000:]}" for d in [self.coordinator, *self.workers] if d)
 
+    def attempts(self, job):
+        """{epoch: pids} of the job's living rank processes, whoever their parent is."""
+        found = {}
+        for name in os.listdir("/proc"):
+            a = solo.cmdline(name) if name.isdigit() else []
+            if a and a[0].endswith(b"weft-rank") and b"--dir" in a and solo.alive(name):
+                run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.eEPOCH
+                if run.startswith(job + ".e"):
+                    found.setdefault(int(run[len(job) + 2:]), []).append(int(name))
+        return found
+
+    def page(self, pid):
+        """The progress page of a living rank."""
+        a = [os.fsdecode(x) for x in solo.cmdline(pid)]
+        raw = next(pathlib.Path(a[a.index("--dir") + 1]).glob("page-*")).read_bytes()
+        return solo.Page(raw)
+
     def store(self, job):
         found = [d for d in self.ckpt.iterdir() if d.is_dir() and d.name.endswith(job[:8])]
         assert len(found) == 1, (job, sorted(self.ckpt.iterdir()))
@@ -257,3 +279,24 @@ class Cluster:
                     if int(pathlib.Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1]) in of:
                         found.append(int(name))
         return sorted(found)
+
+
+class Lookout:
+    """Looks again and again which attempts of a job live: no two may at once."""
+
+    def __init__(self, c, job):
+        self.c, self.job, self.over, self.both = c, job, threading.Event(), []
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self):
+        while not self.over.is_set():
+            now = self.c.attempts(self.job)
+            if len(now) > 1:
+                self.both.append(now)
+            time.sleep(0.02)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        assert not self.both, f"two attempts lived at once: {self.both[0]}\n{self.c.why(self.job)}"

@@ -154,6 +154,7 @@ static inline void start_on(struct rig *r, const char *job, uint64_t epoch, cons
     weft__rank__assign__init(&assign);
     assign.ranks = ranks;
     assign.data_root = text("/theirs");
+    assign.store = text("ckpt/test-j1");
     for (int i = 0; i < ranks; i++) {
         weft__v1__rank_place__init(&places[i]);
         places[i].rank = i;

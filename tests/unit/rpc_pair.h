@@ -23,11 +23,11 @@
 enum { ACT, LOGS, ATTACH, NMETHODS };
 static const struct rpc_method methods[NMETHODS] = {
     {"/weft.v1.Weft/Act", RPC_UNARY, &weft__v1__act_request__descriptor,
-     &weft__v1__act_reply__descriptor, RPC_CLIENT | RPC_ADMIN, 0},
+     &weft__v1__act_reply__descriptor, RPC_CLIENT | RPC_ADMIN, 0, 0},
     {"/weft.v1.Weft/Logs", RPC_SERVER_STREAM, &weft__v1__logs_request__descriptor,
-     &weft__v1__log_lines__descriptor, RPC_CLIENT, 0},
+     &weft__v1__log_lines__descriptor, RPC_CLIENT, 0, 0},
     {"/weft.v1.Hosts/Attach", RPC_BIDI, &weft__v1__up__descriptor, &weft__v1__down__descriptor,
-     RPC_WORKER, 0},
+     RPC_WORKER, 0, 0},
 };
 
 struct pair {

@@ -92,6 +92,34 @@ static bool there(const struct rig *r, const char *name)
     return !stat(path, &st);
 }
 
+static void jobs_of_this_cluster_are_found_again_wherever_they_lie(void **state)
+{
+    struct rig *r = *state;
+    works(r, r->a, OP(WRITE));
+    works(r, r->a, OP(FENCE));
+    r->ask.job = frame_text("fedcba9876543210fedcba9876543210");
+    r->ask.name = frame_text("other");
+    r->ask.dir = frame_text("deep/er/ckpt");
+    works(r, r->a, OP(WRITE));
+    r->ask.dir = r->ask.job = r->ask.attempt = frame_text("");
+    Weft__V1__StorageDone *m = act(r, r->b, OP(FIND));
+    assert_true(m->ok);
+    assert_int_equal(m->n_found, 2);
+    const Weft__V1__FoundJob *tiny = m->found[strcmp(m->found[0]->name, "tiny") ? 1 : 0];
+    assert_string_equal(tiny->name, "tiny");
+    assert_string_equal(tiny->job, "0123456789abcdef0123456789abcdef");
+    assert_string_equal(tiny->resolved, "name: tiny\n");
+    assert_int_equal(tiny->epoch, 1);
+    let_go(m);
+    r->ask.op = OP(FIND);
+    storage_ask(r->b, &r->ask, "another-cluster");
+    struct pollfd p = {.fd = storage_fd(r->b), .events = POLLIN};
+    while (!(m = storage_next(r->b)))
+        assert_int_equal(poll(&p, 1, 60000), 1);
+    assert_int_equal(m->n_found, 0);
+    let_go(m);
+}
+
 static void two_hosts_see_each_others_files_after_a_rename(void **state)
 {
     struct rig *r = *state;
@@ -227,6 +255,7 @@ static void an_act_that_it_does_not_know_is_answered_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        STORY(jobs_of_this_cluster_are_found_again_wherever_they_lie),
         STORY(two_hosts_see_each_others_files_after_a_rename),
         STORY(a_host_on_other_storage_is_named_with_its_mount),
         STORY(a_fence_is_made_once_and_repeats),

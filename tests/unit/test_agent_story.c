@@ -106,6 +106,16 @@ static void a_start_spawns_each_rank_once_with_this_hosts_roots(void **state)
     assert_int_equal(count(r, AGENT_SPAWN), 0);
 }
 
+// Two writers of one file would take it from each other.
+static void the_first_rank_alone_writes_the_metrics(void **state)
+{
+    struct rig *r = *state;
+    attach(r);
+    start(r, 1, 2);
+    assert_string_equal(r->out.v[0].spawn->assign->metrics, "ckpt/test-j1/metrics.jsonl");
+    assert_string_equal(r->out.v[1].spawn->assign->metrics, "");
+}
+
 static void every_rank_with_a_process_is_in_the_heartbeat(void **state)
 {
     struct rig *r = running(state, 2);
@@ -464,6 +474,7 @@ int main(void)
         STORY(it_comes_back_with_a_wait_below_a_quarter_of_the_lease),
         STORY(a_silent_coordinator_is_left_after_a_lease_but_not_when_we_stood_still),
         STORY(a_start_spawns_each_rank_once_with_this_hosts_roots),
+        STORY(the_first_rank_alone_writes_the_metrics),
         STORY(every_rank_with_a_process_is_in_the_heartbeat),
         STORY(a_start_for_an_earlier_incarnation_does_nothing),
         STORY(what_was_reaped_never_starts_again),

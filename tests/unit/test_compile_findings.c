@@ -118,6 +118,10 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\nmesh: {tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp repeat each other's matmuls", 1},
+        {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
+         "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\n"
+         "mesh: {fsdp: 2, tp: 2}\n",
+         FINDING_REDUNDANT, NULL, "devices along tp", 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -210,6 +210,17 @@ static void test_a_wrong_job_file_is_refused_with_all_that_is_wrong(void **state
     assert_non_null(strstr(w->refused, "restart.per"));
 }
 
+static void test_a_job_of_more_ranks_than_an_attempt_has_is_refused(void **state)
+{
+    struct world *w = *state;
+    assert_string_equal(world_submit(w, "it", RANK_MAX + 1, ""), "");
+    assert_int_equal(w->refused_code, 3);
+    assert_non_null(strstr(w->refused, "resources.devices"));
+    const char *most = world_submit(w, "it", RANK_MAX, "");
+    world_restart(w); // what was taken is read again
+    assert_state(w, most, QUEUED);
+}
+
 static void test_a_target_is_an_id_its_start_or_the_newest_of_a_name(void **state)
 {
     struct world *w = *state;
@@ -286,6 +297,7 @@ int main(void)
         STORY(test_a_repeated_submit_gets_the_first_answer),
         STORY(test_answers_are_kept_for_a_day),
         STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
+        STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
         STORY(test_old_events_make_room),
         STORY(test_an_ended_job_is_forgotten_in_the_end),

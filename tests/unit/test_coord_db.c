@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -350,6 +351,20 @@ static void a_full_disk_fails_the_transaction_and_keeps_the_rest(void **state)
     arena_clear(&a);
 }
 
+static void a_host_belongs_to_the_certificate_that_used_it_first(void **state)
+{
+    struct place *p = *state;
+    struct err e = {0};
+    reopen(p);
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+    assert_int_equal(db_bind(p->db, "bbbb", "first", &e), 0); // one certificate, two hosts
+    reopen(p);
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+    assert_int_equal(db_bind(p->db, "aaaa", "second", &e), ERR_FENCED);
+    assert_non_null(strstr(e.text, "second"));
+    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+}
+
 static void the_cluster_s_id_is_kept_beside_the_database(void **state)
 {
     struct place *p = *state;
@@ -369,6 +384,25 @@ static void the_cluster_s_id_is_kept_beside_the_database(void **state)
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+static void its_files_are_its_owners_alone(void **state)
+{
+    static const char *const names[] = {"weft.db", "weft.db-wal", "weft.db-shm", "lock"};
+    struct place *p = *state;
+    struct stat st;
+    char path[100];
+    snprintf(path, sizeof path, "%s/weft.db", p->dir);
+    assert_int_equal(chmod(p->dir, 0755), 0); // somebody else made the folder
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644); // and this, as it once was
+    assert_true(fd >= 0);
+    close(fd);
+    reopen(p);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", p->dir, names[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,7 +415,9 @@ int main(void)
         CASE(a_newer_database_is_refused_and_left_as_it_is),
         CASE(what_was_acknowledged_survives_and_nothing_else),
         CASE(a_full_disk_fails_the_transaction_and_keeps_the_rest),
+        CASE(a_host_belongs_to_the_certificate_that_used_it_first),
         CASE(the_cluster_s_id_is_kept_beside_the_database),
+        CASE(its_files_are_its_owners_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,36 @@ static void test_jobs_of_a_priority_go_in_order_of_submission(void **state)
     assert_state(w, three, QUEUED);
 }
 
+static void test_who_joins_a_full_queue_goes_on_when_those_before_it_leave(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *one = world_submit(w, "one", 1, CALM);
+    const char *two = world_submit(w, "two", 1, CALM);
+    const char *three = world_submit(w, "three", 1, CALM);
+    const char *four = world_submit(w, "four", 1, CALM);
+    assert_non_null(strstr(next_of(w, four), "waits behind two"));
+    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, two));
+    assert_non_null(strstr(next_of(w, four), "waits behind three"));
+    world_finish(w, one);
+    assert_state(w, three, RUNNING);
+    world_host(w, 1, 1);
+    assert_state(w, four, RUNNING);
+}
+
+static void test_who_joins_a_full_queue_with_a_greater_priority_is_first(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *one = world_submit(w, "one", 1, PRIORITY(5));
+    const char *two = world_submit(w, "two", 1, CALM);
+    const char *three = world_submit(w, "three", 1, PRIORITY(5));
+    assert_non_null(strstr(next_of(w, two), "waits behind three"));
+    world_finish(w, one);
+    assert_state(w, three, RUNNING);
+    assert_state(w, two, QUEUED);
+}
+
 static void test_small_jobs_do_not_starve_a_big_one(void **state)
 {
     struct world *w = *state;
@@ -222,6 +252,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_jobs_of_a_priority_go_in_order_of_submission),
+        STORY(test_who_joins_a_full_queue_goes_on_when_those_before_it_leave),
+        STORY(test_who_joins_a_full_queue_with_a_greater_priority_is_first),
         STORY(test_small_jobs_do_not_starve_a_big_one),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),

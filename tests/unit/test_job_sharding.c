@@ -49,9 +49,9 @@ static void what_prints_reads_back(void **state)
 {
     static const char *const texts[] = {
         "sharding: {rules: {batch: [y, \"null\"], mlp: ~}}\nmesh: {y: 2, \"null\": 2}\n",
-        "sharding: {params: [{match: \"a b*\", spec: []}, {match: c, min: [0, 7], spec: [[], "
-        "n]}]}\n"
-        "mesh: {n: 2}\n",
+        ("sharding: {params: [{match: \"a b*\", spec: []}, {match: c, min: [0, 7], spec: [[], "
+         "n]}]}\n"
+         "mesh: {n: 2}\n"),
         "sharding: {activations: {act_ids: [[x, y]], act_logits: [batch, ~]}, gather: [x, y]}\n"
         "mesh: {x: 2, y: 3}\n",
     };

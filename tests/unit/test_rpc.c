@@ -192,9 +192,11 @@ static void a_slow_server_holds_its_client_back(void **state)
     pair_open(&p, LOOPBACK);
     uint64_t up = call_attach(&p, false);
     uint64_t down = pass_event(p.server_rpc, RPC_CALL);
+    assert_false(rpc_lags(p.client_rpc, up));
     while (!(rc = send_chunk(&p, up, sent)))
         sent++;
     assert_int_equal(rc, ERR_LIMIT);
+    assert_true(rpc_lags(p.client_rpc, up));
     assert_true(sent >= RPC_QUEUE_MAX / (CHUNK + 100));
     assert_true(sent < 2 * RPC_QUEUE_MAX / CHUNK);
     pass_event(p.server_rpc, RPC_MESSAGE); // the first comes unasked, the second does not
@@ -212,6 +214,7 @@ static void a_slow_server_holds_its_client_back(void **state)
     }
     if (!room)
         pass_event(p.client_rpc, RPC_ROOM);
+    assert_false(rpc_lags(p.client_rpc, up));
     assert_int_equal(send_chunk(&p, up, 0), 0);
     pair_close(&p);
 }
@@ -227,6 +230,7 @@ static void a_slow_client_holds_its_server_back(void **state)
     while (!send_down(&p, down, (uint64_t)sent))
         sent++; // small messages: their number is the limit
     assert_true(sent >= RPC_QUEUE_MESSAGES);
+    assert_true(rpc_lags(p.server_rpc, down));
     bool room = false;
     while (got < sent) {
         struct rpc_event ev = expect_event(p.client_rpc, RPC_MESSAGE);

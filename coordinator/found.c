@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs found again; see found.h.
+#include "coordinator/found.h"
+
+#include <string.h>
+
+#include "common/model/schema_list.h"
+#include "coordinator/acts.h"
+#include "coordinator/checkpoint.h"
+#include "coordinator/job.h"
+
+enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
+
+void found_ask(struct coord *c, struct member *m)
+{
+    if (!c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
+        return;
+    if (!m->about->checkpoint_root || !m->about->checkpoint_root[0])
+        return;
+    V1_NEW(Storage, storage, s);
+    s.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;
+    DOWN(d, STORAGE, storage, &s);
+    out_down(c, m->conn, &d);
+}
+
+static bool id_ok(const char *id)
+{
+    return strlen(id) == ID_LEN - 1 && strspn(id, "0123456789abcdef") == ID_LEN - 1;
+}
+
+static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
+{
+    int64_t step = -1;
+    for (size_t i = 0; i < f->n_committed; i++)
+        if (f->committed[i]->epoch > *epoch ||
+            (f->committed[i]->epoch == *epoch && f->committed[i]->step > step)) {
+            *epoch = f->committed[i]->epoch;
+            step = f->committed[i]->step;
+        }
+    return step;
+}
+
+static void take_up(struct coord *c, const struct member *m, const Weft__V1__FoundJob *f,
+                    const struct job *spec)
+{
+    struct job_rec *j = acts_make_job(c, spec, f->job, "found again", "");
+    uint64_t epoch = 0;
+    int64_t step = newest_step(f, &epoch);
+    j->row->epoch = f->epoch;
+    j->row->committed_step = j->row->last_step = step;
+    j->row->committed_epoch = epoch;
+    text_set(&j->row->store, f->store);
+    struct job_note n = NOTE("found");
+    n.host = m->row->name;
+    n.step = step;
+    job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n,
+             "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
+             f->n_committed, f->n_committed == 1 ? "" : "s");
+    struct job_note held = NOTE("held");
+    job_move(j, JOB(HELD), JOB(JOB_NONE), &held,
+             "nobody knows whether it is still wanted: `weft "
+             "resume` goes on, `weft cancel` lets it rest");
+    for (size_t i = 0; i < f->n_committed; i++) {
+        Weft__Rows__Checkpoint row = *f->committed[i];
+        row.job = j->row->id;
+        row.state = COMMIT_COMMITTED;
+        row.t_ms = c->wall_ms;
+        checkpoint_load(j, &row);
+        OUT_ROW(c, CHECKPOINT, &row);
+    }
+}
+
+// What a host says is believed only as far as it can be so.
+static bool plausible(const Weft__V1__FoundJob *f)
+{
+    for (size_t i = 0; i < f->n_committed; i++)
+        if (f->committed[i]->epoch > f->epoch || f->committed[i]->step < 0)
+            return false;
+    return id_ok(f->job) && f->epoch < (uint64_t)1 << 62;
+}
+
+void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *d)
+{
+    for (size_t i = 0; i < d->n_found; i++) {
+        const Weft__V1__FoundJob *f = d->found[i];
+        struct arena a;
+        struct job spec;
+        struct job_errors errs = {0};
+        if (!plausible(f) || job_find(c, f->job))
+            continue;
+        arena_init(&a);
+        if (!job_parse(&a, &weft_schema, "job", NULL, f->resolved, strlen(f->resolved), NULL, 0,
+                       &spec, &errs) &&
+            spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0)
+            take_up(c, m, f, &spec);
+        arena_clear(&a);
+    }
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs found again. The directory decides what exists: after a lost database (the cluster's id was
+// there, the rows were not) every host that attaches is asked for this cluster's job folders, and
+// each job unknown here is taken up as HELD, with its epoch and checkpoints. `weft resume` goes on.
+#pragma once
+#include "coordinator/member.h"
+
+void found_ask(struct coord *c, struct member *m);
+void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *d);

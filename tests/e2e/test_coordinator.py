@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator by itself, without any worker: how it starts, what it refuses, what it keeps, what it
+tells machines, and whom it lets in."""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+
+import cluster
+import pytest
+import solo
+
+
+class Coordinator:
+    """One weft-coordinator; its addresses are those that it tells on --ready-fd."""
+
+    def __init__(self, place, *args, env=None):
+        self.place = pathlib.Path(place)
+        r, w = os.pipe()
+        self.log = self.place / "coordinator.log"
+        with open(self.log, "ab") as log:
+            self.p = subprocess.Popen(
+                [cluster.COORDINATOR, "--state", str(self.place / "state"), "--ready-fd", str(w), *args],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(w,), env={**os.environ, **(env or {})},
+            )  # fmt: skip
+        os.close(w)
+        with os.fdopen(r) as ready:
+            self.bound = ready.read().splitlines()
+
+    @property
+    def http(self):
+        return next(b.removeprefix("http ") for b in self.bound if b.startswith("http "))
+
+    def weft(self, *args, tls=None):
+        more = ["--tls", str(tls)] if tls else []
+        return solo.weft(*args, "--coordinator", self.bound[0], *more)
+
+    def jobs(self):
+        end = self.weft("jobs", "--all", "--json")
+        assert end.code == 0, end
+        return json.loads(end.out)["jobs"]
+
+    def submit(self, data, name, *more):
+        path = self.place / f"{name}.yaml"
+        path.write_text(json.dumps(solo.job(data, 2, name=name)))
+        end = self.weft("submit", str(path), "--json", *more)
+        assert end.code == 0, end
+        return json.loads(end.out)["job"]
+
+    def end(self, sig=None):
+        if sig is not None:
+            self.p.send_signal(sig)
+        return self.p.wait(solo.WATCHDOG)
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+
+@pytest.fixture
+def start(place):
+    """Starts coordinators in `place`; a short folder for their sockets lies in start.sockets."""
+    started = []
+    sockets = pathlib.Path(tempfile.mkdtemp(prefix="weft-test-", dir="/tmp"))
+
+    def one(*args, at=None, env=None, listen=True):
+        where = pathlib.Path(at or place)
+        where.mkdir(exist_ok=True)
+        c = Coordinator(where, *(["--listen", f"unix:{sockets}/c.sock"] if listen else []), *args, env=env)
+        started.append(c)
+        return c
+
+    one.sockets = sockets
+    yield one
+    for c in started:
+        with contextlib.suppress(ProcessLookupError):
+            c.p.kill()
+        c.p.wait()
+    shutil.rmtree(sockets, ignore_errors=True)
+
+
+def curl(url, *args):
+    if not shutil.which("curl"):
+        pytest.skip("SKIP: curl is not installed")
+    p = subprocess.run(["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *args, url], capture_output=True, text=True, check=False)
+    body, _, code = p.stdout.rpartition("\n")
+    return int(code), body, p.stderr
+
+
+# ---- starting and stopping -----------------------------------------------------------------------
+
+
+def test_it_tells_every_address_it_bound_and_answers_there(start):
+    c = start("--listen", "127.0.0.1:0", "--listen", "[::1]:0" if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else "localhost:0", "--http", "127.0.0.1:0")
+    assert c.bound[0] == f"unix:{start.sockets}/c.sock"
+    assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", c.bound[1])
+    assert re.search(r":[1-9]\d*$", c.bound[2])
+    assert len(c.bound) == 4
+    assert (start.sockets / "c.sock").stat().st_mode & 0o777 == 0o600
+    for address in c.bound[:3]:
+        assert solo.weft("jobs", "--coordinator", address).code == 0, address
+    assert curl(f"http://{c.http}/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_ends_with_0(start, sig):
+    c = start()
+    assert c.end(sig) == 0
+
+
+def test_it_ends_with_whoever_holds_its_lifeline(start, place):
+    r, w = os.pipe()
+    ready, told = os.pipe()
+    p = subprocess.Popen(
+        [cluster.COORDINATOR, "--state", str(place / "state"), "--listen", f"unix:{start.sockets}/c.sock",
+         "--ready-fd", str(told), "--parent-fd", str(r)], pass_fds=(r, told), stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(r)
+    os.close(told)
+    assert os.read(ready, 1)
+    assert p.poll() is None
+    os.close(w)
+    assert p.wait(solo.WATCHDOG) == 0
+    os.close(ready)
+
+
+def test_the_supervisor_hears_when_it_is_ready_alive_and_stopping(start, place):
+    path = str(start.sockets / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(solo.WATCHDOG)
+        c = start(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
+        assert s.recv(100) == b"READY=1"
+        assert [s.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        c.p.send_signal(signal.SIGTERM)
+        said = s.recv(100)
+        while said == b"WATCHDOG=1":
+            said = s.recv(100)
+        assert said == b"STOPPING=1"
+        assert c.end() == 0
+
+
+# ---- what it refuses -----------------------------------------------------------------------------
+
+
+def test_a_second_one_on_a_state_directory_is_refused_naming_the_first(start):
+    first = start()
+    second = start("--listen", f"unix:{start.sockets}/d.sock", listen=False)
+    assert second.end() == 78
+    assert f"pid {first.p.pid}" in second.text()
+    assert first.weft("jobs").code == 0
+
+
+def test_a_living_socket_is_not_taken_from_its_owner(start, place):
+    first = start()
+    second = start(at=place / "other")
+    assert second.end() == 78
+    assert f"pid {first.p.pid}" in second.text()
+    assert first.weft("jobs").code == 0
+    first.p.kill()
+    first.end()
+    third = start(at=place / "third")  # what a dead one left is no obstacle
+    assert third.weft("jobs").code == 0
+
+
+@pytest.mark.parametrize(
+    "args, names",
+    [
+        (["--listen", "0.0.0.0:0"], "0.0.0.0"),
+        (["--listen", "[::]:0"], "::"),
+        (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "0.0.0.0"),
+        (["--listen", "unix:relative.sock:1:2", "--http", "unix:/x"], ""),
+        (["--listen", "nonsense"], "nonsense"),
+        (["--tls", "/nowhere/at/all", "--listen", "127.0.0.1:0"], "/nowhere/at/all/ca.pem"),
+        (["--lease", "fast"], "fast"),
+        (["--lease"], "--lease"),
+        (["--nonsense", "1"], "--nonsense"),
+        (["stray"], "stray"),
+    ],
+)
+def test_what_is_not_safe_or_not_meant_ends_with_78(start, args, names):
+    c = start(*args, listen=False)
+    assert c.end() == 78, c.text()
+    assert names in c.text()
+    assert c.bound == []
+
+
+def test_a_database_of_a_newer_version_or_another_cluster_is_refused(start, place):
+    c = start()
+    assert c.end(signal.SIGTERM) == 0
+    kept = (place / "state" / "cluster").read_text()
+    (place / "state" / "cluster").write_text("0123456789abcdef" * 2 + "\n")
+    assert start().end() == 78
+    assert kept.strip() in (place / "coordinator.log").read_text()
+    (place / "state" / "cluster").write_text(kept)
+    with contextlib.closing(sqlite3.connect(place / "state" / "weft.db")) as db:
+        db.execute("PRAGMA user_version = 1000000")
+    newer = start()
+    assert newer.end() == 78
+    assert "1000000" in newer.text()
+
+
+def test_garbage_on_its_ports_does_not_bring_it_down(start):
+    c = start("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    noise = os.urandom(1 << 16)
+    for address in (c.bound[1], c.http):
+        host, port = address.rsplit(":", 1)
+        for data in (noise, b"GET / HTTP/1.1\r\n" + b"A" * (1 << 16), b"\x16\x03\x01" + noise, b""):
+            with socket.create_connection((host, int(port)), timeout=20) as s, contextlib.suppress(OSError):
+                s.sendall(data)
+    assert c.weft("jobs").code == 0
+    assert curl(f"http://{c.http}/healthz")[0] == 200
+    assert c.p.poll() is None
+
+
+# ---- what it keeps -------------------------------------------------------------------------------
+
+
+def test_jobs_and_answers_outlive_a_kill(start, toy):
+    c = start()
+    request = "0123456789abcdef0123456789abcdef"
+    ids = [c.submit(toy, "first", "--request", request), c.submit(toy, "second")]
+    assert c.weft("hold", ids[1]).code == 0
+    c.end(signal.SIGKILL)
+    again = start()
+    kept = {j["job"]: j["state"] for j in again.jobs()}
+    assert kept == {ids[0]: "QUEUED", ids[1]: "HELD"}
+    assert again.submit(toy, "first", "--request", request) == ids[0]
+    assert len(again.jobs()) == 2
+    events = json.loads(again.weft("why", ids[1], "--json").out)["events"]
+    assert [e["state"] for e in events] == ["QUEUED", "HELD"]
+
+
+def test_a_lost_database_does_not_make_another_cluster(start, place):
+    c = start()
+    before = json.loads(c.weft("jobs", "--json").out)["cluster"]
+    assert c.end(signal.SIGTERM) == 0
+    for f in (place / "state").glob("weft.db*"):
+        f.unlink()
+    assert json.loads(start().weft("jobs", "--json").out)["cluster"] == before
+
+
+def audit(place):
+    with contextlib.closing(sqlite3.connect(f"file:{place}/state/weft.db?mode=ro", uri=True)) as db:
+        return db.execute("SELECT role, verb, target, result FROM audit ORDER BY seq").fetchall()
+
+
+def test_every_call_that_changes_something_leaves_an_audit_row(start, place, toy):
+    c = start()
+    job = c.submit(toy, "first")
+    assert c.weft("hold", job).code == 0
+    assert c.weft("cancel", "nosuchjob").code == 4
+    assert c.weft("jobs").code == 0  # changes nothing
+    rows = audit(place)
+    assert rows[:2] == [("local", "submit", job, "ok"), ("local", "hold", job, "ok")]
+    assert len(rows) == 3 and rows[2][1:3] == ("cancel", "nosuchjob") and rows[2][3] != "ok"
+
+
+# ---- for machines --------------------------------------------------------------------------------
+
+
+def test_readiness_comes_after_the_grace_of_a_lease(start):
+    c = start("--lease", "2s", "--http", "127.0.0.1:0")
+    code, why, _ = curl(f"http://{c.http}/readyz")
+    assert code == 503 and "lease" in why
+    end = time.monotonic() + solo.WATCHDOG
+    while curl(f"http://{c.http}/readyz")[0] != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_metrics_are_what_prometheus_wants_and_count_what_is_there(start, toy):
+    c = start("--http", "127.0.0.1:0")
+    c.submit(toy, "first")
+    job = c.submit(toy, "second")
+    assert c.weft("hold", job).code == 0
+    code, text, _ = curl(f"http://{c.http}/metrics")
+    assert code == 200
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
+    states = {k: v for k, v in values.items() if k.startswith("weft_jobs{")}
+    assert sorted(v for v in states.values() if v != "0") == ["1", "1"]
+    assert int(values["weft_commit_seconds_count"]) >= 3
+    buckets = [int(v) for k, v in values.items() if k.startswith("weft_commit_seconds_bucket")]
+    assert buckets == sorted(buckets) and buckets[-1] == int(values["weft_commit_seconds_count"])
+    if not shutil.which("promtool"):
+        pytest.skip("SKIP: promtool (prometheus) is not installed")
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "args, path, code",
+    [
+        (["-X", "POST"], "/metrics", 405), (["-X", "DELETE"], "/healthz", 405), (["-I"], "/healthz", 200),
+        (["-X", "GET", "-d", "x=1"], "/metrics", 413), ([], "/", 404), ([], "/metrics/../etc/passwd", 404),
+    ],
+)  # fmt: skip
+def test_http_answers_nothing_but_its_pages(start, args, path, code):
+    c = start("--http", "127.0.0.1:0")
+    assert curl(f"http://{c.http}{path}", "--path-as-is", *args)[0] == code
+
+
+# ---- certificates --------------------------------------------------------------------------------
+
+
+def command(*args, code=0):
+    p = subprocess.run([cluster.COORDINATOR, *map(str, args)], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+    assert p.returncode == code, p
+    return p.stdout
+
+
+@pytest.fixture
+def authority(place):
+    """The cluster's folder, and folders of a client and a worker with certificates of their own."""
+    tls = place / "tls"
+    command("init", "--tls", tls)
+    for role in ("client", "worker"):
+        command("issue", "--tls", tls, "--role", role, "--out", place / role, role)
+    shutil.copy(place / "worker" / "worker.pem", place / "worker" / "client.pem")  # what the client looks for
+    shutil.copy(place / "worker" / "worker.key", place / "worker" / "client.key")
+    return tls
+
+
+def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
+    command("init", "--tls", authority, code=78)
+    command("issue", "--tls", authority, "--role", "king", "me", code=78)
+    command("issue", "--tls", authority, "--role", "admin", code=78)
+    command("token", "--tls", place / "nowhere", code=78)
+    assert authority.stat().st_mode & 0o777 == 0o700
+    for f in authority.rglob("*.key"):
+        assert f.stat().st_mode & 0o777 == 0o600
+    tokens = {command("token", "--tls", authority).strip() for _ in range(3)}
+    assert len(tokens) == 3 and all(len(t.split()) == 1 for t in tokens)
+    secrets = b"".join(f.name.encode() + f.read_bytes() for f in (authority / "tokens").iterdir())
+    assert all(t.encode() not in secrets for t in tokens)  # hashed
+
+
+def test_a_role_may_do_what_it_is_for_and_nothing_else(start, place, authority, toy):
+    c = start("--listen", "127.0.0.1:0", "--tls", authority, listen=False)
+    path = place / "job.yaml"
+    path.write_text(json.dumps(solo.job(toy, 2)))
+    for who, submits, cordons in ((authority, 0, "no such host"), (place / "client", 0, "admin"), (place / "worker", 4, "role")):
+        assert c.weft("submit", str(path), tls=who).code == submits, who
+        refused = c.weft("cordon", "nosuchhost", tls=who)
+        assert refused.code == 4, refused
+        if who == place / "client":
+            assert cordons in refused.err
+    assert c.weft("jobs").code in (3, 4)  # plain text finds nobody
+    owners = {row[1:4:2] for row in audit(place) if row[1] == "submit"}
+    assert owners == {("submit", "ok")}
+    denied = [row for row in audit(place) if row[0] == "client" and row[3] != "ok"]
+    assert len(denied) == 1 and "admin" in denied[0][3]
+
+
+def test_a_certificate_of_another_authority_is_not_let_in(start, place, authority):
+    other = place / "other"
+    command("init", "--tls", other)
+    shutil.copy(authority / "ca.pem", other / "ca.pem")  # it trusts us, we do not trust it
+    c = start("--listen", "127.0.0.1:0", "--tls", authority, listen=False)
+    assert c.weft("jobs", tls=other).code != 0
+    assert c.weft("jobs", tls=authority).code == 0
+
+
+def test_http_off_loopback_wants_a_person_s_certificate(start, place, authority):
+    c = start("--tls", authority, "--http", "0.0.0.0:0")
+    port = c.http.rsplit(":", 1)[1]
+    url = f"https://localhost:{port}/metrics"
+
+    def ask(cert):
+        return curl(url, "--cacert", authority / "ca.pem", *(["--cert", f"{cert}.pem", "--key", f"{cert}.key"] if cert else []))
+
+    assert ask(authority / "admin")[0] == 200
+    assert ask(place / "client" / "client")[0] == 200
+    assert ask(place / "worker" / "worker")[0] == 403
+    assert ask(None)[0] in (0, 403)
+    assert curl(f"http://localhost:{port}/metrics")[0] != 200

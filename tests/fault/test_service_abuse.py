@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that misbehave: whoever reads nothing, says nothing or says nonsense, the daemons stay up, others
+are served, and the job ends in the bits of an undisturbed run."""
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import threading
+import time
+
+import cluster
+import h2
+import pytest
+import solo
+
+STEPS = 300
+FLOOD = (200 if solo.LONG else 80) << 20  # over what a stream may hold back
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, noise):
+    run = solo.Run(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "calm")
+    run.finish()
+    return run.final()
+
+
+@pytest.fixture
+def one(place):
+    c = cluster.Cluster(place)
+    yield c
+    c.kill_all()
+
+
+@pytest.fixture
+def on_tcp(place):
+    """Its coordinator listens on a port of loopback too, any that is free."""
+    c = cluster.Cluster(place, start=False)
+    c.start_coordinator("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", prefix=["prlimit", "--nofile=512:16384"])
+    c.wait_ready(0)
+    c.start_worker(0)
+    c.wait_ready()
+    yield c
+    c.kill_all()
+
+
+def submit(c, noise, **changes):
+    return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
+
+
+def assert_unharmed(c, job, calm):
+    done = c.succeed(job)
+    assert done["restarts"] == 0, c.why(job)
+    assert c.final(job) == calm, c.why(job)
+    assert c.coordinator.starts == 1 and [w.starts for w in c.workers] == [1] * len(c.workers), c.logs_text()
+
+
+def ports(c):
+    """host:port of what the coordinator listens on besides its socket."""
+    found = set()
+    for fd in os.listdir(f"/proc/{c.coordinator.pid}/fd"):
+        with contextlib.suppress(OSError):
+            link = os.readlink(f"/proc/{c.coordinator.pid}/fd/{fd}")
+            if link.startswith("socket:["):
+                found.add(link[8:-1])
+    lines = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
+    return [f"127.0.0.1:{int(x[1].split(':')[1], 16)}" for x in lines if x[3] == "0A" and x[9] in found]
+
+
+def test_readers_that_never_read_slow_nobody(one, noise):
+    """Streams that stay unread, stopped clients, a client nobody reads from; and a rank that prints much."""
+    job = submit(one, noise, train__steps=1000000)
+    one.wait(job, ("RUNNING",), step=2)
+    raw = []
+    for _ in range(4):
+        r = h2.Connection(one.address, receive_buffer=4096)
+        r.greet()
+        r.call("/weft.v1.Weft/Watch", h2.text(1, job))
+        r.call("/weft.v1.Weft/Logs", h2.text(1, job) + h2.number(2, -1) + h2.number(3, 1))
+        raw.append(r)
+    clients = [one.popen("watch", job), one.popen("logs", job, "-f"), one.popen("logs", job, "-f")]
+    good = subprocess.Popen([solo.WEFT, "logs", job, "-f"], stdin=subprocess.DEVNULL, env={**os.environ, **one.env},
+                            stdout=open(one.place / "good", "wb"), stderr=subprocess.STDOUT)
+    time.sleep(0.2)
+    for p in clients[:2]:
+        p.send_signal(signal.SIGSTOP)
+    line = b"x" * 999 + b"\n"
+    with open(f"/proc/{one.rank_pids()[0]}/fd/1", "wb", buffering=0) as out:
+        for _ in range(FLOOD // 64000):
+            out.write(line * 64)
+        end = time.monotonic() + solo.WATCHDOG
+        while b"the last word" not in (one.place / "good").read_bytes() and one.rank_pids():
+            out.write(b"the last word\n")
+            assert one.weft("jobs").code == 0
+            assert time.monotonic() < end
+    now = one.status(job)
+    assert now["state"] == "RUNNING" and now["epoch"] == 1, one.why(job)
+    one.wait(job, ("RUNNING",), step=now["step"] + 20)
+    assert one.weft("cancel", job).code == 0
+    one.wait(job, ("CANCELLED",))
+    assert good.wait(solo.WATCHDOG) == 0
+    assert b"the last word" in (one.place / "good").read_bytes()
+    assert one.coordinator.starts == 1 and one.workers[0].starts == 1, one.logs_text()
+    assert "does not read" not in one.workers[0].text(), "the worker has kept its stream"
+    for p in clients:
+        p.kill()
+        p.communicate()
+    for r in raw:
+        r.close()
+
+
+def test_a_thousand_connections_that_say_nothing(on_tcp, noise, calm):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    port = max(ports(on_tcp), key=lambda p: int(p.rsplit(":", 1)[1]))
+    idle = []
+    try:
+        for i in range(1000):
+            s = h2.Connection(port if i % 2 else on_tcp.address)
+            if i % 4 < 2:
+                s.greet()
+            idle.append(s)
+        job = submit(on_tcp, noise)
+        assert_unharmed(on_tcp, job, calm)
+        assert on_tcp.weft("workers").code == 0
+    finally:
+        for s in idle:
+            s.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def nonsense(rng):
+    """What may come along on a port, by many hands."""
+    yield bytes(rng.randrange(256) for _ in range(5000))
+    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    yield b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n"
+    yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(rng.randrange(256) for _ in range(500))
+    yield h2.PREFACE + bytes(rng.randrange(256) for _ in range(2000))
+    yield h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0) + h2.frame(h2.DATA, 0, 99, b"x" * 100)
+    yield h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0) + h2.frame(h2.HEADERS, h2.END_HEADERS, 1, b"\xff" * 200)
+    yield h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0) + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"
+    yield h2.PREFACE + h2.frame(h2.SETTINGS, 0, 0) + h2.frame(h2.SETTINGS, 0, 0, b"\0\4\xff\xff\xff\xff")
+    yield b""
+
+
+def test_garbage_on_the_ports(on_tcp, noise, calm):
+    rng = random.Random(7)
+    job = submit(on_tcp, noise)
+    for address in [*ports(on_tcp), on_tcp.address]:
+        for _ in range(5 if solo.LONG else 1):
+            for raw in nonsense(rng):
+                s = h2.Connection(address)
+                with contextlib.suppress(OSError):  # it may be hung up on in the middle
+                    s.send(raw)
+                s.close()
+    for method in ("/weft.v1.Weft/Submit", "/weft.v1.Weft/Status", "/weft.v1.Hosts/Attach", "/weft.v1.Hosts/Join",
+                   "/weft.v1.Weft/Watch", "/no/such", "//", "/weft.v1.Weft/" + "a" * 100):
+        s = h2.Connection(on_tcp.address)
+        s.greet()
+        s.call(method, bytes(rng.randrange(256) for _ in range(300)))
+        s.call(method, b"")
+        s.call(method)
+        s.s.settimeout(0.05)
+        s.ended()
+        s.close()
+    assert_unharmed(on_tcp, job, calm)
+
+
+def test_messages_over_the_limit_are_refused_and_nothing_grows(on_tcp, noise, calm):
+    job = submit(on_tcp, noise)
+    on_tcp.wait(job, ("RUNNING",))
+    pid = on_tcp.coordinator.pid
+
+    def memory():
+        return int(open(f"/proc/{pid}/statm").read().split()[1]) * 4096
+
+    before = memory()
+    for method, size in (("/weft.v1.Weft/Submit", 3 << 20), ("/weft.v1.Weft/Status", 1 << 20), ("/weft.v1.Hosts/Attach", 1 << 30)):
+        streams = []
+        for _ in range(20):
+            s = h2.Connection(on_tcp.address)
+            s.greet()
+            with contextlib.suppress(OSError):
+                s.call(method, b"x" * 10000, claimed=size)
+                for _ in range(3):
+                    s.send(h2.frame(h2.DATA, 0, s.stream, b"x" * 16000))
+            streams.append(s)
+        assert on_tcp.weft("jobs").code == 0
+        for s in streams:
+            s.close()
+    assert memory() - before < 64 << 20
+    assert_unharmed(on_tcp, job, calm)
+
+
+def test_a_second_daemon_on_one_state_is_refused(one, toy):
+    job = one.submit(solo.job(one.put_data(toy), 2))
+    other = f"unix:{one.sockets}/other.sock"
+    for args, pid in (
+        ([cluster.COORDINATOR, "--state", str(one.place / "coordinator"), "--listen", other], one.coordinator.pid),
+        (one.worker_argv(0), one.workers[0].pid),
+    ):
+        p = subprocess.run(args, capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+        assert p.returncode == 78 and str(pid) in p.stderr, p
+    one.succeed(job)
+    assert one.coordinator.starts == 1 and one.workers[0].starts == 1
+
+
+def test_workers_that_crowd_in_at_once_are_all_served(place, toy):
+    """Eight hosts come in one moment, and come again when the coordinator is killed."""
+    c = cluster.Cluster(place, workers=0, devices=1)
+    try:
+        threads = [threading.Thread(target=c.start_worker, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        c.wait_ready(8)
+        c.coordinator.kill()
+        c.coordinator.wait_start(2)
+        c.wait_ready(8)
+        job = c.submit(solo.job(c.put_data(toy), 8))
+        c.succeed(job)
+    finally:
+        c.kill_all()

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of the network between a worker and its coordinator: two network namespaces with a cable, TCP
+with TLS, and a firewall that drops packets of one direction or of both. The ranks' own connections are
+left whole where the test does not say otherwise: a cut off rank that could still write is the worst case."""
+import json
+import random
+import subprocess
+import time
+
+import cluster
+import pytest
+import solo
+
+STEPS = 200
+PORT = 7411  # in a namespace of our own: nobody else's
+DIRECTIONS = {"to the coordinator": "to", "from the coordinator": "from", "both ways": "both", "the whole cable": "all"}
+
+
+class Wired(cluster.Cluster):
+    """The coordinator and worker 0 in the first namespace, worker 1 in the second; the client on the
+    coordinator's own socket."""
+
+    def __init__(self, place, pair, lease="3s"):
+        super().__init__(place, devices=1, lease=lease, start=False)
+        self.pair, self.tls = pair, self.place / "tls"
+        self.at = f"{pair.address[0]}:{PORT}"
+        self.run(cluster.COORDINATOR, "init", "--tls", self.tls, "--san", pair.address[0])
+        self.coordinator = cluster.Daemon(
+            "coordinator",
+            [*self.coordinator_args(), "--listen", self.at, "--tls", str(self.tls)],
+            self.place / "coordinator.log",
+            pair.enter[0],
+        )
+        self.wait_ready(0)
+
+    def run(self, *args, side=None):
+        prefix = self.pair.enter[side] if side is not None else []
+        p = subprocess.run([*prefix, *map(str, args)], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+        assert p.returncode == 0, p
+        return p.stdout
+
+    def issued(self, i):
+        """A folder with the certificate of a worker, as an admin would hand it over."""
+        to = self.place / f"tls-{i}"
+        self.run(cluster.COORDINATOR, "issue", "--tls", self.tls, "--role", "worker", "--out", to, "worker")
+        return to
+
+    def add_worker(self, i, *more):
+        return self.start_worker(i, "--coordinator", self.at, *more, prefix=self.pair.enter[i])
+
+    # -- the firewall, at the coordinator's end
+    def cut(self, how):
+        peer = self.pair.address[1]
+        rules = []
+        if how in ("to", "both"):
+            rules.append(f"in ip saddr {peer} tcp dport {PORT} drop")
+        if how in ("from", "both"):
+            rules.append(f"out ip daddr {peer} tcp sport {PORT} drop")
+        if how == "all":
+            rules += [f"in ip saddr {peer} drop", f"out ip daddr {peer} drop"]
+        text = "table ip weft {\n"
+        for hook, name in (("input", "in"), ("output", "out")):
+            mine = "\n".join(r.split(" ", 1)[1] for r in rules if r.startswith(name + " "))
+            text += f"chain {name} {{ type filter hook {hook} priority 0; policy accept;\n{mine}\n}}\n"
+        file = self.place / "cut.nft"
+        file.write_text(text + "}\n")
+        self.run("nft", "-f", file, side=0)
+
+    def heal(self):
+        self.run("nft", "delete", "table", "ip", "weft", side=0)
+
+    def state(self, name):
+        """What the coordinator says about a host; nothing while it does not answer."""
+        end = self.weft("workers", "--json")
+        return {w["name"]: w["state"] for w in json.loads(end.out)["workers"]}.get(name) if end.code == 0 else None
+
+    def wait_state(self, name, *states):
+        end = time.monotonic() + solo.WATCHDOG
+        while (now := self.state(name)) not in states:
+            assert time.monotonic() < end, f"{name} is {now}, not {states}\n{self.logs_text()}"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def wired(place, cable):
+    c = Wired(place, cable)
+    yield c
+    c.kill_all()
+
+
+def trained_calmly(folder, noise, ranks):
+    run = solo.Run(folder, solo.busy_job(noise, ranks, train__steps=STEPS), "calm")
+    run.finish()
+    return run.final()
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, noise):
+    return trained_calmly(tmp_path_factory.mktemp("calm"), noise, 2)
+
+
+@pytest.fixture(scope="module")
+def calm_alone(tmp_path_factory, noise):
+    return trained_calmly(tmp_path_factory.mktemp("alone"), noise, 1)
+
+
+def submit(c, noise, ranks=2):
+    return c.submit(solo.busy_job(c.put_data(noise), ranks, train__steps=STEPS))
+
+
+def both_hosts(c):
+    for i in range(2):
+        c.add_worker(i, "--tls", str(c.issued(i)))
+    c.wait_ready()
+
+
+def cases():
+    for longer in (False, True):
+        for words, how in DIRECTIONS.items():
+            if solo.LONG or (how in ("to", "from") if longer else how == "both"):
+                yield pytest.param(how, longer, id=f"{words}, {'longer' if longer else 'shorter'} than the lease")
+
+
+@pytest.mark.parametrize(("how", "longer"), cases())
+def test_a_worker_cut_off_from_its_coordinator(wired, noise, calm, how, longer):
+    both_hosts(wired)
+    job = submit(wired, noise)
+    wired.wait(job, ("RUNNING",), step=5)
+    out = cluster.Lookout(wired, job)
+    wired.cut(how)
+    if longer:
+        wired.wait_state("w1", "fenced")
+    else:
+        time.sleep(0.7)
+    wired.heal()
+    wired.wait_state("w1", "ready")
+    done = wired.succeed(job)
+    out.end()
+    assert wired.final(job) == calm, wired.why(job)
+    epochs = [d.name for d in wired.store(job).iterdir() if d.name.startswith("epoch-")]
+    assert len(epochs) == done["epoch"]
+    assert done["restarts"] == (1 if longer else 0), wired.why(job)
+    assert [w.starts for w in wired.workers] == [1, 1], "nobody had to start a daemon again"
+    if longer:
+        assert any("w1" in (e["host"] or e["text"]) and "not heard" in e["text"] for e in wired.events(job)), wired.why(job)
+
+
+@pytest.mark.parametrize("seed", range(10 if solo.LONG else 1))
+def test_a_cable_that_comes_and_goes(wired, noise, calm, seed):
+    """Cut and healed at any moment, from the job's first on, in any direction, for any time."""
+    rng = random.Random(seed)
+    both_hosts(wired)
+    job = submit(wired, noise)
+    out = cluster.Lookout(wired, job)
+    for _ in range(4):
+        time.sleep(rng.random() * 0.5)
+        wired.cut(how := rng.choice(["to", "from", "both", "all"]))
+        time.sleep(wait := rng.choice([0.1, 0.5, 4.5]) * (0.5 + rng.random() / 2))
+        print(f"seed {seed}: cut {how} for {wait:.1f} s")
+        wired.heal()
+    wired.succeed(job)
+    out.end()
+    assert wired.final(job) == calm, wired.why(job)
+    wired.wait_ready()
+    assert [w.starts for w in wired.workers] == [1, 1] and wired.coordinator.starts == 1
+
+
+def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, noise, calm_alone):
+    """One rank alone on a host that is cut off lives on: nobody can tell it. But the next attempt's fence
+    keeps it from every commit, and when the cable is whole again it is ended."""
+    both_hosts(wired)
+    assert wired.weft("cordon", "w0").code == 0
+    job = submit(wired, noise, 1)
+    wired.wait(job, ("RUNNING",), step=5)
+    assert wired.weft("uncordon", "w0").code == 0
+    zombie = wired.attempts(job)[1]
+    wired.cut("both")
+    wired.wait_state("w1", "fenced")
+    end = time.monotonic() + solo.WATCHDOG
+    while not list(wired.store(job).glob("epoch-*2")):
+        assert time.monotonic() < end, wired.why(job)
+        time.sleep(0.005)
+    first = {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1}
+    done = wired.succeed(job)
+    assert done["epoch"] == 2
+    assert {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert wired.final(job) == calm_alone, wired.why(job)
+    wired.heal()
+    wired.wait_state("w1", "ready")
+    assert not any(solo.alive(p) for p in zombie)
+    assert {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert wired.final(job) == calm_alone
+
+
+def test_a_coordinator_restarted_behind_a_cut_cable_takes_its_ranks_back(wired, noise, calm):
+    """The worker finds its coordinator gone and another in its place: the job goes on, never restarted."""
+    both_hosts(wired)
+    job = submit(wired, noise)
+    wired.wait(job, ("RUNNING",), step=5)
+    pids = sorted(sum(wired.attempts(job).values(), []))
+    wired.cut("both")
+    wired.coordinator.kill()
+    wired.coordinator.wait_start(2)
+    time.sleep(0.3)
+    assert sorted(sum(wired.attempts(job).values(), [])) == pids
+    wired.heal()
+    done = wired.succeed(job)
+    assert done["restarts"] == 0 and done["epoch"] == 1, wired.why(job)
+    assert wired.final(job) == calm
+
+
+def test_workers_that_join_with_a_token_train_over_the_cable(wired, noise, calm):
+    for i in range(2):
+        token = wired.run(cluster.COORDINATOR, "token", "--tls", wired.tls).strip()
+        join = [cluster.WORKER, "join", token, "--coordinator", wired.at]
+        wired.run(*join, "--state", wired.place / f"worker-{i}", side=i)
+        again = subprocess.run([*wired.pair.enter[i], *join, "--state", wired.place / "other"], capture_output=True, text=True, check=False)
+        assert again.returncode == 78 and "token" in again.stderr, again
+        wired.add_worker(i)
+    wired.wait_ready()
+    job = submit(wired, noise)
+    wired.succeed(job)
+    assert wired.final(job) == calm
+
+
+def test_a_copied_identity_on_another_host_leaves_one_of_the_two(wired, noise):
+    """The state of a host came along with its disk's image: the one that registered first is fenced."""
+    both_hosts(wired)
+    job = submit(wired, noise)
+    wired.wait(job, ("RUNNING",), step=3)
+    copied = wired.place / "worker-2"
+    copied.mkdir(mode=0o700)
+    for f in (wired.place / "worker-0").iterdir():
+        if f.is_file() and not f.name.endswith("lock"):
+            (copied / f.name).write_bytes(f.read_bytes())
+            (copied / f.name).chmod(0o600)
+    wired.start_worker(2, "--coordinator", wired.at, "--tls", str(wired.place / "tls-0"), prefix=wired.pair.enter[1])
+    assert wired.workers[0].wait_end() == 76
+    wired.succeed(job)
+    assert wired.workers[2].starts == 1 and wired.workers[2].running()
+    assert len(wired.json("workers")["workers"]) == 2

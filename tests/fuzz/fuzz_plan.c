@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzzes the way from a job file to its plan: any job that reads is planned, or refused with a
+// message; a refusal by findings names them, and what is told prints.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/compile/report.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
+
+static void must(int truth)
+{
+    if (!truth)
+        abort();
+}
+
+static void check_report(struct arena *a, const struct job *job, const struct compiled *c)
+{
+    struct report r;
+    struct buf out = {0};
+    struct json_out w;
+    report_make(&r, job, c, device_model_find("cpu"), a);
+    report_text(&r, &out);
+    json_out_init(&w, &out);
+    report_json(&r, &w);
+    json_out_clear(&w);
+    must(out.len > 0);
+    buf_clear(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct arena a = {0};
+    struct job job;
+    struct job_errors errs;
+    struct compiled c = {0};
+    struct err e = {0};
+    int rc = job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job,
+                       &errs);
+    // Planning grows with the square of the instructions; a fuzzer would only wait for it.
+    if (rc == 0 && job.train.microbatches <= 4 && job.model.hidden.n <= 6) {
+        rc = model_compile(&job, &a, &c, NULL, &e);
+        must(rc == 0 || (rc != ERR_INTERNAL && e.code == rc && e.text[0]));
+        must(!c.findings.errors || rc == ERR_INVALID);
+        if (c.whole)
+            check_report(&a, &job, &c);
+    }
+    arena_clear(&a);
+    return 0;
+}

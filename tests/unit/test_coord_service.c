@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service over real streams, in one process: what it refuses before the decider, what it says
+// of it in the audit, whom it takes for a host, how it relays logs, and that nobody who reads
+// slowly is waited for.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <poll.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/service.h"
+
+#define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
+
+enum { SUBMIT, ACT, JOBS, STATUS, WHY, WORKERS, CHECKPOINTS, WATCH, LOGS, ATTACH, JOIN };
+
+static const char job_text[] = "name: it\n"
+                               "model: {inputs: 4, hidden: [8], classes: 3}\n"
+                               "mesh: {dp: 2}\n"
+                               "data: {train: {images: x, labels: y}, batch: %d}\n"
+                               "train: {steps: 10}\n";
+
+struct place {
+    char dir[64], address[100], job[33];
+    struct db *db;
+    struct coord *coord;
+    struct planner *planner;
+    struct rpc *server, *client;
+    struct rpc_server *listener;
+    struct rpc_channel *channel;
+    struct service *service;
+};
+
+static void must(int rc, const struct err *e)
+{
+    if (rc)
+        fail_msg("%s", e->text);
+}
+
+// ---- the owner's turn ----
+
+static void settle(struct place *p, struct coord_out *out)
+{
+    struct err e = {0};
+    must(db_commit(p->db, out->writes, out->nwrites, &e), &e);
+    if (p->service)
+        service_act(p->service, out);
+    arena_clear(out->arena);
+}
+
+static void turn(struct place *p)
+{
+    struct arena a;
+    struct rpc_event ev;
+    struct coord_out out = {.arena = &a};
+    arena_init(&a);
+    while (rpc_next(p->server, &ev)) {
+        service_take(p->service, &ev, &out);
+        rpc_event_clear(&ev);
+    }
+    service_planned(p->service, &out);
+    service_tick(p->service, &out);
+    settle(p, &out);
+}
+
+// The client's next event; both ends go on meanwhile.
+static struct rpc_event any(struct place *p)
+{
+    struct rpc_event ev;
+    int64_t end = clock_mono_ns() + PATIENCE;
+    while (!rpc_next(p->client, &ev)) {
+        struct pollfd fds[] = {{rpc_fd(p->client), POLLIN, 0},
+                               {rpc_fd(p->server), POLLIN, 0},
+                               {planner_fd(p->planner), POLLIN, 0}};
+        if (clock_mono_ns() > end)
+            fail_msg("no event came");
+        poll(fds, 3, 100);
+        turn(p);
+    }
+    return ev;
+}
+
+// The same, but for ends of reading: what closes the call follows.
+static struct rpc_event next(struct place *p)
+{
+    struct rpc_event ev = any(p);
+    while (ev.kind == RPC_END) {
+        rpc_event_clear(&ev);
+        ev = any(p);
+    }
+    return ev;
+}
+
+static struct rpc_event expect(struct place *p, uint64_t call, enum rpc_event_kind kind)
+{
+    struct rpc_event ev = next(p);
+    if (ev.kind != kind || ev.call != call)
+        fail_msg("event %d (code %d, '%s') in place of %d", ev.kind, ev.code, ev.text, kind);
+    return ev;
+}
+
+static void expect_closed(struct place *p, uint64_t call, enum rpc_code code, const char *says)
+{
+    struct rpc_event ev = expect(p, call, RPC_CLOSED);
+    if (ev.code != code || !strstr(ev.text, says))
+        fail_msg("closed with %d ('%s') in place of %d ('%s')", ev.code, ev.text, code, says);
+    rpc_event_clear(&ev);
+}
+
+static uint64_t call(struct place *p, int method, const ProtobufCMessage *m)
+{
+    int n = service_nmethods;
+    assert_int_equal(n, JOIN + 1);
+    return rpc_call(p->channel, &service_methods[method], m, 0, true, NULL);
+}
+
+// ---- calls ----
+
+static uint64_t submit(struct place *p, const char *request, int batch, const char *base)
+{
+    char text[400];
+    Weft__V1__SubmitRequest q;
+    weft__v1__submit_request__init(&q);
+    snprintf(text, sizeof text, job_text, batch);
+    q.request_id = frame_text(request);
+    q.resolved = text;
+    q.base_dir = frame_text(base);
+    return call(p, SUBMIT, &q.base);
+}
+
+static void submitted(struct place *p, uint64_t c, char job[33])
+{
+    struct rpc_event ev = expect(p, c, RPC_MESSAGE);
+    snprintf(job, 33, "%s", ((const Weft__V1__SubmitReply *)(const void *)ev.message)->job);
+    rpc_event_clear(&ev);
+    expect_closed(p, c, RPC_OK, "");
+}
+
+static uint64_t act(struct place *p, int n, Weft__V1__Verb verb, const char *target)
+{
+    char id[32];
+    Weft__V1__ActRequest q;
+    weft__v1__act_request__init(&q);
+    snprintf(id, sizeof id, "act-%d", n);
+    q.request_id = id;
+    q.verb = verb;
+    q.target = frame_text(target);
+    return call(p, ACT, &q.base);
+}
+
+static uint64_t ask(struct place *p, int method, const char *job)
+{
+    Weft__V1__JobRequest q;
+    weft__v1__job_request__init(&q);
+    q.job = frame_text(job);
+    return call(p, method, &q.base);
+}
+
+static uint64_t logs(struct place *p, const char *job, bool follow)
+{
+    Weft__V1__LogsRequest q;
+    weft__v1__logs_request__init(&q);
+    q.job = frame_text(job);
+    q.rank = -1;
+    q.follow = follow;
+    return call(p, LOGS, &q.base);
+}
+
+static size_t count_jobs(struct place *p)
+{
+    struct arena a;
+    arena_init(&a);
+    size_t n = coord_jobs(p->coord, true, &a)->n_jobs;
+    arena_clear(&a);
+    return n;
+}
+
+// ---- a worker ----
+
+#define UP(Case, member, ptr)                 \
+    Weft__V1__Up up;                          \
+    weft__v1__up__init(&up);                  \
+    up.body_case = WEFT__V1__UP__BODY_##Case; \
+    up.member = (ptr);                        \
+    assert_int_equal(rpc_send(p->client, c, &up.base, NULL), 0)
+
+static char host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd",
+            other_id[] = "0000bbbbccccddddaaaabbbbccccdddd",
+            incarnation[] = "11112222333344441111222233334444", cluster[33], host_name[] = "w0";
+
+static void say_hello(struct place *p, uint64_t c, char *host)
+{
+    Weft__V1__Hello hello;
+    weft__v1__hello__init(&hello);
+    hello.host = host;
+    hello.incarnation = incarnation;
+    UP(HELLO, hello, &hello);
+}
+
+static void say_register(struct place *p, uint64_t c, char *host, char *nonce)
+{
+    Weft__V1__Register r;
+    weft__v1__register__init(&r);
+    r.nonce = nonce;
+    r.cluster = cluster;
+    r.host = host;
+    r.incarnation = incarnation;
+    r.name = host_name;
+    UP(REGISTER, register_, &r);
+}
+
+static void say_lines(struct place *p, uint64_t c, uint64_t ask_id, const char *text, bool end)
+{
+    Weft__V1__LogChunk k;
+    weft__v1__log_chunk__init(&k);
+    k.ask = ask_id;
+    k.text.data = (uint8_t *)frame_text(text);
+    k.text.len = strlen(text);
+    k.end = end;
+    UP(LOG, log, &k);
+}
+
+// The stream's next message with this body; others (acknowledgements) are passed over.
+static struct rpc_event heard(struct place *p, uint64_t c, Weft__V1__Down__BodyCase body)
+{
+    for (;;) {
+        struct rpc_event ev = expect(p, c, RPC_MESSAGE);
+        rpc_more(p->client, c);
+        if (((const Weft__V1__Down *)(const void *)ev.message)->body_case == body)
+            return ev;
+        rpc_event_clear(&ev);
+    }
+}
+
+static uint64_t greet(struct place *p, char nonce[64])
+{
+    uint64_t c = call(p, ATTACH, NULL);
+    say_hello(p, c, host_id);
+    struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_CHALLENGE);
+    const Weft__V1__Challenge *k = ((const Weft__V1__Down *)(const void *)ev.message)->challenge;
+    snprintf(nonce, 64, "%s", k->nonce);
+    snprintf(cluster, sizeof cluster, "%s", k->cluster);
+    rpc_event_clear(&ev);
+    return c;
+}
+
+static uint64_t attach(struct place *p)
+{
+    char nonce[64];
+    uint64_t c = greet(p, nonce);
+    say_register(p, c, host_id, nonce);
+    struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_REGISTERED);
+    rpc_event_clear(&ev);
+    return c;
+}
+
+static uint64_t heard_ask(struct place *p, uint64_t c, bool stop)
+{
+    struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_LOG);
+    const Weft__V1__LogAsk *q = ((const Weft__V1__Down *)(const void *)ev.message)->log;
+    uint64_t id = q->ask;
+    assert_string_equal(q->job, p->job);
+    assert_int_equal(q->stop, stop);
+    rpc_event_clear(&ev);
+    return id;
+}
+
+// ---- the place ----
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    struct err e = {0};
+    struct arena a;
+    struct coord_out out = {.arena = &a};
+    const struct coord_config config = {.seed = {7}};
+    arena_init(&a);
+    strcpy(p->dir, "/tmp/weft-service-XXXXXX");
+    assert_non_null(mkdtemp(p->dir));
+    must(db_open(&p->db, p->dir, &e), &e);
+    p->coord = coord_new(&config);
+    coord_started(p->coord, clock_mono_ns(), clock_wall_ms(), &out);
+    settle(p, &out);
+    must(planner_open(&p->planner, &e), &e);
+    must(rpc_open(&p->server, &e), &e);
+    must(rpc_open(&p->client, &e), &e);
+    const struct service_options o = {p->server, p->coord, p->db, p->planner, NULL};
+    p->service = service_new(&o);
+    snprintf(p->address, sizeof p->address, "unix:%s/s", p->dir);
+    const struct rpc_server_options s = {
+        .address = p->address, .methods = service_methods, .nmethods = service_nmethods};
+    must(rpc_serve(p->server, &s, &p->listener, NULL, 0, &e), &e);
+    const struct rpc_channel_options d = {.address = p->address};
+    must(rpc_dial(p->client, &d, &p->channel, &e), &e);
+    submitted(p, submit(p, "first", 12, ""), p->job);
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    char command[100];
+    rpc_close(p->client);
+    rpc_close(p->server);
+    service_free(p->service);
+    planner_close(p->planner);
+    coord_free(p->coord);
+    db_close(p->db);
+    snprintf(command, sizeof command, "rm -rf %s", p->dir);
+    assert_int_equal(system(command), 0);
+    free(p);
+    return 0;
+}
+
+// The newest audit row's "role verb target result".
+static void expect_audit(struct place *p, const char *want)
+{
+    char path[100];
+    sqlite3 *sql;
+    sqlite3_stmt *q;
+    snprintf(path, sizeof path, "%s/weft.db", p->dir);
+    assert_int_equal(sqlite3_open(path, &sql), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(sql,
+                                        "SELECT role || ' ' || verb || ' ' || target || ' ' || "
+                                        "result FROM audit ORDER BY seq DESC LIMIT 1",
+                                        -1, &q, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    const char *got = (const char *)sqlite3_column_text(q, 0);
+    if (!strstr(got, want))
+        fail_msg("the audit says '%s', not '%s'", got, want);
+    sqlite3_finalize(q);
+    sqlite3_close(sql);
+}
+
+// ---- stories ----
+
+static void a_job_that_does_not_plan_is_refused_with_its_reason(void **state)
+{
+    struct place *p = *state;
+    uint64_t c = submit(p, "odd", 13, ""); // over two devices
+    expect_closed(p, c, RPC_INVALID_ARGUMENT, "data.batch");
+    expect_audit(p, "local submit  ");
+    expect_audit(p, "data.batch");
+    assert_int_equal(count_jobs(p), 1);
+}
+
+static void a_repeated_request_is_planned_again_and_answered_as_before(void **state)
+{
+    struct place *p = *state;
+    char job[33];
+    submitted(p, submit(p, "first", 12, ""), job);
+    assert_string_equal(job, p->job);
+    assert_int_equal(count_jobs(p), 1);
+}
+
+static void readers_are_told_what_is_wrong(void **state)
+{
+    struct place *p = *state;
+    expect_closed(p, ask(p, STATUS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
+    expect_closed(p, ask(p, WHY, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
+    expect_closed(p, ask(p, CHECKPOINTS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
+    expect_closed(p, ask(p, WATCH, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
+    expect_closed(p, logs(p, "nosuchjob", false), RPC_NOT_FOUND, "nosuchjob");
+    expect_closed(p, logs(p, p->job, false), RPC_FAILED_PRECONDITION, "host");
+}
+
+static void without_an_authority_nobody_joins_and_the_audit_says_who_tried(void **state)
+{
+    struct place *p = *state;
+    Weft__V1__JoinRequest q;
+    weft__v1__join_request__init(&q);
+    expect_closed(p, call(p, JOIN, &q.base), RPC_FAILED_PRECONDITION, "TLS");
+    expect_audit(p, "local join  this cluster has no TLS");
+    expect_closed(p, call(p, JOIN, &q.base), RPC_RESOURCE_EXHAUSTED, "again"); // too soon
+}
+
+static void a_watcher_hears_each_state_until_the_job_rests(void **state)
+{
+    struct place *p = *state;
+    uint64_t c = ask(p, WATCH, p->job), a;
+    struct rpc_event ev = expect(p, c, RPC_MESSAGE);
+    const Weft__V1__WatchUpdate *u = (const void *)ev.message;
+    assert_int_equal(u->status->state, WEFT__ROWS__JOB_STATE__QUEUED);
+    rpc_event_clear(&ev);
+    a = act(p, 1, WEFT__V1__VERB__CANCEL, p->job);
+    ev = expect(p, a, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+    expect_closed(p, a, RPC_OK, "");
+    rpc_more(p->client, c);
+    ev = expect(p, c, RPC_MESSAGE);
+    u = (const void *)ev.message;
+    assert_string_equal(u->event->kind, "cancelled");
+    rpc_event_clear(&ev);
+    rpc_more(p->client, c);
+    ev = expect(p, c, RPC_MESSAGE);
+    u = (const void *)ev.message;
+    assert_int_equal(u->status->state, WEFT__ROWS__JOB_STATE__CANCELLED);
+    rpc_event_clear(&ev);
+    rpc_more(p->client, c);
+    expect_closed(p, c, RPC_OK, "");
+}
+
+static void whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does(void **state)
+{
+    struct place *p = *state;
+    enum { LINES = 400, SIZE = 128 << 10 }; // 50 MB: over what waits and what the wire holds
+    static char text[SIZE + 1];
+    uint64_t worker = attach(p), slow = logs(p, p->job, true),
+             slow_ask = heard_ask(p, worker, false);
+    uint64_t quick = logs(p, p->job, true), quick_ask = heard_ask(p, worker, false);
+    size_t got = 0;
+    memset(text, 'x', SIZE);
+    text[SIZE - 1] = '\n';
+    assert_int_not_equal(slow_ask, quick_ask);
+    for (int i = 0; i < LINES; i++) {
+        say_lines(p, worker, slow_ask, text, false);
+        say_lines(p, worker, quick_ask, text, false);
+        for (size_t want = (size_t)(i + 1) * SIZE; got < want;) {
+            struct rpc_event ev = next(p);
+            if (ev.call == quick) {
+                assert_int_equal(ev.kind, RPC_MESSAGE);
+                got += ((const Weft__V1__LogLines *)(const void *)ev.message)->text.len;
+                rpc_more(p->client, quick);
+            } else if (ev.call == worker) {
+                rpc_more(p->client, worker);
+            } // the slow one takes its first message and asks for no more
+            rpc_event_clear(&ev);
+        }
+    }
+    for (;;) { // now it reads on: what waited for it, then why there is no more
+        rpc_more(p->client, slow);
+        struct rpc_event ev = next(p);
+        bool closed = ev.call == slow && ev.kind == RPC_CLOSED;
+        if (closed)
+            assert_int_equal(ev.code, RPC_RESOURCE_EXHAUSTED);
+        assert_true(ev.call == slow || ev.call == worker);
+        rpc_event_clear(&ev);
+        if (closed)
+            return;
+    }
+}
+
+static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
+{
+    struct place *p = *state;
+    uint64_t worker = attach(p), c = logs(p, p->job, false), id = heard_ask(p, worker, false);
+    say_lines(p, worker, id + 1000, "nobody asked\n", true);
+    say_lines(p, worker, id, "one\n", false);
+    say_lines(p, worker, id, "two\n", true);
+    static const char *const want[] = {"one\n", "two\n"};
+    for (int i = 0; i < 2; i++) {
+        struct rpc_event ev = expect(p, c, RPC_MESSAGE);
+        const Weft__V1__LogLines *l = (const void *)ev.message;
+        assert_int_equal(l->text.len, 4);
+        assert_memory_equal(l->text.data, want[i], 4);
+        assert_string_equal(l->host, host_name);
+        rpc_event_clear(&ev);
+        rpc_more(p->client, c);
+    }
+    expect_closed(p, c, RPC_OK, "");
+}
+
+static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
+{
+    struct place *p = *state;
+    uint64_t worker = attach(p), c = logs(p, p->job, true), id = heard_ask(p, worker, false);
+    rpc_cancel(p->client, c);
+    struct rpc_event ev = expect(p, c, RPC_CLOSED);
+    rpc_event_clear(&ev);
+    assert_int_equal(heard_ask(p, worker, true), id);
+}
+
+static void a_stream_speaks_for_one_host(void **state)
+{
+    struct place *p = *state;
+    char nonce[64];
+    uint64_t c = greet(p, nonce);
+    say_register(p, c, other_id, nonce);
+    expect_closed(p, c, RPC_PERMISSION_DENIED, "one host");
+}
+
+#define STORY(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORY(a_job_that_does_not_plan_is_refused_with_its_reason),
+        STORY(a_repeated_request_is_planned_again_and_answered_as_before),
+        STORY(readers_are_told_what_is_wrong),
+        STORY(without_an_authority_nobody_joins_and_the_audit_says_who_tried),
+        STORY(a_watcher_hears_each_state_until_the_job_rests),
+        STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
+        STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
+        STORY(a_reader_that_goes_away_stops_the_host_s_telling),
+        STORY(a_stream_speaks_for_one_host),
+    };
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Job folders found again; see finder.h. A job's folder has an OWNER; it lies at most DEPTH folders
+// below the root (checkpoint.dir is a path), and nothing is looked for inside it.
+#include "worker/finder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/ckpt/store.h"
+
+enum { DEPTH = 4, FOUND_MAX = 2000 };
+
+struct finder {
+    const char *cluster;
+    struct arena *arena;
+    Weft__V1__StorageDone *out;
+    int cap;
+};
+
+static void add_checkpoints(struct finder *f, struct store *s, Weft__V1__FoundJob *job)
+{
+    struct store_entry *ids;
+    int n = 0;
+    if (store_scan(s, f->arena, &ids, &n, NULL))
+        n = 0;
+    job->committed = arena_array(f->arena, Weft__Rows__Checkpoint *, n + 1);
+    for (int i = 0; i < n; i++) {
+        Weft__Rows__Checkpoint *c = arena_new(f->arena, Weft__Rows__Checkpoint);
+        weft__rows__checkpoint__init(c);
+        c->epoch = (uint64_t)ids[i].epoch;
+        c->step = ids[i].step;
+        job->committed[job->n_committed++] = c;
+    }
+}
+
+static void add(struct finder *f, struct store *s, const struct store_owner *owner)
+{
+    int64_t greatest = 0;
+    (void)store_check_epoch(s, 0, &greatest, NULL); // "a greater one is there" is what is asked
+    Weft__V1__FoundJob *job = arena_new(f->arena, Weft__V1__FoundJob);
+    weft__v1__found_job__init(job);
+    job->job = frame_text(owner->job);
+    job->name = frame_text(owner->name);
+    job->resolved = frame_text(owner->resolved);
+    job->store = arena_strdup(f->arena, s->path);
+    job->epoch = (uint64_t)greatest;
+    add_checkpoints(f, s, job);
+    int n = (int)f->out->n_found;
+    f->out->found = arena_grow(f->arena, f->out->found, sizeof(void *), n, &f->cap);
+    f->out->found[f->out->n_found++] = job;
+}
+
+// True when the folder is a job's, of whatever cluster.
+static bool visit_job(struct finder *f, const char *path)
+{
+    struct store s = {.fd = -1};
+    struct store_owner owner;
+    if (store_open(&s, path, NULL))
+        return false;
+    bool is_job = !store_read_owner(&s, f->arena, &owner, NULL);
+    if (is_job && strcmp(owner.cluster, f->cluster) == 0)
+        add(f, &s, &owner);
+    store_close(&s);
+    return is_job;
+}
+
+static void walk(struct finder *f, const char *path, int depth)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) && f->out->n_found < FOUND_MAX;) {
+        char below[PATH_MAX];
+        struct stat st;
+        if (e->d_name[0] == '.' ||
+            (size_t)snprintf(below, sizeof below, "%s/%s", path, e->d_name) >= sizeof below ||
+            lstat(below, &st) || !S_ISDIR(st.st_mode))
+            continue;
+        if (!visit_job(f, below) && depth > 1)
+            walk(f, below, depth - 1);
+    }
+    if (d)
+        closedir(d);
+}
+
+int finder_list(const char *root, const char *cluster, struct arena *a, Weft__V1__StorageDone *out,
+                struct err *e)
+{
+    struct finder f = {.cluster = cluster, .arena = a, .out = out};
+    if (!root)
+        return err_set(e, ERR_INVALID, "this worker has no checkpoint root");
+    walk(&f, root, DEPTH);
+    return 0;
+}
