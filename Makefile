@@ -28,7 +28,7 @@ COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 MODEL_SRC   := model mlp decoder loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    := data_schema array idx npy dataset sampler inspect
+DATA_SRC    := data_schema array idx npy llmc dataset tokens sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
