@@ -71,7 +71,7 @@ CPU_ISAS    := baseline avx2 avx512
 UNIT_BASE    := err arena buf list map log rand hash json stream root
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding
 UNIT_COMPILE := compile compile_decoder compile_rules compile_reshard compile_programs compile_findings compile_collectives
-UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
+UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
@@ -81,7 +81,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops numerics
+OPS_TESTS   := backend ops transformer numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up

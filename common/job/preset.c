@@ -28,6 +28,8 @@ const char *const preset_names[PRESETS + 1] = {
     "llama-8b", "llama-70b", "llama-405b", "cookbook",   NULL,
 };
 
+enum { WIDEST = 1 << 17 }; // of all heads together
+
 static bool given(struct reading *r, const char *path)
 {
     return reading_row(r, path)->node != NULL;
@@ -64,6 +66,8 @@ static void check_sizes(struct reading *r, const struct job_model *m)
                       "a head of %lld elements: rotary positions turn pairs, so an even number "
                       "would do",
                       (long long)m->head_dim);
+    if (m->heads * m->head_dim > WIDEST)
+        reading_error(r, reading_row(r, "model.heads"), "heads times head_dim is over %d", WIDEST);
     if (m->heads % m->kv_heads)
         reading_error(r, reading_row(r, "model.kv_heads"),
                       "%lld key heads do not divide the %lld query heads", (long long)m->kv_heads,

@@ -5,13 +5,12 @@
 #include "common/job/job.h"
 #include "common/job/preset.h"
 
-#define MLP         "model.kind=mlp"
-#define DECODER     "model.kind=decoder"
-#define SIZE_MAX_OF (1 << 24)
-#define SIZE(path_, field, derived_, unit_, doc_)                                             \
+#define MLP     "model.kind=mlp"
+#define DECODER "model.kind=decoder"
+#define SIZE(path_, field, max_, derived_, unit_, doc_)                                       \
     {                                                                                         \
         .path = "model." path_, .type = SCHEMA_INT, .offset = AT(field), .derived = derived_, \
-        .unit = unit_, .min = 1, .max = SIZE_MAX_OF, .when = DECODER, .doc = doc_             \
+        .unit = unit_, .min = 1, .max = (max_), .when = DECODER, .doc = doc_                  \
     }
 #define AT(field) offsetof(struct job_model, field)
 static const char *const kinds[] = {"mlp", "decoder", NULL};
@@ -66,23 +65,24 @@ static const struct schema_row rows[] = {
      .when = DECODER,
      .doc = "the family and its sizes, each of which may be given: gpt2 (124M), llama (1B), "
             "cookbook (of JAX's training cookbook)"},
-    SIZE("layers", layers, "the preset's", "layers", "of the decoder"),
-    SIZE("embed", embed, "the preset's", "features", "of a token between the layers"),
-    SIZE("heads", heads, "the preset's", "heads", "of queries"),
+    SIZE("layers", layers, 1024, "the preset's", "layers", "of the decoder"),
+    SIZE("embed", embed, 1 << 17, "the preset's", "features", "of a token between the layers"),
+    SIZE("heads", heads, 1 << 10, "the preset's", "heads", "of queries"),
     {.path = "model.kv_heads",
      .type = SCHEMA_INT,
      .offset = AT(kv_heads),
      .derived = "the preset's where it divides heads, else heads",
      .unit = "heads",
      .min = 1,
-     .max = SIZE_MAX_OF,
+     .max = 1 << 10,
      .when = "model.preset=" PRESETS_LLAMA,
      .doc = "of keys and values, shared by heads / kv_heads queries"},
-    SIZE("head_dim", head_dim, "embed / heads where one is given, else the preset's", "features",
-         "of a head"),
-    SIZE("mlp", mlp, "the preset's, in proportion to embed", "features", "of a hidden layer"),
-    SIZE("seq", seq, "the preset's", "tokens", "of a sample"),
-    SIZE("vocab", vocab, "the preset's", "tokens", "ids are 0 to vocab - 1"),
+    SIZE("head_dim", head_dim, 1 << 10, "embed / heads where one is given, else the preset's",
+         "features", "of a head"),
+    SIZE("mlp", mlp, 1 << 18, "the preset's, in proportion to embed", "features",
+         "of a hidden layer"),
+    SIZE("seq", seq, 1 << 17, "the preset's", "tokens", "of a sample"),
+    SIZE("vocab", vocab, 1 << 19, "the preset's", "tokens", "ids are 0 to vocab - 1"),
     {.path = "model.vocab_multiple",
      .type = SCHEMA_INT,
      .offset = AT(vocab_multiple),
