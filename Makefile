@@ -19,16 +19,16 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      := op gemm
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr
+JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model mlp model_schema schema_list
+MODEL_SRC   := model mlp decoder loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    := data_schema array idx npy dataset sampler inspect
+DATA_SRC    := data_schema array idx npy llmc dataset tokens sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
@@ -62,7 +62,7 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
@@ -70,8 +70,8 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding
-UNIT_COMPILE := compile compile_rules compile_reshard compile_programs compile_findings compile_collectives
-UNIT_DATA    := data_idx data_npy data_dataset data_sampler data_inspect
+UNIT_COMPILE := compile compile_decoder compile_rules compile_reshard compile_programs compile_findings compile_collectives
+UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
@@ -81,7 +81,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops numerics
+OPS_TESTS   := backend ops transformer numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up

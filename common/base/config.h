@@ -5,16 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY };
+enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
+enum job_data_ids { JOB_DATA_U16, JOB_DATA_U32 };
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them
     const char *images, *labels; // both null: this set is not given
+    const char *tokens;          // of format tokens, in their place
 };
 
 struct job_data {
     int format; // enum job_data_format
     int dtype;  // enum job_data_dtype: of the images, so that a plan opens no file
+    int ids;    // enum job_data_ids: of raw token files
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
 };

@@ -48,7 +48,7 @@ struct schema_row {
     const char *const *names;        // SCHEMA_ENUM, null-terminated
     bool (*valid)(const char *text); // SCHEMA_STRING: what `doc` allows; null: anything
     const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
-                      // "data.eval.images": acts when that key is given
+                      // "data.eval.images|data.eval.tokens": acts when one of them is given
     bool optional;    // no default and not required: absent is a value (null)
 };
 

@@ -99,7 +99,7 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
     mesh_from_job(job, &out->mesh);
     findings_init(&out->findings, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
-    out->nprograms = job->data.eval.images ? 2 : 1;
+    out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
     int rc = 0;
     for (int i = 0; i < out->nprograms && !rc; i++)
         rc = compile_program(&p, (enum program_kind)i);

@@ -185,8 +185,15 @@ static int outputs_make(struct graph *g, const struct op_args *a, const struct l
                         struct node *n)
 {
     for (int k = 0; k < n->nout; k++) {
-        n->out[k] = graph_value(g, VALUE_TEMP, NULL, a->dtype ? a->dtype : DT_F32, a->nout_dims,
-                                a->out_dims, l->size);
+        enum dtype t = a->dtype ? a->dtype : DT_F32;
+        if (a->like) {
+            struct value v = g->values[a->like[k]];
+            n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
+            for (int d = 0; d < v.shape.n; d++)
+                n->attr.label[a->nin + k][d] = (int8_t)label_find(l, &v, d, a->nout_dims);
+            continue;
+        }
+        n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, a->nout_dims, a->out_dims, l->size);
         for (int d = 0; d < a->nout_dims; d++)
             n->attr.label[a->nin + k][d] = (int8_t)d;
     }
@@ -199,7 +206,7 @@ int graph_op(struct graph *g, const struct op_args *a)
         return 0;
     struct node n = {.op = a->op,
                      .nin = a->nin,
-                     .nout = op_outputs(a->op),
+                     .nout = op_outputs(a->op) < 0 ? a->nout : op_outputs(a->op),
                      .scope = g->scope,
                      .stage = g->stage,
                      .phase = g->phase,
@@ -226,10 +233,22 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
                .op = op, .nin = nin, .in = in, .nout_dims = v.shape.n, .out_dims = v.dims});
 }
 
+static bool has_dim(const struct value *v, enum dim dim)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == dim)
+            return true;
+    return false;
+}
+
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
 {
-    return graph_op(
-        g,
-        &(struct op_args){
-            .op = OP_MATMUL, .nin = 2, .in = (int[]){a, b}, .nout_dims = n, .out_dims = out_dims});
+    // Row-major output: its last dimension is the second operand's.
+    const struct value *va = &g->values[a], *vb = &g->values[b];
+    bool swap = n > 0 && has_dim(va, out_dims[n - 1]) && !has_dim(vb, out_dims[n - 1]);
+    return graph_op(g, &(struct op_args){.op = OP_MATMUL,
+                                         .nin = 2,
+                                         .in = (int[]){swap ? b : a, swap ? a : b},
+                                         .nout_dims = n,
+                                         .out_dims = out_dims});
 }

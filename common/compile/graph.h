@@ -41,7 +41,7 @@ enum value_kind {
     VALUE_KINDS
 };
 
-enum init_kind { INIT_ZERO, INIT_NORMAL };
+enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct value {
     const char *name; // "layers/0/weight", "grad/layers/0/weight", or null for what has no name
@@ -55,6 +55,7 @@ struct value {
     int of;              // STATE, gradient SUM: the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
+    int64_t limit;    // PARAM: entries of its vocab dimension from here on are padding; 0: none
     struct spec spec; // set by the partitioner
 };
 
@@ -131,6 +132,8 @@ struct op_args {
     const struct op_attr *attr;
     enum dtype dtype; // of the output; DT_NONE: f32
     const int64_t *sizes;
+    int nout;        // of an op with any number of outputs, all alike
+    const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
 };
 int graph_op(struct graph *g, const struct op_args *a);
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like); // elementwise

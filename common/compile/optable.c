@@ -120,6 +120,79 @@ static size_t workspace_chunks(const struct node *n, const struct shape *in,
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
+// Ids and positions are the last inputs, or the first of EMBED; the rest is f32.
+static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
+{
+    bool embed = n->op == OP_EMBED || n->op == OP_EMBED_GRAD;
+    int first = embed ? 0 : n->op == OP_ROTARY ? 1 : n->nin - 2;
+    int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
+    for (int k = 0; k < n->nin && !rc; k++)
+        rc = want_dtype(g, n, k, k >= first && k < end ? DT_I32 : DT_F32, e);
+    return rc;
+}
+
+static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct shape *q = &in_value(g, n, 0)->shape, *k = &in_value(g, n, 1)->shape;
+    if (q->n != 4 || k->n != 4 || q->dim[2] != k->dim[2] * n->attr.group)
+        return err_set(e, ERR_INTERNAL, "attention: heads do not share key heads alike");
+    return infer_mixed(g, n, e);
+}
+
+static int infer_norm(const struct graph *g, const struct node *n, struct err *e)
+{
+    if (n->nin < 1 || n->nin > 3)
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs", op_name(n->op), n->nin);
+    return infer_f32(g, n, e);
+}
+
+// Two products of every query with every key; causal: half of them.
+static double flops_attention(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    double pairs = (double)shape_count(&in[0]) * (double)in[1].dim[1];
+    (void)out;
+    return (n->op == OP_ATTENTION ? 2 : 4) * pairs;
+}
+
+static size_t workspace_attention(const struct node *n, const struct shape *in,
+                                  const struct shape *out)
+{
+    int64_t parts = in[1].dim[0] * in[1].dim[2];
+    (void)out;
+    return sizeof(float) *
+           (size_t)((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS * in[1].dim[1] *
+                    (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
+}
+
+// A mean and a scale for each row.
+static size_t workspace_norm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
+}
+
+static int64_t start_of(const struct graph *g, int value, const struct mesh *m, int rank, int d)
+{
+    const struct value *v = &g->values[value];
+    int64_t start[MAX_DIMS];
+    spec_start(&v->spec, m, &v->shape, rank, start);
+    return start[d];
+}
+
+static void place_table(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+                        struct op_attr *attr)
+{
+    attr->start = start_of(g, n->op == OP_EMBED ? n->in[1] : n->out[0], m, rank, 0);
+}
+
+static void place_heads(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+                        struct op_attr *attr)
+{
+    attr->start =
+        start_of(g, n->in[0], m, rank, 2) - attr->group * start_of(g, n->in[1], m, rank, 2);
+}
+
 #define ELEMENTWISE(rule)                                                          \
     {                                                                              \
         .infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true \
@@ -154,13 +227,46 @@ static const struct op_row table[OP_COUNT] = {
     [OP_GELU_GRAD] = GRADIENT_OF,
     [OP_TANH] = ELEMENTWISE(vjp_tanh),
     [OP_TANH_GRAD] = GRADIENT_OF,
-    [OP_ROW_MAX] = {.infer = infer_rows, .shard = shard_contract},
-    [OP_ROW_SUM_EXP] = {.infer = infer_rows, .vjp = vjp_row_sum_exp, .shard = shard_contract},
-    [OP_ROW_EXP_MUL] = {.infer = infer_rows, .shard = shard_pointwise},
+    [OP_ROW_MAX] = {.infer = infer_rows, .shard = shard_contract, .rows = 1},
+    [OP_ROW_SUM_EXP] = {.infer = infer_rows,
+                        .vjp = vjp_row_sum_exp,
+                        .shard = shard_contract,
+                        .rows = 1},
+    [OP_ROW_EXP_MUL] = {.infer = infer_rows, .shard = shard_pointwise, .rows = 1},
     [OP_PICK] = {.infer = infer_pick, .vjp = vjp_pick, .shard = shard_contract, .rows = 1},
     [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise, .rows = 3},
     [OP_ROW_ARGMAX] = {.infer = infer_rows, .shard = shard_pointwise},
     [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
+    [OP_SILU] = ELEMENTWISE(vjp_silu),
+    [OP_SILU_GRAD] = GRADIENT_OF,
+    [OP_SPLIT] = {.infer = infer_f32, .vjp = vjp_split, .shard = shard_split},
+    [OP_STACK] = {.infer = infer_f32, .shard = shard_stack},
+    [OP_EMBED] = {.infer = infer_mixed,
+                  .vjp = vjp_embed,
+                  .shard = shard_embed,
+                  .place = place_table},
+    [OP_EMBED_GRAD] = {.infer = infer_mixed,
+                       .shard = shard_contract,
+                       .place = place_table,
+                       .accumulates = true},
+    [OP_NORM] = {.infer = infer_norm, .vjp = vjp_norm, .shard = shard_last_whole},
+    [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
+    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_f32,
+                             .shard = shard_norm_weight,
+                             .workspace = workspace_norm,
+                             .accumulates = true},
+    [OP_ROTARY] = {.infer = infer_mixed, .vjp = vjp_rotary, .shard = shard_last_whole},
+    [OP_ATTENTION] = {.infer = infer_attention,
+                      .vjp = vjp_attention,
+                      .shard = shard_attention,
+                      .flops = flops_attention,
+                      .workspace = workspace_attention,
+                      .place = place_heads},
+    [OP_ATTENTION_GRAD] = {.infer = infer_attention,
+                           .shard = shard_attention,
+                           .flops = flops_attention,
+                           .workspace = workspace_attention,
+                           .place = place_heads},
     [OP_SQNORM] = {.infer = infer_f32,
                    .shard = shard_partial_scalar,
                    .workspace = workspace_chunks,
@@ -185,6 +291,8 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
     for (int a = 0; a < m->n; a++)
         if (n->owner >> a & 1 && mesh_coord(m, rank, a) != 0)
             attr.scale = 0;
+    if (op_row(n->op)->place)
+        op_row(n->op)->place(g, n, m, rank, &attr);
     int k = op_row(n->op)->rows - 1;
     if (k >= 0) {
         const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];

@@ -20,6 +20,7 @@ struct shard_query {
     const struct graph *graph;
     const struct node *node;
     const struct spec *in[OP_MAX_IN]; // what the inputs have; null: an input from data, any cut
+    struct spec asked[OP_MAX_IN];     // of inputs from data: what their point asks for
     const struct spec *want;          // what the output's point or parameter asks for; never null
     bool has_want;                    // false: the rule may choose (scalars, sums of scalars)
     struct spec need[OP_MAX_IN];      // answer: what the inputs must be brought to
@@ -33,7 +34,10 @@ struct op_row {
     double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
     size_t (*workspace)(const struct node *n, const struct shape *in, const struct shape *out);
     bool accumulates, inplace;
-    int rows; // PICK, PICK_GRAD: 1 + the operand whose last dimension ids count in; 0: none
+    int rows; // PICK, ROW_MAX: 1 + the operand whose last dimension ids count in; 0: none
+    // Optional: sets what else of the attributes the rank's coordinates tell.
+    void (*place)(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+                  struct op_attr *attr);
 };
 
 const struct op_row *op_row(enum op op); // never null; every slot but those labelled is set
@@ -48,6 +52,12 @@ double op_bytes(const struct graph *g, const struct node *n, const struct shape 
 // The rules, shard.c and vjp.c.
 int shard_contract(struct shard_query *q, struct err *e);
 int shard_pointwise(struct shard_query *q, struct err *e);
+int shard_last_whole(struct shard_query *q, struct err *e); // pointwise, but for the last dimension
+int shard_split(struct shard_query *q, struct err *e);
+int shard_stack(struct shard_query *q, struct err *e);
+int shard_embed(struct shard_query *q, struct err *e);
+int shard_norm_weight(struct shard_query *q, struct err *e);
+int shard_attention(struct shard_query *q, struct err *e);
 int shard_update(struct shard_query *q, struct err *e);
 int shard_partial_scalar(struct shard_query *q, struct err *e);
 
@@ -63,3 +73,9 @@ int vjp_gelu(struct tape *t, const struct node *n, int cotangent);
 int vjp_tanh(struct tape *t, const struct node *n, int cotangent);
 int vjp_row_sum_exp(struct tape *t, const struct node *n, int cotangent);
 int vjp_pick(struct tape *t, const struct node *n, int cotangent);
+int vjp_silu(struct tape *t, const struct node *n, int cotangent);
+int vjp_split(struct tape *t, const struct node *n, int cotangent);
+int vjp_embed(struct tape *t, const struct node *n, int cotangent);
+int vjp_norm(struct tape *t, const struct node *n, int cotangent);
+int vjp_rotary(struct tape *t, const struct node *n, int cotangent);
+int vjp_attention(struct tape *t, const struct node *n, int cotangent);

@@ -66,6 +66,7 @@ static int value_copy(struct pass *p, int old, const struct spec *s, int *out)
     copy->alias = v->alias < 0 ? -1 : p->map[v->alias];
     copy->init = v->init;
     copy->init_std = v->init_std;
+    copy->limit = v->limit;
     copy->spec = *s;
     *out = id;
     return 0;
@@ -267,6 +268,8 @@ static int query_node(struct pass *p, const struct node *n, struct shard_query *
         if (rc)
             return rc;
         bool data = p->from->values[n->in[k]].kind == VALUE_INPUT;
+        if (data)
+            q->asked[k] = sharding_spec(p->sharding, p->mesh, &p->from->values[n->in[k]]);
         q->in[k] = data ? NULL : &p->to->values[p->map[n->in[k]]].spec;
     }
     return op_row(n->op)->shard(q, p->err);
@@ -306,6 +309,19 @@ static const char *place_name(struct pass *p, int old)
                         p->from->scopes[n->scope], point_name(v->point));
 }
 
+// Brings what was made to where its point wants it, no part of a sum any more.
+static int settle(struct pass *p, int old)
+{
+    bool has;
+    struct spec after = wanted(p, old, &has), made = p->to->values[p->map[old]].spec;
+    if (!has) {
+        after = made;
+        after.partial_sum = after.partial_max = 0;
+    }
+    p->what = place_name(p, old);
+    return reshard(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
+}
+
 static int node_emit(struct pass *p, const struct node *n)
 {
     struct graph *g = p->to;
@@ -333,13 +349,9 @@ static int node_emit(struct pass *p, const struct node *n)
     int out = n->out[0];
     if (p->sum_of[out] >= 0)
         return contribute(p, p->sum_of[out], out, p->map[out]);
-    struct spec after = p->to->values[p->map[out]].spec;
-    if (q.has_want)
-        after = want;
-    else
-        after.partial_sum = after.partial_max = 0;
-    p->what = place_name(p, out);
-    return reshard(p, p->map[out], &after, EVERY_MICROBATCH, &p->map[out]);
+    for (int k = 0; k < n->nout && !rc; k++)
+        rc = settle(p, n->out[k]);
+    return rc;
 }
 
 static int pass_begin(struct pass *p)

@@ -288,6 +288,97 @@ int shard_pointwise(struct shard_query *q, struct err *e)
     return 0;
 }
 
+// The same, with one dimension of the output whole: what the op cannot split.
+static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
+{
+    const struct spec *want = q->want;
+    struct spec less = *want;
+    less.dim[dim] = (struct dim_cut){0};
+    q->want = &less;
+    int rc = shard_pointwise(q, e);
+    q->want = want;
+    return rc;
+}
+
+int shard_last_whole(struct shard_query *q, struct err *e)
+{
+    return pointwise_whole(q, output(q)->shape.n - 1, e);
+}
+
+int shard_split(struct shard_query *q, struct err *e)
+{
+    int rc = shard_pointwise(q, e);
+    for (int k = 1; k < q->node->nout; k++)
+        q->out[k] = q->out[0];
+    return rc;
+}
+
+int shard_stack(struct shard_query *q, struct err *e)
+{
+    return pointwise_whole(q, 0, e);
+}
+
+// The ids are a one-hot matrix, cut on the rows by every axis that cuts the table's rows and does
+// not cut the ids: over those the output is partial. Over the others the table is gathered.
+int shard_embed(struct shard_query *q, struct err *e)
+{
+    const struct spec *table = q->in[1];
+    struct spec rows = *table;
+    axis_set ids = spec_axes(q->in[0] ? q->in[0] : &q->asked[0]);
+    rows.dim[0] = (struct dim_cut){0};
+    for (int i = 0; i < table->dim[0].n; i++)
+        if (!(ids >> table->dim[0].axis[i] & 1))
+            dim_append(&rows.dim[0], table->dim[0].axis[i]);
+    q->in[1] = &rows;
+    int rc = shard_contract(q, e);
+    q->in[1] = table;
+    return rc;
+}
+
+// A contraction over the rows; the row itself is whole, its norm is of all of it.
+int shard_norm_weight(struct shard_query *q, struct err *e)
+{
+    int rc = shard_contract(q, e);
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k].dim[input(q, k)->shape.n - 1] = (struct dim_cut){0};
+    q->out[0].dim[0] = (struct dim_cut){0};
+    return rc;
+}
+
+// Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
+// and, where the cut of the heads does not divide theirs, on the heads. Their gradients are partial
+// over what cuts the queries alone.
+int shard_attention(struct shard_query *q, struct err *e)
+{
+    enum { BATCH, SEQ, HEADS, HEAD_DIM };
+    const struct shape *heads = &input(q, 0)->shape, *kv = &input(q, 1)->shape;
+    bool grad = q->node->op == OP_ATTENTION_GRAD;
+    int positions = q->node->nin - 2;
+    int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]), shared = kv->dim[HEADS];
+    if (shared % parts && parts % shared)
+        return err_set(e, ERR_INVALID,
+                       "%lld key heads do not go with %lld query heads cut %lld ways: multiples or "
+                       "divisors of %lld would do",
+                       (long long)shared, (long long)heads->dim[HEADS], (long long)parts,
+                       (long long)parts);
+    struct spec rows = *q->want, keys;
+    rows.dim[HEAD_DIM] = (struct dim_cut){0};
+    keys = rows;
+    keys.dim[SEQ] = (struct dim_cut){0};
+    if (shared % parts)
+        keys.dim[HEADS] = (struct dim_cut){0};
+    for (int k = 0; k < positions; k++)
+        q->need[k] = k == 1 || k == 2 ? keys : rows;
+    q->need[positions].dim[BATCH] = q->need[positions + 1].dim[BATCH] = rows.dim[BATCH];
+    q->need[positions].dim[SEQ] = rows.dim[SEQ];
+    q->out[0] = rows;
+    for (int k = 1; k < q->node->nout && grad; k++) {
+        q->out[k] = keys;
+        q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&keys));
+    }
+    return 0;
+}
+
 // The optimiser works where the parameter's state lies; clip and hyper are whole everywhere.
 int shard_update(struct shard_query *q, struct err *e)
 {

@@ -294,6 +294,29 @@ void sharding_make(struct sharding *s, const struct job *job, const struct mesh 
 
 // ---- specs of values ---------------------------------------------------------------------------
 
+// Key heads follow the rule of heads, where it divides.
+static enum dim ruled_as(enum dim d)
+{
+    return d == DIM_KV_HEADS ? DIM_HEADS : d;
+}
+
+static void key_heads_divide(const struct mesh *m, const struct value *v, struct spec *s)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_KV_HEADS && v->shape.dim[d] % dim_parts(m, &s->dim[d]))
+            s->dim[d] = (struct dim_cut){0};
+}
+
+// A point's spec tells of the dimensions after the one that stacks queries, keys and values.
+static void shift_stacked(const struct value *v, struct spec *s)
+{
+    if (v->shape.n == 0 || v->dims[0] != DIM_QKV)
+        return;
+    for (int d = MAX_DIMS - 1; d > 0; d--)
+        s->dim[d] = s->dim[d - 1];
+    s->dim[0] = (struct dim_cut){0};
+}
+
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
 {
     struct spec s = {0};
@@ -301,7 +324,8 @@ struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct
     for (int d = 0; d < v->shape.n; d++)
         for (int i = 0; i < r->n; i++) {
             bool parameters_only = r->rule[i].dim == DIM_EMBED;
-            if (r->rule[i].dim != v->dims[d] || (parameters_only && v->kind != VALUE_PARAM))
+            if (r->rule[i].dim != ruled_as(v->dims[d]) ||
+                (parameters_only && v->kind != VALUE_PARAM))
                 continue;
             for (int k = 0; k < r->rule[i].axes.n; k++) {
                 int axis = r->rule[i].axes.axis[k];
@@ -349,6 +373,10 @@ static struct spec asked(const struct sharding *s, const struct mesh *m, const s
         spec = s->points[v->point];
     else
         spec = rules_spec(&s->rules, m, v);
+    if (v->kind != VALUE_PARAM && s->given[v->point])
+        shift_stacked(v, &spec);
+    if (entry < 0)
+        key_heads_divide(m, v, &spec);
     cut_short(&spec, v->shape.n);
     return spec;
 }

@@ -112,7 +112,15 @@ int vjp_tanh(struct tape *t, const struct node *n, int cot)
 int vjp_row_sum_exp(struct tape *t, const struct node *n, int cot)
 {
     int x = n->in[0], max = n->in[1];
-    tape_add(t, x, make(t, OP_ROW_EXP_MUL, 3, (int[]){x, max, cot}, x));
+    struct value v = t->g->values[x];
+    graph_at(t->g, v.point);
+    tape_add(t, x,
+             graph_op(t->g, &(struct op_args){.op = OP_ROW_EXP_MUL,
+                                              .nin = 3,
+                                              .in = (int[]){x, max, cot},
+                                              .nout_dims = v.shape.n,
+                                              .out_dims = v.dims,
+                                              .attr = &n->attr}));
     return t->g->failed;
 }
 
@@ -129,4 +137,108 @@ int vjp_pick(struct tape *t, const struct node *n, int cot)
                                            .out_dims = x.dims,
                                            .sizes = x.shape.dim}));
     return g->failed;
+}
+
+int vjp_silu(struct tape *t, const struct node *n, int cot)
+{
+    tape_add(t, n->in[0], make(t, OP_SILU_GRAD, 2, (int[]){n->in[0], cot}, n->in[0]));
+    return t->g->failed;
+}
+
+// All pieces are read, or their whole would not have been made.
+int vjp_split(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    int cots[OP_MAX_OUT] = {cot};
+    for (int k = 1; k < n->nout; k++) {
+        cots[k] = t->cot[n->out[k]];
+        PRE(cots[k] >= 0);
+    }
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_STACK,
+                                              .nin = n->nout,
+                                              .in = cots,
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .sizes = x.shape.dim}));
+    return t->g->failed;
+}
+
+int vjp_embed(struct tape *t, const struct node *n, int cot)
+{
+    struct value table = t->g->values[n->in[1]];
+    graph_at(t->g, table.point);
+    tape_add(t, n->in[1],
+             graph_op(t->g, &(struct op_args){.op = OP_EMBED_GRAD,
+                                              .nin = 2,
+                                              .in = (int[]){n->in[0], cot},
+                                              .nout_dims = table.shape.n,
+                                              .out_dims = table.dims,
+                                              .sizes = table.shape.dim}));
+    return t->g->failed;
+}
+
+static void norm_weight(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    graph_at(t->g, POINT_NONE);
+    tape_add(t, n->in[1],
+             graph_op(t->g, &(struct op_args){.op = OP_NORM_WEIGHT_GRAD,
+                                              .nin = 2,
+                                              .in = (int[]){n->in[0], cot},
+                                              .nout_dims = 1,
+                                              .out_dims = &x.dims[x.shape.n - 1],
+                                              .attr = &n->attr}));
+}
+
+int vjp_norm(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    if (n->nin > 2)
+        add_reduced(t, n->in[2], cot, 1);
+    if (n->nin > 1 && tape_needs(t, n->in[1]))
+        norm_weight(t, n, cot);
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_NORM_GRAD,
+                                              .nin = n->nin > 1 ? 3 : 2,
+                                              .in = (int[]){n->in[0], cot, n->in[1]},
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .attr = &n->attr}));
+    return t->g->failed;
+}
+
+int vjp_rotary(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    struct op_attr back = n->attr;
+    back.scale = -back.scale;
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_ROTARY,
+                                              .nin = 2,
+                                              .in = (int[]){cot, n->in[1]},
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .attr = &back}));
+    return t->g->failed;
+}
+
+int vjp_attention(struct tape *t, const struct node *n, int cot)
+{
+    struct value q = t->g->values[n->in[0]];
+    graph_at(t->g, q.point);
+    int dq = graph_op(t->g, &(struct op_args){.op = OP_ATTENTION_GRAD,
+                                              .nin = 6,
+                                              .in = (int[]){n->in[0], n->in[1], n->in[2], cot,
+                                                            n->in[3], n->in[4]},
+                                              .nout_dims = q.shape.n,
+                                              .out_dims = q.dims,
+                                              .attr = &n->attr,
+                                              .like = n->in});
+    for (int k = 0; k < 3 && !t->g->failed; k++)
+        tape_add(t, n->in[k], dq + k);
+    return t->g->failed;
 }

@@ -53,6 +53,8 @@ static const struct {
 } formats[] = {
     {"\0\0", 2, "idx", idx_parse, NULL},
     {"\x93NUMPY", 6, "npy", npy_parse, NULL},
+    {LLMC_U16, 4, "llm.c", llmc_parse, NULL},
+    {LLMC_U32, 4, "llm.c", llmc_parse, NULL},
     {"\x1f\x8b", 2, "gzip", NULL, "compressed with gzip: gunzip it first"},
     {"PK\3\4", 4, "zip", NULL, "a zip archive (npz): save each array as a .npy file"},
 };
@@ -145,6 +147,31 @@ int array_open_beneath(struct array *a, const char *root, const char *path, stru
     return rc;
 }
 
+int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
+                   struct err *e)
+{
+    *a = (struct array){.path = copy_name(path)};
+    int rc = map_file(a, root, e);
+    bool llmc = rc == 0 && a->file_len >= 4 &&
+                (memcmp(a->file, LLMC_U16, 4) == 0 || memcmp(a->file, LLMC_U32, 4) == 0);
+    if (rc == 0 && llmc) {
+        rc = parse_file(a, e);
+    } else if (rc == 0) {
+        size_t size = array_type_size(type);
+        a->format = "raw";
+        a->type = type;
+        a->shape = (struct shape){1, {(int64_t)(a->file_len / size)}};
+        rc =
+            a->file_len % size == 0 && a->file_len
+                ? check_length(a, e)
+                : err_set(e, ERR_DATA, "%s: byte %zu: the file ends here, not a whole number of %s",
+                          a->path, a->file_len, array_type_name(type));
+    }
+    if (rc)
+        array_close(a);
+    return rc;
+}
+
 int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e)
 {
     *a = (struct array){.path = copy_name(name), .file = bytes, .file_len = len};
@@ -197,6 +224,13 @@ int64_t array_int(const struct array *a, uint64_t i)
     PRE(i < a->count && array_type_is_int(a->type));
     if (a->type == ARRAY_U8)
         return a->data[i];
+    if (a->type == ARRAY_U16) {
+        uint16_t w;
+        memcpy(&w, a->data + i * sizeof w, sizeof w);
+        return w;
+    }
+    if (a->type == ARRAY_U32)
+        return load32(a, i);
     return a->type == ARRAY_I32 ? (int32_t)load32(a, i) : (int64_t)load64(a, i);
 }
 

@@ -4,9 +4,13 @@
 // array_open() maps the file (read-only, private) and recognises the format by its first bytes:
 //   idx  00 00 TYPE NDIM, NDIM big-endian u32 sizes, elements big-endian, row-major
 //   npy  93 'NUMPY' MAJOR MINOR, header length, a Python dict as text, elements row-major
-// Nothing is copied: `data` points into the mapping, possibly unaligned and, for idx files of more
-// than one byte an element, in big-endian order; array_int(), array_real() and array_copy() hide
-// both. A file is accepted only if header and elements are exactly its length.
+//   llm.c  256 little-endian i32: magic 20240520 (u16) or 20240801 (u32), version 1 or 7, tokens,
+//   0…;
+//        then the tokens' ids
+// array_open_raw() takes a file that is nothing but elements. Nothing is copied: `data` points into
+// the mapping, possibly unaligned and, for idx files of more than one byte an element, in
+// big-endian order; array_int(), array_real() and array_copy() hide both. A file is accepted only
+// if header and elements are exactly its length.
 //
 // Not here: compressed files (.gz, .npz are refused by name), writing, Fortran order, strings and
 // structured elements.
@@ -24,8 +28,10 @@
 #include "common/op/op.h"
 
 // X(name, text, bytes, is integer)
-#define ARRAY_TYPES(X) \
-    X(U8, "u8", 1, true) X(I32, "i32", 4, true) X(I64, "i64", 8, true) X(F32, "f32", 4, false)
+#define ARRAY_TYPES(X)                                                                           \
+    X(U8, "u8", 1, true)                                                                         \
+    X(I32, "i32", 4, true) X(I64, "i64", 8, true) X(F32, "f32", 4, false) X(U16, "u16", 2, true) \
+        X(U32, "u32", 4, true)
 enum array_type {
 #define X(name, text, bytes, integer) ARRAY_##name,
     ARRAY_TYPES(X)
@@ -38,7 +44,7 @@ bool array_type_is_int(enum array_type t);
 
 struct array {
     char *path;                // owned; for messages
-    const char *format;        // "idx" or "npy"
+    const char *format;        // "idx", "npy", "llm.c" or "raw"
     enum array_type type;      // of an element
     bool big_endian;           // elements of more than one byte
     struct shape shape;        // n = 0 is a single number (npy)
@@ -57,6 +63,9 @@ struct array {
 int array_open(struct array *a, const char *path, struct err *e);
 // The same for a path that must stay beneath `root` (base/root.h); null: no root.
 int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e);
+// A file of nothing but little-endian elements of `type`; one of llm.c's is taken for what it is.
+int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
+                   struct err *e);
 // The same from memory that is borrowed until the close; `name` stands for the path.
 int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e);
 void array_close(struct array *a); // a zeroed or closed one is fine

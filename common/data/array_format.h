@@ -7,5 +7,10 @@
 #pragma once
 #include "common/data/array.h"
 
+// The first bytes of llm.c's files: 20240520 and 20240801.
+#define LLMC_U16 "\x88\xd8\x34\x01"
+#define LLMC_U32 "\xa1\xd9\x34\x01"
+
 int idx_parse(struct array *a, struct err *e);
 int npy_parse(struct array *a, struct err *e);
+int llmc_parse(struct array *a, struct err *e); // llmc.c

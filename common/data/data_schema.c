@@ -5,7 +5,10 @@
 #include "common/base/config.h"
 
 #define AT(field) offsetof(struct job_data, field)
-static const char *const formats[] = {"idx", "npy", NULL};
+#define IMAGES    "data.format=idx|npy"
+#define TOKENS    "data.format=tokens"
+static const char *const formats[] = {"idx", "npy", "tokens", NULL};
+static const char *const ids[] = {"u16", "u32", NULL};
 static const char *const dtypes[] = {"u8", "f32", NULL};
 
 const struct schema_row data_rows[DATA_ROWS] = {
@@ -14,30 +17,55 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .offset = AT(format),
      .def = "idx",
      .names = formats,
-     .doc = "of the files: idx (MNIST's) or npy (NumPy's)"},
+     .doc =
+         "of the files: idx (MNIST's) or npy (NumPy's) with images and labels, or tokens (ids one "
+         "after the other, or llm.c's .bin)"},
     {.path = "data.dtype",
      .type = SCHEMA_ENUM,
      .offset = AT(dtype),
      .def = "u8",
      .names = dtypes,
+     .when = IMAGES,
      .doc = "of the images: u8 (0 to 255, scaled to 0 to 1) or f32 (taken as they are)"},
+    {.path = "data.ids",
+     .type = SCHEMA_ENUM,
+     .offset = AT(ids),
+     .def = "u16",
+     .names = ids,
+     .when = TOKENS,
+     .doc = "of a file of nothing but token ids, little-endian; llm.c's files say it themselves"},
+    {.path = "data.train.tokens",
+     .type = SCHEMA_STRING,
+     .offset = AT(train.tokens),
+     .when = TOKENS,
+     .doc = "file of training tokens; relative to the job file"},
+    {.path = "data.eval.tokens",
+     .type = SCHEMA_STRING,
+     .offset = AT(eval.tokens),
+     .optional = true,
+     .when = TOKENS,
+     .doc = "file of tokens to evaluate on"},
     {.path = "data.train.images",
      .type = SCHEMA_STRING,
      .offset = AT(train.images),
+     .when = IMAGES,
      .doc = "file of training samples; relative to the job file"},
     {.path = "data.train.labels",
      .type = SCHEMA_STRING,
      .offset = AT(train.labels),
+     .when = IMAGES,
      .doc = "file of their classes"},
     {.path = "data.eval.images",
      .type = SCHEMA_STRING,
      .offset = AT(eval.images),
      .optional = true,
+     .when = IMAGES,
      .doc = "file of samples to evaluate on; together with its labels"},
     {.path = "data.eval.labels",
      .type = SCHEMA_STRING,
      .offset = AT(eval.labels),
      .optional = true,
+     .when = IMAGES,
      .doc = "file of their classes"},
     {.path = "data.batch",
      .type = SCHEMA_INT,

@@ -2,6 +2,8 @@
 // A labelled data set: see dataset.h.
 #include "common/data/dataset.h"
 
+#include "common/data/tokens.h"
+
 // Label of sample i, or −1 with the error set.
 static int32_t label_at(const struct dataset *ds, uint64_t i, struct err *e)
 {
@@ -80,8 +82,15 @@ void dataset_close(struct dataset *ds)
     *ds = (struct dataset){0};
 }
 
+size_t dataset_label_bytes(const struct dataset *ds)
+{
+    return ds->seq ? 0 : sizeof(int32_t);
+}
+
 size_t dataset_sample_bytes(const struct dataset *ds)
 {
+    if (ds->seq)
+        return (size_t)(ds->seq + 1) * sizeof(int32_t);
     return ds->features * array_type_size(ds->images.type);
 }
 
@@ -89,6 +98,8 @@ int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *
                  int32_t *labels_out, struct err *e)
 {
     int rc = array_check(&ds->images, e);
+    if (rc == 0 && ds->seq)
+        return tokens_read(ds, ids, n, images_out, e);
     if (rc == 0)
         rc = array_check(&ds->labels, e);
     if (rc)

@@ -3,6 +3,7 @@
 // Each check is skipped when one of the keys it needs is itself wrong: that is reported already.
 #include <string.h>
 
+#include "common/job/preset.h"
 #include "common/job/reading.h"
 
 static bool all_ok(struct reading *r, const char *const *paths)
@@ -145,6 +146,18 @@ static void check_eval_files(struct reading *r)
         reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
 }
 
+// Tokens are what a decoder reads, images and labels what a classifier does.
+static void check_data(struct reading *r)
+{
+    if (!ALL_OK(r, "model.kind", "data.format"))
+        return;
+    bool decoder = r->job->model.kind == JOB_MODEL_DECODER;
+    if (decoder != (r->job->data.format == JOB_DATA_TOKENS))
+        reading_error(r, reading_row(r, "data.format"),
+                      decoder ? "must be tokens: model.kind is decoder"
+                              : "tokens are for model.kind: decoder");
+}
+
 static void check_schedule(struct reading *r)
 {
     struct reading_row *decay = reading_row(r, "schedule.decay");
@@ -204,8 +217,8 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  resolve_mesh,     check_batch,   check_eval_files,
-        check_schedule, check_keep_every, check_backoff, resolve_groups,
+        check_version,    preset_resolve, check_data,       resolve_mesh,  check_batch,
+        check_eval_files, check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

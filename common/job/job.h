@@ -23,7 +23,8 @@ enum {
     JOB_MAX_AXES = 8,
 };
 
-enum job_model_kind { JOB_MODEL_MLP };
+enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER };
+enum job_family { JOB_GPT2, JOB_LLAMA, JOB_COOKBOOK }; // of decoders
 enum job_activation { JOB_RELU, JOB_GELU, JOB_TANH };
 
 struct job_model {
@@ -32,6 +33,11 @@ struct job_model {
     struct schema_list hidden; // int64_t widths, first layer first
     int64_t classes;
     int activation; // enum job_activation
+
+    int preset; // decoder: index into job/preset.c's table
+    int family; // enum job_family: the preset's
+    int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab, vocab_multiple;
+    double theta; // llama: of the rotary positions
 };
 
 struct job_axis {

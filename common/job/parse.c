@@ -237,8 +237,13 @@ static void read_rows(struct reading *r)
         struct reading_row *row = &r->rows[i];
         if (row->row->when) {
             const char *asked = row->row->when;
-            const char *path = arena_printf(r->arena, "%.*s", (int)strcspn(asked, "="), asked);
-            if (!reading_row(r, path)->ok)
+            bool wrong = false;
+            for (size_t n = 0; *asked && *asked != '='; asked += n + (asked[n] == '|')) {
+                n = strcspn(asked, "=|");
+                const char *path = arena_printf(r->arena, "%.*s", (int)n, asked);
+                wrong |= !reading_row(r, path)->ok;
+            }
+            if (wrong)
                 continue;
         }
         read_row(r, row);

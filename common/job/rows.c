@@ -211,7 +211,7 @@ static const struct schema_row eval_rows[] = {
      .def = "0",
      .max = STEPS_MAX,
      .unit = "steps",
-     .when = "data.eval.images",
+     .when = "data.eval.images|data.eval.tokens",
      .doc = "between evaluations; 0: only after the last step"},
     {.path = "eval.batches",
      .type = SCHEMA_INT,
@@ -219,7 +219,7 @@ static const struct schema_row eval_rows[] = {
      .def = "0",
      .max = STEPS_MAX,
      .unit = "batches",
-     .when = "data.eval.images",
+     .when = "data.eval.images|data.eval.tokens",
      .doc = "of an evaluation; 0: the whole set"},
 };
 

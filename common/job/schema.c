@@ -42,23 +42,38 @@ static bool is_listed(const char *list, const char *word)
     return false;
 }
 
+static const struct schema_row *asked_by(const struct schema *schema, const struct job *job,
+                                         const char *path, size_t n, const void **field)
+{
+    char name[128];
+    size_t offset = 0;
+    PRE(n < sizeof name);
+    memcpy(name, path, n);
+    name[n] = 0;
+    const struct schema_row *row = schema_find(schema, name, &offset);
+    *field = (const char *)job + offset;
+    return row;
+}
+
 bool when_holds(const struct schema *schema, const struct job *job, const struct schema_row *row)
 {
     if (!row->when)
         return true;
-    char path[128];
-    size_t n = strcspn(row->when, "="), offset = 0;
-    PRE(n < sizeof path);
-    memcpy(path, row->when, n);
-    path[n] = 0;
-    const struct schema_row *asked = schema_find(schema, path, &offset);
-    const char *field = (const char *)job + offset;
+    size_t n = strcspn(row->when, "=");
+    const struct schema_row *asked;
+    const void *field;
     if (!row->when[n]) {
-        PRE(asked->type == SCHEMA_STRING);
-        return *(const char *const *)(const void *)field != NULL;
+        for (const char *p = row->when; *p; p += strcspn(p, "|"), p += *p == '|') {
+            asked = asked_by(schema, job, p, strcspn(p, "|"), &field);
+            PRE(asked->type == SCHEMA_STRING);
+            if (*(const char *const *)field)
+                return true;
+        }
+        return false;
     }
+    asked = asked_by(schema, job, row->when, n, &field);
     PRE(asked->type == SCHEMA_ENUM);
-    return is_listed(row->when + n + 1, asked->names[*(const int *)(const void *)field]);
+    return is_listed(row->when + n + 1, asked->names[*(const int *)field]);
 }
 
 const char *when_text(const struct schema_row *row, struct arena *a)
@@ -67,13 +82,14 @@ const char *when_text(const struct schema_row *row, struct arena *a)
         return "";
     size_t n = strcspn(row->when, "=");
     struct buf text = {0};
-    buf_append(&text, row->when, n);
-    buf_puts(&text, row->when[n] ? " is " : " is given");
-    for (const char *p = row->when[n] ? row->when + n + 1 : ""; *p; p++)
+    for (const char *p = row->when; *p; p++)
         if (*p == '|')
             buf_puts(&text, " or ");
+        else if (*p == '=')
+            buf_puts(&text, " is ");
         else
             buf_putc(&text, *p);
+    buf_puts(&text, row->when[n] ? "" : " is given");
     const char *s = arena_strdup(a, buf_str(&text));
     buf_clear(&text);
     return s;

@@ -7,6 +7,7 @@
 // gelu, 1/fan-in before tanh and the classes; biases are born zero.
 #include <math.h>
 
+#include "common/model/loss.h"
 #include "common/model/model.h"
 
 static int layer_bias(struct graph *g, const char *name, int y, enum dim width, int64_t n)
@@ -33,38 +34,6 @@ static int activate(struct graph *g, int x, int activation)
 {
     static const enum op ops[] = {[JOB_RELU] = OP_RELU, [JOB_GELU] = OP_GELU, [JOB_TANH] = OP_TANH};
     return graph_like(g, ops[activation], 1, &x, x);
-}
-
-static int rows_op(struct graph *g, enum op op, int nin, const int *in, enum dtype t)
-{
-    static const enum dim rows[1] = {DIM_BATCH};
-    return graph_op(
-        g, &(struct op_args){
-               .op = op, .nin = nin, .in = in, .nout_dims = 1, .out_dims = rows, .dtype = t});
-}
-
-// Σ rows / (samples of the step), collected over the microbatches.
-static int mean_over_step(struct graph *g, const char *name, int rows, int64_t step_batch)
-{
-    struct op_attr attr = {.scale = 1.0f / (float)step_batch};
-    graph_at(g, POINT_NONE);
-    int part = graph_op(g, &(struct op_args){.op = OP_SUM, .nin = 1, .in = &rows, .attr = &attr});
-    if (g->failed)
-        return -1;
-    int sum = graph_sum(g, name, -1, part);
-    graph_contribute(g, sum, part);
-    return sum;
-}
-
-// −ln softmax(x)[label] = ln Σ exp(x − max) + max − x[label]
-static int cross_entropy(struct graph *g, int logits, int labels)
-{
-    int max = rows_op(g, OP_ROW_MAX, 1, &logits, DT_F32);
-    int sum = rows_op(g, OP_ROW_SUM_EXP, 2, (int[]){logits, max}, DT_F32);
-    int log = graph_like(g, OP_LOG, 1, &sum, sum);
-    int lse = graph_like(g, OP_ADD, 2, (int[]){log, max}, log);
-    int pick = rows_op(g, OP_PICK, 2, (int[]){logits, labels}, DT_F32);
-    return graph_like(g, OP_SUB, 2, (int[]){lse, pick}, lse);
 }
 
 static int images_in(struct graph *g, const struct job *job, int64_t batch)
@@ -108,12 +77,16 @@ int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, in
     graph_at(g, POINT_LOGITS);
     int logits = linear(g, m->hidden.n, x, in, width, DIM_CLASSES, m->classes, 1);
     int labels = graph_value(g, VALUE_INPUT, "labels", DT_I32, 1, (enum dim[]){DIM_BATCH}, &batch);
-    g->loss = mean_over_step(g, "loss", cross_entropy(g, logits, labels), step_batch);
+    g->loss = loss_mean(g, "loss", loss_cross_entropy(g, logits, labels, 0), step_batch);
     if (kind == PROGRAM_EVAL) {
         graph_at(g, POINT_LOGITS);
-        int best = rows_op(g, OP_ROW_ARGMAX, 1, &logits, DT_I32);
-        int right = rows_op(g, OP_EQUAL, 2, (int[]){best, labels}, DT_F32);
-        g->parts[g->nparts] = mean_over_step(g, "accuracy", right, step_batch);
+        int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, 0);
+        int right = graph_op(g, &(struct op_args){.op = OP_EQUAL,
+                                                  .nin = 2,
+                                                  .in = (int[]){best, labels},
+                                                  .nout_dims = 1,
+                                                  .out_dims = (enum dim[]){DIM_BATCH}});
+        g->parts[g->nparts] = loss_mean(g, "accuracy", right, step_batch);
         g->part_name[g->nparts++] = "accuracy";
     }
     return g->failed;

@@ -10,3 +10,5 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
 
 int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
               int64_t step_batch);
+int decoder_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+                  int64_t step_batch);

@@ -3,9 +3,17 @@
 #include "common/model/model_schema.h"
 
 #include "common/job/job.h"
+#include "common/job/preset.h"
 
+#define MLP     "model.kind=mlp"
+#define DECODER "model.kind=decoder"
+#define SIZE(path_, field, max_, derived_, unit_, doc_)                                       \
+    {                                                                                         \
+        .path = "model." path_, .type = SCHEMA_INT, .offset = AT(field), .derived = derived_, \
+        .unit = unit_, .min = 1, .max = (max_), .when = DECODER, .doc = doc_                  \
+    }
 #define AT(field) offsetof(struct job_model, field)
-static const char *const kinds[] = {"mlp", NULL};
+static const char *const kinds[] = {"mlp", "decoder", NULL};
 static const char *const activations[] = {"relu", "gelu", "tanh", NULL};
 
 static const struct schema_row rows[] = {
@@ -14,13 +22,15 @@ static const struct schema_row rows[] = {
      .offset = AT(kind),
      .def = "mlp",
      .names = kinds,
-     .doc = "mlp: fully connected layers, a classifier"},
+     .doc = "mlp: fully connected layers, a classifier; decoder: a transformer that predicts the "
+            "next token"},
     {.path = "model.inputs",
      .type = SCHEMA_INT,
      .offset = AT(inputs),
      .min = 1,
      .max = 1 << 24,
      .unit = "features",
+     .when = MLP,
      .doc = "of a sample; for images height times width"},
     {.path = "model.hidden",
      .type = SCHEMA_INT_LIST,
@@ -30,6 +40,7 @@ static const struct schema_row rows[] = {
      .min_items = 1,
      .max_items = 64,
      .unit = "features",
+     .when = MLP,
      .doc = "widths of the hidden layers"},
     {.path = "model.classes",
      .type = SCHEMA_INT,
@@ -37,13 +48,58 @@ static const struct schema_row rows[] = {
      .min = 2,
      .max = 1 << 20,
      .unit = "classes",
+     .when = MLP,
      .doc = "labels are 0 to classes - 1"},
     {.path = "model.activation",
      .type = SCHEMA_ENUM,
      .offset = AT(activation),
      .def = "relu",
      .names = activations,
+     .when = MLP,
      .doc = "after each hidden layer; gelu in its tanh form"},
+    {.path = "model.preset",
+     .type = SCHEMA_ENUM,
+     .offset = AT(preset),
+     .def = "gpt2",
+     .names = preset_names,
+     .when = DECODER,
+     .doc = "the family and its sizes, each of which may be given: gpt2 (124M), llama (1B), "
+            "cookbook (of JAX's training cookbook)"},
+    SIZE("layers", layers, 1024, "the preset's", "layers", "of the decoder"),
+    SIZE("embed", embed, 1 << 17, "the preset's", "features", "of a token between the layers"),
+    SIZE("heads", heads, 1 << 10, "the preset's", "heads", "of queries"),
+    {.path = "model.kv_heads",
+     .type = SCHEMA_INT,
+     .offset = AT(kv_heads),
+     .derived = "the preset's where it divides heads, else heads",
+     .unit = "heads",
+     .min = 1,
+     .max = 1 << 10,
+     .when = "model.preset=" PRESETS_LLAMA,
+     .doc = "of keys and values, shared by heads / kv_heads queries"},
+    SIZE("head_dim", head_dim, 1 << 10, "embed / heads where one is given, else the preset's",
+         "features", "of a head"),
+    SIZE("mlp", mlp, 1 << 18, "the preset's, in proportion to embed", "features",
+         "of a hidden layer"),
+    SIZE("seq", seq, 1 << 17, "the preset's", "tokens", "of a sample"),
+    SIZE("vocab", vocab, 1 << 19, "the preset's", "tokens", "ids are 0 to vocab - 1"),
+    {.path = "model.vocab_multiple",
+     .type = SCHEMA_INT,
+     .offset = AT(vocab_multiple),
+     .def = "128",
+     .unit = "tokens",
+     .min = 1,
+     .max = 1 << 16,
+     .when = DECODER,
+     .doc = "the vocabulary's parameters are padded to a multiple of this"},
+    {.path = "model.theta",
+     .type = SCHEMA_FLOAT,
+     .offset = AT(theta),
+     .def = "500000",
+     .max = 1e12,
+     .min = 1,
+     .when = "model.preset=" PRESETS_LLAMA,
+     .doc = "base of the rotary positions' wavelengths"},
 };
 
 const struct schema_table model_schema = {rows, sizeof rows / sizeof *rows,

@@ -92,10 +92,8 @@ static bool before(const struct runs *r, enum group first, enum group second)
     return true;
 }
 
-bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
-                      const struct shape *out, struct gemm *g)
+static bool as_product(const struct operand op[3], struct gemm *g)
 {
-    const struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
     struct runs ra, rb, ro;
     if (!runs_find(op, 0, &ra) || !runs_find(op, 1, &rb) || !runs_find(op, 2, &ro))
         return false;
@@ -114,5 +112,53 @@ bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const s
     g->stride_a = g->m * g->k;
     g->stride_b = g->k * g->n;
     g->stride_c = g->m * g->n;
+    return true;
+}
+
+// Takes a label that leads two operands off them; false when there is none. What is left must have
+// no batch of its own.
+static bool peel(struct operand op[3], struct shape rest[3], int64_t *extent, unsigned *where)
+{
+    for (int k = 0; k < 3; k++) {
+        if (op[k].shape->n == 0)
+            continue;
+        int label = op[k].label[0];
+        unsigned has = places(op, label), leads = 0;
+        for (int j = 0; j < 3; j++)
+            leads |= op[j].shape->n && op[j].label[0] == label ? 1u << j : 0;
+        if (leads != has || group_of(has) < 0 || group_of(has) == BATCH)
+            continue;
+        *extent = op[k].shape->dim[0];
+        *where = has;
+        for (int j = 0; j < 3; j++) {
+            rest[j] = *op[j].shape;
+            op[j].shape = &rest[j];
+            if (!(has >> j & 1))
+                continue;
+            op[j].label++;
+            rest[j].n--;
+            for (int d = 0; d < rest[j].n; d++)
+                rest[j].dim[d] = rest[j].dim[d + 1];
+        }
+        return true;
+    }
+    return false;
+}
+
+bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
+                      const struct shape *out, struct gemm *g)
+{
+    struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
+    struct shape rest[3];
+    unsigned where;
+    int64_t extent;
+    if (as_product(op, g))
+        return true;
+    if (!peel(op, rest, &extent, &where) || !as_product(op, g) || g->batch != 1)
+        return false;
+    g->batch = extent;
+    g->stride_a = where & IN_A ? g->stride_a : 0;
+    g->stride_b = where & IN_B ? g->stride_b : 0;
+    g->stride_c = where & IN_OUT ? g->stride_c : 0;
     return true;
 }

@@ -36,7 +36,8 @@ bool shape_equal(const struct shape *a, const struct shape *b);
     X(LATENT, latent)     \
     X(NORM, norm)         \
     X(POSITION, position) \
-    X(EXPERT, expert)
+    X(EXPERT, expert)     \
+    X(QKV, qkv)
 enum dim {
     DIM_NONE,
 #define X(id, name) DIM_##id,
@@ -77,6 +78,27 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(PICK_GRAD, pick_grad, 2, 1) /* (ids i32 [..], g [..]) → [.., n]: g at ids − start, else 0 */ \
     X(ROW_ARGMAX, row_argmax, 1, 1) /* [.., n] → i32 [..], the first of equals */                    \
     X(EQUAL, equal, 2, 1)           /* i32, i32 → f32 1 or 0 */                                      \
+    X(SILU, silu, 1, 1)             /* x / (1 + exp(−x)) */                                          \
+    X(SILU_GRAD, silu_grad, 2, 1)   /* (x, dy) */                                                      \
+    /* transformers */                                                                                 \
+    X(SPLIT, split, 1, -1) /* [n, ..] → n times [..] */                                              \
+    X(STACK, stack, -1, 1) /* n times [..] → [n, ..] */                                              \
+    X(EMBED, embed, 2, 1)  /* (ids i32 [..], table [n, e]) → [.., e]: table[ids − start], 0        \
+                              outside */                                                               \
+    X(EMBED_GRAD, embed_grad, 2, 1) /* (ids i32 [..], g [.., e]) → [n, e]: Σ of g at ids − start  \
+                                     */                                                                \
+    X(NORM, norm, -1, 1)            /* (x, weight?, bias?): rows over √(mean x² + eps), with        \
+                                       attr.center after their mean is taken off; · weight + bias     \
+                                     */                                                                \
+    X(NORM_GRAD, norm_grad, -1, 1)              /* (x, dy, weight?) → dx */                          \
+    X(NORM_WEIGHT_GRAD, norm_weight_grad, 2, 1) /* (x, dy) → [n]: Σ rows of dy · the rows' norm    \
+                                                 */                                                    \
+    X(ROTARY, rotary, 2, 1) /* (x [.., heads, d], positions i32 [..]): element i < d/2 and its         \
+                               partner i + d/2 turned by scale · position · theta^(−2i/d) */       \
+    X(ATTENTION, attention, 5, 1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]     \
+                                     and of k [b, t]): softmax(scale · q·k) · v over the keys that  \
+                                     are not after the query; head i reads (start + i) / group */      \
+    X(ATTENTION_GRAD, attention_grad, 6, 3) /* (q, k, v, dy, positions ..) → dq, dk, dv */           \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
     /* the update; outputs alias inputs where said */                                                  \
@@ -94,8 +116,8 @@ enum op {
         OP_COUNT
 };
 const char *op_name(enum op op);
-int op_inputs(enum op op); // −1: any number up to OP_MAX_IN
-int op_outputs(enum op op);
+int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
+int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 3 };
 
@@ -135,18 +157,26 @@ struct op_block { // three nested loops, outermost first, and how far each side 
 struct op_attr {
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;
-    float scale;                    // SUM, CAST, SCALE, SQNORM
+    float scale;                    // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION
     float clip_norm;                // CLIP; 0: none
-    float beta1, beta2, eps, decay; // optimisers
+    float beta1, beta2, eps, decay; // optimisers; NORM: eps
     float lr_scale;                 // of this parameter's group
     bool nesterov;                  // MOMENTUM
-    int64_t start;                  // PICK, PICK_GRAD: the id of a row's first element here
+    int64_t start;                  // the id of a row's first element here; ATTENTION: see there
+    int64_t limit;                  // ROW_*: ids from here on are padding, not there; 0: none
+    int64_t group;                  // ATTENTION: query heads that share a key and value head
+    bool center;                    // NORM
+    float theta;                    // ROTARY
     struct op_block block;          // COPY
 };
 
 // A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not
 // depend on the threads; its workspace is a double for each.
 enum { OP_CHUNKS = 1024 };
+
+// ATTENTION works on so many query rows at a time, in at most so many parts side by side; its
+// workspace is one block of scores for each, two for the gradient.
+enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
 
 // ---- the call a kernel receives: local shapes, device pointers ----
 struct tensor {
@@ -173,5 +203,8 @@ struct gemm {
     int64_t lda, ldb, ldc;                // row strides in elements
     int64_t stride_a, stride_b, stride_c; // of one batch
 };
+//
+// A label that leads every operand that has it, and that one operand lacks, is a batch of stride 0
+// there: where the output lacks it, the batches' products add up.
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g);

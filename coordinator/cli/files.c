@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft ckpt and weft data: looking at files of ours and of the user's, offline and read only.
+// weft ckpt and weft data: looking at files of ours and of the user's, offline; tokens made of
+// text.
 #include <stdio.h>
 #include <string.h>
 
 #include "common/ckpt/ls.h"
 #include "common/data/inspect.h"
+#include "common/data/prepare.h"
 #include "coordinator/cli/verbs.h"
 
 static void print_out(struct buf *out)
@@ -53,12 +55,28 @@ static int inspect_all(int n, const char *const *files, struct json_out *json, s
     return rc;
 }
 
+static int prepare(const struct verb *v, const struct args *a)
+{
+    unsigned long long tokens;
+    struct err e = {0};
+    if (a->npos != 3 || a->json || !a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
+        return usage(v, "prepare --tokenizer bytes, a file of text and the one to make");
+    if (prepare_bytes(a->pos[1], a->pos[2], &tokens, &e)) {
+        fprintf(stderr, "weft data: %s\n", e.text);
+        return CLIENT_FAILED;
+    }
+    printf("%s: %llu tokens of u16; data.format: tokens, model.vocab: 256\n", a->pos[2], tokens);
+    return CLIENT_OK;
+}
+
 int verb_data(const struct verb *v, const struct args *a)
 {
     struct buf out = {0};
     struct json_out w;
-    if (strcmp(a->pos[0], "inspect") != 0)
-        return usage(v, "inspect, and at least one file");
+    if (strcmp(a->pos[0], "prepare") == 0)
+        return prepare(v, a);
+    if (strcmp(a->pos[0], "inspect") != 0 || a->tokenizer)
+        return usage(v, "inspect and at least one file, or prepare");
     json_out_init(&w, &out);
     w.pretty = true;
     if (a->json) {

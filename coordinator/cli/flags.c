@@ -47,6 +47,8 @@ static const struct flag_row {
                   offsetof(struct args, dir)},
     [FLAG_NEW] = {"--new", NULL, NULL, "start over: the old state is moved aside", IS_SWITCH,
                   offsetof(struct args, fresh)},
+    [FLAG_TOKENIZER] = {"--tokenizer", NULL, "NAME", "bytes: every byte is a token, 0 to 255",
+                        IS_TEXT, offsetof(struct args, tokenizer)},
 };
 
 const char *flag_name(enum flag f)

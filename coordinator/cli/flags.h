@@ -22,6 +22,7 @@ enum flag {
     FLAG_WHY,
     FLAG_DIR,
     FLAG_NEW,
+    FLAG_TOKENIZER,
     FLAGS
 };
 #define FLAG_BIT(f) (1u << (f))
@@ -31,6 +32,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
 struct args { // borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
+    const char *tokenizer;
     int rank;  // -1: all
     int lines; // of the end; 0: all
     const char *set[ARGS_MAX_SET];

@@ -43,7 +43,17 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
 
-void gemm_warm_up(void); // gemm.c
+int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
+
+// gemm.c
+void gemm_warm_up(void);
+// One product in the calling thread: m, n, k and the row strides are read. 0 or onednn's status.
+int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
+                const float *b, float beta, float *c);
 
 // The error of a call the kernels do not serve: "cpu: NAME: …".
 int op_refuse(const struct op_call *c, struct err *e, const char *what);

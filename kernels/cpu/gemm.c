@@ -29,6 +29,7 @@ struct work {
     float *c, beta;
     bool panels;   // b is copied
     int64_t batch; // at hand, when rows or columns are cut
+    bool adds;     // the output lacks the batch: later ones add to the first
     _Atomic int status;
 };
 
@@ -101,7 +102,7 @@ static int64_t at_least(int64_t x, int64_t low)
 static void run(struct pool *p, struct work *w)
 {
     const struct gemm *g = &w->g;
-    if (g->batch >= pool_threads(p)) {
+    if (g->batch >= pool_threads(p) && !w->adds) {
         pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), batches, w);
         return;
     }
@@ -109,8 +110,18 @@ static void run(struct pool *p, struct work *w)
     int64_t quantum = by_columns ? COLUMN_GRAIN : ROW_GRAIN;
     int64_t quantum_work = quantum * g->k * (by_columns ? g->m : g->n);
     int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
-    for (w->batch = 0; w->batch < g->batch; w->batch++)
+    for (w->batch = 0; w->batch < g->batch; w->batch++) {
+        w->beta = w->adds && w->batch ? 1.0f : w->beta;
         pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? columns : rows, w);
+    }
+}
+
+int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
+                const float *b, float beta, float *c)
+{
+    omp_set_num_threads(1);
+    return dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', g->m, g->n, g->k, alpha, a, g->lda,
+                      b, g->ldb, beta, c, g->ldc);
 }
 
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
@@ -126,6 +137,7 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (!gemm_from_labels(c->attr, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, &w.g))
         return op_refuse(c, e, "needs a transpose that strides cannot express");
+    w.adds = w.g.batch > 1 && w.g.stride_c == 0;
     w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
     run(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: matmul: onednn status %d", w.status) : 0;

@@ -13,7 +13,8 @@ struct work {
     const struct op_call *call;
     const struct vec *vec;
     struct loops rows; // operands: inputs, then the output
-    int64_t n;         // of a row
+    int64_t n;         // of a row, padding left out
+    int64_t whole;     // of a row
     void (*row)(const struct work *w, int64_t r);
 };
 
@@ -45,7 +46,9 @@ static void row_sum_exp(const struct work *w, int64_t r)
 
 static void row_exp_mul(const struct work *w, int64_t r)
 {
-    w->vec->row_exp_mul(out(w, r), f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
+    float *to = out(w, r);
+    w->vec->row_exp_mul(to, f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
+    memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
 }
 
 static void pick(const struct work *w, int64_t r)
@@ -100,10 +103,19 @@ static bool covered(const struct work *w)
 {
     for (int k = 0; k <= w->call->nin; k++) {
         int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
-        if (w->rows.covered[k] != count && w->rows.covered[k] * w->n != count)
+        if (w->rows.covered[k] != count && w->rows.covered[k] * w->whole != count)
             return false;
     }
     return true;
+}
+
+// Of a row's n elements from attr.start on, those below attr.limit.
+static int64_t not_padding(const struct op_call *c, int64_t n)
+{
+    int64_t left = c->attr->limit - c->attr->start;
+    if (!c->attr->limit || left >= n)
+        return n;
+    return left > 0 ? left : 0;
 }
 
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
@@ -118,10 +130,12 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (wide->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
-    struct work w = {.call = c, .vec = q->device->vec, .n = wide->dim[wide->n - 1], .row = op->row};
+    int64_t n = wide->dim[wide->n - 1];
+    struct work w = {
+        .call = c, .vec = q->device->vec, .n = not_padding(c, n), .whole = n, .row = op->row};
     if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + 1, &w.rows) || !covered(&w))
         return op_refuse(c, e, "operands disagree about the rows");
-    int64_t grain = w.n < GRAIN / 4 ? GRAIN / 4 / w.n : 1;
+    int64_t grain = n < GRAIN / 4 ? GRAIN / 4 / n : 1;
     pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, slice, &w);
     return 0;
 }

@@ -193,3 +193,17 @@ VFN vf v_gelu_slope(vf x)
     vf rest = 1.0f / (1.0f + v_exp(u2)); // 1 − gate
     return v_fma(c * gate * rest, du2, gate);
 }
+
+// x·σ(x). σ is 0 below −88: what lies there is 0 but for denormals.
+VFN vf v_silu(vf x)
+{
+    return x / (1.0f + v_exp(-x));
+}
+
+VFN vf v_silu_slope(vf x)
+{
+    vf c = v_clamp(x, -80, 80); // beyond, the slope is 0 or 1 in f32; clamped, its parts are finite
+    vf gate = 1.0f / (1.0f + v_exp(-c));
+    vf rest = 1.0f / (1.0f + v_exp(c)); // 1 − gate
+    return v_fma(c * gate, rest, gate);
+}

@@ -41,6 +41,8 @@ MAP(relu, v_select(a < 0.0f, v_set(0), a)) // NaN stays: it must reach the skip 
 MAP(relu_grad, v_select(a > 0.0f, B, v_set(0)))
 MAP(gelu_grad, v_gelu_slope(a) * B)
 MAP(tanh_grad, B *(1.0f - a * a))
+MAP(silu, v_silu(a))
+MAP(silu_grad, v_silu_slope(a) * B)
 MAP(equal, v_select((vi)a == (vi)B, v_set(1), v_set(0)))
 #undef B
 
@@ -170,6 +172,182 @@ static void row_exp_mul(float *out, const float *x, int64_t n, float m, float g)
     }
 }
 
+// ---- attention ---------------------------------------------------------------------------------
+
+VFN vf row_load(const float *x, int64_t i, int64_t left, float rest)
+{
+    return left >= VL ? v_load(x + i) : v_load_part(x + i, left, rest);
+}
+
+VFN void row_store(float *x, vf v, int64_t i, int64_t left)
+{
+    if (left >= VL)
+        v_store(x + i, v);
+    else
+        v_store_part(x + i, v, left);
+}
+
+static float mask(float *x, const int32_t *key, int32_t query, int64_t n)
+{
+    vf max = v_set(-INFINITY);
+    for (int64_t i = 0; i < n; i += VL) {
+        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // bits, no numbers
+        vf a = row_load(x, i, n - i, -INFINITY);
+        a = v_select(k > query, v_set(-INFINITY), a);
+        max = v_select(a > max, a, max);
+        row_store(x, a, i, n - i);
+    }
+    float m = max[0];
+    for (int i = 1; i < VL; i++)
+        m = max[i] > m ? max[i] : m;
+    return m;
+}
+
+static void softmax(float *x, const int32_t *key, int32_t query, int64_t n)
+{
+    const float most = mask(x, key, query, n);
+    const vf max = v_set(most);
+    if (most == -INFINITY) { // no key at all, or no number
+        for (int64_t j = 0; j < n; j++)
+            x[j] = x[j] == -INFINITY ? 0 : x[j];
+        return;
+    }
+    double total = 0;
+    vf acc = {0};
+    for (int64_t i = 0; i < n; i += VL) {
+        vf p = v_exp(row_load(x, i, n - i, -INFINITY) - max);
+        acc += p;
+        row_store(x, p, i, n - i);
+        if (i % BLOCK == BLOCK - VL) {
+            total += lanes_sum(acc);
+            acc = (vf){0};
+        }
+    }
+    vf scale = v_set((float)(1 / (total + lanes_sum(acc))));
+    for (int64_t i = 0; i < n; i += VL)
+        row_store(x, row_load(x, i, n - i, 0) * scale, i, n - i);
+}
+
+static void softmax_grad(float *dp, const float *p, int64_t n, float scale)
+{
+    double dot = 0;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        vf acc = {0};
+        for (int64_t i = at; i < end; i += VL)
+            acc = v_fma(row_load(p, i, end - i, 0), row_load(dp, i, end - i, 0), acc);
+        dot += lanes_sum(acc);
+    }
+    vf mean = v_set((float)dot);
+    for (int64_t i = 0; i < n; i += VL) {
+        vf d = row_load(p, i, n - i, 0) * (row_load(dp, i, n - i, 0) - mean) * scale;
+        row_store(dp, d, i, n - i);
+    }
+}
+
+// ---- norms -------------------------------------------------------------------------------------
+
+static void norm_stats(float stats[2], const float *x, int64_t n, float eps, bool center)
+{
+    double mean = center ? sum(x, n) / (double)n : 0, square = 0;
+    vf m = v_set((float)mean);
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        vf acc = {0};
+        for (int64_t i = at; i < end; i += VL) {
+            vf d = row_load(x, i, end - i, (float)mean) - m;
+            acc = v_fma(d, d, acc);
+        }
+        square += lanes_sum(acc);
+    }
+    stats[0] = (float)mean;
+    stats[1] = (float)(1 / sqrt(square / (double)n + (double)eps));
+}
+
+static void norm(float *out, const float *x, const float stats[2], const float *weight,
+                 const float *bias, int64_t n)
+{
+    vf mean = v_set(stats[0]), scale = v_set(stats[1]);
+    for (int64_t i = 0; i < n; i += VL) {
+        vf y = (row_load(x, i, n - i, 0) - mean) * scale;
+        y = weight ? y * row_load(weight, i, n - i, 0) : y;
+        y = bias ? y + row_load(bias, i, n - i, 0) : y;
+        row_store(out, y, i, n - i);
+    }
+}
+
+// With y the norm and g = dy · weight: dx = scale · (g − mean g − y · mean(g·y)).
+static void norm_grad(float *dx, const float *x, const float *dy, const float stats[2],
+                      const float *weight, int64_t n, bool center)
+{
+    vf mean = v_set(stats[0]), scale = v_set(stats[1]);
+    double total = 0, dot = 0;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        vf acc = {0}, acc_dot = {0};
+        for (int64_t i = at; i < end; i += VL) {
+            vf y = (row_load(x, i, end - i, stats[0]) - mean) * scale;
+            vf g = row_load(dy, i, end - i, 0);
+            g = weight ? g * row_load(weight, i, end - i, 0) : g;
+            acc += g;
+            acc_dot = v_fma(g, y, acc_dot);
+        }
+        total += lanes_sum(acc);
+        dot += lanes_sum(acc_dot);
+    }
+    vf mean_g = v_set(center ? (float)(total / (double)n) : 0);
+    vf mean_dot = v_set((float)(dot / (double)n));
+    for (int64_t i = 0; i < n; i += VL) {
+        vf y = (row_load(x, i, n - i, 0) - mean) * scale;
+        vf g = row_load(dy, i, n - i, 0);
+        g = weight ? g * row_load(weight, i, n - i, 0) : g;
+        row_store(dx, scale * (g - mean_g - y * mean_dot), i, n - i);
+    }
+}
+
+static void norm_columns(float *out, const float *x, const float *dy, const float *stats,
+                         int64_t rows, int64_t stride, int64_t cols, bool accumulate)
+{
+    for (int64_t c = 0; c < cols; c += TILE) {
+        int64_t width = cols - c < TILE ? cols - c : TILE;
+        double total[TILE] = {0};
+        for (int64_t r = 0; r < rows; r += ROW_BLOCK) {
+            int64_t end = rows - r < ROW_BLOCK ? rows : r + ROW_BLOCK;
+            float acc[TILE] = {0};
+            for (int64_t i = r; i < end; i++) {
+                const float *restrict row = x + i * stride + c, *restrict g = dy + i * stride + c;
+                const float mean = stats[2 * i], scale = stats[2 * i + 1];
+                for (int64_t k = 0; k < width; k++)
+                    acc[k] += g[k] * ((row[k] - mean) * scale);
+            }
+            for (int64_t k = 0; k < width; k++)
+                total[k] += (double)acc[k];
+        }
+        for (int64_t k = 0; k < width; k++)
+            out[c + k] = accumulate ? out[c + k] + (float)total[k] : (float)total[k];
+    }
+}
+
+// ---- rotary, embeddings ------------------------------------------------------------------------
+
+static void rotate(float *out, const float *x, const float *cosine, const float *sine, int64_t n)
+{
+    int64_t half = n / 2;
+    for (int64_t i = 0; i < half; i += VL) {
+        int64_t left = half - i;
+        vf a = row_load(x, i, left, 0), b = row_load(x + half, i, left, 0);
+        vf c = row_load(cosine, i, left, 1), s = row_load(sine, i, left, 0);
+        row_store(out, a * c - b * s, i, left);
+        row_store(out + half, b * c + a * s, i, left);
+    }
+}
+
+static void add_to(float *out, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] += x[i];
+}
+
 // ---- updates -----------------------------------------------------------------------------------
 
 struct lanes {
@@ -257,6 +435,8 @@ const struct vec PASTE(vec_, VEC_ISA) = {
             [OP_GELU_GRAD] = map_gelu_grad,
             [OP_TANH] = map_tanh,
             [OP_TANH_GRAD] = map_tanh_grad,
+            [OP_SILU] = map_silu,
+            [OP_SILU_GRAD] = map_silu_grad,
             [OP_EQUAL] = map_equal,
         },
     .update = {[OP_SGD] = update_sgd, [OP_MOMENTUM] = update_momentum, [OP_ADAM] = update_adam},
@@ -267,4 +447,12 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .row_max = row_max,
     .row_sum_exp = row_sum_exp,
     .row_exp_mul = row_exp_mul,
+    .softmax = softmax,
+    .softmax_grad = softmax_grad,
+    .norm_stats = norm_stats,
+    .norm = norm,
+    .norm_grad = norm_grad,
+    .norm_columns = norm_columns,
+    .rotate = rotate,
+    .add_to = add_to,
 };

@@ -46,6 +46,25 @@ struct vec {
     float (*row_max)(const float *x, int64_t n); // NaN is passed over
     float (*row_sum_exp)(const float *x, int64_t n, float m);
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
+
+    // In place: the softmax of x over the keys that are not after `query`, 0 at the others.
+    void (*softmax)(float *x, const int32_t *key, int32_t query, int64_t n);
+    // In place: from the cotangent of a softmax p to that of what it was made from, times scale.
+    void (*softmax_grad)(float *dp, const float *p, int64_t n, float scale);
+
+    // A row's mean (0 unless `center`) and 1/√(variance + eps).
+    void (*norm_stats)(float stats[2], const float *x, int64_t n, float eps, bool center);
+    // weight and bias may be null.
+    void (*norm)(float *out, const float *x, const float stats[2], const float *weight,
+                 const float *bias, int64_t n);
+    void (*norm_grad)(float *dx, const float *x, const float *dy, const float stats[2],
+                      const float *weight, int64_t n, bool center);
+    // out[c] (+)= Σ over `rows` of dy · the row's norm; stats has two numbers a row.
+    void (*norm_columns)(float *out, const float *x, const float *dy, const float *stats,
+                         int64_t rows, int64_t stride, int64_t cols, bool accumulate);
+    // The halves of a row turned by the angles whose cosines and sines (n / 2 each) are given.
+    void (*rotate)(float *out, const float *x, const float *cosine, const float *sine, int64_t n);
+    void (*add_to)(float *out, const float *x, int64_t n);
 };
 
 extern const struct vec vec_baseline, vec_avx2, vec_avx512;

@@ -138,6 +138,10 @@ static double element(const struct call *c, double a, double b)
         return tanh(a);
     case OP_TANH_GRAD:
         return b * (1 - a * a);
+    case OP_SILU:
+        return a / (1 + exp(-a));
+    case OP_SILU_GRAD:
+        return b * (1 / (1 + exp(-a))) * (1 + a / (1 + exp(a)));
     case OP_EQUAL:
         return a == b;
     default:
@@ -157,6 +161,13 @@ static void elementwise(const struct call *c)
 }
 
 // ---- rows --------------------------------------------------------------------------------------
+
+// Elements of a row of n that are there: from attr.limit on they are padding.
+static int64_t real(const struct call *c, int64_t n)
+{
+    int64_t end = c->attr->limit ? c->attr->limit - c->attr->start : n;
+    return end < 0 ? 0 : end < n ? end : n;
+}
 
 static double row_max(const double *x, int64_t n)
 {
@@ -198,9 +209,9 @@ static void rows_narrow(const struct call *c)
         const double *row = wide->v + place(&x, wide, c->attr->label[0], wide->shape.n - 1) * n;
         double other = c->nin > 1 ? *in_at(c, 1, &x) : 0;
         if (c->op == OP_ROW_MAX)
-            *out_at(c, &x) = row_max(row, n);
+            *out_at(c, &x) = row_max(row, real(c, n));
         else if (c->op == OP_ROW_SUM_EXP)
-            *out_at(c, &x) = row_sum_exp(row, n, other);
+            *out_at(c, &x) = row_sum_exp(row, real(c, n), other);
         else if (c->op == OP_ROW_ARGMAX)
             *out_at(c, &x) = row_argmax(row, n);
         else // PICK; an id outside belongs to another rank
@@ -219,12 +230,208 @@ static void rows_wide(const struct call *c)
         int64_t at = place(&x, wide, label, wide->shape.n - 1) * n;
         for (int64_t i = 0; i < n; i++) {
             if (c->op == OP_ROW_EXP_MUL)
-                wide->v[at + i] = exp(c->in[0].v[at + i] - *in_at(c, 1, &x)) * *in_at(c, 2, &x);
+                wide->v[at + i] =
+                    i < real(c, n) ? exp(c->in[0].v[at + i] - *in_at(c, 1, &x)) * *in_at(c, 2, &x)
+                                   : 0;
             else
                 wide->v[at + i] =
                     (double)(i + c->attr->start) == *in_at(c, 0, &x) ? *in_at(c, 1, &x) : 0;
         }
     } while (index_next(&x));
+}
+
+// ---- transformers ------------------------------------------------------------------------------
+
+static void split(const struct call *c)
+{
+    int64_t n = shape_count(&c->out[0].shape);
+    for (int64_t i = 0; i < n * c->nout; i++)
+        c->out[i / n].v[i % n] = c->in[0].v[i];
+}
+
+static void stack(const struct call *c)
+{
+    int64_t n = shape_count(&c->in[0].shape);
+    for (int64_t i = 0; i < n * c->nin; i++)
+        c->out[0].v[i] = c->in[i / n].v[i % n];
+}
+
+static void embed(const struct call *c)
+{
+    int64_t rows = c->in[1].shape.dim[0], width = c->in[1].shape.dim[1];
+    for (int64_t i = 0; i < shape_count(&c->out[0].shape); i++) {
+        double row = c->in[0].v[i / width] - (double)c->attr->start;
+        c->out[0].v[i] =
+            row >= 0 && row < (double)rows ? c->in[1].v[(int64_t)row * width + i % width] : 0;
+    }
+}
+
+static void embed_grad(const struct call *c)
+{
+    int64_t rows = c->out[0].shape.dim[0], width = c->out[0].shape.dim[1];
+    for (int64_t i = 0; i < rows * width; i++)
+        c->out[0].v[i] = c->accumulate ? c->out[0].v[i] : 0;
+    for (int64_t i = 0; i < shape_count(&c->in[1].shape); i++) {
+        double row = c->in[0].v[i / width] - (double)c->attr->start;
+        if (row >= 0 && row < (double)rows)
+            c->out[0].v[(int64_t)row * width + i % width] += c->in[1].v[i];
+    }
+}
+
+// One row's norm without weight and bias; returns the scale.
+static double norm_row(const struct call *c, const double *x, int64_t n, double *y)
+{
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < n && c->attr->center; i++)
+        mean += x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        square += (x[i] - mean) * (x[i] - mean) / (double)n;
+    double scale = 1 / sqrt(square + (double)c->attr->eps);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) * scale;
+    return scale;
+}
+
+static void norm(const struct call *c)
+{
+    int64_t n = c->in[0].shape.dim[c->in[0].shape.n - 1], count = shape_count(&c->in[0].shape);
+    for (int64_t at = 0; at < count; at += n) {
+        double *y = c->out[0].v + at;
+        norm_row(c, c->in[0].v + at, n, y);
+        for (int64_t i = 0; i < n; i++) {
+            y[i] *= c->nin > 1 ? c->in[1].v[i] : 1;
+            y[i] += c->nin > 2 ? c->in[2].v[i] : 0;
+        }
+    }
+}
+
+// By the quotient rule, element by element: y_i depends on x_j through the mean and the scale.
+static void norm_grad(const struct call *c)
+{
+    int64_t n = c->in[0].shape.dim[c->in[0].shape.n - 1], count = shape_count(&c->in[0].shape);
+    double *y = calloc((size_t)n, sizeof *y);
+    PRE(y);
+    for (int64_t at = 0; at < count; at += n) {
+        double scale = norm_row(c, c->in[0].v + at, n, y);
+        for (int64_t j = 0; j < n; j++) {
+            double dx = 0;
+            for (int64_t i = 0; i < n; i++) {
+                double g = c->in[1].v[at + i] * (c->nin > 2 ? c->in[2].v[i] : 1);
+                double direct = (i == j) - (c->attr->center ? 1 / (double)n : 0);
+                dx += g * scale * (direct - y[i] * y[j] / (double)n);
+            }
+            c->out[0].v[at + j] = dx;
+        }
+    }
+    free(y);
+}
+
+static void norm_weight_grad(const struct call *c)
+{
+    int64_t n = c->in[0].shape.dim[c->in[0].shape.n - 1], count = shape_count(&c->in[0].shape);
+    double *y = calloc((size_t)n, sizeof *y);
+    PRE(y);
+    for (int64_t i = 0; i < n; i++)
+        c->out[0].v[i] = c->accumulate ? c->out[0].v[i] : 0;
+    for (int64_t at = 0; at < count; at += n) {
+        norm_row(c, c->in[0].v + at, n, y);
+        for (int64_t i = 0; i < n; i++)
+            c->out[0].v[i] += c->in[1].v[at + i] * y[i];
+    }
+    free(y);
+}
+
+static void rotary(const struct call *c)
+{
+    const struct shape *s = &c->in[0].shape;
+    int64_t d = s->dim[s->n - 1], row = d * s->dim[s->n - 2];
+    for (int64_t i = 0; i < shape_count(s); i++) {
+        int64_t k = i % d % (d / 2);
+        bool low = i % d < d / 2;
+        double angle = (double)c->attr->scale * c->in[1].v[i / row] *
+                       pow((double)c->attr->theta, -2.0 * (double)k / (double)d);
+        double other = c->in[0].v[low ? i + d / 2 : i - d / 2];
+        c->out[0].v[i] = c->in[0].v[i] * cos(angle) + (low ? -1 : 1) * other * sin(angle);
+    }
+}
+
+// Attention's element (b, s or t, head, d).
+static double *element4(const struct ref_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
+{
+    const int64_t *dim = t->shape.dim;
+    return &t->v[((b * dim[1] + s) * dim[2] + h) * dim[3] + d];
+}
+
+// What query (b, s, h) makes of the keys: the softmax of its scores.
+static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
+{
+    const int64_t keys = c->in[1].shape.dim[1], d = c->in[0].shape.dim[3];
+    const double *at_q = c->in[c->nin - 2].v, *at_k = c->in[c->nin - 1].v;
+    int64_t g = (c->attr->start + h) / c->attr->group;
+    double total = 0;
+    for (int64_t t = 0; t < keys; t++) {
+        double dot = 0;
+        for (int64_t i = 0; i < d; i++)
+            dot += *element4(&c->in[0], b, s, h, i) * *element4(&c->in[1], b, t, g, i);
+        bool seen = at_k[b * keys + t] <= at_q[b * c->in[0].shape.dim[1] + s];
+        p[t] = seen ? exp((double)c->attr->scale * dot) : 0;
+        total += p[t];
+    }
+    for (int64_t t = 0; t < keys; t++)
+        p[t] /= total;
+}
+
+static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
+{
+    int64_t g = (c->attr->start + h) / c->attr->group;
+    for (int64_t i = 0; i < c->in[0].shape.dim[3]; i++) {
+        double sum = 0;
+        for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
+            sum += p[t] * *element4(&c->in[2], b, t, g, i);
+        *element4(&c->out[0], b, s, h, i) = sum;
+    }
+}
+
+static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
+{
+    int64_t g = (c->attr->start + h) / c->attr->group, keys = c->in[1].shape.dim[1];
+    int64_t d = c->in[0].shape.dim[3];
+    double *dp = calloc((size_t)keys, sizeof *dp), mean = 0;
+    PRE(dp);
+    for (int64_t t = 0; t < keys; t++) {
+        dp[t] = 0;
+        for (int64_t i = 0; i < d; i++)
+            dp[t] += *element4(&c->in[3], b, s, h, i) * *element4(&c->in[2], b, t, g, i);
+        mean += p[t] * dp[t];
+    }
+    for (int64_t t = 0; t < keys; t++)
+        for (int64_t i = 0; i < d; i++) {
+            double ds = (double)c->attr->scale * p[t] * (dp[t] - mean);
+            *element4(&c->out[0], b, s, h, i) += ds * *element4(&c->in[1], b, t, g, i);
+            *element4(&c->out[1], b, t, g, i) += ds * *element4(&c->in[0], b, s, h, i);
+            *element4(&c->out[2], b, t, g, i) += p[t] * *element4(&c->in[3], b, s, h, i);
+        }
+    free(dp);
+}
+
+static void attention(const struct call *c)
+{
+    const int64_t *dim = c->in[0].shape.dim;
+    double *p = calloc((size_t)c->in[1].shape.dim[1], sizeof *p);
+    PRE(p);
+    for (int k = 0; k < c->nout; k++)
+        for (int64_t i = 0; i < shape_count(&c->out[k].shape); i++)
+            c->out[k].v[i] = 0;
+    for (int64_t b = 0; b < dim[0]; b++)
+        for (int64_t s = 0; s < dim[1]; s++)
+            for (int64_t h = 0; h < dim[2]; h++) {
+                weights(c, b, s, h, p);
+                if (c->op == OP_ATTENTION)
+                    attend(c, b, s, h, p);
+                else
+                    attend_grad(c, b, s, h, p);
+            }
+    free(p);
 }
 
 // ---- blocks ------------------------------------------------------------------------------------
@@ -322,6 +529,18 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_PICK_GRAD] = rows_wide,
     [OP_ROW_ARGMAX] = rows_narrow,
     [OP_EQUAL] = elementwise,
+    [OP_SILU] = elementwise,
+    [OP_SILU_GRAD] = elementwise,
+    [OP_SPLIT] = split,
+    [OP_STACK] = stack,
+    [OP_EMBED] = embed,
+    [OP_EMBED_GRAD] = embed_grad,
+    [OP_NORM] = norm,
+    [OP_NORM_GRAD] = norm_grad,
+    [OP_NORM_WEIGHT_GRAD] = norm_weight_grad,
+    [OP_ROTARY] = rotary,
+    [OP_ATTENTION] = attention,
+    [OP_ATTENTION_GRAD] = attention,
     [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,

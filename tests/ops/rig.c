@@ -2,6 +2,8 @@
 // One op called on a backend and in the reference. See rig.h.
 #include "tests/ops/rig.h"
 
+#include "common/compile/optable.h"
+
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -50,8 +52,11 @@ void rig_close(struct rig *r)
 
 static enum dtype dtype_in(enum op op, int k)
 {
-    bool ids = op == OP_EQUAL || (op == OP_PICK && k == 1) || (op == OP_PICK_GRAD && k == 0);
-    return ids ? DT_I32 : DT_F32;
+    // The operands that are ids or positions, a bit each.
+    static const unsigned ids[OP_COUNT] = {
+        [OP_EQUAL] = 3,      [OP_PICK] = 2,   [OP_PICK_GRAD] = 1,  [OP_EMBED] = 1,
+        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 24, [OP_ATTENTION_GRAD] = 48};
+    return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
 // Reads one operand's letters; returns what lies behind them.
@@ -70,6 +75,8 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
               const int64_t ext[26])
 {
     *c = (struct rig_case){.op = op, .attr = {.scale = 1, .lr_scale = 1}, .nout = op_outputs(op)};
+    if (c->nout < 0)
+        c->nout = 3;
     for (const char *at = einsum;; at++) {
         c->in[c->nin].dtype = dtype_in(op, c->nin);
         at = operand(&c->in[c->nin], c->attr.label[c->nin], at, ext, a);
@@ -81,7 +88,8 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
     }
     for (int k = 0; k < c->nout; k++) {
         c->start[k].dtype = op == OP_ROW_ARGMAX ? DT_I32 : DT_F32;
-        operand(&c->start[k], c->attr.label[c->nin + k], einsum, ext, a);
+        const char *end = operand(&c->start[k], c->attr.label[c->nin + k], einsum, ext, a);
+        einsum = *end == ',' ? end + 1 : einsum;
         rig_fill(&c->start[k], 77, -1, 1); // what an op must overwrite, or add to
     }
     c->attr.labels = 26;
@@ -146,13 +154,27 @@ static int input_of(int output)
     return output ? output + 1 : 0;
 }
 
+// What the compiler's table would give it, to the byte.
+static size_t workspace_of(const struct rig_case *c)
+{
+    struct node n = {.op = c->op, .attr = c->attr, .nin = c->nin, .nout = c->nout};
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+    if (c->op == OP_COPY || !op_row(c->op)->workspace)
+        return 0;
+    for (int k = 0; k < c->nin; k++)
+        in[k] = c->in[k].shape;
+    for (int k = 0; k < c->nout; k++)
+        out[k] = c->start[k].shape;
+    return op_row(c->op)->workspace(&n, in, out);
+}
+
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
              double *out[OP_MAX_OUT])
 {
     struct op_call call = {
         .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
     struct err e = {0};
-    call.workspace_bytes = OP_CHUNKS * sizeof(double);
+    call.workspace_bytes = workspace_of(c);
     call.workspace = malloc(call.workspace_bytes);
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k]);

@@ -34,7 +34,8 @@ struct rig_case {
     bool accumulate, in_place;           // in_place: outputs lie over the inputs they update
 };
 
-// Extents by letter: ext[0] is that of 'a'. Every output has the labels behind "->".
+// Extents by letter: ext[0] is that of 'a'. Outputs have the labels behind "->", the last given
+// ones for what is left of them; an op with any number of outputs gets three.
 void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
               const int64_t ext[26]);
 // Uniform numbers in [lo, hi); integers for u8 and i32.

@@ -10,43 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tests/ops/rig.h"
-
-enum { MAX_THREADS = 3, MAX_RIGS = 9 };
-
-// One for each instruction set of this machine and each number of threads.
-static struct rig rigs[MAX_RIGS];
-static int nrigs;
-
-static int setup(void **state)
-{
-    static const char *const isas[] = {"avx512", "avx2", "baseline"};
-    (void)state;
-    rig_find_backend();
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-        struct rig probe;
-        rig_open(&probe, 1, isas[i]);
-        bool here = strcmp(probe.info.isa, isas[i]) == 0;
-        rig_close(&probe);
-        for (int threads = 1; here && threads <= MAX_THREADS; threads++)
-            rig_open(&rigs[nrigs++], threads, isas[i]);
-    }
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    while (nrigs)
-        rig_close(&rigs[--nrigs]);
-    return 0;
-}
-
-// ---- extents -----------------------------------------------------------------------------------
-
-struct extents {
-    int64_t i, j, k, l;
-};
+#include "tests/ops/everywhere.h"
 
 static const struct extents shapes[] = {
     {1, 1, 1, 1},   {1, 7, 3, 2},    {7, 1, 2, 3},     {5, 16, 4, 1},    {33, 17, 9, 3},
@@ -56,17 +20,6 @@ static const struct extents products[] = {
     {1, 1, 1, 1},      {1, 9, 5, 2},     {9, 1, 5, 3},      {17, 33, 65, 2},
     {64, 300, 128, 1}, {784, 10, 40, 1}, {40, 512, 300, 1},
 };
-
-static void letters(int64_t ext[26], struct extents s)
-{
-    memset(ext, 0, 26 * sizeof *ext);
-    ext['a' - 'a'] = CLIP_SLOTS;
-    ext['b' - 'a'] = HYPER_SLOTS;
-    ext['i' - 'a'] = s.i;
-    ext['j' - 'a'] = s.j;
-    ext['k' - 'a'] = s.k;
-    ext['l' - 'a'] = s.l;
-}
 
 // ---- the table: op × labels --------------------------------------------------------------------
 
@@ -114,6 +67,8 @@ static const struct row {
     {OP_GELU_GRAD, "ij,ij->ij", {{-6, 6}, UNIT}, 2e-6, 2e-7, false},
     {OP_TANH, "ij->ij", {{-4, 4}}, 3e-7, 0, false},
     {OP_TANH_GRAD, "ij,ij->ij", {UNIT, UNIT}, 2e-7, 1e-7, false},
+    {OP_SILU, "ij->ij", {{-9, 9}}, 2e-6, 1e-9, true},
+    {OP_SILU_GRAD, "ij,ij->ij", {{-9, 9}, UNIT}, 2e-6, 2e-7, false},
     {OP_EQUAL, "i,i->i", {{0, 3}, {0, 3}}, 0, 0, false},
     {OP_EQUAL, "ij,j->ij", {{0, 3}, {0, 3}}, 0, 0, false},
     // Rows. The rounding of x − m, up to 18, is a relative error of the exponential.
@@ -130,6 +85,15 @@ static const struct row {
     {OP_PICK_GRAD, "ki,->kij", {{0, 8}, UNIT}, 0, 0, false},
     {OP_ROW_ARGMAX, "ij->i", {UNIT}, 0, 0, false},
     {OP_ROW_ARGMAX, "kij->ki", {{-9, -3}}, 0, 0, false},
+    // Transformers. The norms' rows are i by j: one row, odd ones, long ones.
+    {OP_SPLIT, "cij->ij", {UNIT}, 0, 0, false},
+    {OP_STACK, "ij,ij,ij->cij", {UNIT, UNIT, UNIT}, 0, 0, false},
+    {OP_EMBED, "il,kj->ilj", {{-1, 12}, UNIT}, 0, 0, false},
+    {OP_EMBED_GRAD, "il,ilj->kj", {{-1, 12}, UNIT}, 1e-5, 1e-5, false},
+    {OP_NORM, "ij->ij", {{-3, 5}}, 1e-5, 2e-6, false},
+    {OP_NORM, "kij,j->kij", {{-3, 5}, UNIT}, 1e-5, 2e-6, false},
+    {OP_NORM, "ij,j,j->ij", {{-3, 5}, UNIT, UNIT}, 1e-5, 2e-6, false},
+    {OP_NORM_WEIGHT_GRAD, "kij,kij->j", {{-3, 5}, UNIT}, 1e-5, 2e-5, false},
     // Sums over what the output lacks.
     {OP_SUM, "ij->j", {UNIT}, 1e-6, 1e-5, false},
     {OP_SUM, "ij->i", {UNIT}, 1e-6, 1e-5, false},
@@ -154,48 +118,17 @@ static const struct row {
 };
 
 static const char *const matmuls[] = {
-    "ik,kj->ij", "ki,kj->ij", "ik,jk->ij",    "ki,jk->ij",    "k,kj->j",     "ik,k->i",
-    "k,k->",     "i,j->ij",   "lik,lkj->lij", "lki,ljk->lij", "ilk,kj->ilj", "kl,klj->j",
+    "ik,kj->ij",    "ki,kj->ij",    "ik,jk->ij",   "ki,jk->ij",   "k,kj->j",     "ik,k->i",
+    "k,k->",        "ik,lkj->lij",  "lik,lkj->ij", "ki,lkj->lij", "lik,ljk->ij", "i,j->ij",
+    "lik,lkj->lij", "lki,ljk->lij", "ilk,kj->ilj", "kl,klj->j",
 };
-
-// ---- one case on every rig ---------------------------------------------------------------------
-
-// Threads never change a bit, unless the case is a product (oneDNN's sums follow the slices).
-static void same_bits(const char *what, const double *a, const double *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (a[i] != b[i] && !(isnan(a[i]) && isnan(b[i])))
-            fail_msg("%s: element %lld differs between thread counts: %.9g and %.9g", what,
-                     (long long)i, a[i], b[i]);
-}
-
-static void run_everywhere(const struct rig_case *c, const char *name, double rtol, double atol)
-{
-    struct arena a = {0};
-    double *want[OP_MAX_OUT], *got[OP_MAX_OUT], *first[OP_MAX_OUT] = {0};
-    rig_reference(c, &a, want);
-    for (int r = 0; r < nrigs; r++) {
-        char what[160];
-        snprintf(what, sizeof what, "%s %s on %s with %d threads", op_name(c->op), name,
-                 rigs[r].info.isa, rigs[r].info.threads);
-        rig_run(&rigs[r], c, &a, got);
-        for (int k = 0; k < c->nout; k++) {
-            int64_t n = shape_count(&c->start[k].shape);
-            rig_compare(what, got[k], want[k], n, rtol, atol);
-            if (rigs[r].info.threads == 1)
-                first[k] = got[k];
-            else if (c->op != OP_MATMUL)
-                same_bits(what, got[k], first[k], n);
-        }
-    }
-    arena_clear(&a);
-}
 
 static const struct op_attr usual = {
     .scale = 0.75f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f, .lr_scale = 0.5f};
 
 static void attr_set(struct rig_case *c)
 {
+    c->attr.center = true;
     c->attr.scale = usual.scale;
     c->attr.beta1 = usual.beta1;
     c->attr.beta2 = usual.beta2;
@@ -279,9 +212,11 @@ static void accumulating_ops_add_to_what_is_there(void **state)
     static const struct {
         enum op op;
         const char *einsum;
-    } cases[] = {{OP_MATMUL, "ik,kj->ij"}, {OP_MATMUL, "ki,kj->ij"}, {OP_MATMUL, "lik,lkj->lij"},
-                 {OP_SUM, "ij->j"},        {OP_SUM, "ij->i"},        {OP_SUM, "ij->"},
-                 {OP_SUM, "ijk->ki"},      {OP_SUM, "ij->ji"},       {OP_SQNORM, "ij->"}};
+    } cases[] = {
+        {OP_MATMUL, "ik,kj->ij"},   {OP_MATMUL, "ki,kj->ij"},    {OP_MATMUL, "lik,lkj->lij"},
+        {OP_SUM, "ij->j"},          {OP_SUM, "ij->i"},           {OP_SUM, "ij->"},
+        {OP_SUM, "ijk->ki"},        {OP_SUM, "ij->ji"},          {OP_SQNORM, "ij->"},
+        {OP_MATMUL, "lik,lkj->ij"}, {OP_EMBED_GRAD, "i,ij->kj"}, {OP_NORM_WEIGHT_GRAD, "ij,ij->j"}};
     (void)state;
     for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
         struct arena a = {0};
@@ -524,7 +459,8 @@ static void elementwise_gradients_are_slopes(void **state)
         bool of_result;
     } pairs[] = {{OP_RELU, OP_RELU_GRAD, true},
                  {OP_GELU, OP_GELU_GRAD, false},
-                 {OP_TANH, OP_TANH_GRAD, true}};
+                 {OP_TANH, OP_TANH_GRAD, true},
+                 {OP_SILU, OP_SILU_GRAD, false}};
     (void)state;
     for (size_t t = 0; t < sizeof pairs / sizeof *pairs; t++) {
         struct arena a = {0};

@@ -69,9 +69,11 @@ static void test_the_largest_mesh_times_the_most_microbatches_does_not_overflow(
 static void test_evaluation_keys_need_evaluation_data(void **state)
 {
     (void)state;
-    expect_errors(VALID "eval: {every: 5, batches: 2}\n",
-                  "job.yaml:5:8: eval.every: acts only when data.eval.images is given\n"
-                  "job.yaml:5:18: eval.batches: acts only when data.eval.images is given\n");
+    expect_errors(
+        VALID "eval: {every: 5, batches: 2}\n",
+        "job.yaml:5:8: eval.every: acts only when data.eval.images or data.eval.tokens is given\n"
+        "job.yaml:5:18: eval.batches: acts only when data.eval.images or data.eval.tokens is "
+        "given\n");
     struct job_case c;
     case_valid(&c, NAME_LINE MODEL_LINE TRAIN_LINE
                "eval: {every: 5}\n"
@@ -201,6 +203,99 @@ static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
         "microbatches): 6 or 8 would do\n");
 }
 
+#define A_DECODER                                                                       \
+    "name: t\nmesh: {dp: 1}\nschedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n" \
+    "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
+
+static const struct job_model *decoder_of(struct arena *a, struct job *job, const char *model)
+{
+    struct job_errors errs = {0};
+    struct buf said = {0};
+    char text[400];
+    snprintf(text, sizeof text, A_DECODER "model: {kind: decoder, %s}\n", model);
+    if (job_parse(a, &weft_schema, "job.yaml", NULL, text, strlen(text), NULL, 0, job, &errs)) {
+        job_errors_print(&errs, &said);
+        fail_msg("%s", buf_str(&said));
+    }
+    return &job->model;
+}
+
+static void test_a_presets_sizes_follow_what_is_given(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct job job;
+    const struct job_model *m = decoder_of(&a, &job, "preset: gpt2");
+    assert_int_equal(m->layers * 1000 + m->head_dim, 12064);
+    assert_int_equal(m->mlp, 3072);
+    m = decoder_of(&a, &job, "preset: gpt2, layers: 6, embed: 384, heads: 6, seq: 256");
+    assert_int_equal(m->head_dim, 64);
+    assert_int_equal(m->kv_heads, 6);
+    assert_int_equal(m->mlp, 1536);
+    assert_int_equal(m->vocab, 50257);
+    m = decoder_of(&a, &job, "preset: llama-8b, heads: 16");
+    assert_int_equal(m->kv_heads, 8);
+    assert_int_equal(m->head_dim, 256);
+    assert_true(m->theta == 500000);
+    m = decoder_of(&a, &job, "preset: llama, heads: 4, kv_heads: 2, embed: 64, mlp: 100");
+    assert_int_equal(m->kv_heads * 1000 + m->mlp, 2100);
+    arena_clear(&a);
+}
+
+static void test_a_decoders_sizes_must_fit_together(void **state)
+{
+    static const struct {
+        const char *model, *says;
+    } cases[] = {
+        {"embed: 100, heads: 12", "12 heads do not divide the width, 100"},
+        {"preset: llama, head_dim: 63", "a head of 63 elements: rotary positions turn pairs"},
+        {"preset: llama, kv_heads: 5", "5 key heads do not divide the 32 query heads"},
+        {"kv_heads: 2", "model.kv_heads: acts only when model.preset is llama or"},
+        {"hidden: [3]", "model.hidden: acts only when model.kind is mlp"},
+        {"layers: 0", "model.layers"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena a = {0};
+        struct job job;
+        struct job_errors errs = {0};
+        struct buf said = {0};
+        char text[400];
+        snprintf(text, sizeof text, A_DECODER "model: {kind: decoder, %s}\n", cases[i].model);
+        assert_true(job_parse(&a, &weft_schema, "job.yaml", NULL, text, strlen(text), NULL, 0, &job,
+                              &errs) != 0);
+        job_errors_print(&errs, &said);
+        if (!strstr(buf_str(&said), cases[i].says))
+            fail_msg("wanted '%s', got '%s'", cases[i].says, buf_str(&said));
+        buf_clear(&said);
+        arena_clear(&a);
+    }
+}
+
+static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        A_DECODER "model: {kind: mlp, inputs: 2, hidden: [2], classes: 2}\n",
+        "name: t\nmesh: {dp: 1}\nschedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n"
+        "data: {train: {images: i, labels: l}, batch: 4}\nmodel: {kind: decoder}\n"};
+    static const char *const says[] = {"data.format: tokens are for model.kind: decoder",
+                                       "data.format: must be tokens: model.kind is decoder"};
+    for (int i = 0; i < 2; i++) {
+        struct arena a = {0};
+        struct job job;
+        struct job_errors errs = {0};
+        struct buf said = {0};
+        assert_true(job_parse(&a, &weft_schema, "job.yaml", NULL, texts[i], strlen(texts[i]), NULL,
+                              0, &job, &errs) != 0);
+        job_errors_print(&errs, &said);
+        if (!strstr(buf_str(&said), says[i]))
+            fail_msg("wanted '%s', got '%s'", says[i], buf_str(&said));
+        buf_clear(&said);
+        arena_clear(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +315,9 @@ int main(void)
         cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
         cmocka_unit_test(test_at_least_two_checkpoints_stay),
         cmocka_unit_test(test_another_schema_version_is_refused),
+        cmocka_unit_test(test_a_presets_sizes_follow_what_is_given),
+        cmocka_unit_test(test_a_decoders_sizes_must_fit_together),
+        cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);

@@ -31,7 +31,7 @@ size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local)
 {
     size_t samples = (size_t)local * (size_t)microbatches;
     // Labels follow the images; a rank's images may end off a label's alignment.
-    return (dataset_sample_bytes(set) * samples + 3) / 4 * 4 + samples * sizeof(int32_t);
+    return (dataset_sample_bytes(set) * samples + 3) / 4 * 4 + samples * dataset_label_bytes(set);
 }
 
 static int32_t *labels_of(const struct feed_options *o, void *host)
@@ -143,6 +143,7 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     out->images = f->o.host[slot];
     out->labels = labels_of(&f->o, f->o.host[slot]);
     out->image_bytes = labels_at(&f->o);
-    out->label_bytes = (size_t)f->o.local * (size_t)f->o.microbatches * sizeof(int32_t);
+    out->label_bytes =
+        (size_t)f->o.local * (size_t)f->o.microbatches * dataset_label_bytes(f->o.set);
     return 0;
 }

@@ -13,9 +13,24 @@ static int check_format(const struct array *a, int format, struct err *e)
                    a->format, names[format]);
 }
 
+static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
+                       struct dataset *set, struct err *e)
+{
+    struct arena paths = {0};
+    enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
+    int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
+                                 job->model.seq, job->model.vocab, e);
+    arena_clear(&paths);
+    if (rc == ERR_NOTFOUND)
+        rc = e->code = ERR_DATA;
+    return rc;
+}
+
 int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
                     struct dataset *set, struct err *e)
 {
+    if (job->data.format == JOB_DATA_TOKENS)
+        return open_tokens(job, root, files, set, e);
     struct arena paths = {0};
     int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images),
                                   job_path(job, &paths, files->labels), job->model.classes, e);
@@ -33,6 +48,8 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
 
 static int check_set(const struct dataset *set, const struct value *images, struct err *e)
 {
+    if (set->seq)
+        return 0; // a sample's width follows the job's
     if (set->dtype != images->dtype)
         return err_set(e, ERR_DATA, "%s: the images are %s, the job says data.dtype: %s",
                        set->images.path, dtype_name(set->dtype), dtype_name(images->dtype));
@@ -43,14 +60,46 @@ static int check_set(const struct dataset *set, const struct value *images, stru
     return 0;
 }
 
+// Where a program's input comes from, by its name. A sample of tokens has one more than the model
+// reads: its targets begin with the second.
+static const struct input_kind {
+    const char *name;
+    enum input_source source;
+    int64_t skip;
+} kinds[] = {{"images", INPUT_SAMPLES, 0},
+             {"labels", INPUT_LABELS, 0},
+             {"tokens", INPUT_SAMPLES, 0},
+             {"targets", INPUT_SAMPLES, 1},
+             {"positions", INPUT_POSITIONS, 0}};
+
+static const struct input_kind *kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    err_bug(__FILE__, __LINE__, name);
+}
+
+static int make_positions(struct inputs *in, int64_t seq, struct err *e)
+{
+    void *host;
+    int rc = in->backend->host_alloc(in->device, (size_t)seq * sizeof(int32_t), &host, e);
+    if (rc)
+        return rc;
+    in->positions = host;
+    for (int64_t i = 0; i < seq; i++)
+        in->positions[i] = (int32_t)i;
+    return 0;
+}
+
 static int input_add(struct inputs *in, const struct exec_options *o, const struct program *p,
                      const struct buffer *b, const struct dataset *set, struct err *e)
 {
     const struct value *v = &p->graph->values[b->value];
     int64_t start[MAX_DIMS];
     size_t elem = dtype_size(b->dtype);
-    bool labels = v->shape.n == 1;
-    int rc = labels ? 0 : check_set(set, v, e);
+    const struct input_kind *kind = kind_of(v->name);
+    int rc = kind->source == INPUT_SAMPLES ? check_set(set, v, e) : 0;
     if (rc)
         return rc;
     if (in->n == INPUTS_MAX)
@@ -58,12 +107,19 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
                        program_name(p->kind), INPUTS_MAX);
     spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
     struct input *i = &in->input[in->n++];
-    *i = (struct input){.labels = labels,
+    bool wide = v->shape.n > 1;
+    *i = (struct input){.source = kind->source,
                         .row = start[0] - in->start,
                         .rows = b->shape.dim[0],
-                        .at = labels ? 0 : (size_t)start[1] * elem,
-                        .width = labels ? elem : (size_t)b->shape.dim[1] * elem,
-                        .pitch = labels ? elem : (size_t)v->shape.dim[1] * elem};
+                        .at = (size_t)(wide ? start[1] + kind->skip : 0) * elem,
+                        .width = (size_t)(wide ? b->shape.dim[1] : 1) * elem,
+                        .pitch = kind->source == INPUT_POSITIONS ? 0
+                                 : kind->source == INPUT_LABELS  ? elem
+                                                                 : dataset_sample_bytes(set)};
+    if (kind->source == INPUT_POSITIONS && !in->positions)
+        rc = make_positions(in, v->shape.dim[1], e);
+    if (rc)
+        return rc;
     exec_buffer(in->exec, p->kind, b->name, &i->device);
     return 0;
 }
@@ -97,6 +153,8 @@ void inputs_close(struct inputs *in)
     for (int i = 0; i < 2; i++)
         if (in->host[i])
             in->backend->host_free(in->device, in->host[i]);
+    if (in->positions)
+        in->backend->host_free(in->device, in->positions);
     *in = (struct inputs){0};
 }
 
@@ -135,7 +193,10 @@ int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
     int rc = 0;
     for (int k = 0; k < in->n; k++) {
         const struct input *i = &in->input[k];
-        const char *host = i->labels ? (const char *)b->labels : b->images;
+        const char *const from[] = {[INPUT_SAMPLES] = b->images,
+                                    [INPUT_LABELS] = (const char *)b->labels,
+                                    [INPUT_POSITIONS] = (const char *)in->positions};
+        const char *host = from[i->source];
         for (int m = 0; m < in->microbatches && !rc; m++)
             rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
                           (char *)i->device + (size_t)m * (size_t)i->rows * i->width, e);

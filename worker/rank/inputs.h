@@ -9,7 +9,7 @@
 // One input buffer: its box of what the feed reads, a microbatch after the other.
 struct input {
     void *device;
-    bool labels;             // else images
+    enum input_source { INPUT_SAMPLES, INPUT_LABELS, INPUT_POSITIONS } source;
     int64_t row, rows;       // of the samples read
     size_t at, width, pitch; // bytes: where its part of a sample begins, how wide, a whole sample
 };
@@ -23,7 +23,8 @@ struct inputs {
     int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many are read
     int n;
     struct input input[INPUTS_MAX];
-    void *host[2]; // staging of two batches
+    void *host[2];      // staging of two batches
+    int32_t *positions; // of a sample's tokens, 0, 1, …; null where nobody asks
 };
 
 // The job's training or evaluation set, opened and of the format the job says. ERR_DATA also when a

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +130,10 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_str(&m->json, "run", m->run_id);
     if (row->evaluated) {
         json_double(&m->json, "eval_loss", row->eval_loss);
-        json_double(&m->json, "eval_accuracy", row->eval_accuracy);
+        if (isnan(row->eval_accuracy)) // a decoder has none
+            json_null(&m->json, "eval_accuracy");
+        else
+            json_double(&m->json, "eval_accuracy", row->eval_accuracy);
     }
     if (m->json.nonfinite.len > 0)
         json_nonfinite(&m->json);

@@ -94,19 +94,40 @@ static uint64_t global_index(const struct box *b, const struct shape *global, in
     return index;
 }
 
-// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
-static void draw_chunk(const struct deal_part *p, const struct rand_site *site, float std,
-                       int64_t at, int64_t len, float *out)
+// Where element `i` of a box lies in dimension d of the whole tensor.
+static int64_t place_in(const struct box *b, int d, int64_t i)
 {
+    for (int k = b->shape.n - 1; k > d; k--)
+        i /= b->shape.dim[k];
+    return b->start[d] + i % b->shape.dim[d];
+}
+
+// The dimension whose end is padding, −1: none. Numbers are drawn as if it were not there.
+static int padded_dim(const struct value *v)
+{
+    for (int d = 0; v->limit && d < v->shape.n; d++)
+        if (v->dims[d] == DIM_VOCAB)
+            return d;
+    return -1;
+}
+
+// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
+static void draw_chunk(const struct deal_part *p, const struct rand_site *site,
+                       const struct value *v, int64_t at, int64_t len, float *out)
+{
+    struct shape unpadded = p->global;
+    int pad = padded_dim(v);
+    if (pad >= 0)
+        unpadded.dim[pad] = v->limit;
     int last = p->box.shape.n - 1;
     int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
     for (int64_t i = 0; i < len;) {
         int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
-        rand_normals(site, global_index(&p->box, &p->global, at + i), (size_t)n, out + i);
+        rand_normals(site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
         i += n;
     }
     for (int64_t i = 0; i < len; i++)
-        out[i] *= std;
+        out[i] = pad >= 0 && place_in(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
 }
 
 static int draw(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
@@ -117,7 +138,11 @@ static int draw(struct state *s, int part, const struct value *v, uint64_t seed,
     int64_t n = shape_count(&p->box.shape);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t len = n - at < CHUNK ? n - at : CHUNK;
-        draw_chunk(p, &site, v->init_std, at, len, chunk);
+        if (v->init == INIT_ONE)
+            for (int64_t i = 0; i < len; i++)
+                chunk[i] = 1;
+        else
+            draw_chunk(p, &site, v, at, len, chunk);
         int rc =
             exec_put(s->exec, (float *)s->local[part] + at, chunk, (size_t)len * sizeof *chunk, e);
         if (rc)
@@ -142,7 +167,7 @@ int state_init(struct state *s, const struct compiled *c, uint64_t seed, struct 
     int rc = 0;
     for (int i = 0; i < s->nparts && !rc; i++) {
         const struct value *v = value_named(c, s->parts[i].name);
-        if (s->local[i] && v->kind == VALUE_PARAM && v->init == INIT_NORMAL)
+        if (s->local[i] && v->kind == VALUE_PARAM && v->init != INIT_ZERO)
             rc = draw(s, i, v, seed, chunk, e);
     }
     free(chunk);

@@ -2,6 +2,7 @@
 // The progress line; see status.h.
 #include "worker/rank/status.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,6 +45,14 @@ static void put_duration(struct buf *b, double seconds)
         buf_printf(b, "%lds", t);
 }
 
+static void put_evaluation(struct buf *b, const struct step_row *r)
+{
+    if (isnan(r->eval_accuracy))
+        buf_printf(b, "  eval loss %.4f", r->eval_loss);
+    else
+        buf_printf(b, "  eval %.2f %%", 100 * r->eval_accuracy);
+}
+
 static void draw(struct status *s, int64_t now)
 {
     const struct step_row *r = &s->row;
@@ -51,7 +60,7 @@ static void draw(struct status *s, int64_t now)
     buf_printf(&b, "%sstep %lld/%lld  loss %.4f  %.0f samples/s", s->tty ? "\r" : "",
                (long long)r->step, (long long)r->steps, r->loss, r->samples_per_s);
     if (s->evaluated)
-        buf_printf(&b, "  eval %.2f %%", 100 * s->eval.eval_accuracy);
+        put_evaluation(&b, &s->eval);
     if (r->step > s->first_step && r->steps > r->step) {
         double each = (double)(now - s->first_ns) / 1e9 / (double)(r->step - s->first_step);
         buf_puts(&b, "  ETA ");
@@ -108,6 +117,16 @@ void status_say(struct status *s, const char *fmt, ...)
     pthread_mutex_unlock(&s->mutex);
 }
 
+static void say_evaluation(struct status *s)
+{
+    const struct step_row *r = &s->eval;
+    if (isnan(r->eval_accuracy))
+        status_say(s, "evaluation after step %lld: loss %.4f", (long long)r->step, r->eval_loss);
+    else
+        status_say(s, "evaluation after step %lld: accuracy %.2f %%, loss %.4f", (long long)r->step,
+                   100 * r->eval_accuracy, r->eval_loss);
+}
+
 void status_finish(struct status *s, int code, const char *dir, const char *store)
 {
     bool lasting = code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG; // would end so again
@@ -119,8 +138,7 @@ void status_finish(struct status *s, int code, const char *dir, const char *stor
         status_say(s, "ended with %d (%s)%s", code, rank_exit_text(code),
                    lasting ? "" : "; run the same command again to continue");
     if (s->evaluated)
-        status_say(s, "evaluation after step %lld: accuracy %.2f %%, loss %.4f",
-                   (long long)s->eval.step, 100 * s->eval.eval_accuracy, s->eval.eval_loss);
+        say_evaluation(s);
     if (s->saved_step >= 0)
         status_say(s, "checkpoint  %s (step %lld)", store, (long long)s->saved_step);
     status_say(s, "metrics     %s/metrics.jsonl", dir);

@@ -338,12 +338,13 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     page_step(t->attempt->page, step + 1);
     int rc = queue_step(t, step, f, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
-    f->row = (struct step_row){.step = step + 1,
-                               .steps = t->job->train.steps,
-                               .lr = lr_at(&t->job->schedule, step),
-                               .tokens_per_s = -1,
-                               .samples_per_s = (double)t->job->data.batch * 1000 / ms,
-                               .step_ms = ms};
+    f->row = (struct step_row){
+        .step = step + 1,
+        .steps = t->job->train.steps,
+        .lr = lr_at(&t->job->schedule, step),
+        .tokens_per_s = t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / ms : -1,
+        .samples_per_s = (double)t->job->data.batch * 1000 / ms,
+        .step_ms = ms};
     f->told = false;
     return rc;
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named sizes of decoders. See preset.h.
+#include "common/job/preset.h"
+
+#include "common/job/reading.h"
+
+struct preset {
+    const char *name;
+    enum job_family family;
+    int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab;
+};
+
+static const struct preset presets[] = {
+    {"gpt2", JOB_GPT2, 12, 768, 12, 12, 64, 3072, 1024, 50257},
+    {"gpt2-350m", JOB_GPT2, 24, 1024, 16, 16, 64, 4096, 1024, 50257},
+    {"gpt2-774m", JOB_GPT2, 36, 1280, 20, 20, 64, 5120, 1024, 50257},
+    {"gpt2-1558m", JOB_GPT2, 48, 1600, 25, 25, 64, 6400, 1024, 50257},
+    {"llama", JOB_LLAMA, 16, 2048, 32, 8, 64, 8192, 8192, 128256},
+    {"llama-8b", JOB_LLAMA, 32, 4096, 32, 8, 128, 14336, 8192, 128256},
+    {"llama-70b", JOB_LLAMA, 80, 8192, 64, 8, 128, 28672, 8192, 128256},
+    {"llama-405b", JOB_LLAMA, 126, 16384, 128, 8, 128, 53248, 8192, 128256},
+    {"cookbook", JOB_COOKBOOK, 4, 512, 8, 8, 128, 2048, 128, 256},
+};
+enum { PRESETS = sizeof presets / sizeof *presets };
+
+const char *const preset_names[PRESETS + 1] = {
+    "gpt2",     "gpt2-350m", "gpt2-774m",  "gpt2-1558m", "llama",
+    "llama-8b", "llama-70b", "llama-405b", "cookbook",   NULL,
+};
+
+enum { WIDEST = 1 << 17 }; // of all heads together
+
+static bool given(struct reading *r, const char *path)
+{
+    return reading_row(r, path)->node != NULL;
+}
+
+static void or_preset(struct reading *r, const char *path, int64_t *field, int64_t value)
+{
+    if (!given(r, path))
+        *field = value;
+}
+
+// Sizes that follow from given ones: heads share the width, the hidden layer grows with it.
+static void follow(struct reading *r, struct job_model *m, const struct preset *p)
+{
+    bool embed = given(r, "model.embed"), heads = given(r, "model.heads");
+    or_preset(r, "model.mlp", &m->mlp, embed ? p->mlp * m->embed / p->embed : p->mlp);
+    or_preset(r, "model.head_dim", &m->head_dim,
+              embed || heads ? m->embed / m->heads : p->head_dim);
+    if (!given(r, "model.kv_heads"))
+        m->kv_heads =
+            p->heads != p->kv_heads && m->heads % p->kv_heads == 0 ? p->kv_heads : m->heads;
+}
+
+static void check_sizes(struct reading *r, const struct job_model *m)
+{
+    bool derived = !given(r, "model.head_dim");
+    if (derived && (given(r, "model.embed") || given(r, "model.heads")) && m->embed % m->heads)
+        reading_error(r, reading_row(r, given(r, "model.heads") ? "model.heads" : "model.embed"),
+                      "%lld heads do not divide the width, %lld: say model.head_dim, or sizes that "
+                      "divide",
+                      (long long)m->heads, (long long)m->embed);
+    else if (m->family == JOB_LLAMA && m->head_dim % 2)
+        reading_error(r, reading_row(r, derived ? "model.heads" : "model.head_dim"),
+                      "a head of %lld elements: rotary positions turn pairs, so an even number "
+                      "would do",
+                      (long long)m->head_dim);
+    if (m->heads * m->head_dim > WIDEST)
+        reading_error(r, reading_row(r, "model.heads"), "heads times head_dim is over %d", WIDEST);
+    if (m->heads % m->kv_heads)
+        reading_error(r, reading_row(r, "model.kv_heads"),
+                      "%lld key heads do not divide the %lld query heads", (long long)m->kv_heads,
+                      (long long)m->heads);
+}
+
+void preset_resolve(struct reading *r)
+{
+    struct job_model *m = &r->job->model;
+    static const char *const sizes[] = {
+        "model.layers", "model.embed", "model.heads", "model.kv_heads", "model.head_dim",
+        "model.mlp",    "model.seq",   "model.vocab", "model.kind",     "model.preset"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!reading_row(r, sizes[i])->ok)
+            return;
+    if (m->kind != JOB_MODEL_DECODER)
+        return;
+    const struct preset *p = &presets[m->preset];
+    m->family = p->family;
+    or_preset(r, "model.layers", &m->layers, p->layers);
+    or_preset(r, "model.embed", &m->embed, p->embed);
+    or_preset(r, "model.heads", &m->heads, p->heads);
+    or_preset(r, "model.seq", &m->seq, p->seq);
+    or_preset(r, "model.vocab", &m->vocab, p->vocab);
+    follow(r, m, p);
+    check_sizes(r, m);
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder-only transformer that predicts the next token, in three families (job.h):
+//   gpt2      learned positions; layer norm before each block; GELU; biases; head tied to the
+//             embedding
+//   llama     rotary positions; RMS norm before each block; SwiGLU; shared key heads; no biases
+//   cookbook  of JAX's training cookbook: learned positions born zero; norms without parameters
+//             after each residual sum; GELU; no biases
+// Rows of the vocabulary are padded to model.vocab_multiple: born zero, outside the softmax.
+//
+// Not here: dropout, sampling.
+#include <math.h>
+
+#include "common/model/loss.h"
+#include "common/model/model.h"
+
+#define PATH(...) arena_printf(d->g->arena, __VA_ARGS__)
+
+static const float STD = 0.02f;
+
+struct decoder {
+    struct graph *g;
+    const struct job_model *m;
+    int64_t batch, vocab; // vocab: padded
+    int positions;
+    bool biases, rotary;
+    float eps;
+    const char *at; // "layers/3"
+};
+
+// ---- pieces ------------------------------------------------------------------------------------
+
+static int param(struct decoder *d, const char *name, int n, const enum dim *dims,
+                 const int64_t *sizes, float std)
+{
+    return graph_param(d->g, name, n, dims, sizes, std > 0 ? INIT_NORMAL : INIT_ZERO, std);
+}
+
+static int norm_vector(struct decoder *d, const char *name, enum init_kind init)
+{
+    return graph_param(d->g, name, 1, (enum dim[]){DIM_NORM}, &d->m->embed, init, 0);
+}
+
+// "layers/3/norm1": layer norm, RMS norm, or RMS norm without a weight.
+static int norm(struct decoder *d, int x, const char *name)
+{
+    struct graph *g = d->g;
+    struct value v = g->values[x];
+    struct op_attr attr = {.eps = d->eps, .center = d->m->family == JOB_GPT2};
+    int in[3] = {x}, n = 1;
+    if (d->m->family != JOB_COOKBOOK)
+        in[n++] = norm_vector(d, PATH("%s/weight", name), INIT_ONE);
+    if (d->biases)
+        in[n++] = norm_vector(d, PATH("%s/bias", name), INIT_ZERO);
+    graph_at(g, POINT_SEQ);
+    return graph_op(g, &(struct op_args){.op = OP_NORM,
+                                         .nin = n,
+                                         .in = in,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .attr = &attr});
+}
+
+// x · weight over the dimension `in` (heads: with their elements), and a bias as wide as what is
+// left. The output is [batch, seq, ..], behind the stack of queries, keys and values if there is
+// one.
+static int linear(struct decoder *d, int x, const char *name, int n, const enum dim *dims,
+                  const int64_t *sizes, enum dim in, float std)
+{
+    enum dim out[MAX_DIMS], bias[MAX_DIMS];
+    int64_t width[MAX_DIMS];
+    int nout = 0, nbias = 0;
+    int w = param(d, PATH("%s/weight", name), n, dims, sizes, std);
+    for (int i = 0; i < n; i++) {
+        if (dims[i] == in || (in == DIM_HEADS && dims[i] == DIM_HEAD_DIM))
+            continue;
+        if (nout == 0 && dims[i] != DIM_QKV) {
+            out[nout++] = DIM_BATCH;
+            out[nout++] = DIM_SEQ;
+        }
+        out[nout++] = dims[i];
+        if (dims[i] == DIM_QKV) {
+            out[nout++] = DIM_BATCH;
+            out[nout++] = DIM_SEQ;
+        }
+        width[nbias] = sizes[i];
+        bias[nbias++] = dims[i] == DIM_EMBED ? DIM_NORM : dims[i];
+    }
+    int y = graph_matmul(d->g, x, w, nout, out);
+    if (!d->biases)
+        return y;
+    int b = param(d, PATH("%s/bias", name), nbias, bias, width, 0);
+    return graph_like(d->g, OP_ADD, 2, (int[]){y, b}, y);
+}
+
+static int rotate(struct decoder *d, int x)
+{
+    struct value v = d->g->values[x];
+    struct op_attr attr = {.scale = 1, .theta = (float)d->m->theta};
+    return graph_op(d->g, &(struct op_args){.op = OP_ROTARY,
+                                            .nin = 2,
+                                            .in = (int[]){x, d->positions},
+                                            .nout_dims = v.shape.n,
+                                            .out_dims = v.dims,
+                                            .attr = &attr});
+}
+
+// ---- a layer -----------------------------------------------------------------------------------
+
+// The projections that are stacked in one weight: the first of `n` values.
+static int split(struct decoder *d, int x, const char *name, int n, enum dim heads, int64_t count)
+{
+    const enum dim dims[] = {DIM_QKV, DIM_EMBED, heads, DIM_HEAD_DIM};
+    const enum dim out[] = {DIM_BATCH, DIM_SEQ, heads, DIM_HEAD_DIM};
+    const int64_t sizes[] = {n, d->m->embed, count, d->m->head_dim};
+    int y = linear(d, x, PATH("%s/attn/%s", d->at, name), 4, dims, sizes, DIM_EMBED, STD);
+    return graph_op(
+        d->g, &(struct op_args){
+                  .op = OP_SPLIT, .nin = 1, .in = &y, .nout_dims = 4, .out_dims = out, .nout = n});
+}
+
+static int attention(struct decoder *d, int x)
+{
+    struct graph *g = d->g;
+    const struct job_model *m = d->m;
+    const enum dim q_dims[] = {DIM_EMBED, DIM_HEADS, DIM_HEAD_DIM};
+    const enum dim out_dims[] = {DIM_HEADS, DIM_HEAD_DIM, DIM_EMBED};
+    int in[5] = {[3] = d->positions, [4] = d->positions};
+    graph_at(g, POINT_ATT);
+    if (m->family == JOB_LLAMA) {
+        const int64_t sizes[] = {m->embed, m->heads, m->head_dim};
+        in[0] = linear(d, x, PATH("%s/attn/q", d->at), 3, q_dims, sizes, DIM_EMBED, STD);
+        in[1] = split(d, x, "kv", 2, DIM_KV_HEADS, m->kv_heads);
+        in[2] = in[1] + 1;
+    } else {
+        in[0] = split(d, x, "qkv", 3, DIM_HEADS, m->heads);
+        in[1] = in[0] + 1;
+        in[2] = in[0] + 2;
+    }
+    for (int k = 0; k < 2 && d->rotary; k++)
+        in[k] = rotate(d, in[k]);
+    struct value q = g->values[in[0]];
+    struct op_attr attr = {.scale = 1 / sqrtf((float)m->head_dim), .group = m->heads / m->kv_heads};
+    int y = graph_op(g, &(struct op_args){.op = OP_ATTENTION,
+                                          .nin = 5,
+                                          .in = in,
+                                          .nout_dims = 4,
+                                          .out_dims = q.dims,
+                                          .attr = &attr});
+    graph_at(g, POINT_SEQ);
+    return linear(d, y, PATH("%s/attn/out", d->at), 3, out_dims,
+                  (int64_t[]){m->heads, m->head_dim, m->embed}, DIM_HEADS,
+                  STD / sqrtf(2 * (float)m->layers));
+}
+
+static int mlp(struct decoder *d, int x)
+{
+    struct graph *g = d->g;
+    const struct job_model *m = d->m;
+    const enum dim in[] = {DIM_EMBED, DIM_MLP}, out[] = {DIM_MLP, DIM_EMBED};
+    const int64_t in_sizes[] = {m->embed, m->mlp}, out_sizes[] = {m->mlp, m->embed};
+    bool gated = m->family == JOB_LLAMA;
+    graph_at(g, POINT_HIDDEN);
+    int h = linear(d, x, PATH("%s/mlp/%s", d->at, gated ? "gate" : "in"), 2, in, in_sizes,
+                   DIM_EMBED, STD);
+    h = graph_like(g, gated ? OP_SILU : OP_GELU, 1, &h, h);
+    if (gated) {
+        int up = linear(d, x, PATH("%s/mlp/up", d->at), 2, in, in_sizes, DIM_EMBED, STD);
+        h = graph_like(g, OP_MUL, 2, (int[]){h, up}, h);
+    }
+    graph_at(g, POINT_SEQ);
+    return linear(d, h, PATH("%s/mlp/out", d->at), 2, out, out_sizes, DIM_MLP,
+                  STD / sqrtf(2 * (float)m->layers));
+}
+
+static int layer(struct decoder *d, int x, int n)
+{
+    struct graph *g = d->g;
+    bool after = d->m->family == JOB_COOKBOOK;
+    static int (*const blocks[])(struct decoder *, int) = {attention, mlp};
+    graph_scope(g, "layers/%d", n);
+    d->at = PATH("layers/%d", n);
+    for (int k = 0; k < 2; k++) {
+        const char *name = PATH("%s/norm%d", d->at, k + 1);
+        int y = blocks[k](d, after ? x : norm(d, x, name));
+        x = graph_like(g, OP_ADD, 2, (int[]){x, y}, x);
+        x = after ? norm(d, x, name) : x;
+    }
+    return x;
+}
+
+// ---- the whole ---------------------------------------------------------------------------------
+
+static int input(struct decoder *d, const char *name)
+{
+    graph_at(d->g, POINT_IDS);
+    return graph_value(d->g, VALUE_INPUT, name, DT_I32, 2, (enum dim[]){DIM_BATCH, DIM_SEQ},
+                       (int64_t[]){d->batch, d->m->seq});
+}
+
+static int embed(struct decoder *d, int ids, int table)
+{
+    graph_at(d->g, POINT_SEQ);
+    return graph_op(d->g,
+                    &(struct op_args){.op = OP_EMBED,
+                                      .nin = 2,
+                                      .in = (int[]){ids, table},
+                                      .nout_dims = 3,
+                                      .out_dims = (enum dim[]){DIM_BATCH, DIM_SEQ, DIM_EMBED}});
+}
+
+static int embeddings(struct decoder *d, int *tokens)
+{
+    const struct job_model *m = d->m;
+    graph_scope(d->g, "embed");
+    int ids = input(d, "tokens");
+    d->positions = input(d, "positions");
+    *tokens = param(d, "embed/tokens", 2, (enum dim[]){DIM_VOCAB, DIM_EMBED},
+                    (int64_t[]){d->vocab, m->embed}, STD);
+    d->g->values[*tokens].limit = m->vocab;
+    int x = embed(d, ids, *tokens);
+    if (d->rotary)
+        return x;
+    int table = param(d, "embed/positions", 2, (enum dim[]){DIM_POSITION, DIM_EMBED},
+                      (int64_t[]){m->seq, m->embed}, m->family == JOB_COOKBOOK ? 0 : STD);
+    int at = embed(d, d->positions, table);
+    return graph_like(d->g, OP_ADD, 2, (int[]){x, at}, x);
+}
+
+static int head(struct decoder *d, int x, int tokens)
+{
+    const struct job_model *m = d->m;
+    graph_scope(d->g, "head");
+    if (m->family != JOB_COOKBOOK)
+        x = norm(d, x, "norm");
+    int w = tokens;
+    if (m->family != JOB_GPT2) {
+        w = param(d, "head/weight", 2, (enum dim[]){DIM_EMBED, DIM_VOCAB},
+                  (int64_t[]){m->embed, d->vocab}, STD);
+        d->g->values[w].limit = m->vocab;
+    }
+    graph_at(d->g, POINT_LOGITS);
+    return graph_matmul(d->g, x, w, 3, (enum dim[]){DIM_BATCH, DIM_SEQ, DIM_VOCAB});
+}
+
+int decoder_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+                  int64_t step_batch)
+{
+    const struct job_model *m = &job->model;
+    int64_t pad = m->vocab_multiple;
+    struct decoder d = {.g = g,
+                        .m = m,
+                        .batch = batch,
+                        .vocab = (m->vocab + pad - 1) / pad * pad,
+                        .biases = m->family == JOB_GPT2,
+                        .rotary = m->family == JOB_LLAMA,
+                        .eps = m->family == JOB_COOKBOOK ? 1e-6f : 1e-5f};
+    int tokens;
+    (void)kind;
+    int x = embeddings(&d, &tokens);
+    for (int n = 0; n < m->layers; n++)
+        x = layer(&d, x, n);
+    int logits = head(&d, x, tokens);
+    int targets = input(&d, "targets");
+    graph_at(g, POINT_LOGITS);
+    int64_t limit = d.vocab > m->vocab ? m->vocab : 0;
+    int rows = loss_cross_entropy(g, logits, targets, limit);
+    g->loss = loss_mean(g, "loss", rows, step_batch * m->seq);
+    return g->failed;
+}

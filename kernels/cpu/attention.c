@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// ATTENTION and its gradient, made of GEMMs over blocks of query rows.
+//
+// A block's scores lie in the workspace; only the keys up to the last one that the block may see
+// are multiplied, so causal attention costs half. Which key a query sees is told by positions, so
+// rows may come in any order. The gradient makes the scores again.
+//   forward   S = scale·Q·Kᵀ, P = softmax(S), O = P·V
+//   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ P∘dP)·scale, dQ = dS·K, dK += dSᵀ·Q, dV += Pᵀ·dO
+// A part of the work is one sample and key head with all query heads that share it: it alone writes
+// its dk and dv. Parts are dealt out over ATTENTION_SLOTS blocks of the workspace, whatever the
+// threads, and no part meets another: threads never change a bit.
+#include "kernels/cpu/device.h"
+
+#include <string.h>
+
+struct work {
+    const struct op_call *call;
+    const struct vec *vec;
+    int64_t batch, queries, keys, heads, kv_heads, d;
+    int64_t parts, slots, block; // block: floats of the workspace a slot has
+    const float *q, *k, *v, *dy;
+    const int32_t *at_q, *at_k;
+    float *out, *dk, *dv; // out: y or dq
+    _Atomic int status;
+};
+
+// A block of query rows of one head.
+struct rows {
+    int64_t q, k; // offsets of its first row, and of its head's keys
+    int64_t n, keys;
+    const int32_t *at_q, *at_k;
+};
+
+static int64_t q_stride(const struct work *w)
+{
+    return w->heads * w->d;
+}
+
+static int64_t k_stride(const struct work *w)
+{
+    return w->kv_heads * w->d;
+}
+
+// Query head h of those here reads this key head of those here.
+static int64_t key_head(const struct work *w, int64_t h)
+{
+    return (w->call->attr->start + h) / w->call->attr->group;
+}
+
+// Keys from the first one on, so that all which the block sees are among them.
+static int64_t keys_seen(const int32_t *at_q, int64_t n, const int32_t *at_k, int64_t keys)
+{
+    int32_t last = at_q[0];
+    for (int64_t i = 1; i < n; i++)
+        last = at_q[i] > last ? at_q[i] : last;
+    while (keys > 1 && at_k[keys - 1] > last)
+        keys--;
+    return keys;
+}
+
+static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t first)
+{
+    struct rows r = {.n = w->queries - first < ATTENTION_ROWS ? w->queries - first : ATTENTION_ROWS,
+                     .at_q = w->at_q + b * w->queries + first,
+                     .at_k = w->at_k + b * w->keys};
+    r.keys = keys_seen(r.at_q, r.n, r.at_k, w->keys);
+    r.q = (b * w->queries + first) * q_stride(w) + h * w->d;
+    r.k = b * w->keys * k_stride(w) + key_head(w, h) * w->d;
+    return r;
+}
+
+static void gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float alpha,
+                 const float *a, const float *b, float beta, float *c)
+{
+    int rc = gemm_serial(ta, tb, g, alpha, a, b, beta, c);
+    if (rc)
+        w->status = rc;
+}
+
+// rows [n, d] × keysᵀ → [n, keys]
+static void by_keys(struct work *w, const struct rows *r, float alpha, const float *a,
+                    const float *b, float *out)
+{
+    const struct gemm g = {
+        .m = r->n, .n = r->keys, .k = w->d, .lda = q_stride(w), .ldb = k_stride(w), .ldc = r->keys};
+    gemm(w, false, true, &g, alpha, a + r->q, b + r->k, 0, out);
+}
+
+// [n, keys] × keys → rows [n, d]
+static void by_rows(struct work *w, const struct rows *r, const float *p, const float *b,
+                    float *out)
+{
+    const struct gemm g = {
+        .m = r->n, .n = w->d, .k = r->keys, .lda = r->keys, .ldb = k_stride(w), .ldc = q_stride(w)};
+    gemm(w, false, false, &g, 1, p, b + r->k, 0, out + r->q);
+}
+
+// [n, keys]ᵀ × rows, added to keys [keys, d]
+static void onto_keys(struct work *w, const struct rows *r, const float *p, const float *a,
+                      float *out)
+{
+    const struct gemm g = {
+        .m = r->keys, .n = w->d, .k = r->n, .lda = r->keys, .ldb = q_stride(w), .ldc = k_stride(w)};
+    gemm(w, true, false, &g, 1, p, a + r->q, 1, out + r->k);
+}
+
+static void scores(struct work *w, const struct rows *r, float *p)
+{
+    by_keys(w, r, w->call->attr->scale, w->q, w->k, p);
+    for (int64_t i = 0; i < r->n; i++)
+        w->vec->softmax(p + i * r->keys, r->at_k, r->at_q[i], r->keys);
+}
+
+static void forward(struct work *w, const struct rows *r, float *block)
+{
+    scores(w, r, block);
+    by_rows(w, r, block, w->v, w->out);
+}
+
+static void backward(struct work *w, const struct rows *r, float *block)
+{
+    float *p = block, *ds = block + ATTENTION_ROWS * w->keys;
+    scores(w, r, p);
+    by_keys(w, r, 1, w->dy, w->v, ds);
+    onto_keys(w, r, p, w->dy, w->dv);
+    for (int64_t i = 0; i < r->n; i++)
+        w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, w->call->attr->scale);
+    by_rows(w, r, ds, w->k, w->out);
+    onto_keys(w, r, ds, w->q, w->dk);
+}
+
+static void zero_keys(const struct work *w, int64_t b, int64_t g)
+{
+    for (int64_t t = 0; t < w->keys; t++) {
+        int64_t at = (b * w->keys + t) * k_stride(w) + g * w->d;
+        memset(w->dk + at, 0, (size_t)w->d * sizeof *w->dk);
+        memset(w->dv + at, 0, (size_t)w->d * sizeof *w->dv);
+    }
+}
+
+static void part(struct work *w, int64_t b, int64_t g, float *block)
+{
+    if (w->dk)
+        zero_keys(w, b, g);
+    for (int64_t h = 0; h < w->heads; h++) {
+        if (key_head(w, h) != g)
+            continue;
+        for (int64_t first = 0; first < w->queries; first += ATTENTION_ROWS) {
+            struct rows r = rows_of(w, b, h, first);
+            if (w->dk)
+                backward(w, &r, block);
+            else
+                forward(w, &r, block);
+        }
+    }
+}
+
+static void slots(void *arg, int64_t begin, int64_t end)
+{
+    struct work *w = arg;
+    for (int64_t s = begin; s < end; s++)
+        for (int64_t i = s * w->parts / w->slots; i < (s + 1) * w->parts / w->slots; i++)
+            part(w, i / w->kv_heads, i % w->kv_heads, (float *)w->call->workspace + s * w->block);
+}
+
+static int check(const struct work *w, struct err *e)
+{
+    const struct op_call *c = w->call;
+    bool grad = c->op == OP_ATTENTION_GRAD;
+    const struct shape *q = &c->in[0].shape, *k = &c->in[1].shape;
+    int positions = c->nin - 2, rc = 0;
+    for (int i = 0; i < c->nin && !rc; i++)
+        rc = op_want(c, &c->in[i], i < positions ? DT_F32 : DT_I32, e);
+    if (rc)
+        return rc;
+    bool fit = q->n == 4 && k->n == 4 && shape_equal(k, &c->in[2].shape) && k->dim[0] == w->batch &&
+               k->dim[3] == w->d && shape_equal(q, &c->out[0].shape) &&
+               (!grad || (shape_equal(q, &c->in[3].shape) && shape_equal(k, &c->out[1].shape) &&
+                          shape_equal(k, &c->out[2].shape))) &&
+               shape_count(&c->in[positions].shape) == w->batch * w->queries &&
+               shape_count(&c->in[positions + 1].shape) == w->batch * w->keys;
+    return fit ? 0 : op_refuse(c, e, "operands disagree about an extent");
+}
+
+int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    bool grad = c->op == OP_ATTENTION_GRAD;
+    const int64_t *dim = c->in[0].shape.dim, *key_dim = c->in[1].shape.dim;
+    struct work w = {.call = c,
+                     .vec = q->device->vec,
+                     .batch = dim[0],
+                     .queries = dim[1],
+                     .keys = key_dim[1],
+                     .heads = dim[2],
+                     .kv_heads = key_dim[2],
+                     .d = dim[3],
+                     .q = c->in[0].data,
+                     .k = c->in[1].data,
+                     .v = c->in[2].data,
+                     .dy = grad ? c->in[3].data : NULL,
+                     .at_q = c->in[c->nin - 2].data,
+                     .at_k = c->in[c->nin - 1].data,
+                     .out = c->out[0].data,
+                     .dk = grad ? c->out[1].data : NULL,
+                     .dv = grad ? c->out[2].data : NULL};
+    int rc = check(&w, e);
+    if (rc)
+        return rc;
+    if (c->attr->group < 1 || key_head(&w, w.heads - 1) >= w.kv_heads)
+        return op_refuse(c, e, "query heads without a key head");
+    w.parts = w.batch * w.kv_heads;
+    w.slots = w.parts < ATTENTION_SLOTS ? w.parts : ATTENTION_SLOTS;
+    w.block = (grad ? 2 : 1) * ATTENTION_ROWS * w.keys;
+    PRE((size_t)(w.slots * w.block) * sizeof(float) <= c->workspace_bytes);
+    pool_for(q->device->pool, w.slots, 1, slots, &w);
+    return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
+                    : 0;
+}

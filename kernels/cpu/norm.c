@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// NORM and its gradients: layer norm (attr.center) and RMS norm, with weight and bias or without.
+//
+// Means are made again in the backward, from x: that is one pass over rows that are read anyway.
+// Threads share rows; the weight's gradient has every row's mean and scale in the workspace first,
+// then threads share columns, each of which adds the rows in order.
+#include "kernels/cpu/device.h"
+
+struct work {
+    const struct op_call *call;
+    const struct vec *vec;
+    int64_t rows, n; // n: of a row
+};
+
+static const float *input(const struct work *w, int k)
+{
+    return k < w->call->nin ? w->call->in[k].data : NULL;
+}
+
+static void stats_of(const struct work *w, int64_t r, float stats[2])
+{
+    const struct op_attr *a = w->call->attr;
+    w->vec->norm_stats(stats, input(w, 0) + r * w->n, w->n, a->eps, a->center);
+}
+
+static void norm_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        float stats[2];
+        stats_of(w, r, stats);
+        w->vec->norm((float *)w->call->out[0].data + r * w->n, input(w, 0) + r * w->n, stats,
+                     input(w, 1), input(w, 2), w->n);
+    }
+}
+
+static void grad_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        float stats[2];
+        stats_of(w, r, stats);
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, input(w, 0) + r * w->n,
+                          input(w, 1) + r * w->n, stats, input(w, 2), w->n, w->call->attr->center);
+    }
+}
+
+static void stats_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++)
+        stats_of(w, r, (float *)w->call->workspace + 2 * r);
+}
+
+static void weight_columns(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    w->vec->norm_columns((float *)w->call->out[0].data + begin, input(w, 0) + begin,
+                         input(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
+                         w->call->accumulate);
+}
+
+// Operands are rows like x, or one row.
+static int check(const struct work *w, struct err *e)
+{
+    const struct op_call *c = w->call;
+    int wide = c->op == OP_NORM ? 1 : 2; // inputs that are rows
+    for (int k = 0; k <= c->nin; k++) {
+        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[0];
+        bool row = k < c->nin ? k >= wide : c->op == OP_NORM_WEIGHT_GRAD;
+        int rc = op_want(c, t, DT_F32, e);
+        if (rc)
+            return rc;
+        if (shape_count(&t->shape) != (row ? 1 : w->rows) * w->n)
+            return op_refuse(c, e, "operands disagree about an extent");
+    }
+    return 0;
+}
+
+int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct shape *x = &c->in[0].shape;
+    struct pool *pool = q->device->pool;
+    struct work w = {.call = c, .vec = q->device->vec};
+    if (x->n < 1)
+        return op_refuse(c, e, "a scalar has no rows");
+    w.n = x->dim[x->n - 1];
+    w.rows = shape_count(x) / w.n;
+    int rc = check(&w, e);
+    if (rc)
+        return rc;
+    int64_t grain = GRAIN / w.n + 1;
+    if (c->op == OP_NORM)
+        pool_for(pool, w.rows, grain, norm_rows, &w);
+    else if (c->op == OP_NORM_GRAD)
+        pool_for(pool, w.rows, grain, grad_rows, &w);
+    else {
+        PRE((size_t)w.rows * 2 * sizeof(float) <= c->workspace_bytes);
+        pool_for(pool, w.rows, grain, stats_rows, &w);
+        pool_for(pool, w.n, 16 * (GRAIN / 16 / w.rows + 1), weight_columns, &w);
+    }
+    return 0;
+}

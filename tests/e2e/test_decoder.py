@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoders trained on bytes of real text (Debian's licences), as ranks: a falling loss, the same on any
+mesh, and the very bits after a kill."""
+import math
+import pathlib
+
+import pytest
+import solo
+
+STEPS = 20
+LICENCES = pathlib.Path("/usr/share/common-licenses")
+SMALL = {"kind": "decoder", "layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
+MODELS = {
+    "gpt2": {**SMALL, "preset": "gpt2"},
+    "llama": {**SMALL, "preset": "llama", "kv_heads": 2, "mlp": 64, "theta": 1000.0},
+    "cookbook": {**SMALL, "preset": "cookbook", "head_dim": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    place = tmp_path_factory.mktemp("tokens")
+    text = b"".join((LICENCES / n).read_bytes() for n in ("GPL-3", "Apache-2.0", "MPL-2.0"))
+    assert max(text) < 250
+    (place / "text").write_bytes(text)
+    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
+    assert end.code == 0 and f"{len(text)} tokens" in end.out, end
+    return str(place / "tokens")
+
+
+def job(tokens, model, mesh, **changes):
+    made = {
+        "name": "decoder",
+        "model": MODELS[model],
+        "mesh": mesh,
+        "data": {"format": "tokens", "train": {"tokens": tokens}, "eval": {"tokens": tokens}, "batch": 8},
+        "optimizer": {"kind": "adamw", "clip_norm": 1.0},
+        "schedule": {"kind": "constant", "value": 0.003},
+        "eval": {"batches": 2},
+        "train": {"steps": STEPS, "seed": 3},
+        "checkpoint": {"dir": "ckpt"},
+    }
+    for key, value in changes.items():
+        made[key] = {**made[key], **value}
+    return made
+
+
+def train(place, made, name):
+    run = solo.Run(place, made, name)
+    run.finish()
+    return run
+
+
+def assert_same_numbers(one, many):
+    a, b = one.metrics(), many.metrics()
+    assert len(a) == len(b) == STEPS
+    for x, y in zip(a, b):
+        assert math.isclose(x["loss"], y["loss"], rel_tol=2e-5), (x, y)
+        assert math.isclose(x["grad_norm"], y["grad_norm"], rel_tol=2e-3), (x, y)
+    assert math.isclose(a[-1]["eval_loss"], b[-1]["eval_loss"], rel_tol=2e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
+    one = train(place, job(tokens, model, {"dp": 1}), "one")
+    rows = one.metrics()
+    assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
+    assert rows[-1]["loss"] < rows[0]["loss"] - 1
+    assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
+    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]):
+        assert_same_numbers(one, train(place, job(tokens, model, mesh), f"many{i}"))
+
+
+def test_sequence_parallel_microbatches_train_to_the_same_numbers(place, tokens):
+    one = train(place, job(tokens, "gpt2", {"dp": 1}), "one")
+    made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, train={"microbatches": 2})
+    made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
+    assert_same_numbers(one, train(place, made, "many"))
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 2}, {"fsdp": 2}, {"tp": 2}], ids=str)
+def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh):
+    changes = {"train": {"steps": 60}, "checkpoint": {"every": 5}}
+    calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
+    made = job(tokens, "gpt2", mesh, **changes)
+    made["name"] = "killed"
+    run = solo.Run(place, made, "killed")
+    parent = run.start()
+    if run.wait_until(run.saved(1, 20), parent):
+        solo.kill_pid(run.pids()[1])
+    parent.wait()
+    run.finish()
+    assert run.losses() == calm.losses()
+    assert run.final() == calm.final()
+
+
+def test_an_id_beyond_the_vocabulary_ends_the_run_with_its_byte(place, tokens):
+    made = job(tokens, "gpt2", {"dp": 1})
+    made["model"] = {**MODELS["gpt2"], "vocab": 60}
+    end = solo.Run(place, made).run()
+    assert end.code == 65, end
+    assert "is not in 0 … 59 (model.vocab: 60)" in end.err + end.out, end

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of the ops: a rig for each instruction set and number of threads, and a case run on all
+// of them against the reference.
+#pragma once
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/ops/rig.h"
+
+enum { MAX_THREADS = 3, MAX_RIGS = 9 };
+
+// One for each instruction set of this machine and each number of threads.
+static struct rig rigs[MAX_RIGS];
+static int nrigs;
+
+static inline int setup(void **state)
+{
+    static const char *const isas[] = {"avx512", "avx2", "baseline"};
+    (void)state;
+    rig_find_backend();
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+        struct rig probe;
+        rig_open(&probe, 1, isas[i]);
+        bool here = strcmp(probe.info.isa, isas[i]) == 0;
+        rig_close(&probe);
+        for (int threads = 1; here && threads <= MAX_THREADS; threads++)
+            rig_open(&rigs[nrigs++], threads, isas[i]);
+    }
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    (void)state;
+    while (nrigs)
+        rig_close(&rigs[--nrigs]);
+    return 0;
+}
+
+// ---- extents -----------------------------------------------------------------------------------
+
+struct extents {
+    int64_t i, j, k, l;
+};
+
+static inline void letters(int64_t ext[26], struct extents s)
+{
+    memset(ext, 0, 26 * sizeof *ext);
+    ext['a' - 'a'] = CLIP_SLOTS;
+    ext['b' - 'a'] = HYPER_SLOTS;
+    ext['c' - 'a'] = 3;
+    ext['i' - 'a'] = s.i;
+    ext['j' - 'a'] = s.j;
+    ext['k' - 'a'] = s.k;
+    ext['l' - 'a'] = s.l;
+}
+
+// ---- one case on every rig ---------------------------------------------------------------------
+
+// Threads never change a bit, unless the case is a product (oneDNN's sums follow the slices).
+static inline void same_bits(const char *what, const double *a, const double *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (a[i] != b[i] && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("%s: element %lld differs between thread counts: %.9g and %.9g", what,
+                     (long long)i, a[i], b[i]);
+}
+
+static inline void run_everywhere(const struct rig_case *c, const char *name, double rtol,
+                                  double atol)
+{
+    struct arena a = {0};
+    double *want[OP_MAX_OUT], *got[OP_MAX_OUT], *first[OP_MAX_OUT] = {0};
+    rig_reference(c, &a, want);
+    for (int r = 0; r < nrigs; r++) {
+        char what[160];
+        snprintf(what, sizeof what, "%s %s on %s with %d threads", op_name(c->op), name,
+                 rigs[r].info.isa, rigs[r].info.threads);
+        rig_run(&rigs[r], c, &a, got);
+        for (int k = 0; k < c->nout; k++) {
+            int64_t n = shape_count(&c->start[k].shape);
+            rig_compare(what, got[k], want[k], n, rtol, atol);
+            if (rigs[r].info.threads == 1)
+                first[k] = got[k];
+            else if (c->op != OP_MATMUL)
+                same_bits(what, got[k], first[k], n);
+        }
+    }
+    arena_clear(&a);
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of transformers against the f64 reference, and their gradients against its finite
+// differences: attention over any heads and positions, rotary, norms, embeddings, padded rows.
+#include "tests/ops/everywhere.h"
+
+// ---- transformers ------------------------------------------------------------------------------
+
+// Query and key sequences, heads and what shares a key head, elements of a head.
+static const struct heads {
+    int64_t batch, queries, keys, heads, group, d;
+    bool shuffled; // positions in no order
+} attentions[] = {
+    {1, 1, 1, 1, 1, 2, false},      {2, 7, 7, 3, 1, 5, false},    {1, 64, 64, 2, 2, 8, false},
+    {2, 65, 65, 4, 2, 16, false},   {1, 130, 130, 1, 1, 3, true}, {3, 20, 33, 4, 4, 8, true},
+    {1, 200, 257, 2, 1, 64, false},
+};
+
+static void attention_case(struct rig_case *c, struct arena *a, bool grad, struct heads s)
+{
+    int64_t ext[26] = {[1] = s.batch, [3] = s.d,        [6] = s.heads / s.group,
+                       [7] = s.heads, [18] = s.queries, [19] = s.keys};
+    rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
+             grad ? "bshd,btgd,btgd,bshd,bs,bt->bshd,btgd,btgd" : "bshd,btgd,btgd,bs,bt->bshd",
+             ext);
+    c->attr.scale = 1 / sqrtf((float)s.d);
+    c->attr.group = s.group;
+    for (int k = 0; k < c->nin - 2; k++)
+        rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
+    // The queries are the last of the keys; each sees itself and what comes before.
+    for (int64_t b = 0; b < s.batch; b++) {
+        for (int64_t t = 0; t < s.keys; t++)
+            c->in[c->nin - 1].v[b * s.keys + t] = (double)(s.shuffled ? t * 7 % s.keys : t);
+        for (int64_t i = 0; i < s.queries; i++)
+            c->in[c->nin - 2].v[b * s.queries + i] =
+                c->in[c->nin - 1].v[(b + 1) * s.keys - s.queries + i];
+    }
+}
+
+static void attention_agrees_whatever_the_heads_and_the_order_of_positions(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 2 * sizeof attentions / sizeof *attentions; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        attention_case(&c, &a, t % 2, attentions[t / 2]);
+        run_everywhere(&c, t % 2 ? "gradient" : "forward", 2e-5, 2e-5);
+        arena_clear(&a);
+    }
+}
+
+// A rank holds query heads 3 and 4 of 6 and all three key heads.
+static void a_part_of_the_heads_reads_its_own_key_heads(void **state)
+{
+    (void)state;
+    for (int grad = 0; grad < 2; grad++) {
+        struct arena a = {0};
+        struct rig_case c;
+        attention_case(&c, &a, grad, (struct heads){2, 9, 9, 6, 2, 4, false});
+        for (int k = 0; k < c.nin; k++) {
+            bool of_heads = k == 0 || (grad && k == 3);
+            c.in[k].shape.dim[2] = of_heads ? 2 : c.in[k].shape.dim[2];
+        }
+        c.start[0].shape.dim[2] = 2;
+        c.attr.start = 3;
+        run_everywhere(&c, "of two heads", 2e-5, 2e-5);
+        arena_clear(&a);
+    }
+}
+
+static void rotary_turns_each_pair_by_its_position(void **state)
+{
+    (void)state;
+    for (int64_t d = 2; d <= 128; d = d * 2 + 2) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {[1] = 2, [3] = d, [7] = 3, [18] = 37};
+        rig_case(&c, &a, OP_ROTARY, "bshd,bs->bshd", ext);
+        c.attr.theta = 10000;
+        c.attr.scale = d % 4 ? 1 : -1;
+        rig_fill(&c.in[0], 1, -1, 1);
+        rig_fill(&c.in[1], 2, 0, 8192);
+        run_everywhere(&c, "of heads", 1e-6, 3e-7);
+        arena_clear(&a);
+    }
+}
+
+static void padding_takes_no_part_in_a_row(void **state)
+{
+    static const int64_t limits[] = {0, 30, 25, 22, 10}; // 11 of a row's elements, from 22 on
+    static const enum op ops[] = {OP_ROW_MAX, OP_ROW_SUM_EXP, OP_ROW_EXP_MUL};
+    static const char *const einsum[] = {"ij->i", "ij,i->i", "ij,i,i->ij"};
+    (void)state;
+    for (size_t t = 0; t < 15; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26];
+        letters(ext, (struct extents){20, 11, 1, 1});
+        rig_case(&c, &a, ops[t % 3], einsum[t % 3], ext);
+        for (int k = 0; k < c.nin; k++)
+            rig_fill(&c.in[k], (uint64_t)k + 1, -2, 2);
+        c.attr.start = 22;
+        c.attr.limit = limits[t / 3];
+        run_everywhere(&c, "with padding", 2e-6, 0);
+        arena_clear(&a);
+    }
+}
+
+static void embeddings_of_a_part_of_the_table_leave_the_rest_to_others(void **state)
+{
+    (void)state;
+    for (int grad = 0; grad < 2; grad++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26];
+        letters(ext, (struct extents){40, 37, 9, 3});
+        rig_case(&c, &a, grad ? OP_EMBED_GRAD : OP_EMBED, grad ? "il,ilj->kj" : "il,kj->ilj", ext);
+        rig_fill(&c.in[0], 1, 0, 30);
+        rig_fill(&c.in[1], 2, -1, 1);
+        c.attr.start = 9;
+        run_everywhere(&c, "of a part", 1e-5, 1e-5);
+        arena_clear(&a);
+    }
+}
+
+// The gradient of the forward's input k against finite differences of the reference.
+static void slope_of(const char *what, struct rig_case *f, int k, const double *cot,
+                     const double *grad)
+{
+    struct arena a = {0};
+    for (int64_t i = 0; i < shape_count(&f->in[k].shape); i++) {
+        double *out[2][OP_MAX_OUT], was = f->in[k].v[i], slope = 0;
+        const double h = 1e-5;
+        f->in[k].v[i] = was + h;
+        rig_reference(f, &a, out[0]);
+        f->in[k].v[i] = was - h;
+        rig_reference(f, &a, out[1]);
+        f->in[k].v[i] = was;
+        for (int64_t o = 0; o < shape_count(&f->start[0].shape); o++)
+            slope += cot[o] * (out[0][0][o] - out[1][0][o]) / (2 * h);
+        if (!(fabs(slope - grad[i]) <= 3e-5 + 3e-5 * fabs(slope)))
+            fail_msg("%s: gradient %d of %lld is %.9g, by differences %.9g", what, k, (long long)i,
+                     grad[i], slope);
+    }
+    arena_clear(&a);
+}
+
+static void attentions_gradients_are_slopes(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct rig_case f, g;
+    double *d[OP_MAX_OUT];
+    const struct heads s = {2, 6, 6, 4, 2, 6, true};
+    attention_case(&f, &a, false, s);
+    attention_case(&g, &a, true, s);
+    for (int r = 0; r < nrigs; r++) {
+        rig_run(&rigs[r], &g, &a, d);
+        for (int k = 0; k < 3; k++)
+            slope_of("attention", &f, k, g.in[3].v, d[k]);
+    }
+    arena_clear(&a);
+}
+
+static void norms_gradients_are_slopes(void **state)
+{
+    (void)state;
+    for (int center = 0; center < 2; center++)
+        for (int weighted = 0; weighted < 2; weighted++) {
+            struct arena a = {0};
+            struct rig_case f, x, w;
+            double *d[OP_MAX_OUT];
+            int64_t ext[26];
+            letters(ext, (struct extents){3, 19, 1, 1});
+            rig_case(&f, &a, OP_NORM, weighted ? "ij,j->ij" : "ij->ij", ext);
+            rig_case(&x, &a, OP_NORM_GRAD, weighted ? "ij,ij,j->ij" : "ij,ij->ij", ext);
+            rig_case(&w, &a, OP_NORM_WEIGHT_GRAD, "ij,ij->j", ext);
+            f.attr.center = x.attr.center = w.attr.center = center;
+            f.attr.eps = x.attr.eps = w.attr.eps = 1e-5f;
+            rig_fill(&f.in[0], 1, -1, 2);
+            rig_fill(&x.in[1], 2, -1, 1);
+            if (weighted)
+                rig_fill(&f.in[1], 3, -1, 1);
+            x.in[0] = w.in[0] = f.in[0];
+            w.in[1] = x.in[1];
+            if (weighted)
+                x.in[2] = f.in[1];
+            for (int r = 0; r < nrigs; r++) {
+                rig_run(&rigs[r], &x, &a, d);
+                slope_of("norm", &f, 0, x.in[1].v, d[0]);
+                rig_run(&rigs[r], &w, &a, d);
+                if (weighted)
+                    slope_of("norm's weight", &f, 1, x.in[1].v, d[0]);
+            }
+            arena_clear(&a);
+        }
+}
+
+static void embeddings_and_rotarys_gradients_are_slopes(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct rig_case f, g;
+    double *d[OP_MAX_OUT];
+    int64_t ext[26] = {[1] = 2, [3] = 6, [7] = 2, [18] = 5, [19] = 4};
+    rig_case(&f, &a, OP_EMBED, "bs,td->bsd", ext);
+    rig_case(&g, &a, OP_EMBED_GRAD, "bs,bsd->td", ext);
+    rig_fill(&f.in[0], 1, 0, 4);
+    rig_fill(&f.in[1], 2, -1, 1);
+    rig_fill(&g.in[1], 3, -1, 1);
+    g.in[0] = f.in[0];
+    rig_run(&rigs[0], &g, &a, d);
+    slope_of("embed", &f, 1, g.in[1].v, d[0]);
+    rig_case(&f, &a, OP_ROTARY, "bshd,bs->bshd", ext);
+    rig_case(&g, &a, OP_ROTARY, "bshd,bs->bshd", ext);
+    f.attr.theta = g.attr.theta = 100;
+    g.attr.scale = -1;
+    rig_fill(&f.in[0], 1, -1, 1);
+    rig_fill(&f.in[1], 2, 0, 50);
+    rig_fill(&g.in[0], 3, -1, 1);
+    g.in[1] = f.in[1];
+    rig_run(&rigs[0], &g, &a, d);
+    slope_of("rotary", &f, 0, g.in[0].v, d[0]);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_agrees_whatever_the_heads_and_the_order_of_positions),
+        cmocka_unit_test(a_part_of_the_heads_reads_its_own_key_heads),
+        cmocka_unit_test(rotary_turns_each_pair_by_its_position),
+        cmocka_unit_test(padding_takes_no_part_in_a_row),
+        cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),
+        cmocka_unit_test(attentions_gradients_are_slopes),
+        cmocka_unit_test(norms_gradients_are_slopes),
+        cmocka_unit_test(embeddings_and_rotarys_gradients_are_slopes),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

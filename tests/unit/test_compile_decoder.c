@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoders: their gradients are slopes of their loss, and no mesh or rule changes a step.
+#include "common/compile/cost.h"
+#include "common/compile/partition.h"
+#include "common/compile/verify.h"
+#include "tests/unit/compile_case.h"
+
+enum { BATCH = 8, SEQ = 8, VOCAB = 21 };
+
+// Small sizes that any cut of up to 8 divides; 21 ids in 24 rows.
+static const char *const models[] = {
+    "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
+    "preset: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+};
+enum { MODELS = 3 };
+
+static const char *decoder_text(const char *model, const char *mesh, int microbatches,
+                                const char *sharding)
+{
+    static char text[1000];
+    snprintf(text, sizeof text,
+             "name: t\n"
+             "model: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: 24}\n"
+             "mesh: {%s}\n"
+             "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
+             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+             "schedule: {kind: constant, value: 0.01}\n"
+             "sharding: {%s}\n"
+             "train: {steps: 3, microbatches: %d, seed: 5}\n",
+             model, SEQ, VOCAB, mesh, BATCH, sharding, microbatches);
+    return text;
+}
+
+// ---- a step ------------------------------------------------------------------------------------
+
+static void feed_tokens(struct interp *x, int microbatch)
+{
+    double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    struct rand_site site = {.seed = 11, .stream = 1};
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        tokens[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)i));
+        targets[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)(i + 1)));
+        positions[i] = i % SEQ;
+    }
+    interp_feed(x, "tokens", tokens, microbatch);
+    interp_feed(x, "targets", targets, microbatch);
+    interp_feed(x, "positions", positions, microbatch);
+}
+
+static double forward(struct interp *x, bool backward)
+{
+    const double one = 1;
+    interp_set(x, "one", &one);
+    for (int m = 0; m < x->microbatches; m++) {
+        feed_tokens(x, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        if (backward)
+            interp_phase(x, PHASE_BACKWARD, m);
+    }
+    double *loss = interp_get(x, "loss"), value = *loss;
+    free(loss);
+    return value;
+}
+
+static void decoder_step(struct interp *x)
+{
+    const double hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0}, one = 1;
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    for (int m = 0; m < x->microbatches; m++) {
+        feed_tokens(x, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        interp_phase(x, PHASE_BACKWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+// ---- gradients ---------------------------------------------------------------------------------
+
+static void check_slopes(struct interp *x, const struct value *param)
+{
+    char name[64];
+    snprintf(name, sizeof name, "grad/%s", param->name);
+    int64_t n = shape_count(&param->shape);
+    double *grad = interp_get(x, name), *w = interp_get(x, param->name);
+    for (int64_t i = 0; i < n; i += n / 5 + 1) {
+        const double h = 1e-5, keep = w[i];
+        w[i] = keep + h;
+        interp_set(x, param->name, w);
+        double up = forward(x, false);
+        w[i] = keep - h;
+        interp_set(x, param->name, w);
+        double down = forward(x, false);
+        w[i] = keep;
+        interp_set(x, param->name, w);
+        double slope = (up - down) / (2 * h);
+        if (fabs(slope - grad[i]) > 1e-8 + 1e-5 * fabs(slope))
+            fail_msg("%s[%lld]: vjp %.12g, differences %.12g", param->name, (long long)i, grad[i],
+                     slope);
+    }
+    free(grad);
+    free(w);
+}
+
+static void gradients_are_the_slopes_of_the_loss(void **state)
+{
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture f;
+        struct interp x;
+        compile_text(&f, decoder_text(models[k], "dp: 1", 2, ""), 0);
+        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 2);
+        set_params(&x);
+        forward(&x, true);
+        for (int v = 0; v < x.g->nvalues; v++)
+            if (x.g->values[v].kind == VALUE_PARAM && x.g->values[v].alias < 0)
+                check_slopes(&x, &x.g->values[v]);
+        interp_clear(&x);
+        fixture_clear(&f);
+    }
+}
+
+// The loss of weights that say nothing is that of a guess among the real ids, and the padding's
+// rows get no gradient.
+static void padding_of_the_vocabulary_takes_no_part(void **state)
+{
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture f;
+        struct interp x;
+        compile_text(&f, decoder_text(models[k], "dp: 1", 1, ""), 0);
+        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 1);
+        double loss = forward(&x, false);
+        assert_true(fabs(loss - log(VOCAB)) < 1e-12);
+        set_params(&x);
+        forward(&x, true);
+        double *grad = interp_get(&x, "grad/embed/tokens"), *w = interp_get(&x, "embed/tokens");
+        for (int i = VOCAB * 24; i < 24 * 24; i++)
+            assert_true(grad[i] == 0 && w[i] != 0);
+        free(grad);
+        free(w);
+        interp_clear(&x);
+        fixture_clear(&f);
+    }
+}
+
+// ---- meshes ------------------------------------------------------------------------------------
+
+static void compare_params(const struct interp *whole, const struct interp *parts, const char *what)
+{
+    for (int v = 0; v < whole->g->nvalues; v++) {
+        const struct value *val = &whole->g->values[v];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
+        for (int64_t i = 0; i < shape_count(&val->shape); i++)
+            if (fabs(a[i] - b[i]) > 1e-9 * (1 + fabs(a[i])))
+                fail_msg("%s: %s[%lld]: %.15g on one device, %.15g partitioned", what, val->name,
+                         (long long)i, a[i], b[i]);
+        free(a);
+        free(b);
+    }
+}
+
+static void whole_step(struct fixture *f, struct interp *x, const char *model, int microbatches)
+{
+    compile_text(f, decoder_text(model, "dp: 1", microbatches, ""), 0);
+    interp_init(x, f->c.global[PROGRAM_TRAIN], NULL, microbatches);
+    set_params(x);
+    decoder_step(x);
+    decoder_step(x);
+}
+
+static void the_default_rules_on_usual_meshes_give_the_same_step(void **state)
+{
+    static const struct {
+        const char *mesh, *sharding;
+    } cases[] = {
+        {"dp: 2", ""},
+        {"dp: 4", ""},
+        {"fsdp: 2", ""},
+        {"fsdp: 4", ""},
+        {"tp: 2", ""},
+        {"tp: 4", ""},
+        {"dp: 2, fsdp: 2", ""},
+        {"dp: 2, tp: 2", ""},
+        {"fsdp: 2, tp: 4", ""},
+        {"dp: 2, fsdp: 2, tp: 2", ""},
+        {"data: 2, model: 2", ""},
+        {"tp: 2", "activations: {act_seq: [batch, [seq, tp]]}"},
+        {"dp: 2, tp: 4", "activations: {act_seq: [batch, [seq, tp]]}"},
+        {"fsdp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}"},
+        {"x: 2, y: 2", "rules: {batch: [x], heads: y, mlp: y, vocab: y}"},
+        {"x: 2, y: 2", "rules: {batch: x, embed: y, heads: y}, gather: [x, y]"},
+    };
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture one;
+        struct interp whole;
+        whole_step(&one, &whole, models[k], 2);
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct fixture f;
+            struct interp parts;
+            compile_text(&f, decoder_text(models[k], cases[c].mesh, 2, cases[c].sharding), 0);
+            interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 2);
+            set_params(&parts);
+            decoder_step(&parts);
+            decoder_step(&parts);
+            compare_params(&whole, &parts, cases[c].mesh);
+            interp_clear(&parts);
+            fixture_clear(&f);
+        }
+        interp_clear(&whole);
+        fixture_clear(&one);
+    }
+}
+
+static const enum dim ruled[] = {DIM_BATCH, DIM_SEQ,   DIM_EMBED,   DIM_MLP,
+                                 DIM_HEADS, DIM_VOCAB, DIM_POSITION};
+
+static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
+{
+    *r = (struct rules){0};
+    for (size_t d = 0; d < sizeof ruled / sizeof *ruled; d++) {
+        struct rule *rule = &r->rule[r->n++];
+        rule->dim = ruled[d];
+        int first = rand_r(seed) % m->n;
+        for (int i = 0; i < m->n; i++)
+            if (rand_r(seed) % 2 &&
+                dim_parts(m, &rule->axes) * m->axis[(first + i) % m->n].size <= 4)
+                dim_append(&rule->axes, (first + i) % m->n);
+    }
+}
+
+static void rules_of_every_kind_give_the_same_step(void **state)
+{
+    static const struct mesh meshes[] = {{1, {{"a", 2}}},
+                                         {2, {{"a", 2}, {"b", 2}}},
+                                         {2, {{"a", 4}, {"b", 2}}},
+                                         {3, {{"a", 2}, {"b", 2}, {"c", 2}}}};
+    const unsigned cases = getenv("WEFT_LONG") ? 200 : 20;
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture one;
+        struct interp whole;
+        whole_step(&one, &whole, models[k], 1);
+        for (unsigned c = 0; c < cases; c++) {
+            unsigned seed = c + 1;
+            const struct mesh *m = &meshes[c % 4];
+            struct arena a = {0};
+            struct graph g;
+            struct err e = {0};
+            struct sharding sharding = {.job = NULL};
+            struct interp parts;
+            char what[40];
+            snprintf(what, sizeof what, "model %d, case %u", k, c);
+            graph_init(&g, &a, &e);
+            random_rules(&sharding.rules, m, &seed);
+            int rc = partition(one.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
+            rc = rc ? rc : verify_partitioned(&g, m, &e);
+            if (rc)
+                fail_msg("%s: %s", what, e.text);
+            interp_init(&parts, &g, m, 1);
+            set_params(&parts);
+            decoder_step(&parts);
+            decoder_step(&parts);
+            compare_params(&whole, &parts, what);
+            interp_clear(&parts);
+            arena_clear(&a);
+        }
+        interp_clear(&whole);
+        fixture_clear(&one);
+    }
+}
+
+// Four key heads cut eight ways: they stay whole, each device reads the one its query head shares.
+static void more_ways_than_key_heads_leave_them_whole(void **state)
+{
+    struct fixture one, f;
+    struct interp whole, parts;
+    const char *model = "preset: llama, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 24";
+    (void)state;
+    whole_step(&one, &whole, model, 1);
+    compile_text(&f, decoder_text(model, "tp: 8", 1, ""), 0);
+    interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 1);
+    set_params(&parts);
+    decoder_step(&parts);
+    decoder_step(&parts);
+    compare_params(&whole, &parts, "tp: 8");
+    interp_clear(&whole);
+    interp_clear(&parts);
+    fixture_clear(&one);
+    fixture_clear(&f);
+    model = "preset: llama, embed: 24, heads: 12, kv_heads: 3, head_dim: 4, mlp: 24";
+    compile_text(&f, decoder_text(model, "tp: 4", 1, ""), ERR_INVALID);
+    assert_non_null(strstr(f.e.text, "3 key heads do not go with 12 query heads cut 4 ways"));
+    fixture_clear(&f);
+}
+
+// ---- what a step communicates ------------------------------------------------------------------
+
+static uint64_t count_of(const struct cost *c, enum reshard_kind op, enum phase phase,
+                         const char *in)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < c->ncolls; i++)
+        if (c->colls[i].op == op && c->colls[i].phase == phase && strstr(c->colls[i].tensor, in))
+            n += c->colls[i].count;
+    return n;
+}
+
+// L = 2 layers: the embedding and two blocks a layer, each way; row maximum, row sum and pick.
+static void tensor_parallelism_reduces_twice_a_layer_and_once_for_the_embedding(void **state)
+{
+    struct fixture f;
+    struct cost cost;
+    (void)state;
+    compile_text(&f, decoder_text(models[0], "tp: 2", 1, ""), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_REDUCE, PHASE_FORWARD, "act_seq"), 5);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_REDUCE, PHASE_FORWARD, "act_logits"), 3);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_REDUCE, PHASE_FORWARD, ""), 8);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_REDUCE, PHASE_BACKWARD, ""), 5);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_GATHER, PHASE_FORWARD, ""), 0);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_GATHER, PHASE_BACKWARD, ""), 0);
+    fixture_clear(&f);
+}
+
+// Each of 4 linears a layer, two embeddings and the head gather for the forward and, the
+// embeddings apart, once more for the backward; every reading op scatters its gradient.
+static void sharded_parameters_are_gathered_for_each_pass_that_reads_them(void **state)
+{
+    struct fixture f;
+    struct cost cost;
+    (void)state;
+    compile_text(&f, decoder_text(models[2], "fsdp: 2", 1, ""), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_GATHER, PHASE_FORWARD, ""), 2 * 4 + 3);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_GATHER, PHASE_BACKWARD, ""), 2 * 4 + 1);
+    assert_int_equal(count_of(&cost, RESHARD_REDUCE_SCATTER, PHASE_BACKWARD, ""), 2 * 4 + 3);
+    assert_int_equal(count_of(&cost, RESHARD_ALL_REDUCE, PHASE_BACKWARD, ""), 0);
+    fixture_clear(&f);
+}
+
+// ---- presets -----------------------------------------------------------------------------------
+
+static uint64_t parameters(const char *preset)
+{
+    struct arena a = {0};
+    struct graph g;
+    struct err e = {0};
+    struct job job;
+    struct job_errors errs = {0};
+    char text[300];
+    uint64_t n = 0;
+    snprintf(text, sizeof text,
+             "name: t\nmodel: {kind: decoder, preset: %s}\nmesh: {dp: 1}\n"
+             "data: {format: tokens, train: {tokens: t}, batch: 1}\n"
+             "schedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n",
+             preset);
+    assert_int_equal(
+        job_parse(&a, &weft_schema, "t", NULL, text, strlen(text), NULL, 0, &job, &errs), 0);
+    graph_init(&g, &a, &e);
+    assert_int_equal(decoder_build(&g, &job, PROGRAM_TRAIN, 1, 1), 0);
+    for (int v = 0; v < g.nvalues; v++)
+        if (g.values[v].kind == VALUE_PARAM)
+            n += (uint64_t)shape_count(&g.values[v].shape);
+    arena_clear(&a);
+    return n;
+}
+
+// GPT-2's published counts and the rows that pad 50257 to 50304; llama 3's with a head of its own
+// where the published 1B ties it.
+static void presets_have_the_public_sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(parameters("gpt2"), 124439808 + 47 * 768);
+    assert_int_equal(parameters("gpt2-350m"), 354823168 + 47 * 1024);
+    assert_int_equal(parameters("gpt2-774m"), 774030080 + 47 * 1280);
+    assert_int_equal(parameters("gpt2-1558m"), 1557611200 + 47 * 1600);
+    assert_int_equal(parameters("llama"), 1235814400 + 128256 * 2048);
+    assert_int_equal(parameters("llama-8b"), 8030261248);
+    assert_int_equal(parameters("llama-70b"), 70553706496);
+    assert_int_equal(parameters("llama-405b"), 405853388800);
+    // 2·256·512 + 128·512 + 4·(4·512·1024 + 2·512·2048)
+    assert_int_equal(parameters("cookbook"), 17104896);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
+        cmocka_unit_test(padding_of_the_vocabulary_takes_no_part),
+        cmocka_unit_test(the_default_rules_on_usual_meshes_give_the_same_step),
+        cmocka_unit_test(rules_of_every_kind_give_the_same_step),
+        cmocka_unit_test(more_ways_than_key_heads_leave_them_whole),
+        cmocka_unit_test(tensor_parallelism_reduces_twice_a_layer_and_once_for_the_embedding),
+        cmocka_unit_test(sharded_parameters_are_gathered_for_each_pass_that_reads_them),
+        cmocka_unit_test(presets_have_the_public_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
