@@ -87,7 +87,12 @@ int link_explain(const struct link *l, enum rpc_code code, const char *text)
     else
         snprintf(what, sizeof what, "%.*s", bare_length(text), text);
     snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
-    complain(l->verb, what, where, m->todo);
+    // A port that speaks TLS closes on whoever does not: the core says no more than that.
+    bool bare = m->exit == CLIENT_AWAY && !l->secure && strncmp(l->address, "unix:", 5) != 0;
+    complain(l->verb, what, where,
+             bare ? "if it wants certificates name their folder with --tls or WEFT_TLS; else start "
+                    "it, or see `weft doctor`"
+                  : m->todo);
     return m->exit;
 }
 
@@ -134,6 +139,7 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
     int rc = rpc_address(address, l->address, sizeof l->address, e);
     if (rc)
         return rc;
+    l->secure = tls != NULL;
     if ((rc = link_tls(tls, &l->arena, &o.tls, e)))
         return rc;
     if ((rc = rpc_open(&l->rpc, e)))

@@ -29,6 +29,7 @@ struct link {
     const struct verb *verb;
     char address[LINK_ADDRESS_MAX];
     const char *origin; // of the address: "--coordinator", "WEFT_COORDINATOR", …
+    bool secure;        // certificates were given
     struct rpc *rpc;
     struct rpc_channel *channel;
     struct arena arena;
