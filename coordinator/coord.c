@@ -85,7 +85,9 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
     if (job_find(c, row->id))
         return err_set(e, ERR_DATA, "job %s has two rows", row->id);
     struct job_rec *j = job_add(c, msg_heap(&row->base));
-    if (job_spec(j, e)) {
+    // What has ended is kept for its story, though this version may not read its job file any more;
+    // acts.c refuses to resume it.
+    if (!job_state_ended(row->state) && job_spec(j, e)) {
         err_wrap(e, "job %s", row->id);
         return ERR_DATA;
     }

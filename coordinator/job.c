@@ -78,13 +78,24 @@ bool job_goes_before(const struct job_rec *a, const struct job_rec *b)
     return a->row->seq < b->row->seq;
 }
 
+// Whom it goes before. Looked for from both ends: a new job belongs near the last, one that was
+// preempted near the first.
+static struct list *spot_of(struct coord *c, const struct job_rec *j)
+{
+    struct list *front = c->queue.next, *back = c->queue.prev;
+    while (back != &c->queue && job_goes_before(j, list_entry(back, struct job_rec, queued))) {
+        if (job_goes_before(j, list_entry(front, struct job_rec, queued)))
+            return front;
+        front = front->next;
+        back = back->prev;
+    }
+    return back->next;
+}
+
 static void enqueue(struct job_rec *j)
 {
     struct coord *c = j->coord;
-    struct list *at = c->queue.prev;
-    while (at != &c->queue && job_goes_before(j, list_entry(at, struct job_rec, queued)))
-        at = at->prev;
-    list_append(at->next, &j->queued);
+    list_append(spot_of(c, j), &j->queued);
     j->in_queue = true;
     j->wait = WAIT_NEW;
     c->nqueued++;
@@ -342,7 +353,7 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
     if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
         text_set(&row->goal_why, "");
-    c->place = c->place || !is_new || !queue_is_behind(j);
+    c->place = c->place || !is_new || !queue_knows(j);
 }
 
 void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_note *n,

@@ -235,6 +235,8 @@ static void fence(struct coord *c, struct member *m, const char *why, bool twin)
         send_fenced(c, m->conn, why, twin);
     m->conn = 0;
     m->fenced = true;
+    m->row->seen_ms = c->wall_ms - (c->now_ns - m->heard_ns) / CLOCK_MS; // retention begins here
+    m->dirty = c->hosts_dirty = true;
     attempts_host_lost(c, m, why);
     for (int i = 0; i < m->ndevices; i++)
         m->devices[i].busy = false; // not for placement: a fenced host takes no work

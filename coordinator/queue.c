@@ -11,15 +11,8 @@
 #include "coordinator/placement.h"
 #include "coordinator/recover.h"
 
-enum { TURNS_MAX = 64, FAILED_MAX = 8 };
+enum { TURNS_MAX = 64 };
 static const char *const kinds[QUEUE_KINDS] = {"cpu", "cuda"};
-
-// Wants for which a set of hosts was not enough in this round. Hosts only lose devices while a
-// round lasts, so that asking again is no use: thousands of like jobs cost one search.
-struct failed {
-    int n, next;
-    struct place_want v[FAILED_MAX];
-};
 
 struct round {
     struct coord *c;
@@ -30,7 +23,8 @@ struct round {
     struct place_host *hosts;  // free: not held, not reserved
     struct place_host *all;    // free: every device
     struct place_host *coming; // free: now, or when those that stop have stopped
-    struct failed no_hosts, no_all, no_coming;
+    struct queue_tail *tail;
+    struct queue_failed no_hosts, no_coming;
     bool *reserved;
     struct place_share *shares;
     struct job_rec *first; // that waits; null: none
@@ -101,7 +95,7 @@ static void want_of(const struct job_rec *j, struct place_want *w)
         w->axes[w->naxes++] = (int)j->spec.mesh.axis[i].size;
 }
 
-static bool has_failed(const struct failed *f, const struct place_want *w)
+static bool has_failed(const struct queue_failed *f, const struct place_want *w)
 {
     for (int i = 0; i < f->n; i++)
         if (!memcmp(&f->v[i], w, sizeof *w))
@@ -111,7 +105,7 @@ static bool has_failed(const struct failed *f, const struct place_want *w)
 
 // `failed` is that of `hosts`; null: they may gain devices.
 static bool fits(struct round *r, const struct job_rec *j, const struct place_host *hosts,
-                 struct failed *failed, int *n)
+                 struct queue_failed *failed, int *n)
 {
     struct place_want w;
     want_of(j, &w);
@@ -245,7 +239,7 @@ static void wait_behind(struct job_rec *j, const struct job_rec *first)
 static void waits(struct round *r, struct job_rec *j)
 {
     int unused;
-    if (!fits(r, j, r->all, &r->no_all, &unused)) {
+    if (!fits(r, j, r->all, &r->tail->never, &unused)) {
         j->wait = WAIT_NEVER; // not in line: a host that comes may change it
         return;
     }
@@ -273,9 +267,9 @@ static bool all_reserved(const struct round *r)
 static int round_kind(struct coord *c, int kind, struct arena *a)
 {
     struct round r;
-    struct queue_full *full = &c->full[kind];
     int seen = 0;
     round_init(&r, c, kinds[kind], a);
+    struct queue_tail *tail = r.tail = &c->tails[kind];
     list_for_each (it, &c->queue) {
         struct job_rec *j = list_entry(it, struct job_rec, queued);
         int n;
@@ -286,14 +280,16 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
             j->wait = WAIT_BACKOFF;
             c->wake_ns =
                 c->wake_ns && c->wake_ns < j->not_before_ns ? c->wake_ns : j->not_before_ns;
-        } else if (full->at) {
-            wait_behind(j, full->first);
+        } else if (tail->at) {
+            wait_behind(j, tail->first);
         } else if (fits(&r, j, r.hosts, &r.no_hosts, &n)) {
             begin(&r, j, n);
         } else {
             waits(&r, j);
-            if (all_reserved(&r))
-                *full = (struct queue_full){j, r.first};
+            if (all_reserved(&r)) {
+                tail->at = j;
+                tail->first = r.first;
+            }
         }
     }
     return seen;
@@ -307,7 +303,7 @@ void queue_round(struct coord *c)
         int left = c->nqueued; // mostly they are of one kind
         c->place = false;
         c->wake_ns = 0;
-        memset(c->full, 0, sizeof c->full);
+        memset(c->tails, 0, sizeof c->tails);
         arena_init(&a);
         for (int i = 0; i < QUEUE_KINDS && left > 0; i++)
             left -= round_kind(c, i, &a);
@@ -315,15 +311,25 @@ void queue_round(struct coord *c)
     }
 }
 
-bool queue_is_behind(struct job_rec *j)
+bool queue_knows(struct job_rec *j)
 {
-    const struct queue_full *full = j->coord->full;
-    for (int i = 0; i < QUEUE_KINDS; i++)
-        if (full[i].at && !strcmp(j->row->kind, kinds[i]) && job_goes_before(full[i].at, j)) {
-            wait_behind(j, full[i].first);
-            return true;
-        }
-    return false;
+    const struct queue_tail *tail = j->coord->tails;
+    struct place_want w;
+    int kind = 0;
+    while (kind < QUEUE_KINDS && strcmp(j->row->kind, kinds[kind]))
+        kind++;
+    if (kind == QUEUE_KINDS)
+        return false;
+    tail += kind;
+    want_of(j, &w);
+    if (tail->at && job_goes_before(tail->at, j)) {
+        wait_behind(j, tail->first);
+        return true;
+    }
+    if (!has_failed(&tail->never, &w))
+        return false;
+    j->wait = WAIT_NEVER;
+    return true;
 }
 
 bool queue_place_now(struct job_rec *j)

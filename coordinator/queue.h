@@ -15,7 +15,7 @@
 #include "coordinator/job.h"
 
 void queue_round(struct coord *c);
-// A job that was just put into the queue and changes nothing, not for itself either: since the last
-// round there is nothing left where it stands. It waits behind the first; no round is needed.
-bool queue_is_behind(struct job_rec *j);
+// For a job that is new in the queue, when nothing else has changed: true when the last round has
+// the answer for it too, which is that it waits. No round is needed then.
+bool queue_knows(struct job_rec *j);
 bool queue_place_now(struct job_rec *j); // RECOVERING → STARTING, if devices are free

@@ -77,6 +77,7 @@ struct service {
     struct list conns;
     struct question *questions;
     int n, cap;
+    bool host_came;  // in this turn
     int64_t join_ns; // when the next Join is heard
 };
 enum { JOIN_EVERY_MS = 100 };
@@ -248,8 +249,8 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
     const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), "join", "",
                               rc ? e.text : "ok"};
     log_info("join", "%s: %s", ev->peer->address, v.result);
-    if (rc) {
-        deny(s, ev->call, service_code(&e), &v, out);
+    if (rc) { // in the log only: strangers write no rows
+        rpc_finish(s->o.rpc, ev->call, service_code(&e), e.text);
         return;
     }
     action(out, COORD_REPLY, ev->call)->reply = &reply->base;
@@ -305,6 +306,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
     else
         coord_step(s->o.coord, &x, out);
+    s->host_came = s->host_came || x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
     rpc_more(s->o.rpc, ev->call);
 }
 
@@ -328,6 +330,20 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
         PRE(s->questions != NULL);
     }
     s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
+}
+
+// It may have come in this very turn: a call that has closed never says so again.
+static void on_reader_gone(struct service *s, uint64_t call)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (s->questions[i].call != call)
+            continue;
+        protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
+        memmove(&s->questions[i], &s->questions[i + 1],
+                sizeof *s->questions * (size_t)(--s->n - i));
+        break;
+    }
+    streams_closed(&s->streams, call);
 }
 
 static void on_call(struct service *s, struct rpc_event *ev, struct coord_out *out)
@@ -372,7 +388,7 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
         if (c)
             on_worker_gone(s, c, out);
         else
-            streams_closed(&s->streams, ev->call);
+            on_reader_gone(s, ev->call);
         return;
     }
 }
@@ -487,6 +503,9 @@ void service_act(struct service *s, const struct coord_out *out)
 {
     for (int i = 0; i < out->nactions; i++)
         act(s, &out->actions[i]);
+    if (s->host_came) // it has been told: now it hears questions
+        streams_host_here(&s->streams);
+    s->host_came = false;
     for (int i = 0; i < s->n; i++) {
         answer_one(s, &s->questions[i]);
         protobuf_c_message_free_unpacked(s->questions[i].request, NULL);

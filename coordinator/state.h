@@ -7,6 +7,7 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "coordinator/coord.h"
+#include "coordinator/placement.h"
 
 enum { // gRPC's numbers
     CODE_INVALID = 3,
@@ -20,23 +21,30 @@ enum { ID_LEN = 33, TEXT_MAX = 600 };
 struct member;
 struct job_rec;
 
-enum { QUEUE_KINDS = 2 }; // of devices: see queue.c
-// The last round left nothing to whoever is behind `at`: it waits behind `first`. Null: not so.
-struct queue_full {
-    const struct job_rec *at, *first;
+enum { QUEUE_KINDS = 2, FAILED_MAX = 8 }; // kinds of devices: see queue.c
+// Wants for which a set of hosts was not enough. While it gains no device asking again is no use:
+// thousands of like jobs cost one search.
+struct queue_failed {
+    int n, next;
+    struct place_want v[FAILED_MAX];
+};
+// What the last round says about jobs that come later, a kind of devices.
+struct queue_tail {
+    const struct job_rec *at, *first; // whoever is behind `at` waits behind `first`; null: not so
+    struct queue_failed never;        // fit none of the known hosts, even when they are empty
 };
 
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
-    uint64_t draws;       // of the seed
-    struct map by_id;     // job id → struct job_rec
-    struct list jobs;     // by seq
-    struct list queue;    // those QUEUED: by priority, then seq
-    int nqueued;          // in it
-    int64_t wake_ns;      // when the first of them that the last round left to its backoff may go
-                          // on; 0: none waits so
-    struct queue_full full[QUEUE_KINDS];
+    uint64_t draws;    // of the seed
+    struct map by_id;  // job id → struct job_rec
+    struct list jobs;  // by seq
+    struct list queue; // those QUEUED: by priority, then seq
+    int nqueued;       // in it
+    int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
+                       // on; 0: none waits so
+    struct queue_tail tails[QUEUE_KINDS];
     struct list dirty;    // those whose row is to be written
     struct list live;     // attempts
     struct map hosts;     // host id → struct member

@@ -22,6 +22,7 @@ struct tail {
     char job[33];
     int rank;
     bool follow; // ends with its job, and asks hosts that come to have its logs
+    int lines;   // of the end, as it was asked
     int n, cap;  // hosts asked that have not ended
     uint64_t *conns;
 };
@@ -183,6 +184,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     t->call = call;
     t->ask = ++s->asks;
     t->rank = q->rank;
+    t->lines = q->lines;
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
@@ -256,15 +258,28 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
     }
 }
 
+// Who follows is told the end and asks again: it knows which lines it has.
 void streams_host_gone(struct streams *s, uint64_t conn)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        for (int i = 0; i < t->n; i++)
-            if (t->conns[i] == conn) {
-                host_done(s, t, conn);
-                break;
-            }
+        if (!asked(t, conn))
+            continue;
+        if (t->follow) {
+            rpc_finish(s->rpc, t->call, RPC_OK, "");
+            tail_stop(s, t);
+        } else {
+            host_done(s, t, conn);
+        }
+    }
+}
+
+void streams_host_here(struct streams *s)
+{
+    list_for_each (it, &s->tails) {
+        struct tail *t = list_entry(it, struct tail, link);
+        if (t->follow)
+            (void)ask_hosts(s, t, t->job, t->lines, NULL);
     }
 }
 

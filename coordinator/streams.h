@@ -24,3 +24,4 @@ void streams_closed(struct streams *s, uint64_t call); // the client's call has 
 void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUpdate *u);
 void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Weft__V1__LogChunk *c);
 void streams_host_gone(struct streams *s, uint64_t conn);
+void streams_host_here(struct streams *s); // one has registered: who follows may have waited for it

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,13 @@ struct joining {
     const char *key, *csr;
 };
 
+static void wait_a_little(void)
+{
+    unsigned char byte = 0;
+    (void)getrandom(&byte, 1, 0);
+    clock_sleep_ms(100 + byte);
+}
+
 static int ask(const struct joining *j, Weft__V1__JoinReply **reply, struct err *e)
 {
     struct rpc *r = NULL;
@@ -37,7 +45,13 @@ static int ask(const struct joining *j, Weft__V1__JoinReply **reply, struct err 
     m.csr_pem = frame_text(j->csr);
     int rc = rpc_open(&r, e);
     rc = rc ? rc : rpc_dial(r, &o, &channel, e);
-    rc = rc ? rc : rpc_ask(r, channel, &hosts_join, &m.base, JOIN_NS, &got, &code, e);
+    // The coordinator takes one at a time: of hosts that join at once each waits for its turn.
+    for (int64_t until = clock_mono_ns() + JOIN_NS; !rc; wait_a_little()) {
+        rc = rpc_ask(r, channel, &hosts_join, &m.base, JOIN_NS, &got, &code, e);
+        if (rc != ERR_REFUSED || code != RPC_RESOURCE_EXHAUSTED || clock_mono_ns() > until)
+            break;
+        rc = 0;
+    }
     rpc_close(r);
     *reply = (Weft__V1__JoinReply *)(void *)got;
     return rc;

@@ -28,10 +28,10 @@
 #include "common/op/op.h"
 
 // X(name, text, bytes, is integer)
-#define ARRAY_TYPES(X)                                                                           \
-    X(U8, "u8", 1, true)                                                                         \
-    X(I32, "i32", 4, true) X(I64, "i64", 8, true) X(F32, "f32", 4, false) X(U16, "u16", 2, true) \
-        X(U32, "u32", 4, true)
+#define ARRAY_TYPES(X)     \
+    X(U8, "u8", 1, true)   \
+    X(I32, "i32", 4, true) \
+    X(I64, "i64", 8, true) X(F32, "f32", 4, false) X(U16, "u16", 2, true) X(U32, "u32", 4, true)
 enum array_type {
 #define X(name, text, bytes, integer) ARRAY_##name,
     ARRAY_TYPES(X)

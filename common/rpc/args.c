@@ -39,6 +39,8 @@ void args_common(grpc_channel_args *a, int keepalive_ms)
     args_int(a, GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
     args_int(a, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms);
     args_int(a, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    // Probing for bandwidth pings and sets timers with every read; our messages are small.
+    args_int(a, GRPC_ARG_HTTP2_BDP_PROBE, 0);
     // By default pings end, silently, on a quiet stream.
     args_int(a, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }

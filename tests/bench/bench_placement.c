@@ -10,11 +10,11 @@
 // has not started yet is over at once, so that its device is free in the round of the same step.
 // That step is what is timed, in CPU time. The last lines are of rounds that preempt, and of hosts
 // that come one by one while the jobs wait.
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/attempt/frame.h"
 #include "common/base/arena.h"
@@ -197,15 +197,11 @@ static int by_value(const void *x, const void *y)
     return (a > c) - (a < c);
 }
 
-static long rss_kb(void)
+// Of the heap, in use: freed memory of an earlier mix does not hide it.
+static double heap_kb(void)
 {
-    long size = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (f && fscanf(f, "%ld %ld", &size, &resident) != 2)
-        resident = 0;
-    if (f)
-        fclose(f);
-    return resident * (sysconf(_SC_PAGESIZE) >> 10);
+    struct mallinfo2 m = mallinfo2();
+    return (double)(m.uordblks + m.hblkhd) / 1024;
 }
 
 static void rounds(struct bench *b, const struct mix *m)
@@ -214,15 +210,15 @@ static void rounds(struct bench *b, const struct mix *m)
     open_coord(b);
     attach_all(b);
     fill(b);
-    long before = rss_kb();
+    double before = heap_kb();
     for (int i = 0; i < b->njobs; i++)
         all += submit(b, m->ranks[i % 4], m->max_hosts[i % 4], 0);
-    long kb = rss_kb() - before;
+    double kb = heap_kb() - before;
     for (int i = 0; i < ROUNDS; i++)
         ms[i] = cancel(b, b->placed[i * 7]);
     qsort(ms, ROUNDS, sizeof *ms, by_value);
     printf("%-44s round: median %7.2f ms, max %7.2f ms; submit: %6.2f s for all, %.1f KB a job\n",
-           m->name, ms[ROUNDS / 2], ms[ROUNDS - 1], all / 1e3, (double)kb / b->njobs);
+           m->name, ms[ROUNDS / 2], ms[ROUNDS - 1], all / 1e3, kb / b->njobs);
     coord_free(b->c);
 }
 

@@ -108,16 +108,27 @@ def step_ms(rows):
     return statistics.median(r["step_ms"] for r in rows[20:])
 
 
-def cost_to_steps(c, place, data, rounds=5):
-    """step_ms of the same job under the daemons and alone, one after the other; a ratio each."""
+def alone(place, data, i):
+    run = solo.Run(place, solo.busy_job(data, 2, train__steps=300, checkpoint={"dir": "ckpt"}), f"alone-{i}")
+    run.finish()
+    return step_ms(run.metrics())
+
+
+def served(c, data, i):
+    job = c.submit(solo.busy_job(data, 2, name=f"served-{i}", train__steps=300, checkpoint={}))
+    c.succeed(job)
+    return step_ms([json.loads(x) for x in (c.store(job) / "metrics.jsonl").read_text().splitlines()])
+
+
+def cost_to_steps(c, place, data, rounds=9):
+    """step_ms of the same job under the daemons and alone, in turns; a ratio each."""
     ratios = []
     for i in range(rounds):
-        run = solo.Run(place, solo.busy_job(data, 2, train__steps=300, checkpoint={"dir": "ckpt"}), f"alone-{i}")
-        run.finish()
-        job = c.submit(solo.busy_job(c.put_data(data), 2, name=f"served-{i}", train__steps=300, checkpoint={}))
-        c.succeed(job)
-        rows = [json.loads(x) for x in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
-        ratios.append(step_ms(rows) / step_ms(run.metrics()))
+        if i % 2:
+            under, bare = served(c, c.put_data(data), i), alone(place, data, i)
+        else:
+            bare, under = alone(place, data, i), served(c, c.put_data(data), i)
+        ratios.append(under / bare)
     return ratios
 
 
@@ -141,7 +152,8 @@ def main():
             print(f"CPU time beside 2 ranks at {rate:.0f} steps/s: coordinator {100 * coordinator / ranks:.2f} %, "
                   f"worker {100 * worker / ranks:.2f} % of theirs", flush=True)
             ratios = cost_to_steps(c, place, noise)
-            print(f"step under daemons / alone  {statistics.median(ratios):.3f}   ({', '.join(f'{r:.3f}' for r in ratios)})")
+            print(f"step under daemons / alone  {statistics.median(ratios):.3f}   "
+                  f"({', '.join(f'{r:.3f}' for r in sorted(ratios))})")
         finally:
             c.kill_all()
 

@@ -207,7 +207,7 @@ def test_an_interrupted_run_saves_and_the_same_command_goes_on(place, noise):
 
     run = solo.Run(place, solo.busy_job(noise, 2, train__steps=2000), "here")
     p = subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    run.wait_until(lambda: list(place.rglob("step-*")))
+    run.wait_until(lambda: any(next(s.glob("step-*"), None) for s in run.stores()))
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 130, out + err

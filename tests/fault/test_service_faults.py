@@ -50,6 +50,8 @@ def assert_calm(c, job, calm):
     verify = c.weft("ckpt", "verify", str(c.store(job)))
     assert verify.code == 0, verify
     fenced = {int(e[6:]) for e in os.listdir(c.store(job)) if e.startswith("epoch-")}
+    rows = [json.loads(line)["step"] for line in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
+    assert rows == list(range(1, done["steps"] + 1)), "each step's row once, by one writer"
     assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
     assert {x.epoch for x in solo.checkpoints_of(c.store(job))} <= fenced
     return done
@@ -131,6 +133,22 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
         assert one.weft("resume", job).code == 0
         one.coordinator.kill()
     assert_calm(one, job, calm_short)
+
+
+@pytest.mark.parametrize("seed", range(10 if solo.LONG else 2))
+def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
+    """A job of higher priority takes the devices; both end in their own bits."""
+    rng = random.Random(seed)
+    low = submit(one, noise, name="low")
+    one.wait(low, ("RUNNING",), step=5)
+    high = submit(one, noise, name="high", train__steps=40, resources={"priority": 50})
+    time.sleep(rng.random() * 0.4)
+    one.coordinator.kill()
+    one.wait_ready()
+    time.sleep(rng.random() * 0.4)
+    (one.workers[0] if seed % 2 else one.coordinator).kill()
+    assert_calm(one, high, calm_short)
+    assert_calm(one, low, calm)
 
 
 def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
@@ -264,6 +282,9 @@ def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
     daemon = two.workers[1] if who == "worker" else two.coordinator
     out = cluster.Lookout(two, job)
     daemon.kill(signal.SIGSTOP)
+    if longer and who == "coordinator":
+        end = two.weft("status", job)
+        assert end.code == 3 and "not reached" in end.err, end
     time.sleep(4.5 if longer else 0.7)
     daemon.kill(signal.SIGCONT)
     done = assert_calm(two, job, calm)
@@ -310,6 +331,50 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
     assert {c.path.name for c in solo.checkpoints_of(one.store(first))} >= {max(before)}
     second = submit(one, noise, name="second")
     one.succeed(second)
+
+
+@pytest.mark.parametrize("copied", ["never", "before it was placed", "an attempt ago"])
+def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
+    """The ranks work for a coordinator that has never heard of them, or heard of others."""
+    state, old = one.place / "coordinator", one.place / "old"
+
+    def copy():
+        one.coordinator.down()
+        shutil.copytree(state, old)
+        one.coordinator.up()
+
+    if copied == "before it was placed":
+        one.workers[0].down()
+    job = submit(one, noise)
+    if copied == "before it was placed":
+        copy()
+        one.workers[0].up()
+    one.wait(job, ("RUNNING",), step=5)
+    if copied == "an attempt ago":
+        copy()
+        one.wait_ready()
+        one.wait(job, ("RUNNING",))
+        solo.kill_pid(one.rank_pids()[0])
+        end = time.monotonic() + solo.WATCHDOG
+        while 2 not in one.attempts(job) or one.status_or_none(job) != "RUNNING":
+            assert time.monotonic() < end, one.why(job)
+    lived = max(one.attempts(job))
+    out = cluster.Lookout(one, job)
+    one.coordinator.down()
+    for f in state.glob("weft.db*"):
+        f.unlink()
+    if copied != "never":
+        for f in old.glob("weft.db*"):
+            shutil.copy(f, state)
+    one.coordinator.up()
+    one.wait_ready()
+    if copied == "never":
+        one.wait(job, ("HELD",))  # found again by its folder
+        assert one.weft("resume", job).code == 0
+    done = one.succeed(job)
+    out.end()
+    assert done["epoch"] > lived, one.why(job)
+    assert one.final(job) == calm, one.why(job)
 
 
 def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable(place, toy):

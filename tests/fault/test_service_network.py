@@ -223,6 +223,20 @@ def test_workers_that_join_with_a_token_train_over_the_cable(wired, noise, calm)
     assert wired.final(job) == calm
 
 
+def test_garbage_on_the_port_with_tls(wired, noise, calm):
+    both_hosts(wired)
+    job = submit(wired, noise)
+    assert PORT in cluster.listening(wired.workers[0].pid)
+    for told in ("head -c 3000 /dev/urandom", "echo GET / HTTP/1.0", "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'", "true") * 3:
+        shout = f"exec 3<>/dev/tcp/{wired.pair.address[0]}/{PORT} && {told} >&3"
+        p = subprocess.run([*wired.pair.enter[1], "bash", "-c", shout], capture_output=True, check=False)
+        assert b"refused" not in p.stderr, p
+    done = wired.succeed(job)
+    assert done["restarts"] == 0, wired.why(job)
+    assert wired.final(job) == calm, wired.why(job)
+    assert wired.coordinator.starts == 1 and [w.starts for w in wired.workers] == [1, 1]
+
+
 def test_a_copied_identity_on_another_host_leaves_one_of_the_two(wired, noise):
     """The state of a host came along with its disk's image: the one that registered first is fenced."""
     both_hosts(wired)

@@ -37,8 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct job_errors errs;
     struct compiled c = {0};
     struct err e = {0};
-    int rc = job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job,
-                       &errs);
+    int rc =
+        job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job, &errs);
     // Planning grows with the square of the instructions; a fuzzer would only wait for it.
     if (rc == 0 && job.train.microbatches <= 4 && job.model.hidden.n <= 6) {
         rc = model_compile(&job, &a, &c, NULL, &e);

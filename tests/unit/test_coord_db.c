@@ -391,7 +391,7 @@ static void its_files_are_its_owners_alone(void **state)
     struct stat st;
     char path[100];
     snprintf(path, sizeof path, "%s/weft.db", p->dir);
-    assert_int_equal(chmod(p->dir, 0755), 0); // somebody else made the folder
+    assert_int_equal(chmod(p->dir, 0755), 0);                  // somebody else made the folder
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644); // and this, as it once was
     assert_true(fd >= 0);
     close(fd);

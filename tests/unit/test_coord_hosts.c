@@ -63,6 +63,20 @@ static void test_a_fenced_incarnation_is_never_accepted_again(void **state)
     assert_int_equal(world_job(w, job)->epoch, 2);
 }
 
+static void test_a_host_that_is_fenced_was_seen_when_it_was_heard_last(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_pass(w, 30000);
+    int64_t heard = w->wall;
+    w->hosts[0].stopped = true;
+    world_pass(w, 12000);
+    int at = world_row(w, "host 000000000000000000000000000000a0");
+    assert_true(at >= 0);
+    assert_true(w->rows[at]->host->seen_ms >= heard - 3000); // not when it registered
+    assert_true(w->rows[at]->host->seen_ms <= heard);
+}
+
 static void test_of_two_twins_the_first_is_fenced(void **state)
 {
     struct world *w = *state;
@@ -268,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORY(test_a_host_that_is_not_heard_for_a_lease_is_fenced),
         STORY(test_a_fenced_incarnation_is_never_accepted_again),
+        STORY(test_a_host_that_is_fenced_was_seen_when_it_was_heard_last),
         STORY(test_of_two_twins_the_first_is_fenced),
         STORY(test_a_worker_that_restarts_proves_that_its_ranks_are_gone),
         STORY(test_a_reconnect_changes_nothing),

@@ -126,6 +126,36 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     assert_state(w, small, RUNNING);
 }
 
+static void test_the_second_that_no_known_host_could_take_is_placed_when_one_comes(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    const char *big = world_submit(w, "big", 4, CALM);
+    const char *same = world_submit(w, "same", 4, CALM);
+    assert_non_null(strstr(next_of(w, same), "no known hosts could take it"));
+    world_host(w, 1, 4);
+    world_host(w, 2, 4);
+    assert_state(w, big, RUNNING);
+    assert_state(w, same, RUNNING);
+}
+
+static void test_who_is_preempted_goes_back_to_its_place_in_line(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *first = world_submit(w, "first", 1, CALM);
+    const char *second = world_submit(w, "second", 1, CALM);
+    const char *third = world_submit(w, "third", 1, CALM);
+    const char *urgent = world_submit(w, "urgent", 1, PRIORITY(5));
+    world_pass(w, 11000); // hosts may still be coming back after the start
+    assert_state(w, urgent, RUNNING);
+    world_finish(w, urgent);
+    assert_state(w, first, RUNNING);
+    world_finish(w, first);
+    assert_state(w, second, RUNNING);
+    assert_state(w, third, QUEUED);
+}
+
 static void test_a_greater_priority_preempts_the_smaller(void **state)
 {
     struct world *w = *state;
@@ -257,6 +287,8 @@ int main(void)
         STORY(test_small_jobs_do_not_starve_a_big_one),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        STORY(test_the_second_that_no_known_host_could_take_is_placed_when_one_comes),
+        STORY(test_who_is_preempted_goes_back_to_its_place_in_line),
         STORY(test_a_greater_priority_preempts_the_smaller),
         STORY(test_equal_priorities_do_not_preempt),
         STORY(test_whoever_loses_least_is_preempted),

@@ -377,13 +377,12 @@ static void readers_are_told_what_is_wrong(void **state)
     expect_closed(p, logs(p, p->job, false), RPC_FAILED_PRECONDITION, "host");
 }
 
-static void without_an_authority_nobody_joins_and_the_audit_says_who_tried(void **state)
+static void without_an_authority_nobody_joins(void **state)
 {
     struct place *p = *state;
     Weft__V1__JoinRequest q;
     weft__v1__join_request__init(&q);
     expect_closed(p, call(p, JOIN, &q.base), RPC_FAILED_PRECONDITION, "TLS");
-    expect_audit(p, "local join  this cluster has no TLS");
     expect_closed(p, call(p, JOIN, &q.base), RPC_RESOURCE_EXHAUSTED, "again"); // too soon
 }
 
@@ -483,6 +482,68 @@ static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
     assert_int_equal(heard_ask(p, worker, true), id);
 }
 
+static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void **state)
+{
+    struct place *p = *state;
+    uint64_t worker = attach(p), c = logs(p, p->job, true);
+    (void)heard_ask(p, worker, false);
+    rpc_cancel(p->client, worker);
+    struct rpc_event ev;
+    for (int closed = 0; closed < 2; closed++) { // in any order
+        ev = next(p);
+        assert_int_equal(ev.kind, RPC_CLOSED);
+        assert_true(ev.call == worker || (ev.call == c && ev.code == RPC_OK));
+        rpc_event_clear(&ev);
+    }                          // the reader is to ask again, since only it knows what it has
+    c = logs(p, p->job, true); // nobody is there yet
+    worker = attach(p);
+    uint64_t id = heard_ask(p, worker, false);
+    say_lines(p, worker, id, "one\n", false);
+    ev = expect(p, c, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+}
+
+static struct rpc_event server_event(struct place *p)
+{
+    struct rpc_event ev;
+    assert_true(rpc_wait(p->server, PATIENCE));
+    assert_true(rpc_next(p->server, &ev));
+    return ev;
+}
+
+static void a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind(void **state)
+{
+    struct place *p = *state;
+    struct arena a;
+    struct coord_out out = {.arena = &a};
+    uint64_t worker = attach(p), gone = logs(p, p->job, true);
+    struct rpc_event ev = server_event(p);
+    arena_init(&a);
+    while (ev.kind != RPC_CALL) { // of the worker
+        service_take(p->service, &ev, &out);
+        rpc_event_clear(&ev);
+        ev = server_event(p);
+    }
+    service_take(p->service, &ev, &out);
+    rpc_event_clear(&ev);
+    rpc_cancel(p->client, gone);
+    for (bool closed = false; !closed;) {
+        ev = server_event(p);
+        closed = ev.kind == RPC_CLOSED;
+        service_take(p->service, &ev, &out);
+        rpc_event_clear(&ev);
+    }
+    settle(p, &out);
+    ev = expect(p, gone, RPC_CLOSED);
+    rpc_event_clear(&ev);
+    uint64_t c = logs(p, p->job, false), id = heard_ask(p, worker, false);
+    say_lines(p, worker, id, "one\n", true); // the only one that asks
+    ev = expect(p, c, RPC_MESSAGE);
+    rpc_event_clear(&ev);
+    rpc_more(p->client, c);
+    expect_closed(p, c, RPC_OK, "");
+}
+
 static void a_stream_speaks_for_one_host(void **state)
 {
     struct place *p = *state;
@@ -499,11 +560,13 @@ int main(void)
         STORY(a_job_that_does_not_plan_is_refused_with_its_reason),
         STORY(a_repeated_request_is_planned_again_and_answered_as_before),
         STORY(readers_are_told_what_is_wrong),
-        STORY(without_an_authority_nobody_joins_and_the_audit_says_who_tried),
+        STORY(without_an_authority_nobody_joins),
         STORY(a_watcher_hears_each_state_until_the_job_rests),
         STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
         STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
         STORY(a_reader_that_goes_away_stops_the_host_s_telling),
+        STORY(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
+        STORY(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
         STORY(a_stream_speaks_for_one_host),
     };
     log_set_level(LOG_ERROR);
