@@ -27,6 +27,8 @@ export JAX_PLATFORMS=cpu WEFT_BACKEND_DIR="$build"
 echo "1 goldens"
 "$python" $here/jax_mlp.py "$scratch/golden"
 "$python" $here/jax_mlp.py --compare "$scratch/golden" $here/golden
+"$python" $here/jax_decoder.py "$scratch/golden"
+"$python" $here/jax_decoder.py --compare "$scratch/golden" $here/golden
 
 echo "2 parity"
 WEFT_GOLDEN="$scratch/golden" "$build/tests/parity/test_jax" >"$scratch/log" 2>&1 || {

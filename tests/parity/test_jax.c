@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parity with JAX: weft's mlp on one CPU device against goldens that JAX and optax wrote
-// (jax_mlp.py says how). Everything from the job's text to the updated parameters is weft's own
-// path: job, compiler, exec, CPU backend. Only the step loop is the test's.
+// Parity with JAX: weft's mlp and decoders on one CPU device against goldens that JAX and optax
+// wrote (jax_mlp.py and jax_decoder.py say how). Everything from the job's text to the updated
+// parameters is weft's own path: job, compiler, exec, CPU backend. Only the step loop is the
+// test's.
 //
 // Every run is made with one and with two microbatches. $WEFT_GOLDEN names another folder of
 // goldens (check_peers.sh makes fresh ones).
@@ -213,14 +214,36 @@ static void put_scalars(struct rig *r, int step)
     rig_put(r, "control", control, sizeof control);
 }
 
-static void run_step(struct rig *r, struct golden *g, int step, double *loss, double *grad_norm)
+static void put_images(struct rig *r, struct golden *g, int step)
 {
-    struct err e = {0};
     size_t batch = (size_t)r->job.data.batch, features = (size_t)r->job.model.inputs;
     const uint8_t *images = golden_get(g, DT_U8, NULL, "images");
     const int32_t *labels = golden_get(g, DT_I32, NULL, "labels");
     rig_put(r, "images", images + (size_t)step * batch * features, batch * features);
     rig_put(r, "labels", labels + (size_t)step * batch, batch * sizeof *labels);
+}
+
+static void put_tokens(struct rig *r, struct golden *g, int step)
+{
+    size_t seq = (size_t)r->job.model.seq, ids = (size_t)r->job.data.batch * seq;
+    static const char *const names[] = {"tokens", "targets"};
+    int32_t *positions = arena_array(&r->arena, int32_t, ids);
+    for (int k = 0; k < 2; k++) {
+        const int32_t *from = golden_get(g, DT_I32, NULL, "%s", names[k]);
+        rig_put(r, names[k], from + (size_t)step * ids, ids * sizeof *from);
+    }
+    for (size_t i = 0; i < ids; i++)
+        positions[i] = (int32_t)(i % seq);
+    rig_put(r, "positions", positions, ids * sizeof *positions);
+}
+
+static void run_step(struct rig *r, struct golden *g, int step, double *loss, double *grad_norm)
+{
+    struct err e = {0};
+    if (r->job.model.kind == JOB_MODEL_DECODER)
+        put_tokens(r, g, step);
+    else
+        put_images(r, g, step);
     put_scalars(r, step);
     must(exec_run(r->exec, PROGRAM_TRAIN, &e), &e);
     int64_t n;
@@ -299,9 +322,17 @@ static void expect_trained(struct rig *r, struct golden *g, const char *name, vo
     const float *start = golden_get(g, DT_F32, NULL, "init/%s", name);
     const float *want = golden_get(g, DT_F32, &golden_n, "%s/%s", p->run, name);
     assert_int_equal(n, golden_n);
-    double moved = distance(want, start, n);
-    assert_true(moved > 0);
-    expect_near(name, distance(got, want, n), p->weights * fmax(norm(want, n), moved));
+    // What moves all scores of a query alike has no gradient: Adam makes steps of its rounding.
+    bool keys = strstr(name, "/qkv/bias") && strcmp(p->run, "adamw") == 0;
+    for (int third = 0; third < (keys ? 3 : 1); third++) {
+        int64_t part = keys ? n / 3 : n, at = third * part;
+        double moved = distance(want + at, start + at, part);
+        if (keys && third == 1)
+            continue;
+        assert_true(moved > 0);
+        expect_near(name, distance(got + at, want + at, part),
+                    p->weights * fmax(norm(want + at, part), moved));
+    }
 }
 
 static void twenty_steps_end_where_optax_ends(void **state)
@@ -358,29 +389,43 @@ static struct param params[] = {
     {"gelu", "sgd", 1, 1e-5},      {"gelu", "sgd", 2, 1e-5},      {"relu", "momentum", 1, 1e-5},
     {"relu", "momentum", 2, 1e-5}, {"gelu", "momentum", 1, 1e-5}, {"gelu", "momentum", 2, 1e-5},
 };
+static struct param decoders[] = {
+    {"gpt2", "adamw", 1, 1e-4},  {"gpt2", "adamw", 2, 1e-4},     {"llama", "adamw", 1, 1e-4},
+    {"llama", "adamw", 2, 1e-4}, {"cookbook", "adamw", 1, 1e-4}, {"cookbook", "adamw", 2, 1e-4},
+    {"gpt2", "sgd", 1, 1e-5},    {"gpt2", "sgd", 2, 1e-5},       {"llama", "sgd", 1, 1e-5},
+    {"llama", "sgd", 2, 1e-5},   {"cookbook", "sgd", 1, 1e-5},   {"cookbook", "sgd", 2, 1e-5},
+};
+enum { DECODERS = sizeof decoders / sizeof *decoders, DECODER_CASES = 6 };
 enum { PARAMS = sizeof params / sizeof *params, CASES = 4 }; // the first CASES: one run a golden
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * CASES + PARAMS + 1];
-    char names[2 * CASES + PARAMS][120];
+    enum { TESTS = 2 * CASES + PARAMS + DECODER_CASES + DECODERS };
+    struct CMUnitTest tests[TESTS + 1];
+    char names[TESTS][120];
     int n = 0;
     static const struct {
         const char *name;
         CMUnitTestFunction f;
+        struct param *params;
         int over;
     } kinds[] = {
         {"initial weights are the ones numpy's philox draws",
-         initial_weights_are_the_ones_numpys_philox_draws, CASES},
-        {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, CASES},
-        {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, PARAMS},
+         initial_weights_are_the_ones_numpys_philox_draws, params, CASES},
+        {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, params, CASES},
+        {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, params, PARAMS},
+        {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, decoders,
+         DECODER_CASES},
+        {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, decoders,
+         DECODERS},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int i = 0; i < kinds[k].over; i++, n++) {
             snprintf(names[n], sizeof names[n], "%s: %s, %s, %d microbatches", kinds[k].name,
-                     params[i].golden, params[i].run, params[i].microbatches);
+                     kinds[k].params[i].golden, kinds[k].params[i].run,
+                     kinds[k].params[i].microbatches);
             tests[n] = (struct CMUnitTest){
-                .name = names[n], .test_func = kinds[k].f, .initial_state = &params[i]};
+                .name = names[n], .test_func = kinds[k].f, .initial_state = &kinds[k].params[i]};
         }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(schedules_are_optaxs);
     return _cmocka_run_group_tests("parity with JAX", tests, (size_t)n, NULL, NULL);

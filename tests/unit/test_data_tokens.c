@@ -23,7 +23,7 @@ static void write_ids(struct datafile *f, const uint32_t header[3], size_t width
         uint32_t id = (uint32_t)i * 100;
         buf_append(&b, (char *)&id, width); // the low bytes come first
     }
-    datafile_write(f, b.data, b.len);
+    datafile_write(f, b.len ? b.data : "", b.len);
     buf_clear(&b);
 }
 
