@@ -279,9 +279,10 @@ static const char *act_on_job(struct coord *c, const struct coord_event *ev,
     struct err unread = {0};
     bool again = q->verb == WEFT__V1__VERB__RESUME && job_spec(j, &unread);
     const char *no = again ? unread.text : carry_out(j, v, d, ev);
-    if (no)
-        err_set(e, ERR_REFUSED, "cannot %s %s: %s", v->name, j->row->name, no);
-    return no;
+    if (!no)
+        return NULL;
+    err_set(e, ERR_REFUSED, "cannot %s %s: %s", v->name, j->row->name, no);
+    return e->text;
 }
 
 // ---- verbs about hosts ----
