@@ -170,7 +170,10 @@ static void check_start(struct world *w, const struct host *h, const Weft__V1__S
     if (j->started && m->epoch > j->started && w->mix->gentle)
         sim_fail(&w->sim, "job %.8s is restarted and nothing of it had died", m->job);
     j->started = m->epoch;
-    if (!j->durably_fenced || j->epoch != m->epoch)
+    // A Start said again may leave in the turn that goes on to the next epoch: its own fence was
+    // durable.
+    bool again = m->epoch < j->epoch && m->epoch <= j->once_fenced;
+    if ((!j->durably_fenced || j->epoch != m->epoch) && !again)
         sim_fail(&w->sim, "epoch %d of job %.8s is assigned and its fence's answer is not durable",
                  (int)m->epoch, m->job);
     check_devices(w, h, m);
@@ -253,6 +256,8 @@ static void job_row(struct world *w, const Weft__Rows__Job *r)
     j->state = r->state;
     j->epoch = r->epoch;
     j->durably_fenced = r->fenced;
+    if (r->fenced && r->epoch > j->once_fenced)
+        j->once_fenced = r->epoch;
     j->exists = true;
 }
 

@@ -26,6 +26,7 @@ struct seen_job {
     uint64_t started; // greatest assigned
     uint64_t fenced;  // greatest answered by a fence
     bool durably_fenced, exists;
+    uint64_t once_fenced; // the greatest epoch whose fence was ever durable
     struct seen_ckpt *ckpts;
     struct seen_fence *fences;
 };
