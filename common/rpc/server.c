@@ -92,6 +92,13 @@ static const struct rpc_method *method_find(const struct rpc_server *s, grpc_sli
     return health_method(path);
 }
 
+// A peer without other calls: one that is known may have more, whoever is being turned away.
+static bool is_new(const struct rpc_server *s, const struct call *c)
+{
+    const struct peer_calls *p = map_get(&s->peers, c->peer.address);
+    return p && p->n == 1;
+}
+
 // Deny by default: the first row that holds is the answer.
 static enum rpc_code judge(const struct rpc_server *s, const struct call *c, const char **why)
 {
@@ -105,7 +112,7 @@ static enum rpc_code judge(const struct rpc_server *s, const struct call *c, con
         {s->draining && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
         {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
         {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
-        {s->npeers > s->max_peers, RPC_RESOURCE_EXHAUSTED, "too many peers"},
+        {s->npeers > s->max_peers && is_new(s, c), RPC_RESOURCE_EXHAUSTED, "too many peers"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         *why = rows[i].why;
