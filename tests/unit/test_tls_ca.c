@@ -38,8 +38,8 @@ static const char *const sans[] = {"coord.example", "10.0.0.1", "fd00::7"};
 
 static const char *in_top(const char *rest)
 {
-    static char path[6][300];
-    static int next;
+    static _Thread_local char path[6][300];
+    static _Thread_local int next;
     next = (next + 1) % 6;
     snprintf(path[next], sizeof path[next], "%s/%s", top, rest);
     return path[next];
