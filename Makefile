@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm
@@ -68,7 +68,7 @@ CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 CPU_ISAS    := baseline avx2 avx512
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := err arena buf list map log rand hash json stream root
+UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding
 UNIT_COMPILE := compile compile_decoder compile_rules compile_reshard compile_programs compile_findings compile_collectives
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/base/random.h"
 #include "coordinator/http.h"
 #include "coordinator/metrics.h"
 #include "coordinator/service.h"
@@ -86,8 +86,7 @@ static int open_state(struct daemon *d, struct err *e)
     struct coord_out out = {.arena = &arena};
     int rc = db_open(&d->db, d->c->state, e);
     rc = rc ? rc : db_cluster(d->db, cluster, e);
-    if (!rc && getrandom(cc.seed, sizeof cc.seed, 0) != (ssize_t)sizeof cc.seed)
-        rc = err_errno(e, ERR_INTERNAL, "no random numbers");
+    rc = rc ? rc : random_bytes(cc.seed, sizeof cc.seed, e);
     cc.cluster = cluster[0] ? cluster : NULL;
     d->coord = rc ? NULL : coord_new(&cc);
     rc = rc ? rc : db_load(d->db, load_row, d->coord, e);

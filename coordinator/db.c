@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/folder.h"
 
 // Each step brings the schema from its index to the next version. Never edit one that was released.
 static const char *const migrations[] = {
@@ -505,26 +505,6 @@ int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event 
 
 // ---- the directory -----------------------------------------------------------------------------
 
-static int take_lock(struct db *s, struct err *e)
-{
-    char pid[32] = "";
-    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (s->lock_fd < 0)
-        return err_errno(e, ERR_IO, "cannot open %s/lock", s->dir);
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB)) {
-        if (errno != EWOULDBLOCK)
-            return err_errno(e, ERR_IO, "cannot lock %s/lock", s->dir);
-        ssize_t n = pread(s->lock_fd, pid, sizeof pid - 1, 0);
-        pid[n > 0 ? n : 0] = 0;
-        pid[strcspn(pid, "\n")] = 0;
-        return err_set(e, ERR_EXISTS, "%s is in use by the coordinator with pid %s", s->dir, pid);
-    }
-    int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
-    if (ftruncate(s->lock_fd, 0) || pwrite(s->lock_fd, pid, (size_t)n, 0) != n)
-        return err_errno(e, ERR_IO, "cannot write %s/lock", s->dir);
-    return 0;
-}
-
 static int migrate(struct db *s, struct err *e)
 {
     sqlite3_stmt *q = NULL;
@@ -594,7 +574,7 @@ int db_open(struct db **out, const char *dir, struct err *e)
     s->dir_fd = rc ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (!rc && s->dir_fd < 0)
         rc = err_errno(e, ERR_IO, "cannot open %s", dir);
-    rc = rc ? rc : take_lock(s, e);
+    rc = rc ? rc : folder_lock(s->dir, &s->lock_fd, e);
     rc = rc ? rc : open_sql(s, e);
     if (rc) {
         db_close(s);
@@ -634,15 +614,11 @@ void db_close(struct db *s)
 
 int db_cluster(struct db *s, char out[33], struct err *e)
 {
-    char text[64] = "";
-    int fd = openat(s->dir_fd, "cluster", O_RDONLY | O_CLOEXEC);
+    char text[64];
+    int rc = folder_read(s->dir, "cluster", text, sizeof text, e);
     out[0] = 0;
-    if (fd < 0)
-        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot open %s/cluster", s->dir);
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n < 0)
-        return err_errno(e, ERR_IO, "cannot read %s/cluster", s->dir);
+    if (rc)
+        return rc == ERR_NOTFOUND ? 0 : rc;
     if (strspn(text, "0123456789abcdef") != 32)
         return err_set(e, ERR_DATA, "%s/cluster holds no cluster id", s->dir);
     memcpy(out, text, 32);
@@ -653,14 +629,6 @@ int db_cluster(struct db *s, char out[33], struct err *e)
 int db_set_cluster(struct db *s, const char *id, struct err *e)
 {
     char text[40];
-    int n = snprintf(text, sizeof text, "%.32s\n", id), rc = 0;
-    int fd = openat(s->dir_fd, ".cluster.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot make %s/.cluster.new", s->dir);
-    if (write(fd, text, (size_t)n) != n || fsync(fd))
-        rc = err_errno(e, ERR_IO, "cannot write %s/.cluster.new", s->dir);
-    close(fd);
-    if (!rc && (renameat(s->dir_fd, ".cluster.new", s->dir_fd, "cluster") || fsync(s->dir_fd)))
-        rc = err_errno(e, ERR_IO, "cannot place %s/cluster", s->dir);
-    return rc;
+    snprintf(text, sizeof text, "%.32s\n", id);
+    return folder_write(s->dir, "cluster", text, FOLDER_DURABLE, e);
 }

@@ -15,12 +15,14 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/flag.h"
+#include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/rpc/find.h"
 #include "coordinator/certs.h"
 #include "coordinator/daemon.h"
 
-enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, PATH_LEN = 4000 };
+enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, PATH_LEN = 4000, FD_MAX = 1 << 20 };
 
 static const char usage[] =
     "usage: weft-coordinator [flags]\n"
@@ -42,35 +44,6 @@ struct flags {
     struct daemon_config c;
     char state[PATH_LEN], socket[PATH_LEN];
 };
-
-static int number(const char *text, int *out, struct err *e)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || !*text || *end || n < 0 || n > 1 << 20)
-        return err_set(e, ERR_INVALID, "'%s' is no descriptor", text);
-    *out = (int)n;
-    return 0;
-}
-
-// "500ms", "10s", "2m".
-static int duration(const char *text, int64_t *out, struct err *e)
-{
-    static const struct {
-        const char *unit;
-        int64_t ns;
-    } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}};
-    char *end;
-    double n = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (end != text && n > 0 && n < 1e6 && strcmp(end, units[i].unit) == 0) {
-            *out = (int64_t)(n * (double)units[i].ns);
-            return *out >= 100 * CLOCK_MS ? 0
-                                          : err_set(e, ERR_INVALID, "a lease is at least 100ms");
-        }
-    return err_set(e, ERR_INVALID, "'%s' is no duration; write 10s, 500ms or 2m", text);
-}
 
 static int parse(int argc, char **argv, struct flags *f, struct err *e)
 {
@@ -104,13 +77,13 @@ static int parse(int argc, char **argv, struct flags *f, struct err *e)
             f->c.tls_dir = optarg;
             break;
         case LEASE:
-            rc = duration(optarg, &f->c.lease_ns, e);
+            rc = flag_duration(optarg, 100 * CLOCK_MS, &f->c.lease_ns, e);
             break;
         case READY:
-            rc = number(optarg, &f->c.ready_fd, e);
+            rc = flag_number(optarg, 0, FD_MAX, &f->c.ready_fd, e);
             break;
         case PARENT:
-            rc = number(optarg, &f->c.parent_fd, e);
+            rc = flag_number(optarg, 0, FD_MAX, &f->c.parent_fd, e);
             break;
         default:
             return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
@@ -120,22 +93,6 @@ static int parse(int argc, char **argv, struct flags *f, struct err *e)
     if (!rc && optind < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
     return rc;
-}
-
-// Makes a folder and those it lies in.
-static int make_path(char *path, struct err *e)
-{
-    for (char *p = path + 1;; p++) {
-        if (*p && *p != '/')
-            continue;
-        char keep = *p;
-        *p = 0;
-        if (mkdir(path, 0700) && errno != EEXIST)
-            return err_errno(e, ERR_IO, "cannot make %s", path);
-        *p = keep;
-        if (!keep)
-            return 0;
-    }
 }
 
 static int defaults(struct flags *f, struct err *e)
@@ -149,7 +106,7 @@ static int defaults(struct flags *f, struct err *e)
         else
             snprintf(f->state, sizeof f->state, "%s/.local/state/weft/coordinator",
                      home ? home : "");
-        int rc = make_path(f->state, e);
+        int rc = folder_make(f->state, e);
         if (rc)
             return rc;
         f->c.state = f->state;
@@ -164,7 +121,7 @@ static int defaults(struct flags *f, struct err *e)
     char *slash = strrchr(folder, '/');
     if (!rc && slash) {
         *slash = 0;
-        rc = make_path(folder, e);
+        rc = folder_make(folder, e);
     }
     f->c.listen[f->c.nlisten++] = f->socket;
     return rc;

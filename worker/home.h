@@ -24,5 +24,3 @@ int home_remember(struct home *h, const char *cluster, struct err *e); // durabl
 // A folder beneath DIR (made) or anywhere (must be there): its absolute path.
 int home_folder(const struct home *h, const char *name, const char *given, char *out, size_t size,
                 struct err *e);
-int home_random(void *out, size_t len, struct err *e);
-int home_random_id(char out[33], struct err *e); // 32 hex digits

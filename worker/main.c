@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/rpc/find.h"
 #include "worker/daemon.h"
@@ -57,34 +58,6 @@ struct flags {
 
 // ---- flags ----
 
-static int number(const char *text, int min, int max, int *out, struct err *e)
-{
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (errno || end == text || *end || v < min || v > max)
-        return err_set(e, ERR_INVALID, "'%s' is not a number from %d to %d", text, min, max);
-    *out = (int)v;
-    return 0;
-}
-
-static int duration(const char *text, int64_t *out, struct err *e)
-{
-    static const struct {
-        const char *unit;
-        int64_t ns;
-    } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}, {"h", 3600 * CLOCK_S}};
-    char *end;
-    double v = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == text || strcmp(end, units[i].unit) || !(v >= 0 && v <= 1e6))
-            continue;
-        *out = (int64_t)(v * (double)units[i].ns);
-        return 0;
-    }
-    return err_set(e, ERR_INVALID, "'%s' is not a time such as 90s, 500ms or 2m", text);
-}
-
 enum flag_kind { TEXT, NUMBER, DURATION, SWITCH };
 #define AT(member) offsetof(struct flags, member)
 static const struct flag {
@@ -120,9 +93,9 @@ static int set_flag(struct flags *f, const struct flag *row, struct err *e)
     else if (row->kind == SWITCH)
         *(bool *)(void *)at = true;
     else if (row->kind == NUMBER)
-        rc = number(optarg, row->min, row->max, (int *)(void *)at, e);
+        rc = flag_number(optarg, row->min, row->max, (int *)(void *)at, e);
     else
-        rc = duration(optarg, (int64_t *)(void *)at, e);
+        rc = flag_duration(optarg, 0, (int64_t *)(void *)at, e);
     return rc ? err_wrap(e, "--%s", row->name) : 0;
 }
 

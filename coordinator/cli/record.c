@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/folder.h"
 
 static const struct field {
     const char *name;
@@ -31,29 +32,6 @@ enum { FIELDS = sizeof fields / sizeof *fields };
 static int make(const char *path, struct err *e)
 {
     return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "%s", path) : 0;
-}
-
-static int lock(struct record *r, struct err *e)
-{
-    char path[4200], pid[16] = "";
-    snprintf(path, sizeof path, "%s/lock", r->dir);
-    r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (r->lock < 0)
-        return err_errno(e, ERR_IO, "%s", path);
-    if (flock(r->lock, LOCK_EX | LOCK_NB)) {
-        if (errno != EWOULDBLOCK)
-            return err_errno(e, ERR_IO, "%s", path);
-        ssize_t n = pread(r->lock, pid, sizeof pid - 1, 0);
-        pid[n > 0 ? (size_t)n : 0] = 0;
-        pid[strcspn(pid, "\n")] = 0;
-        close(r->lock);
-        r->lock = -1;
-        return err_set(e, ERR_EXISTS, "it is run by process %s", pid);
-    }
-    int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
-    if (ftruncate(r->lock, 0) || pwrite(r->lock, pid, (size_t)n, 0) != n)
-        return err_errno(e, ERR_IO, "%s", path);
-    return 0;
 }
 
 static void take_line(struct record *r, char *line)
@@ -93,7 +71,7 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
     if (!rc)
         rc = make(r->dir, e);
     if (!rc)
-        rc = lock(r, e);
+        rc = folder_lock(r->dir, &r->lock, e);
     if (!rc)
         read_fields(r);
     return rc;
@@ -101,19 +79,10 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
 
 int record_write(struct record *r, struct err *e)
 {
-    char path[4200], part[4210];
     struct buf text = {0};
-    int rc = 0;
     for (int i = 0; i < FIELDS; i++)
         buf_printf(&text, "%s %s\n", fields[i].name, (const char *)r + fields[i].offset);
-    snprintf(path, sizeof path, "%s/job", r->dir);
-    snprintf(part, sizeof part, "%s.part", path);
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, text.data, text.len) != (ssize_t)text.len || fsync(fd) ||
-        rename(part, path))
-        rc = err_errno(e, ERR_IO, "%s", path);
-    if (fd >= 0)
-        close(fd);
+    int rc = folder_write(r->dir, "job", buf_str(&text), FOLDER_DURABLE, e);
     buf_clear(&text);
     r->there = !rc;
     return rc;

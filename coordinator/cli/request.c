@@ -8,23 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/folder.h"
 #include "common/base/hash.h"
+#include "common/base/random.h"
 
 enum { AT_ONCE = 16, FORGOTTEN_S = 23 * 3600 };
 
 void request_random(char id[REQUEST_HEX])
 {
-    unsigned char raw[16];
-    ssize_t n = getrandom(raw, sizeof raw, 0); // so few bytes are never cut short
-    PRE(n == (ssize_t)sizeof raw);
-    for (int i = 0; i < 16; i++)
-        snprintf(id + 2 * i, 3, "%02x", raw[i]);
+    struct err e;
+    PRE(random_id(id, &e) == 0); // so few bytes are always to be had
 }
 
 bool request_valid(const char *id)
@@ -32,28 +30,16 @@ bool request_valid(const char *id)
     return strlen(id) == REQUEST_HEX - 1 && strspn(id, "0123456789abcdef") == REQUEST_HEX - 1;
 }
 
-// Makes each folder of the path that is not there.
-static int make_folders(char *path, struct err *e)
-{
-    for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
-        *s = 0;
-        if (mkdir(path, 0700) && errno != EEXIST)
-            return err_errno(e, ERR_IO, "%s", path);
-        *s = '/';
-    }
-    return 0;
-}
-
 static int folder(char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state && *state == '/')
-        snprintf(out, size, "%s/weft/submit/", state);
+        snprintf(out, size, "%s/weft/submit", state);
     else if (home && *home == '/')
-        snprintf(out, size, "%s/.local/state/weft/submit/", home);
+        snprintf(out, size, "%s/.local/state/weft/submit", home);
     else
         return err_set(e, ERR_NOTFOUND, "neither XDG_STATE_HOME nor HOME is set");
-    return make_folders(out, e);
+    return folder_make(out, e);
 }
 
 // The locked file is still the one of that name: its owner did not end just now.
@@ -117,7 +103,7 @@ int request_begin(struct request *r, const char *address, const char *text, stru
     if (rc)
         return rc;
     for (int i = 0; i < AT_ONCE; i++) {
-        snprintf(r->path, sizeof r->path, i ? "%s%s.%d" : "%s%s", dir, name, i);
+        snprintf(r->path, sizeof r->path, i ? "%s/%s.%d" : "%s/%s", dir, name, i);
         errno = 0;
         if (!take(r)) {
             if (errno && errno != EWOULDBLOCK)

@@ -109,13 +109,13 @@ def step_ms(rows):
 
 
 def alone(place, data, i):
-    run = solo.Run(place, solo.busy_job(data, 2, train__steps=300, checkpoint={"dir": "ckpt"}), f"alone-{i}")
+    run = solo.Run(place, solo.busy_job(data, 2, train__steps=3000, checkpoint={"dir": "ckpt"}), f"alone-{i}")
     run.finish()
     return step_ms(run.metrics())
 
 
 def served(c, data, i):
-    job = c.submit(solo.busy_job(data, 2, name=f"served-{i}", train__steps=300, checkpoint={}))
+    job = c.submit(solo.busy_job(data, 2, name=f"served-{i}", train__steps=3000, checkpoint={}))
     c.succeed(job)
     return step_ms([json.loads(x) for x in (c.store(job) / "metrics.jsonl").read_text().splitlines()])
 

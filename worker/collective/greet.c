@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -30,6 +29,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/random.h"
 #include "worker/collective/world.h"
 
 enum { GUESTS = 64, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
@@ -267,9 +267,8 @@ static int call(struct greet *g, int rank, struct err *e)
                       .epoch = g->w->epoch,
                       .from = g->w->rank,
                       .to = rank};
-    if (getrandom(h.nonce, sizeof h.nonce, 0) != sizeof h.nonce)
-        return err_errno(e, ERR_IO, "no random numbers");
-    int rc = dial(g, rank, &p->fd, e);
+    int rc = random_bytes(h.nonce, sizeof h.nonce, e);
+    rc = rc ? rc : dial(g, rank, &p->fd, e);
     if (rc)
         return rc;
     rc = send_whole(p->fd, &h, sizeof h) ? read_all(g, p->fd, &c, sizeof c) : ERR_PEER;
@@ -326,7 +325,7 @@ static bool hello_fits(const struct greet *g, const struct guest *t)
 
 static bool answer_hello(struct greet *g, struct guest *t)
 {
-    if (!hello_fits(g, t) || getrandom(t->challenge.nonce, 32, 0) != 32)
+    if (!hello_fits(g, t) || random_bytes(t->challenge.nonce, 32, NULL))
         return false;
     prove(g, "answer", &t->hello, t->challenge.nonce, t->challenge.mac);
     t->challenged = true;

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/random.h"
 
 void join_mac(const struct join_who *w, const char *from, const unsigned char *first,
               const unsigned char *second, unsigned char out[JOIN_MAC])
@@ -38,11 +38,6 @@ bool join_mac_equal(const unsigned char *a, const unsigned char *b)
     for (int i = 0; i < JOIN_MAC; i++)
         differ |= a[i] ^ b[i];
     return !differ;
-}
-
-int join_random(void *out, size_t n, struct err *e)
-{
-    return getrandom(out, n, 0) == (ssize_t)n ? 0 : err_errno(e, ERR_INTERNAL, "cannot get random");
 }
 
 // ---- listening ----
@@ -248,7 +243,7 @@ int join_connect(const char *addr, const struct join_who *w, int64_t deadline_ns
                  struct err *e)
 {
     unsigned char a[JOIN_NONCE], b[JOIN_NONCE];
-    int s = -1, rc = join_random(a, sizeof a, e);
+    int s = -1, rc = random_bytes(a, sizeof a, e);
     struct frame_conn c = {0};
     if (rc)
         return rc;

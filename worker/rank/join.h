@@ -24,9 +24,7 @@ struct join_who {
 // `from` is "leader" or "rank"; first and second are the nonces in the order of the drawing.
 void join_mac(const struct join_who *w, const char *from, const unsigned char *first,
               const unsigned char *second, unsigned char out[JOIN_MAC]);
-bool join_mac_equal(const unsigned char *a, const unsigned char *b); // in constant time
-int join_random(void *out, size_t n, struct err *e);
-
+bool join_mac_equal(const unsigned char *a, const unsigned char *b);
 // *fd is a listening socket, *bound the address to publish. A stale socket file is replaced.
 int join_listen_unix(const char *path, int *fd, struct err *e);
 int join_listen_tcp(const char *addr, int *fd, char *bound, size_t size, struct err *e);

@@ -30,6 +30,7 @@
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "worker/rank/join.h"
 #include "worker/rank/report.h"
 
@@ -416,7 +417,7 @@ static void on_hello(struct lead *l, struct peer *p, const Weft__Rank__Hello *h)
     p->pid = h->pid;
     snprintf(p->host, sizeof p->host, "%s", h->host);
     memcpy(p->a, h->nonce.data, JOIN_NONCE);
-    if (join_random(p->b, JOIN_NONCE, NULL)) {
+    if (random_bytes(p->b, JOIN_NONCE, NULL)) {
         drop(l, p);
         return;
     }

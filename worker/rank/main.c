@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/flag.h"
 #include "common/base/log.h"
 #include "worker/rank/lead.h"
 #include "worker/rank/probe.h"
@@ -53,17 +54,6 @@ static const char usage[] =
     "--fd is for agents: the rank takes its orders from the socket N.\n";
 
 // ---- flags ----
-
-static int number(const char *text, int min, int max, int *out, struct err *e)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || !*text || *end || n < min || n > max)
-        return err_set(e, ERR_INVALID, "'%s' is not a number from %d to %d", text, min, max);
-    *out = (int)n;
-    return 0;
-}
 
 struct flags {
     struct solo_options solo; // host and parent are served mode's too
@@ -128,10 +118,10 @@ static int parse(int argc, char **argv, struct flags *all, struct err *e)
             all->overrides[o->noverrides++] = optarg;
             break;
         case OF:
-            rc = number(optarg, 1, RANK_MAX, &o->of, e);
+            rc = flag_number(optarg, 1, RANK_MAX, &o->of, e);
             break;
         case RANK:
-            rc = number(optarg, 0, RANK_MAX - 1, &o->rank, e);
+            rc = flag_number(optarg, 0, RANK_MAX - 1, &o->rank, e);
             break;
         case HOST:
             o->host = optarg;
@@ -143,10 +133,10 @@ static int parse(int argc, char **argv, struct flags *all, struct err *e)
             o->fresh = true;
             break;
         case PARENT:
-            rc = number(optarg, 1, INT32_MAX, &o->parent, e);
+            rc = flag_number(optarg, 1, INT32_MAX, &o->parent, e);
             break;
         case FD:
-            rc = number(optarg, 0, INT32_MAX, &all->fd, e);
+            rc = flag_number(optarg, 0, INT32_MAX, &all->fd, e);
             break;
         case DIR:
             all->dir = optarg;
@@ -158,7 +148,7 @@ static int parse(int argc, char **argv, struct flags *all, struct err *e)
             all->kind = optarg;
             break;
         case DEVICES:
-            rc = number(optarg, 1, PROBE_DEVICES_MAX, &all->devices, e);
+            rc = flag_number(optarg, 1, PROBE_DEVICES_MAX, &all->devices, e);
             break;
         default:
             return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",

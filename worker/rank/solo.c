@@ -16,59 +16,15 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/ckpt/load.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/join.h"
 
 enum { TEXT_MAX = 8192, RETRY_MS = 5 };
-
-// ---- small files ----
-
-enum lasting { LOOSE, DURABLE }; // loose: a power loss may take it
-static int write_text(const char *dir, const char *name, const char *text, enum lasting lasting,
-                      struct err *e)
-{
-    char path[PATH_MAX], tmp[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s/.%s.new", dir, name) >= sizeof tmp)
-        return err_set(e, ERR_INVALID, "the path %s is too long", dir);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc = 0;
-    size_t len = strlen(text);
-    if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot make %s", tmp);
-    if (write(fd, text, len) != (ssize_t)len || (lasting && fsync(fd)))
-        rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
-    close(fd);
-    if (!rc && rename(tmp, path))
-        rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
-    if (rc || !lasting)
-        return rc;
-    int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d < 0 || fsync(d))
-        rc = err_errno(e, ERR_IO, "cannot sync %s", dir);
-    if (d >= 0)
-        close(d);
-    return rc;
-}
-
-// Reads a small file whole; ERR_NOTFOUND when it is not there.
-static int read_text(const char *dir, const char *name, char *out, size_t size, struct err *e)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
-    ssize_t n = read(fd, out, size - 1);
-    close(fd);
-    if (n < 0)
-        return err_errno(e, ERR_IO, "cannot read %s", path);
-    out[n] = 0;
-    return 0;
-}
 
 // The value of "key value" in a text; false when absent.
 static bool text_value(const char *text, const char *key, char *out, size_t size)
@@ -123,7 +79,7 @@ void solo_host(const struct solo_options *o, char *out, size_t size)
         return;
     }
     (void)gethostname(name, sizeof name - 1);
-    (void)read_text("/etc", "machine-id", machine, sizeof machine, NULL);
+    (void)folder_read("/etc", "machine-id", machine, sizeof machine, NULL);
     machine[strcspn(machine, "\n")] = 0;
     (void)stat("/proc/self/ns/net", &st);
     snprintf(out, size, "%s-%.8s-%llu", name, machine, (unsigned long long)st.st_ino);
@@ -148,35 +104,6 @@ static int open_dir(const struct solo_options *o, struct solo *s, struct err *e)
         return err_errno(e, ERR_IO, "cannot resolve %s", o->dir);
     strcpy(s->dir, real);
     return 0;
-}
-
-static int take_lock(struct solo *s, struct err *e)
-{
-    char path[PATH_MAX], text[64] = "";
-    snprintf(path, sizeof path, "%s/lock", s->dir);
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (s->lock_fd < 0)
-        return err_errno(e, ERR_IO, "cannot open %s", path);
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB)) {
-        if (errno != EWOULDBLOCK)
-            return err_errno(e, ERR_IO, "cannot lock %s", path);
-        (void)read_text(s->dir, "lock", text, sizeof text, NULL);
-        text[strcspn(text, "\n")] = 0;
-        return err_set(e, ERR_EXISTS, "%s is in use by pid %s", s->dir, text);
-    }
-    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(s->lock_fd, 0) || pwrite(s->lock_fd, text, (size_t)n, 0) != n)
-        return err_errno(e, ERR_IO, "cannot write %s", path);
-    return 0;
-}
-
-static int random_id(char out[RANK_ID_MAX], struct err *e)
-{
-    unsigned char bytes[16];
-    int rc = join_random(bytes, sizeof bytes, e);
-    for (int i = 0; i < 16; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    return rc;
 }
 
 // Moves the state of another job to DIR/old-<n>, the first free. Logs stay: the parent of the ranks
@@ -227,18 +154,19 @@ static int new_id(struct solo *s, struct attempt *a, struct err *e)
     if ((rc = random_id(a->job_id, e)) || (rc = random_id(a->cluster_id, e)) ||
         (rc = random_id(a->run_id, e)))
         return rc;
-    if ((rc = sync_parent(s, e)) || (rc = write_text(s->dir, "job.yaml", a->job_text, DURABLE, e)))
+    if ((rc = sync_parent(s, e)) ||
+        (rc = folder_write(s->dir, "job.yaml", a->job_text, FOLDER_DURABLE, e)))
         return rc;
     snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nhash %s\n", a->job_id, a->cluster_id,
              a->run_id, a->job_hash);
-    return write_text(s->dir, "id", text, DURABLE, e);
+    return folder_write(s->dir, "id", text, FOLDER_DURABLE, e);
 }
 
 // Reads DIR/id, or makes it; another job is refused.
 static int settle_id(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
 {
     char text[TEXT_MAX], hash[80] = "";
-    int rc = read_text(s->dir, "id", text, sizeof text, e);
+    int rc = folder_read(s->dir, "id", text, sizeof text, e);
     if (rc == ERR_NOTFOUND)
         return new_id(s, a, e);
     if (rc)
@@ -266,7 +194,7 @@ static int fence(struct solo *s, struct attempt *a, struct err *e)
     int rc = store_check_epoch(&s->store, 0, &greatest, e);
     if (rc && rc != ERR_FENCED)
         return rc;
-    if (!read_text(s->dir, "state", text, sizeof text, NULL) &&
+    if (!folder_read(s->dir, "state", text, sizeof text, NULL) &&
         text_value(text, "epoch", value, sizeof value))
         epoch = atoll(value);
     if ((rc = random_id(a->attempt_id, e)))
@@ -332,7 +260,7 @@ static int store_state(const struct solo *s, const struct attempt *a, struct err
     snprintf(text, sizeof text, "epoch %llu\nattempt %s\nrestore %s\nstep %lld\nfinished %d\n",
              (unsigned long long)a->epoch, a->attempt_id, a->restore ? a->restore : "none",
              (long long)a->restore_step, s->finished);
-    return write_text(s->dir, "state", text, DURABLE, e);
+    return folder_write(s->dir, "state", text, FOLDER_DURABLE, e);
 }
 
 // Removes a folder of an epoch: its files are ours, it has no folders.
@@ -381,7 +309,7 @@ static int make_epoch(const struct solo_options *o, struct solo *s, struct attem
     remove_old_epochs(s);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir,
              (unsigned long long)a->epoch);
-    if ((rc = make_dir(s->epoch_dir, e)) || (rc = join_random(a->key, sizeof a->key, e)))
+    if ((rc = make_dir(s->epoch_dir, e)) || (rc = random_bytes(a->key, sizeof a->key, e)))
         return rc;
     snprintf(path, sizeof path, "%s/key", s->epoch_dir);
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -420,8 +348,9 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, s
     a->hang_after_ns = s->job.restart.hang_after;
     solo_host(o, s->host, sizeof s->host);
     a->host = s->host;
-    if ((rc = open_dir(o, s, e)) || (rc = take_lock(s, e)) || (rc = settle_id(o, s, a, e)) ||
-        (rc = open_store(s, a, e)) || (rc = fence(s, a, e)) || (rc = choose(s, a, e)))
+    if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)) ||
+        (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence(s, a, e)) ||
+        (rc = choose(s, a, e)))
         return rc;
     s->finished = a->restore && a->restore_step >= s->job.train.steps;
     if ((rc = store_state(s, a, e)) || s->finished)
@@ -436,7 +365,7 @@ int solo_publish(const struct solo *s, const struct attempt *a, struct err *e)
     snprintf(text, sizeof text, "epoch %llu\nhost %s\nunix unix:%s/sock\n%s%s%s",
              (unsigned long long)a->epoch, s->host, s->epoch_dir, s->tcp_addr[0] ? "tcp " : "",
              s->tcp_addr, s->tcp_addr[0] ? "\n" : "");
-    return write_text(s->epoch_dir, "address", text, LOOSE, e); // of no use after a reboot
+    return folder_write(s->epoch_dir, "address", text, FOLDER_LOOSE, e); // of no use after a reboot
 }
 
 void solo_close(struct solo *s)
@@ -494,7 +423,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
     if (!epoch)
         return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir, (unsigned long long)epoch);
-    int rc = read_text(s->epoch_dir, "address", text, sizeof text, e);
+    int rc = folder_read(s->epoch_dir, "address", text, sizeof text, e);
     if (rc || read_key(s, key, e))
         return ERR_PEER;
     (void)text_value(text, "host", host, sizeof host);
@@ -516,9 +445,9 @@ static bool stop_pending(void)
 static bool says_finished(const struct solo *s, const char *hash)
 {
     char text[TEXT_MAX], value[80];
-    return !read_text(s->dir, "id", text, sizeof text, NULL) &&
+    return !folder_read(s->dir, "id", text, sizeof text, NULL) &&
            text_value(text, "hash", value, sizeof value) && !strcmp(value, hash) &&
-           !read_text(s->dir, "state", text, sizeof text, NULL) &&
+           !folder_read(s->dir, "state", text, sizeof text, NULL) &&
            text_value(text, "finished", value, sizeof value) && !strcmp(value, "1");
 }
 

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of command-line flags. A text that is none is ERR_INVALID and says what would be.
+#pragma once
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+int flag_number(const char *text, int min, int max, int *out, struct err *e);
+// "500ms", "10s", "2m", "1h", at least `min_ns`.
+int flag_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e);

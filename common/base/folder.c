@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small files; see folder.h.
+#include "common/base/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int folder_make(const char *path, struct err *e)
+{
+    char at[PATH_MAX];
+    if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
+        return err_set(e, ERR_INVALID, "the path %s is too long", path);
+    for (char *p = strchr(at + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = 0;
+        if (mkdir(at, 0755) && errno != EEXIST)
+            return err_errno(e, ERR_INVALID, "cannot make %s", at);
+        *p = '/';
+    }
+    if (mkdir(at, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_INVALID, "cannot make %s", at);
+    return 0;
+}
+
+int folder_sync(const char *path, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", path) : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
+                 struct err *e)
+{
+    char path[PATH_MAX], tmp[PATH_MAX];
+    size_t len = strlen(text);
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s/.%s.new", dir, name) >= sizeof tmp)
+        return err_set(e, ERR_INVALID, "the path %s is too long", dir);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s", tmp);
+    if (write(fd, text, len) != (ssize_t)len || (lasting == FOLDER_DURABLE && fsync(fd)))
+        rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
+    close(fd);
+    if (!rc && rename(tmp, path))
+        rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
+    return rc || lasting == FOLDER_LOOSE ? rc : folder_sync(dir, e);
+}
+
+int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e)
+{
+    char path[PATH_MAX];
+    out[0] = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
+    ssize_t n = read(fd, out, size - 1);
+    close(fd);
+    if (n < 0)
+        return err_errno(e, ERR_IO, "cannot read %s", path);
+    out[n] = 0;
+    return 0;
+}
+
+int folder_lock(const char *dir, int *fd, struct err *e)
+{
+    char path[PATH_MAX], pid[32] = "";
+    int rc = 0;
+    snprintf(path, sizeof path, "%s/lock", dir);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return err_errno(e, ERR_INVALID, "cannot open %s", path);
+    if (flock(*fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK)
+            rc = err_errno(e, ERR_IO, "cannot lock %s", path);
+        else if (!(rc = folder_read(dir, "lock", pid, sizeof pid, e)))
+            rc = err_set(e, ERR_EXISTS, "%s is in use by pid %.*s", dir, (int)strcspn(pid, "\n"), pid);
+    } else {
+        int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
+        if (ftruncate(*fd, 0) || pwrite(*fd, pid, (size_t)n, 0) != n)
+            rc = err_errno(e, ERR_IO, "cannot write %s", path);
+    }
+    if (rc) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}

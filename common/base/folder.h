@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A folder of small files of our own: made with what lies above it, its files written whole or not
+// at all. Checkpoints have their own acts (common/ckpt/store.h).
+#pragma once
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+// Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
+int folder_make(const char *path, struct err *e);
+int folder_sync(const char *path, struct err *e);
+
+enum folder_lasting { FOLDER_LOOSE, FOLDER_DURABLE }; // loose: a power loss may take it
+// DIR/name appears whole, mode 0600, in place of what was there.
+int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
+                 struct err *e);
+// At most size − 1 bytes of it; ERR_NOTFOUND when it is not there.
+int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e);
+
+// DIR/lock, flocked as long as *fd is open; its text is the holder's pid. ERR_EXISTS: another
+// process has it, which the message names; ERR_INVALID: it cannot be made.
+int folder_lock(const char *dir, int *fd, struct err *e);

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small files of our own and flags' values: a file appears whole or not at all, a folder has one
+// holder at a time whose pid the others are told, and a flag that is no number or time is refused
+// with what would be one.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/flag.h"
+#include "common/base/folder.h"
+#include "common/base/random.h"
+
+static char top[64];
+
+static const char *in_top(const char *rest)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", top, rest);
+    return path;
+}
+
+static int entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *x; (x = readdir(d));)
+        n += strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0;
+    closedir(d);
+    return n;
+}
+
+static void a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct stat st;
+    char dir[200];
+    snprintf(dir, sizeof dir, "%s", in_top("a/b/c"));
+    assert_int_equal(folder_make(dir, &e), 0);
+    assert_int_equal(folder_make(dir, &e), 0);
+    assert_int_equal(stat(dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(folder_write(dir, "file", "x", FOLDER_LOOSE, &e), 0);
+    assert_int_equal(folder_make(in_top("a/b/c/file/below"), &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "a/b/c/file"));
+}
+
+static void a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct stat st;
+    char text[32];
+    assert_int_equal(folder_make(in_top("texts"), &e), 0);
+    char dir[200];
+    snprintf(dir, sizeof dir, "%s", in_top("texts"));
+    assert_int_equal(folder_read(dir, "id", text, sizeof text, &e), ERR_NOTFOUND);
+    assert_string_equal(text, "");
+    assert_int_equal(folder_write(dir, "id", "the first and longer", FOLDER_DURABLE, &e), 0);
+    assert_int_equal(folder_write(dir, "id", "second\n", FOLDER_LOOSE, &e), 0);
+    assert_int_equal(folder_read(dir, "id", text, sizeof text, &e), 0);
+    assert_string_equal(text, "second\n");
+    assert_int_equal(stat(in_top("texts/id"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(entries(dir), 1);
+    assert_int_equal(folder_read(dir, "id", text, 4, &e), 0); // what fits, and an end
+    assert_string_equal(text, "sec");
+    assert_int_equal(folder_write(in_top("nowhere"), "id", "x", FOLDER_DURABLE, &e), ERR_IO);
+}
+
+static void a_folder_has_one_holder_and_the_others_are_told_its_pid(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    char dir[200], pid[32];
+    int fd = -1, other = -1, status;
+    snprintf(dir, sizeof dir, "%s", in_top("held"));
+    assert_int_equal(folder_make(dir, &e), 0);
+    assert_int_equal(folder_lock(dir, &fd, &e), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct err mine = {0};
+        int rc = folder_lock(dir, &other, &mine);
+        snprintf(pid, sizeof pid, "in use by pid %d", (int)getppid());
+        _exit(rc == ERR_EXISTS && strstr(mine.text, pid) && other == -1 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(fd);
+    assert_int_equal(folder_lock(dir, &other, &e), 0); // the holder gone, it is free
+    close(other);
+}
+
+static void a_flag_that_is_no_number_or_time_is_refused_with_what_would_be(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    int n = -1;
+    int64_t ns = -1;
+    assert_int_equal(flag_number("17", 1, 20, &n, &e), 0);
+    assert_int_equal(n, 17);
+    static const char *const numbers[] = {"", "x", "1x", "0", "21", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_int_equal(flag_number(numbers[i], 1, 20, &n, &e), ERR_INVALID);
+        assert_non_null(strstr(e.text, "1 to 20"));
+    }
+    static const struct {
+        const char *text;
+        int64_t ns;
+    } times[] = {{"250ms", 250 * CLOCK_MS},
+                 {"1.5s", 1500 * CLOCK_MS},
+                 {"2m", 120 * CLOCK_S},
+                 {"1h", 3600 * CLOCK_S}};
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        assert_int_equal(flag_duration(times[i].text, 0, &ns, &e), 0);
+        assert_true(ns == times[i].ns);
+    }
+    static const char *const wrong[] = {"", "5", "ms", "-1s", "1d", "1s ", "nans", "1e9h"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(flag_duration(wrong[i], 0, &ns, &e), ERR_INVALID);
+    assert_int_equal(flag_duration("99ms", 100 * CLOCK_MS, &ns, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "at least 100ms"));
+}
+
+static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    char a[RANDOM_ID], b[RANDOM_ID];
+    assert_int_equal(random_id(a, &e), 0);
+    assert_int_equal(random_id(b, &e), 0);
+    assert_int_equal(strspn(a, "0123456789abcdef"), 32);
+    assert_int_equal(strlen(a), 32);
+    assert_string_not_equal(a, b);
+}
+
+int main(void)
+{
+    snprintf(top, sizeof top, "/tmp/weft-folder.XXXXXX");
+    if (!mkdtemp(top))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
+        cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
+        cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
+        cmocka_unit_test(a_flag_that_is_no_number_or_time_is_refused_with_what_would_be),
+        cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    char line[100];
+    snprintf(line, sizeof line, "rm -rf %s", top);
+    return system(line) ? 1 : rc;
+}
