@@ -6,39 +6,88 @@
 
 #include "common/compile/optable.h"
 
-static struct coll_row *row_for(struct cost *cost, const struct coll_row *key)
+const char *coll_row_name(const struct coll_row *r)
 {
-    for (int i = 0; i < cost->ncolls; i++) {
-        struct coll_row *r = &cost->colls[i];
-        if (r->op == key->op && r->axes == key->axes && r->phase == key->phase &&
-            r->dtype == key->dtype && strcmp(r->tensor, key->tensor) == 0)
-            return r;
-    }
-    cost->colls[cost->ncolls] = *key;
-    return &cost->colls[cost->ncolls++];
+    return r->send ? "send" : reshard_kind_name(r->op);
 }
 
-static void count_collectives(const struct program *p, struct arena *a, struct cost *cost)
+static bool same_row(const struct coll_row *a, const struct coll_row *b)
 {
-    cost->colls = arena_array(a, struct coll_row, p->ninstrs);
+    return a->send == b->send && a->op == b->op && a->axes == b->axes && a->group == b->group &&
+           a->phase == b->phase && a->dtype == b->dtype && strcmp(a->tensor, b->tensor) == 0;
+}
+
+static struct coll_row row_of(const struct program *p, const struct instr *in)
+{
+    bool send = in->kind == INSTR_SEND, stages = in->stages != 0;
+    const struct view *v = send ? in->in : in->out;
+    axis_set along = send || stages ? (axis_set)(1u << in->axis) : dim_axes(&in->group);
+    int group = stages ? __builtin_popcountll(in->stages) : dim_parts(&p->mesh, &in->group);
+    return (struct coll_row){.send = send,
+                             .op = in->coll,
+                             .axes = along,
+                             .group = send ? 2 : group,
+                             .stages = (uint64_t)1 << p->stage,
+                             .phase = in->phase,
+                             .tensor = p->graph->nodes[in->node].what,
+                             .dtype = p->buffers[v->buffer].dtype,
+                             .count = 1,
+                             .tensor_bytes = p->buffers[v->buffer].bytes};
+}
+
+// The rows of one stage, from `first` on; the list has room for all. Returns their end.
+static int stage_rows(const struct program *p, struct coll_row *rows, int first)
+{
+    int n = first;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->kind != INSTR_START)
+        if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
-        const struct buffer *b = &p->buffers[in->out[0].buffer];
-        struct coll_row *r =
-            row_for(cost, &(struct coll_row){.op = in->coll,
-                                             .axes = dim_axes(&in->group),
-                                             .group = dim_parts(&p->mesh, &in->group),
-                                             .phase = in->phase,
-                                             .tensor = p->graph->nodes[in->node].what,
-                                             .dtype = b->dtype});
-        r->count++;
-        r->tensor_bytes += b->bytes;
+        struct coll_row one = row_of(p, in);
+        int at = first;
+        while (at < n && !same_row(&rows[at], &one))
+            at++;
+        if (at == n) {
+            rows[n++] = one;
+            continue;
+        }
+        rows[at].count++;
+        rows[at].tensor_bytes += one.tensor_bytes;
+    }
+    return n;
+}
+
+// Rows that are alike on several stages become one.
+static int rows_join(struct coll_row *rows, int first, int n)
+{
+    int kept = first;
+    for (int i = first; i < n; i++) {
+        int at = 0;
+        while (at < first && !(same_row(&rows[at], &rows[i]) && rows[at].count == rows[i].count &&
+                               rows[at].tensor_bytes == rows[i].tensor_bytes))
+            at++;
+        if (at < first)
+            rows[at].stages |= rows[i].stages;
+        else
+            rows[kept++] = rows[i];
+    }
+    return kept;
+}
+
+static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
+{
+    int most = 0;
+    for (int s = 0; s < c->nstages; s++)
+        most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
+    cost->colls = arena_array(a, struct coll_row, most);
+    for (int s = 0; s < c->nstages; s++) {
+        int end = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), cost->colls, cost->ncolls);
+        cost->ncolls = rows_join(cost->colls, cost->ncolls, end);
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
-        r->bytes = reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
+        r->bytes =
+            r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
 }
 
@@ -90,8 +139,8 @@ static double traffic(const struct program *p)
     return bytes;
 }
 
-// What a rank reads of a step's data: whole samples, each input once whatever cuts it is read in.
-static uint64_t batch_bytes(const struct program *p)
+// Each input once, whatever cuts it is read in.
+uint64_t cost_batch_bytes(const struct program *p)
 {
     int64_t first, rows;
     uint64_t bytes = 0;
@@ -113,11 +162,13 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     *out = (struct cost){0};
-    count_collectives(p, a, out);
+    count_collectives(c, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
-    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
+    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
-    out->traffic = traffic(p);
-    out->batch_bytes = batch_bytes(p);
+    for (int s = 0; s < c->nstages; s++) {
+        double bytes = traffic(compiled_program(c, PROGRAM_TRAIN, s));
+        out->traffic = bytes > out->traffic ? bytes : out->traffic;
+    }
 }
