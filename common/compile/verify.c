@@ -106,8 +106,7 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
     bool alike = n->op == OP_ADD;
     for (int k = 0; k < n->nin; k++)
         alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
-    return n->op == OP_METRICS || alike ||
-           (n->op == OP_SUM && (partial & ~made->partial_sum) == 0);
+    return n->op == OP_METRICS || alike || (n->op == OP_SUM && (partial & ~made->partial_sum) == 0);
 }
 
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
