@@ -2,19 +2,15 @@
 // What a step costs. See cost.h.
 #include "common/compile/cost.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/map.h"
 #include "common/compile/optable.h"
 
 const char *coll_row_name(const struct coll_row *r)
 {
     return r->send ? "send" : reshard_kind_name(r->op);
-}
-
-static bool same_row(const struct coll_row *a, const struct coll_row *b)
-{
-    return a->send == b->send && a->op == b->op && a->axes == b->axes && a->group == b->group &&
-           a->phase == b->phase && a->dtype == b->dtype && strcmp(a->tensor, b->tensor) == 0;
 }
 
 static struct coll_row row_of(const struct program *p, const struct instr *in)
@@ -35,60 +31,74 @@ static struct coll_row row_of(const struct program *p, const struct instr *in)
                              .tensor_bytes = p->buffers[v->buffer].bytes};
 }
 
-// The rows of one stage, from `first` on; the list has room for all. Returns their end.
-static int stage_rows(const struct program *p, struct coll_row *rows, int first)
+static void key_print(const struct coll_row *r, char text[300])
 {
-    int n = first;
+    snprintf(text, 300, "%d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
+             r->dtype, r->tensor);
+}
+
+// The rows of one stage, from `rows` on; there is room for all. Returns their number.
+static int stage_rows(const struct program *p, struct coll_row *rows)
+{
+    struct map known = {0};
+    int n = 0;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
+        char key[300];
         if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
-        struct coll_row one = row_of(p, in);
-        int at = first;
-        while (at < n && !same_row(&rows[at], &one))
-            at++;
-        if (at == n) {
-            rows[n++] = one;
+        struct coll_row one = row_of(p, in), *r;
+        key_print(&one, key);
+        if ((r = map_get(&known, key))) {
+            r->count++;
+            r->tensor_bytes += one.tensor_bytes;
             continue;
         }
-        rows[at].count++;
-        rows[at].tensor_bytes += one.tensor_bytes;
+        rows[n] = one;
+        map_put(&known, key, &rows[n++]);
     }
+    map_clear(&known);
     return n;
 }
 
-// Rows that are alike on several stages become one.
-static int rows_join(struct coll_row *rows, int first, int n)
+// Rows that are alike on several stages become one. Returns how many of the `n` stay.
+static int rows_join(struct map *known, struct coll_row *rows, int n)
 {
-    int kept = first;
-    for (int i = first; i < n; i++) {
-        int at = 0;
-        while (at < first && !(same_row(&rows[at], &rows[i]) && rows[at].count == rows[i].count &&
-                               rows[at].tensor_bytes == rows[i].tensor_bytes))
-            at++;
-        if (at < first)
-            rows[at].stages |= rows[i].stages;
-        else
-            rows[kept++] = rows[i];
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        char key[300], text[360];
+        struct coll_row *r;
+        key_print(&rows[i], key);
+        snprintf(text, sizeof text, "%lld %llu %s", (long long)rows[i].count,
+                 (unsigned long long)rows[i].tensor_bytes, key);
+        if ((r = map_get(known, text))) {
+            r->stages |= rows[i].stages;
+            continue;
+        }
+        rows[kept] = rows[i];
+        map_put(known, text, &rows[kept++]);
     }
     return kept;
 }
 
 static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
 {
+    struct map known = {0};
     int most = 0;
     for (int s = 0; s < c->nstages; s++)
         most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
     cost->colls = arena_array(a, struct coll_row, most);
     for (int s = 0; s < c->nstages; s++) {
-        int end = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), cost->colls, cost->ncolls);
-        cost->ncolls = rows_join(cost->colls, cost->ncolls, end);
+        struct coll_row *rows = cost->colls + cost->ncolls;
+        int n = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
+        cost->ncolls += rows_join(&known, rows, n);
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
         r->bytes =
             r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
+    map_clear(&known);
 }
 
 // An op's operands as one device sees them; `m` null: whole.
