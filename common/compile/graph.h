@@ -76,7 +76,7 @@ struct node {
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
-    int scope; // index into scopes
+    int scope;       // index into scopes
     int stage;       // where it stands in the pipeline; SEND: the sender
     int peer;        // SEND: the receiver
     uint64_t stages; // of the partitioned graph: those that run it, a bit each

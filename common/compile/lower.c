@@ -19,7 +19,7 @@ struct lowering {
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
     int *buffer;    // root · microbatches + m → buffer, −1
     int workspace;  // buffer, −1 before an op wants one
-    int pending[64], npending; // collectives started and not waited for, in order
+    int pending[64], npending;  // collectives started and not waited for, in order
     int *open, nopen, open_cap; // the same of sends and receives
     struct err *err;
 };
@@ -124,7 +124,8 @@ static void inplace_find(struct lowering *l)
     const struct graph *g = l->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 || !same_labels(n))
+        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 ||
+            !same_labels(n))
             continue;
         int in = root_of(l, n->in[0]), out = n->out[0];
         struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);

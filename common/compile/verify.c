@@ -366,8 +366,8 @@ static int meets(const struct meeting *m, int stage, int start, bool *ready, str
         k += same_queue(&p->instrs[i], in);
     if (in->peer < 0 || in->peer >= m->n)
         return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
-    const struct instr *o = message(m, in, in->peer,
-                                    in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
+    const struct instr *o =
+        message(m, in, in->peer, in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
     *ready = o != NULL;
     if (!o)
         return 0;
@@ -410,7 +410,7 @@ int verify_stages(const struct program *stages, int n, struct err *e)
     }
     for (int s = 0; s < n && n > 1 && !rc; s++)
         if (m.at[s] < stages[s].ninstrs)
-            rc = BAD("%s: stage %d waits at instruction %d for ever",
-                     program_name(stages[s].kind), s, m.at[s]);
+            rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
+                     s, m.at[s]);
     return rc;
 }

@@ -199,8 +199,9 @@ static const struct schema_row pipeline_rows[] = {
      .max = 1024,
      .max_items = JOB_MAX_STAGES,
      .unit = "layers",
-     .doc = "of each stage; []: as equal as can be, the remainder earliest. The embedding is on the "
-            "first, the head on the last; an mlp's layers are its linear ones"},
+     .doc =
+         "of each stage; []: as equal as can be, the remainder earliest. The embedding is on the "
+         "first, the head on the last; an mlp's layers are its linear ones"},
 };
 
 static const char *const remat_kinds[] = {"none", "block", "full", NULL};
