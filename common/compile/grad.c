@@ -9,6 +9,17 @@ bool tape_needs(const struct tape *t, int value)
     return value < t->n && t->needs[value];
 }
 
+int tape_param(const struct tape *t, int value)
+{
+    const struct value *v = &t->g->values[value];
+    return v->kind == VALUE_PARAM ? value : v->of;
+}
+
+enum dtype tape_dtype(const struct tape *t, int value)
+{
+    return tape_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
+}
+
 // An elementwise op's other operand may be a vector along the last dimension: its contribution
 // arrives already reduced to its shape (tape_reduce_to).
 void tape_add(struct tape *t, int value, int contribution)
@@ -16,8 +27,9 @@ void tape_add(struct tape *t, int value, int contribution)
     if (!tape_needs(t, value))
         return;
     struct graph *g = t->g;
-    if (g->values[value].kind == VALUE_PARAM) {
-        graph_contribute(g, t->grad_sum[value], contribution);
+    int param = tape_param(t, value);
+    if (param >= 0) {
+        graph_contribute(g, t->grad_sum[param], contribution);
         return;
     }
     int before = t->cot[value];
@@ -38,7 +50,8 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
                                              .in = &cotangent,
                                              .nout_dims = v.shape.n,
                                              .out_dims = v.dims,
-                                             .attr = &attr});
+                                             .attr = &attr,
+                                             .dtype = tape_dtype(t, value)});
     }
     // A norm vector lies along the last dimension, whatever that is called there.
     enum dim dims[MAX_DIMS];
@@ -51,10 +64,12 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
                                          .in = &cotangent,
                                          .nout_dims = v.shape.n,
                                          .out_dims = dims,
-                                         .attr = &attr});
+                                         .attr = &attr,
+                                         .dtype = tape_dtype(t, value)});
 }
 
-// A value needs a cotangent when it is a parameter, or made from one by an op that has a vjp.
+// A value needs a cotangent when it is a parameter or its copy, or made from one by an op that has
+// a vjp.
 static void mark_needs(struct tape *t)
 {
     struct graph *g = t->g;
@@ -66,7 +81,7 @@ static void mark_needs(struct tape *t)
         for (int k = 0; k < n->nin; k++)
             any |= t->needs[n->in[k]];
         for (int k = 0; k < n->nout; k++)
-            t->needs[n->out[k]] = any && op_row(n->op)->vjp;
+            t->needs[n->out[k]] = any && (op_row(n->op)->vjp || g->values[n->out[k]].of >= 0);
     }
 }
 

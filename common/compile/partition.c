@@ -82,6 +82,8 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
         *has = of >= 0;
         return of >= 0 ? p->to->values[p->map[of]].spec : (struct spec){0};
     }
+    if (v->kind == VALUE_TEMP && v->of >= 0) // a parameter's copy lies as the parameter does
+        return p->to->values[p->map[v->of]].spec;
     *has = v->point != POINT_NONE;
     return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
@@ -213,7 +215,7 @@ static int add_to_sum(struct pass *p, int old, int moved)
                                              .nout_dims = v.shape.n,
                                              .out_dims = v.dims,
                                              .attr = &attr,
-                                             .dtype = v.dtype});
+                                             .dtype = DT_F32});
     g->values[made].spec = v.spec;
     g->values[made].name = p->from->values[old].name;
     return made;
@@ -302,7 +304,7 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
 static const char *place_name(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
-    if (v->producer < 0)
+    if (v->producer < 0 || v->of >= 0)
         return v->name;
     const struct node *n = &p->from->nodes[v->producer];
     return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD ? "grad/" : "",
