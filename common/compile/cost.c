@@ -66,12 +66,12 @@ double cost_node_flops(const struct graph *g, const struct mesh *m, const struct
     return op_row(n->op)->flops(n, s.in, s.out);
 }
 
-// FLOPs of one microbatch.
+// FLOPs of one microbatch, those apart that are made again.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
-        if (!forward_only || g->nodes[i].phase == PHASE_FORWARD)
+        if (!g->nodes[i].again && (!forward_only || g->nodes[i].phase == PHASE_FORWARD))
             total += cost_node_flops(g, m, &g->nodes[i]);
     }
     return total;
@@ -111,7 +111,7 @@ static uint64_t batch_bytes(const struct program *p)
 
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
-    const struct program *p = &c->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     *out = (struct cost){0};
     count_collectives(p, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
