@@ -12,13 +12,14 @@
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
-// Leaves g->loss and, for an evaluation, g->parts. Returns g->failed.
+// Leaves g->loss and, for an evaluation, g->parts. For samples: the sum "logits" [batch, vocab] of
+// each position's last token. Returns g->failed.
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
 struct compiled {
     struct mesh mesh;
-    int nprograms; // train, and eval when the job evaluates
+    int nprograms; // train, eval when the job evaluates, sample when it samples then
     struct program program[PROGRAM_KINDS];
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
     struct findings findings;

@@ -98,7 +98,8 @@ struct graph {
     enum point point;
     enum node_when when;
     // Roles, value ids or −1.
-    int loss, metrics;            // the loss's sum; the metrics vector, summed over all ranks
+    int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
+                                  // vector, summed over all ranks
     int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
     const char *part_name[MAX_PARTS];
     struct err *err; // the first failure of a builder call; borrowed

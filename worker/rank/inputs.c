@@ -66,11 +66,10 @@ static const struct input_kind {
     const char *name;
     enum input_source source;
     int64_t skip;
-} kinds[] = {{"images", INPUT_SAMPLES, 0},
-             {"labels", INPUT_LABELS, 0},
-             {"tokens", INPUT_SAMPLES, 0},
-             {"targets", INPUT_SAMPLES, 1},
-             {"positions", INPUT_POSITIONS, 0}};
+} kinds[] = {{"images", INPUT_SAMPLES, 0},      {"labels", INPUT_LABELS, 0},
+             {"tokens", INPUT_SAMPLES, 0},      {"targets", INPUT_SAMPLES, 1},
+             {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
+             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
 
 static const struct input_kind *kind_of(const char *name)
 {
