@@ -22,7 +22,7 @@ OP_SRC      := $(OP_SRC:%=common/op/%.c)
 JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
+COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp decoder loss model_schema schema_list
@@ -38,7 +38,7 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join find
+RPC_SRC     := rpc loop call packet address args rate server health client tls tls_cert tls_ca tls_token tls_join find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
@@ -70,10 +70,10 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample
-UNIT_COMPILE := compile compile_decoder compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_sample
+UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_sample
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
-UNIT_COLL    := coll_tree coll_local coll_peers coll_fake
+UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
@@ -85,7 +85,7 @@ OPS_TESTS   := backend ops transformer numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up
-BENCHES     := kernels allreduce ckpt_write
+BENCHES     := kernels allreduce ckpt_write compile
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement
 

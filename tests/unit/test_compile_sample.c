@@ -115,7 +115,7 @@ static void a_sample_sees_the_logits_an_evaluation_would(void **state)
         struct fixture f;
         compile_text(&f, sample_text(models[k], "dp: 1", ""), 0);
         assert_int_equal(f.c.nprograms, 3);
-        assert_int_equal(f.c.program[PROGRAM_SAMPLE].microbatches, 1);
+        assert_int_equal(f.c.program[PROGRAM_SAMPLE]->microbatches, 1);
         for (int have = 1; have <= SEQ; have++)
             check_against_evaluation(&f, have);
         fixture_clear(&f);
@@ -152,7 +152,7 @@ static void every_device_of_any_mesh_has_the_same_logits(void **state)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct fixture f;
             compile_text(&f, sample_text(models[k], cases[i].mesh, cases[i].sharding), 0);
-            double *got = sample_logits(f.c.program[PROGRAM_SAMPLE].graph, &f.c.mesh, SHORT);
+            double *got = sample_logits(f.c.program[PROGRAM_SAMPLE]->graph, &f.c.mesh, SHORT);
             for (int v = 0; v < COUNT * PADDED; v++)
                 if (fabs(got[v] - want[v]) > 1e-11 * (1 + fabs(want[v])))
                     fail_msg("{%s} %s, slot %d: %.15g, not %.15g", cases[i].mesh, cases[i].sharding,

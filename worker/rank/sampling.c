@@ -26,7 +26,6 @@ static int open_prompt(struct sampling *s, struct err *e)
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
                   const struct job *job, struct err *e)
 {
-    const struct program *p = &o->compiled->program[PROGRAM_SAMPLE];
     const struct graph *g = o->compiled->global[PROGRAM_SAMPLE];
     const struct shape *logits = &g->values[g->loss].shape;
     void *device = NULL;
@@ -37,7 +36,7 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
                            .batch = logits->dim[0],
                            .padded = logits->dim[1]};
     int rc = open_prompt(s, e);
-    rc = rc ? rc : inputs_open(&s->inputs, o, x, p->kind, &s->shape, e);
+    rc = rc ? rc : inputs_open(&s->inputs, o, x, PROGRAM_SAMPLE, &s->shape, e);
     if (rc) {
         err_wrap(e, "samples");
         return rc;
