@@ -58,10 +58,14 @@ static int64_t sample_batch(const struct pipeline *p)
     return (count + ways - 1) / ways * ways;
 }
 
+static const enum dtype dtype_of[] = {[JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16};
+
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
 {
     const struct job *job = p->job;
     graph_init(g, p->arena, p->err);
+    g->compute = dtype_of[job->precision.compute];
+    g->reduce = dtype_of[job->precision.reduce];
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);

@@ -233,12 +233,17 @@ static int embeddings(struct decoder *d, int *tokens)
 // Of each sample the row at its last position: a product with ones and zeros, so it is exact.
 static int last_rows(struct decoder *d, int x)
 {
-    int last = input(d, "last", 1);
-    int at = graph_op(d->g, &(struct op_args){.op = OP_EQUAL,
-                                              .nin = 2,
-                                              .in = (int[]){d->positions, last},
-                                              .nout_dims = 2,
-                                              .out_dims = (enum dim[]){DIM_BATCH, DIM_SEQ}});
+    static const enum dim dims[] = {DIM_BATCH, DIM_SEQ};
+    const struct op_attr attr = {.scale = 1};
+    int in[2] = {d->positions, input(d, "last", 1)};
+    int at = graph_op(
+        d->g,
+        &(struct op_args){
+            .op = OP_EQUAL, .nin = 2, .in = in, .nout_dims = 2, .out_dims = dims, .dtype = DT_F32});
+    at = graph_op(
+        d->g,
+        &(struct op_args){
+            .op = OP_CAST, .nin = 1, .in = &at, .nout_dims = 2, .out_dims = dims, .attr = &attr});
     graph_at(d->g, POINT_NONE);
     return graph_matmul(d->g, at, x, 2, (enum dim[]){DIM_BATCH, DIM_EMBED});
 }
@@ -279,7 +284,8 @@ static int head(struct decoder *d, int x, int tokens)
         d->g->values[w].limit = m->vocab;
     }
     if (d->sampling)
-        return graph_matmul(d->g, last_rows(d, x), w, 2, (enum dim[]){DIM_BATCH, DIM_VOCAB});
+        return graph_matmul_as(d->g, last_rows(d, x), w, 2, (enum dim[]){DIM_BATCH, DIM_VOCAB},
+                               DT_F32);
     graph_at(d->g, POINT_LOGITS);
     return graph_matmul(d->g, x, w, 3, (enum dim[]){DIM_BATCH, DIM_SEQ, DIM_VOCAB});
 }
