@@ -21,8 +21,8 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.seq, job->model.vocab, e);
     arena_clear(&paths);
-    if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA;
+    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
+        rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
     return rc;
 }
 
