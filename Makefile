@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model mlp decoder loss model_schema schema_list
+MODEL_SRC   := model mlp decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
 DATA_SRC    := data_schema array idx npy llmc dataset tokens sampler inspect prepare
@@ -62,7 +62,7 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention draw
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
@@ -81,7 +81,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer numerics
+OPS_TESTS   := backend ops transformer draw numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up

@@ -353,7 +353,7 @@ int shard_attention(struct shard_query *q, struct err *e)
     enum { BATCH, SEQ, HEADS, HEAD_DIM };
     const struct shape *heads = &input(q, 0)->shape, *kv = &input(q, 1)->shape;
     bool grad = q->node->op == OP_ATTENTION_GRAD;
-    int positions = q->node->nin - 2;
+    int positions = attention_positions(q->node->op);
     int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]), shared = kv->dim[HEADS];
     if (shared % parts && parts % shared)
         return err_set(e, ERR_INVALID,

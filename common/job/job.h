@@ -38,6 +38,8 @@ struct job_model {
     int family; // enum job_family: the preset's
     int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab, vocab_multiple;
     double theta; // llama: of the rotary positions
+    double dropout, dropout_attention, dropout_residual, dropout_embedding; // shares; the first is
+                                                                            // the others' default
 };
 
 struct job_axis {

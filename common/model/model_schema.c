@@ -12,6 +12,11 @@
         .path = "model." path_, .type = SCHEMA_INT, .offset = AT(field), .derived = derived_, \
         .unit = unit_, .min = 1, .max = (max_), .when = DECODER, .doc = doc_                  \
     }
+#define DROPOUT(path_, field, def_, derived_, doc_)                                               \
+    {                                                                                             \
+        .path = "model." path_, .type = SCHEMA_FLOAT, .offset = AT(field), .def = def_,           \
+        .derived = derived_, .min = 0, .max = 1, .below_max = true, .when = DECODER, .doc = doc_  \
+    }
 #define AT(field) offsetof(struct job_model, field)
 static const char *const kinds[] = {"mlp", "decoder", NULL};
 static const char *const activations[] = {"relu", "gelu", "tanh", NULL};
@@ -100,6 +105,12 @@ static const struct schema_row rows[] = {
      .min = 1,
      .when = "model.preset=" PRESETS_LLAMA,
      .doc = "base of the rotary positions' wavelengths"},
+    DROPOUT("dropout", dropout, "0", NULL,
+            "share that training drops of what the three keys below name"),
+    DROPOUT("dropout_attention", dropout_attention, NULL, "dropout", "of the attention weights"),
+    DROPOUT("dropout_residual", dropout_residual, NULL, "dropout",
+            "of what each block adds to the residual"),
+    DROPOUT("dropout_embedding", dropout_embedding, NULL, "dropout", "of the embedding's output"),
 };
 
 const struct schema_table model_schema = {rows, sizeof rows / sizeof *rows,

@@ -38,6 +38,7 @@ enum {
 // The words that travel between host and device each step, in staging memory.
 struct words {
     float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // down
+    int32_t step;                                     // the same
     float metrics[METRIC_PARTS + MAX_PARTS];          // up
 };
 
@@ -69,6 +70,7 @@ struct trainer {
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
+    void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
@@ -182,6 +184,7 @@ static int open_exec(struct trainer *t, struct err *e)
         return rc;
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
     const struct backend *b = t->exec_options.backend;
     for (int i = 0; i < 2 && !rc; i++) {
@@ -310,8 +313,10 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     hyper_at(t->job, step, w->hyper);
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
+    w->step = (int32_t)(uint32_t)step; // a word of the counter
     int rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
-    return rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    rc = rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    return rc || !t->step ? rc : b->copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
 // Queues a step: everything the device needs, the program, the way back of its metrics. The memory
