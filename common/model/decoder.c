@@ -145,8 +145,7 @@ static int attention(struct decoder *d, int x)
     struct op_attr attr = {.scale = 1 / sqrtf((float)m->head_dim), .group = m->heads / m->kv_heads};
     if (draws_drops(&d->draws, m->dropout_attention)) {
         in[n++] = draws_step(&d->draws);
-        attr.draw =
-            draws_site(&d->draws, PATH("%s/attn/dropout", d->at), m->dropout_attention);
+        attr.draw = draws_site(&d->draws, PATH("%s/attn/dropout", d->at), m->dropout_attention);
     }
     int y = graph_op(g, &(struct op_args){.op = OP_ATTENTION,
                                           .nin = n,

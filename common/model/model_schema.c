@@ -12,10 +12,10 @@
         .path = "model." path_, .type = SCHEMA_INT, .offset = AT(field), .derived = derived_, \
         .unit = unit_, .min = 1, .max = (max_), .when = DECODER, .doc = doc_                  \
     }
-#define DROPOUT(path_, field, def_, derived_, doc_)                                               \
-    {                                                                                             \
-        .path = "model." path_, .type = SCHEMA_FLOAT, .offset = AT(field), .def = def_,           \
-        .derived = derived_, .min = 0, .max = 1, .below_max = true, .when = DECODER, .doc = doc_  \
+#define DROPOUT(path_, field, def_, derived_, doc_)                                              \
+    {                                                                                            \
+        .path = "model." path_, .type = SCHEMA_FLOAT, .offset = AT(field), .def = def_,          \
+        .derived = derived_, .min = 0, .max = 1, .below_max = true, .when = DECODER, .doc = doc_ \
     }
 #define AT(field) offsetof(struct job_model, field)
 static const char *const kinds[] = {"mlp", "decoder", NULL};

@@ -77,14 +77,14 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(ROW_EXP_MUL, row_exp_mul, 3, 1) /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */        \
     X(PICK, pick, 2, 1) /* (x [.., n], ids i32 [..]) → [..]: x[ids − start], 0 outside */          \
     X(PICK_GRAD, pick_grad, 2, 1) /* (ids i32 [..], g [..]) → [.., n]: g at ids − start, else 0 */ \
-    X(ROW_ARGMAX, row_argmax, 1, 1) /* [.., n] → i32 [..], the first of equals */                    \
-    X(EQUAL, equal, 2, 1)           /* i32, i32 → f32 1 or 0 */                                      \
-    X(SILU, silu, 1, 1)             /* x / (1 + exp(−x)) */                                          \
-    X(SILU_GRAD, silu_grad, 2, 1)   /* (x, dy) */                                                      \
-    X(SOFTPLUS, softplus, 1, 1)     /* ln(1 + e^x) */                                                  \
+    X(ROW_ARGMAX, row_argmax, 1, 1)       /* [.., n] → i32 [..], the first of equals */              \
+    X(EQUAL, equal, 2, 1)                 /* i32, i32 → f32 1 or 0 */                                \
+    X(SILU, silu, 1, 1)                   /* x / (1 + exp(−x)) */                                    \
+    X(SILU_GRAD, silu_grad, 2, 1)         /* (x, dy) */                                                \
+    X(SOFTPLUS, softplus, 1, 1)           /* ln(1 + e^x) */                                            \
     X(SOFTPLUS_GRAD, softplus_grad, 2, 1) /* (x, dy): dy / (1 + exp(−x)) */                          \
     /* random draws: attr.draw says whose; `step` is a device scalar, i32 */                           \
-    X(DROPOUT, dropout, -1, 1) /* (x, step, positions i32 [b, s]?): x / (1 − rate) where              \
+    X(DROPOUT, dropout, -1, 1) /* (x, step, positions i32 [b, s]?): x / (1 − rate) where             \
                                   u(index) ≥ rate, else 0; its own gradient */                       \
     X(NORMAL, normal, 1, 1)    /* (step) → standard normals */                                       \
     /* transformers */                                                                                 \
@@ -102,11 +102,12 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
                                                  */                                                    \
     X(ROTARY, rotary, 2, 1) /* (x [.., heads, d], positions i32 [..]): element i < d/2 and its         \
                                partner i + d/2 turned by scale · position · theta^(−2i/d) */       \
-    X(ATTENTION, attention, -1, 1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]    \
-                                      and of k [b, t], step?): softmax(scale · q·k) · v over the    \
-                                      keys that are not after the query; head i reads                  \
-                                      (start + i) / group; with a step the softmax goes through        \
-                                      dropout, drawn at [batch, head, query, key] */                   \
+    X(ATTENTION, attention, -1,                                                                        \
+      1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]                              \
+            and of k [b, t], step?): softmax(scale · q·k) · v over the                              \
+            keys that are not after the query; head i reads                                            \
+            (start + i) / group; with a step the softmax goes through                                  \
+            dropout, drawn at [batch, head, query, key] */                                             \
     X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */   \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \

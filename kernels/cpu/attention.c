@@ -123,8 +123,8 @@ static void drop(const struct work *w, const struct rows *r, float *p)
 {
     const struct op_draw *d = &w->call->attr->draw;
     for (int64_t i = 0; i < r->n && w->drops; i++) {
-        uint64_t row = (r->drawn * (uint64_t)d->extent[2] + (uint64_t)r->at_q[i]) *
-                       (uint64_t)d->extent[3];
+        uint64_t row =
+            (r->drawn * (uint64_t)d->extent[2] + (uint64_t)r->at_q[i]) * (uint64_t)d->extent[3];
         float *x = p + i * r->keys;
         for (int64_t t = 0, n; t < r->keys; t += n) {
             for (n = 1; t + n < r->keys && r->at_k[t + n] == r->at_k[t] + n;)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // DROPOUT and NORMAL: random numbers by the index of an element in the whole step's tensor.
 //
-// A row here, the last dimension, is a run of indices; where it begins is told by attr.draw and, for
-// a sequence that is in another order, by the positions. Threads share rows: a number depends on
-// its index alone.
+// A row here, the last dimension, is a run of indices; where it begins is told by attr.draw and,
+// for a sequence that is in another order, by the positions. Threads share rows: a number depends
+// on its index alone.
 #include "kernels/cpu/device.h"
 
 #include <math.h>

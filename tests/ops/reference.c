@@ -437,10 +437,9 @@ static double weight_kept(const struct call *c, int64_t b, int64_t s, int64_t h,
 {
     const struct op_draw *d = &c->attr->draw;
     const int first = attention_positions(c->op);
-    const int64_t at[DRAW_DIMS] = {
-        d->from[0] + b, d->from[1] + h,
-        (int64_t)c->in[first].v[b * c->in[0].shape.dim[1] + s],
-        (int64_t)c->in[first + 1].v[b * c->in[1].shape.dim[1] + t]};
+    const int64_t at[DRAW_DIMS] = {d->from[0] + b, d->from[1] + h,
+                                   (int64_t)c->in[first].v[b * c->in[0].shape.dim[1] + s],
+                                   (int64_t)c->in[first + 1].v[b * c->in[1].shape.dim[1] + t]};
     return c->nin > first + 2 ? kept(c, first + 2, at) : 1;
 }
 

@@ -15,7 +15,7 @@ static const struct part {
     {1, {0}, {1}, {1}, 0.5f, 0},
     {1, {3}, {77}, {100}, 0.1f, 1},
     {2, {0, 0}, {5, 7}, {5, 7}, 0.25f, 2},
-    {2, {2, 3}, {9, 130}, {40, 333}, 0.9f, -1}, // the step's 32 bits count, all of them
+    {2, {2, 3}, {9, 130}, {40, 333}, 0.9f, -1},        // the step's 32 bits count, all of them
     {2, {70000, 0}, {3, 64}, {90000, 70001}, 0.1f, 3}, // past 2^32
     {3, {1, 2, 5}, {3, 4, 65}, {8, 16, 70}, 0.1f, 4},
     {3, {0, 0, 0}, {4, 33, 48}, {4, 33, 48}, 0.0f, 5},
@@ -137,22 +137,22 @@ static const struct heads {
     int64_t from[2]; // batch, head
     float rate;
 } attentions[] = {
-    {1, 1, 1, 1, 1, 2, false, {0, 0}, 0.5f},   {2, 7, 7, 3, 1, 5, false, {0, 0}, 0.1f},
+    {1, 1, 1, 1, 1, 2, false, {0, 0}, 0.5f},    {2, 7, 7, 3, 1, 5, false, {0, 0}, 0.1f},
     {2, 65, 65, 4, 2, 16, false, {6, 4}, 0.2f}, {1, 70, 130, 2, 1, 3, true, {1, 2}, 0.5f},
     {3, 20, 33, 4, 4, 8, true, {3, 0}, 0.1f},
 };
 
 static void attention_case(struct rig_case *c, struct arena *a, bool grad, struct heads s)
 {
-    int64_t ext[26] = {['b' - 'a'] = s.batch, ['d' - 'a'] = s.d,
+    int64_t ext[26] = {['b' - 'a'] = s.batch,           ['d' - 'a'] = s.d,
                        ['g' - 'a'] = s.heads / s.group, ['h' - 'a'] = s.heads,
-                       ['s' - 'a'] = s.queries, ['t' - 'a'] = s.keys};
+                       ['s' - 'a'] = s.queries,         ['t' - 'a'] = s.keys};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
              grad ? "bshd,btgd,btgd,bshd,bs,bt,->bshd,btgd,btgd" : "bshd,btgd,btgd,bs,bt,->bshd",
              ext);
     int positions = attention_positions(c->op);
-    set_draw(c, &(struct part){4, {s.from[0], s.from[1]}, {0},
-                               {16, 8, s.queries, 2 * s.keys}, s.rate, 0});
+    set_draw(c, &(struct part){
+                    4, {s.from[0], s.from[1]}, {0}, {16, 8, s.queries, 2 * s.keys}, s.rate, 0});
     c->attr.scale = 1 / sqrtf((float)s.d);
     c->attr.group = s.group;
     c->in[positions + 2].v[0] = 21;
