@@ -11,6 +11,7 @@
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
+#include "common/compile/remat.h"
 #include "common/compile/schedule.h"
 #include "common/compile/usage.h"
 #include "common/compile/verify.h"
@@ -51,6 +52,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
     if (kind == PROGRAM_TRAIN) {
         grad_build(g);
+        remat_build(g, (enum job_remat)job->train.remat);
         optim_build(g, &job->optimizer);
     } else {
         optim_build_eval(g);

@@ -66,12 +66,12 @@ double cost_node_flops(const struct graph *g, const struct mesh *m, const struct
     return op_row(n->op)->flops(n, s.in, s.out);
 }
 
-// FLOPs of one microbatch.
+// FLOPs of one microbatch, those apart that are made again.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
-        if (!forward_only || g->nodes[i].phase == PHASE_FORWARD)
+        if (!g->nodes[i].again && (!forward_only || g->nodes[i].phase == PHASE_FORWARD))
             total += cost_node_flops(g, m, &g->nodes[i]);
     }
     return total;

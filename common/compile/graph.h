@@ -75,6 +75,7 @@ struct node {
     int stage;
     enum phase phase;
     enum node_when when;
+    bool again; // a forward node that the backward runs once more (remat.h)
 };
 
 // Contributions, in the order they are made, and the sum they go into.

@@ -305,7 +305,7 @@ static const char *place_name(struct pass *p, int old)
     if (v->producer < 0)
         return v->name;
     const struct node *n = &p->from->nodes[v->producer];
-    return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD ? "grad/" : "",
+    return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD && !n->again ? "grad/" : "",
                         p->from->scopes[n->scope], point_name(v->point));
 }
 

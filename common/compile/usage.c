@@ -27,7 +27,7 @@ static axis_set repeated_axes(const struct program *p)
     axis_set repeated = 0;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (n->kind != NODE_OP || !op_row(n->op)->flops)
+        if (n->kind != NODE_OP || n->again || !op_row(n->op)->flops)
             continue;
         const struct spec *out = &g->values[n->out[0]].spec;
         axis_set split = spec_axes(out) | out->partial_sum;

@@ -120,8 +120,11 @@ struct job_schedule {       // the first update uses schedule(0), as in optax
     int64_t warmup, decay;  // warmup_cosine, steps; decay counts the warm-up in
 };
 
+enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
+
 struct job_train {
     int64_t steps, microbatches, seed;
+    int remat; // enum job_remat
 };
 struct job_eval {
     int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval

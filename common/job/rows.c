@@ -181,6 +181,7 @@ static const struct schema_row schedule_rows[] = {
      .doc = "where the cosine ends, the warm-up counted in"},
 };
 
+static const char *const remat_kinds[] = {"none", "block", "full", NULL};
 static const struct schema_row train_rows[] = {
     {.path = "train.steps",
      .type = SCHEMA_INT,
@@ -202,6 +203,13 @@ static const struct schema_row train_rows[] = {
      .def = "0",
      .max = 9e18,
      .doc = "of initialisation and of the order of samples"},
+    {.path = "train.remat",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_train, remat),
+     .def = "none",
+     .names = remat_kinds,
+     .doc = "what the backward makes again to save memory: nothing; the insides of layers; all but "
+            "the inputs of a stage"},
 };
 
 static const struct schema_row eval_rows[] = {

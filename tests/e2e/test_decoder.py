@@ -78,9 +78,17 @@ def test_sequence_parallel_microbatches_train_to_the_same_numbers(place, tokens)
     assert_same_numbers(one, train(place, made, "many"))
 
 
-@pytest.mark.parametrize("mesh", [{"dp": 2}, {"fsdp": 2}, {"tp": 2}], ids=str)
-def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh):
-    changes = {"train": {"steps": 60}, "checkpoint": {"every": 5}}
+@pytest.mark.parametrize("remat", ["block", "full"])
+def test_what_is_made_again_has_the_same_bits(place, tokens, remat):
+    made = [job(tokens, "llama", {"fsdp": 2}, train={"remat": r, "microbatches": 2}) for r in ("none", remat)]
+    kept, again = (train(place, m, f"run{i}") for i, m in enumerate(made))
+    assert kept.losses() == again.losses()
+    assert kept.final() == again.final()
+
+
+@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"tp": 2}, "full")], ids=str)
+def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
+    changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}}
     calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
     made = job(tokens, "gpt2", mesh, **changes)
     made["name"] = "killed"

@@ -20,7 +20,7 @@ struct actor {
     int rank, ranks;
     void (*play)(struct actor *a);
     struct world *w;
-    struct comm *all, *pair; // pair: ranks 0 and 1
+    struct comm *all, *pair, *other; // pair, other: ranks 0 and 1
     float *buf;
     int rc;
     struct err e;
@@ -39,10 +39,13 @@ static void *act(void *arg)
         a->rc = comm_new(a->w, "all", ranks, a->ranks, &a->all, &a->e);
     if (!a->rc && a->rank < 2)
         a->rc = comm_new(a->w, "pair", ranks, 2, &a->pair, &a->e);
+    if (!a->rc && a->rank < 2)
+        a->rc = comm_new(a->w, "other", ranks, 2, &a->other, &a->e);
     if (!a->rc)
         a->play(a);
     comm_free(a->all);
     comm_free(a->pair);
+    comm_free(a->other);
     world_close(a->w);
     return NULL;
 }
@@ -142,6 +145,85 @@ static void crossed_communicators_are_a_deadlock_and_said_at_once(void **state)
     assert_true(told > 0);
 }
 
+// Two stages that both send before they receive. Small messages would fit into any buffer; a send
+// is not over before its receive all the same, so the table that allows this is found out.
+static void send_first(struct actor *a)
+{
+    run(a, a->pair, COLL_SEND, 4, "act");
+    run(a, a->other, COLL_RECV, 4, "grad");
+}
+static void send_first_below(struct actor *a)
+{
+    run(a, a->other, COLL_SEND, 4, "grad");
+    run(a, a->pair, COLL_RECV, 4, "act");
+}
+
+static void two_sends_that_face_each_other_are_a_deadlock(void **state)
+{
+    struct actor a[2];
+    int told = 0;
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){send_first, send_first_below});
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(a[i].rc, 0);
+        told += strstr(a[i].e.text, "deadlock: every rank waits: rank 0 after entering #1 (act)"
+                                    ", rank 1 after entering #1 (grad)") != NULL;
+    }
+    assert_true(told > 0);
+}
+
+// The same two, started before either is waited for, pass.
+static void start_both(struct actor *a)
+{
+    struct coll_ticket t[2] = {{0}};
+    for (int i = 0; i < 2 && !a->rc; i++) {
+        struct coll_args args = {.op = i == a->rank ? COLL_SEND : COLL_RECV,
+                                 .dtype = DT_F32,
+                                 .buf = a->buf + i * COUNT / 2,
+                                 .count = COUNT / 2,
+                                 .name = i ? "grad" : "act"};
+        a->buf[i * COUNT / 2] = (float)(10 + a->rank);
+        a->rc = coll_start(i ? a->other : a->pair, &args, &t[i], &a->e);
+    }
+    for (int i = 0; i < 2 && !a->rc; i++)
+        a->rc = coll_wait(i == a->rank ? a->pair : a->other, &t[i == a->rank ? 0 : 1], &a->e);
+    a->rc |= a->buf[0] != 10 || a->buf[COUNT / 2] != 11;
+}
+
+static void sends_that_are_started_together_pass(void **state)
+{
+    struct actor a[2];
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){start_both, start_both});
+    assert_int_equal(a[0].rc, 0);
+    assert_int_equal(a[1].rc, 0);
+}
+
+static void send_two(struct actor *a)
+{
+    run(a, a->pair, COLL_SEND, 8, "act of microbatch 0");
+    run(a, a->pair, COLL_SEND, 8, "act of microbatch 1");
+}
+static void receive_two_turned(struct actor *a)
+{
+    run(a, a->pair, COLL_RECV, 8, "act of microbatch 1");
+    run(a, a->pair, COLL_RECV, 8, "act of microbatch 0");
+}
+
+static void messages_in_another_order_are_named(void **state)
+{
+    struct actor a[2];
+    int told = 0;
+    (void)state;
+    perform(a, 2, (void (*const[])(struct actor *)){send_two, receive_two_turned});
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(a[i].rc, 0);
+        told += strstr(a[i].e.text, "send #1 (act of microbatch 0)") &&
+                strstr(a[i].e.text, "recv #1 (act of microbatch 1)");
+    }
+    assert_true(told > 0);
+}
+
 static void leave(struct actor *a)
 {
     (void)a;
@@ -183,6 +265,26 @@ static void refuse_bad_arguments(struct actor *a)
     run(a, a->all, COLL_ALL_REDUCE, COUNT, "still whole");
 }
 
+static void send_among_three(struct actor *a)
+{
+    struct coll_ticket t;
+    struct coll_args args = {.op = COLL_SEND, .dtype = DT_F32, .buf = a->buf, .count = 1};
+    a->rc = coll_start(a->all, &args, &t, &a->e) != ERR_INVALID ||
+            !strstr(a->e.text, "it goes between two ranks, 'all' has 3");
+    run(a, a->all, COLL_ALL_REDUCE, COUNT, "still whole");
+}
+
+static void a_send_goes_between_two(void **state)
+{
+    struct actor a[3];
+    (void)state;
+    perform(
+        a, 3,
+        (void (*const[])(struct actor *)){send_among_three, send_among_three, send_among_three});
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(a[i].rc, 0);
+}
+
 static void bad_arguments_are_refused_and_break_nothing(void **state)
 {
     struct actor a[2];
@@ -198,7 +300,11 @@ int main(void)
         cmocka_unit_test(ranks_in_order_get_their_sums),
         cmocka_unit_test(different_operations_are_named),
         cmocka_unit_test(crossed_communicators_are_a_deadlock_and_said_at_once),
+        cmocka_unit_test(two_sends_that_face_each_other_are_a_deadlock),
+        cmocka_unit_test(sends_that_are_started_together_pass),
+        cmocka_unit_test(messages_in_another_order_are_named),
         cmocka_unit_test(a_rank_that_left_is_named),
+        cmocka_unit_test(a_send_goes_between_two),
         cmocka_unit_test(bad_arguments_are_refused_and_break_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

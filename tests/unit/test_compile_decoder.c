@@ -3,50 +3,9 @@
 #include "common/compile/cost.h"
 #include "common/compile/partition.h"
 #include "common/compile/verify.h"
-#include "tests/unit/compile_case.h"
-
-enum { BATCH = 8, SEQ = 8, VOCAB = 21 };
-
-// Small sizes that any cut of up to 8 divides; 21 ids in 24 rows.
-static const char *const models[] = {
-    "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
-    "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
-    "preset: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
-};
-enum { MODELS = 3 };
-
-static const char *decoder_text(const char *model, const char *mesh, int microbatches,
-                                const char *sharding)
-{
-    static char text[1000];
-    snprintf(text, sizeof text,
-             "name: t\n"
-             "model: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: 24}\n"
-             "mesh: {%s}\n"
-             "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
-             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
-             "schedule: {kind: constant, value: 0.01}\n"
-             "sharding: {%s}\n"
-             "train: {steps: 3, microbatches: %d, seed: 5}\n",
-             model, SEQ, VOCAB, mesh, BATCH, sharding, microbatches);
-    return text;
-}
+#include "tests/unit/decoder_case.h"
 
 // ---- a step ------------------------------------------------------------------------------------
-
-static void feed_tokens(struct interp *x, int microbatch)
-{
-    double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
-    struct rand_site site = {.seed = 11, .stream = 1};
-    for (int i = 0; i < BATCH * SEQ; i++) {
-        tokens[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)i));
-        targets[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)(i + 1)));
-        positions[i] = i % SEQ;
-    }
-    interp_feed(x, "tokens", tokens, microbatch);
-    interp_feed(x, "targets", targets, microbatch);
-    interp_feed(x, "positions", positions, microbatch);
-}
 
 static double forward(struct interp *x, bool backward)
 {
@@ -61,21 +20,6 @@ static double forward(struct interp *x, bool backward)
     double *loss = interp_get(x, "loss"), value = *loss;
     free(loss);
     return value;
-}
-
-static void decoder_step(struct interp *x)
-{
-    const double hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
-    const double control[CONTROL_SLOTS] = {0, 0}, one = 1;
-    interp_set(x, "one", &one);
-    interp_set(x, "hyper", hyper);
-    interp_set(x, "control", control);
-    for (int m = 0; m < x->microbatches; m++) {
-        feed_tokens(x, m);
-        interp_phase(x, PHASE_FORWARD, m);
-        interp_phase(x, PHASE_BACKWARD, m);
-    }
-    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
 // ---- gradients ---------------------------------------------------------------------------------
@@ -148,22 +92,6 @@ static void padding_of_the_vocabulary_takes_no_part(void **state)
 }
 
 // ---- meshes ------------------------------------------------------------------------------------
-
-static void compare_params(const struct interp *whole, const struct interp *parts, const char *what)
-{
-    for (int v = 0; v < whole->g->nvalues; v++) {
-        const struct value *val = &whole->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
-        for (int64_t i = 0; i < shape_count(&val->shape); i++)
-            if (fabs(a[i] - b[i]) > 1e-9 * (1 + fabs(a[i])))
-                fail_msg("%s: %s[%lld]: %.15g on one device, %.15g partitioned", what, val->name,
-                         (long long)i, a[i], b[i]);
-        free(a);
-        free(b);
-    }
-}
 
 static void whole_step(struct fixture *f, struct interp *x, const char *model, int microbatches)
 {

@@ -64,6 +64,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  steps: 10\n"
                                           "  microbatches: 1\n"
                                           "  seed: 0\n"
+                                          "  remat: none\n"
                                           "checkpoint:\n"
                                           "  every: 0\n"
                                           "  keep: 3\n"

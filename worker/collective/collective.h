@@ -7,7 +7,8 @@
 //
 // Sums follow one fixed balanced binary tree over the group's coordinates, (((0+1)+(2+3))+…), on
 // every transport and placement: the same inputs give the same bits. For n not a power of two the
-// tree is the one of the next power with the missing leaves left out.
+// tree is the one of the next power with the missing leaves left out. A bf16 sum adds in f32 along
+// that tree and is rounded once, at the end, to nearest even.
 //
 // Order of calls: world_open (collective: every rank calls it) → world_window → comm_new in the
 // same order everywhere → coll_start/coll_wait … → comm_free → world_close. One thread drives a
@@ -30,6 +31,8 @@ enum coll_op {
     COLL_ALL_GATHER,
     COLL_ALL_TO_ALL,
     COLL_BROADCAST,
+    COLL_SEND, // both in communicators of two only: one sends what the other receives
+    COLL_RECV,
     COLL_BARRIER
 };
 enum coll_reduce { COLL_SUM, COLL_MAX };   // a maximum passes NaN over
@@ -80,12 +83,12 @@ int comm_coord(const struct comm *c); // this rank's place in the group
 struct coll_args {
     enum coll_op op;
     enum coll_reduce reduce; // ALL_REDUCE, REDUCE_SCATTER
-    enum dtype dtype;        // DT_F32 (reductions); any for the others
+    enum dtype dtype;        // reductions: DT_F32 or DT_BF16; any for the others
     void *from;              // ALL_TO_ALL alone: the operand; slice k goes to coordinate k
-    void *buf;        // ALL_REDUCE, BROADCAST: in place. REDUCE_SCATTER: operand, the result is
-                      // this coordinate's slice in place. ALL_GATHER: the whole result, this
-                      // coordinate's slice is the operand in place. ALL_TO_ALL: the result, slice
-                      // k came from coordinate k; it does not overlap `from`
+    void *buf; // ALL_REDUCE, BROADCAST: in place. SEND: operand, RECV: result. REDUCE_SCATTER:
+               // operand, the result is this coordinate's slice in place. ALL_GATHER: the whole
+               // result, this coordinate's slice is the operand in place. ALL_TO_ALL: the result,
+               // slice k came from coordinate k; it does not overlap `from`
     int64_t count;    // elements of `buf` (scatter, gather, all-to-all: divisible by the size)
     int root;         // BROADCAST: coordinate
     const char *name; // borrowed until the wait; for messages and the progress page
@@ -94,7 +97,8 @@ struct coll_ticket {
     uint64_t number; // of the world, from 1
     int slot;
 };
-// Start announces the operand; wait completes the operation. Operations of one communicator
+// Start announces the operand; wait completes the operation. A send is no more than a promise: it
+// completes once the other side received, however small it is. Operations of one communicator
 // complete in the order of their starts; up to COLL_MAX_OPEN may be open at once.
 enum { COLL_MAX_OPEN = 64 };
 int coll_start(struct comm *c, const struct coll_args *a, struct coll_ticket *out, struct err *e);

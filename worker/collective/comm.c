@@ -78,8 +78,8 @@ static bool comm_alloc(struct comm *c)
     size_t n = (size_t)c->n;
     c->members = calloc(n, sizeof(struct peer *));
     c->slots = calloc(n, sizeof *c->slots);
-    c->src = calloc(n, sizeof(float *));
-    c->dst = calloc(n, sizeof(float *));
+    c->src = calloc(n, sizeof(void *));
+    c->dst = calloc(n, sizeof(void *));
     c->counters = calloc(n * COUNTERS * COLL_MAX_OPEN, sizeof *c->counters);
     if (!c->members || !c->slots || !c->src || !c->dst || !c->counters)
         return false;
@@ -198,11 +198,24 @@ size_t page_text(const struct page *p, char out[TEXT])
 }
 
 // ---- what an operation's members announced ----
-struct span op_slice(const struct comm *c, const struct coll *o, int member)
+enum coll_op op_counterpart(enum coll_op op)
+{
+    return op == COLL_SEND ? COLL_RECV : op == COLL_RECV ? COLL_SEND : op;
+}
+
+// The member that alone has something to give, −1: all have.
+static int source_of(const struct comm *c, const struct coll *o)
 {
     if (o->args.op == COLL_BROADCAST)
-        return (struct span){0, member == o->args.root ? o->bytes : 0};
-    (void)c;
+        return o->args.root;
+    return o->args.op == COLL_SEND ? c->me : o->args.op == COLL_RECV ? 1 - c->me : -1;
+}
+
+struct span op_slice(const struct comm *c, const struct coll *o, int member)
+{
+    int source = source_of(c, o);
+    if (source >= 0)
+        return (struct span){0, member == source ? o->bytes : 0};
     int64_t lo = member * o->per, hi = lo + o->per;
     if (lo > o->args.count)
         lo = o->args.count;
@@ -241,8 +254,9 @@ static bool same(const struct comm *c, const struct coll *o, int member)
 {
     const struct note *n = op_note(c, o, member), *mine = op_note(c, o, c->me);
     const struct peer *p = c->members[member];
-    return n->op == mine->op && n->dtype == mine->dtype && n->count == mine->count &&
-           n->root == mine->root && n->name == mine->name && n->inlined == mine->inlined &&
+    return n->op == op_counterpart((enum coll_op)mine->op) && n->dtype == mine->dtype &&
+           n->count == mine->count && n->root == mine->root && n->name == mine->name &&
+           n->inlined == mine->inlined &&
            (o->inlined || !p->local ||
             (n->offset <= p->window_size && o->bytes <= p->window_size - n->offset));
 }
@@ -291,9 +305,10 @@ bool op_owes(struct comm *c, struct coll *o, int member)
         return true;
     if (o->inlined)
         return !p->local && !link_flushed(p);
-    if (p->local)
-        return atomic_load_explicit(&p->page->comms[c->slots[member]].done, memory_order_acquire) <
-               o->seq;
+    if (p->local) // what a sender has left to do is to learn of it
+        return o->args.op != COLL_RECV &&
+               atomic_load_explicit(&p->page->comms[c->slots[member]].done, memory_order_acquire) <
+                   o->seq;
     size_t mine = op_slice(c, o, c->me).len, its = op_slice(c, o, member).len;
     return (k->scatter && (o->got[0][member] < mine || o->sent[0][member] < its)) ||
            (k->gather && (o->got[1][member] < its || o->sent[1][member] < mine)) ||

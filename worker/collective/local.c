@@ -31,10 +31,11 @@ static unsigned char *operand_of(const struct coll *o)
     return o->args.op == COLL_ALL_TO_ALL ? o->args.from : o->args.buf;
 }
 
-static void reduce(const struct coll *o, float *const *dst, int nd, const float *const *src, int n,
-                   size_t count)
+static void reduce(const struct coll *o, void *const *dst, int nd, const void *const *src, int n,
+                   size_t bytes)
 {
-    (o->args.reduce == COLL_MAX ? tree_max : tree_sum)(dst, nd, src, n, count);
+    (o->args.reduce == COLL_MAX ? tree_max : tree_sum)(o->args.dtype, dst, nd, src, n,
+                                                       bytes / o->esize);
 }
 
 static unsigned char *buffer_of(struct comm *c, const struct coll *o, int member)
@@ -52,10 +53,10 @@ static void finish_sum(struct comm *c, struct coll *o)
         s = op_slice(c, o, c->me);
     for (int i = 0; i < c->n; i++) {
         const unsigned char *from = i == c->me ? o->args.buf : op_note(c, o, i)->payload;
-        c->src[i] = (const float *)(const void *)(from + s.at);
+        c->src[i] = from + s.at;
     }
-    float *to = (float *)(void *)((unsigned char *)o->args.buf + s.at);
-    reduce(o, &to, 1, c->src, c->n, s.len / sizeof(float));
+    void *to = (unsigned char *)o->args.buf + s.at;
+    reduce(o, &to, 1, c->src, c->n, s.len);
 }
 
 static void finish_copy(struct comm *c, struct coll *o)
@@ -111,16 +112,15 @@ static void sum_piece(struct comm *c, struct coll *o, size_t at, size_t len)
     int nd = 0;
     for (int i = 0; i < c->n; i++) {
         if (!c->members[i]->local) {
-            unsigned char *stage = c->stage + (size_t)i * STAGE + o->ready % STAGE;
-            c->src[i] = (const float *)(const void *)stage;
+            c->src[i] = c->stage + (size_t)i * STAGE + o->ready % STAGE;
             continue;
         }
-        float *f = (float *)(void *)(buffer_of(c, o, i) + at);
-        c->src[i] = f;
+        void *here = buffer_of(c, o, i) + at;
+        c->src[i] = here;
         if (i == c->me || o->args.op == COLL_ALL_REDUCE)
-            c->dst[nd++] = f;
+            c->dst[nd++] = here;
     }
-    reduce(o, c->dst, nd, c->src, c->n, len / sizeof(float));
+    reduce(o, c->dst, nd, c->src, c->n, len);
 }
 
 static bool work_sum(struct comm *c, struct coll *o)
@@ -175,6 +175,8 @@ const struct kind coll_kinds[] = {
     [COLL_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
     [COLL_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_exchange, finish_exchange},
     [COLL_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
+    [COLL_SEND] = {"send", false, true, false, false, work_copy, finish_copy},
+    [COLL_RECV] = {"recv", false, true, false, false, work_copy, finish_copy},
     [COLL_BARRIER] = {"barrier", false, false, false, false, NULL, finish_nothing},
 };
 
@@ -346,8 +348,11 @@ static int check_args(const struct comm *c, const struct coll_args *a, struct er
     const struct kind *k = &coll_kinds[a->op];
     if (a->op == COLL_BARRIER)
         return 0;
-    if (k->sums && a->dtype != DT_F32)
-        return err_set(e, ERR_UNSUPPORTED, "sums are of f32, not of %s", dtype_name(a->dtype));
+    if (k->sums && a->dtype != DT_F32 && a->dtype != DT_BF16)
+        return err_set(e, ERR_UNSUPPORTED, "sums are of f32 or bf16, not of %s",
+                       dtype_name(a->dtype));
+    if (op_counterpart(a->op) != a->op && c->n != 2)
+        return err_set(e, ERR_INVALID, "it goes between two ranks, '%s' has %d", c->name, c->n);
     if (a->count < 0 || (k->even && a->count % c->n))
         return err_set(e, ERR_INVALID, "%lld elements do not divide over %d ranks",
                        (long long)a->count, c->n);

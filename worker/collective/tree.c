@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) void pair_body(float *out, const fl
 
 // Two sources, two destinations: two ranks of one host. Both stores go out with the addition; a
 // copy of the tile afterwards fetches lines of the peer twice: at 1 MB it took as long again.
-static inline __attribute__((always_inline)) void both_body(float *const *out,
-                                                            const float *const *s, size_t n)
+static inline __attribute__((always_inline)) void both_body(void *const *out, const void *const *s,
+                                                            size_t n)
 {
     float *x = out[0], *y = out[1];
     const float *a = s[0], *b = s[1];
@@ -38,10 +38,11 @@ static inline __attribute__((always_inline)) void both_body(float *const *out,
         x[i] = y[i] = a[i] + b[i];
 }
 
-static inline __attribute__((always_inline)) void quad_body(float *out, const float *const *s,
+static inline __attribute__((always_inline)) void quad_body(float *out, const void *const *s,
                                                             size_t at, size_t n)
 {
-    const float *a = s[0] + at, *b = s[1] + at, *c = s[2] + at, *d = s[3] + at;
+    const float *a = (const float *)s[0] + at, *b = (const float *)s[1] + at;
+    const float *c = (const float *)s[2] + at, *d = (const float *)s[3] + at;
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         *(vec *)(out + i) = (*(const vec *)(a + i) + *(const vec *)(b + i)) +
@@ -52,19 +53,19 @@ static inline __attribute__((always_inline)) void quad_body(float *out, const fl
 
 struct adder {
     void (*pair)(float *out, const float *a, const float *b, size_t n);
-    void (*quad)(float *out, const float *const *s, size_t at, size_t n);
-    void (*both)(float *const *out, const float *const *s, size_t n);
+    void (*quad)(float *out, const void *const *s, size_t at, size_t n);
+    void (*both)(void *const *out, const void *const *s, size_t n);
 };
 
 static void pair_any(float *out, const float *a, const float *b, size_t n)
 {
     pair_body(out, a, b, n);
 }
-static void quad_any(float *out, const float *const *s, size_t at, size_t n)
+static void quad_any(float *out, const void *const *s, size_t at, size_t n)
 {
     quad_body(out, s, at, n);
 }
-static void both_any(float *const *out, const float *const *s, size_t n)
+static void both_any(void *const *out, const void *const *s, size_t n)
 {
     both_body(out, s, n);
 }
@@ -76,12 +77,12 @@ __attribute__((target("avx2"))) static void pair_avx2(float *out, const float *a
 {
     pair_body(out, a, b, n);
 }
-__attribute__((target("avx2"))) static void quad_avx2(float *out, const float *const *s, size_t at,
+__attribute__((target("avx2"))) static void quad_avx2(float *out, const void *const *s, size_t at,
                                                       size_t n)
 {
     quad_body(out, s, at, n);
 }
-__attribute__((target("avx2"))) static void both_avx2(float *const *out, const float *const *s,
+__attribute__((target("avx2"))) static void both_avx2(void *const *out, const void *const *s,
                                                       size_t n)
 {
     both_body(out, s, n);
@@ -109,11 +110,11 @@ static int left_of(int n)
 }
 
 // The sum of one tile of a subtree: a source itself, or `tmp`, whose following tiles are free.
-static const float *subtree(const struct adder *add, const float *const *src, int n, size_t at,
+static const float *subtree(const struct adder *add, const void *const *src, int n, size_t at,
                             size_t len, float *tmp)
 {
     if (n == 1)
-        return src[0] + at;
+        return (const float *)src[0] + at;
     if (n == 4) {
         add->quad(tmp, src, at, len);
         return tmp;
@@ -125,7 +126,7 @@ static const float *subtree(const struct adder *add, const float *const *src, in
     return tmp;
 }
 
-static void tile_sum(const struct adder *add, float *out, const float *const *src, int n, size_t at,
+static void tile_sum(const struct adder *add, float *out, const void *const *src, int n, size_t at,
                      size_t len, float *tmp)
 {
     if (n == 4) {
@@ -133,7 +134,7 @@ static void tile_sum(const struct adder *add, float *out, const float *const *sr
         return;
     }
     if (n == 1) {
-        memmove(out, src[0] + at, len * sizeof *out);
+        memmove(out, (const float *)src[0] + at, len * sizeof *out);
         return;
     }
     int half = left_of(n);
@@ -142,26 +143,8 @@ static void tile_sum(const struct adder *add, float *out, const float *const *sr
     add->pair(out, l, r, len);
 }
 
-void tree_max(float *const *dst, int nd, const float *const *src, int n, size_t count)
+static void sum_f32(void *const *dst, int nd, const void *const *src, int n, size_t count)
 {
-    PRE(n >= 1 && nd >= 1);
-    float tmp[TILE];
-    for (size_t at = 0; at < count; at += TILE) {
-        size_t len = count - at < TILE ? count - at : TILE;
-        memcpy(tmp, src[0] + at, len * sizeof(float));
-        for (int k = 1; k < n; k++)
-            for (size_t i = 0; i < len; i++)
-                tmp[i] = tmp[i] >= src[k][at + i] || src[k][at + i] != src[k][at + i]
-                             ? tmp[i]
-                             : src[k][at + i];
-        for (int d = 0; d < nd; d++)
-            memcpy(dst[d] + at, tmp, len * sizeof(float));
-    }
-}
-
-void tree_sum(float *const *dst, int nd, const float *const *src, int n, size_t count)
-{
-    PRE(n >= 1 && n <= TREE_MAX && nd >= 1);
     const struct adder *add = adder_best();
     float tmp[DEPTH * TILE];
     if (n == 2 && nd == 2) {
@@ -170,8 +153,100 @@ void tree_sum(float *const *dst, int nd, const float *const *src, int n, size_t 
     }
     for (size_t at = 0; at < count; at += TILE) {
         size_t len = count - at < TILE ? count - at : TILE;
-        tile_sum(add, dst[0] + at, src, n, at, len, tmp);
+        tile_sum(add, (float *)dst[0] + at, src, n, at, len, tmp);
         for (int d = 1; d < nd; d++)
-            memcpy(dst[d] + at, dst[0] + at, len * sizeof(float));
+            memcpy((float *)dst[d] + at, (float *)dst[0] + at, len * sizeof(float));
+    }
+}
+
+// ---- bf16: the upper half of an f32 ------------------------------------------------------------
+
+static void widen(float *to, const uint16_t *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(&to[i], &bits, sizeof bits);
+    }
+}
+
+// To nearest, ties to even; what is no number stays none (its upper half could be that of
+// infinity).
+static void narrow(uint16_t *to, const float *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        uint32_t even = bits + 0x7fff + (bits >> 16 & 1);
+        to[i] = (uint16_t)((from[i] == from[i] ? even : bits | 0x400000) >> 16);
+    }
+}
+
+// The sum of one tile of a subtree, always in `tmp`.
+static void subtree_bf16(const struct adder *add, const void *const *src, int n, size_t at,
+                         size_t len, float *tmp)
+{
+    if (n == 1) {
+        widen(tmp, (const uint16_t *)src[0] + at, len);
+        return;
+    }
+    int half = left_of(n);
+    subtree_bf16(add, src, half, at, len, tmp);
+    subtree_bf16(add, src + half, n - half, at, len, tmp + TILE);
+    add->pair(tmp, tmp, tmp + TILE, len);
+}
+
+static void sum_bf16(void *const *dst, int nd, const void *const *src, int n, size_t count)
+{
+    const struct adder *add = adder_best();
+    float tmp[DEPTH * TILE];
+    for (size_t at = 0; at < count; at += TILE) {
+        size_t len = count - at < TILE ? count - at : TILE;
+        subtree_bf16(add, src, n, at, len, tmp);
+        for (int d = 0; d < nd; d++)
+            narrow((uint16_t *)dst[d] + at, tmp, len);
+    }
+}
+
+// ---- both --------------------------------------------------------------------------------------
+
+void tree_sum(enum dtype t, void *const *dst, int nd, const void *const *src, int n, size_t count)
+{
+    PRE(n >= 1 && n <= TREE_MAX && nd >= 1 && (t == DT_F32 || t == DT_BF16));
+    if (t == DT_F32)
+        sum_f32(dst, nd, src, n, count);
+    else
+        sum_bf16(dst, nd, src, n, count);
+}
+
+static void load(enum dtype t, float *to, const void *from, size_t at, size_t len)
+{
+    if (t == DT_F32)
+        memcpy(to, (const float *)from + at, len * sizeof *to);
+    else
+        widen(to, (const uint16_t *)from + at, len);
+}
+
+static void store(enum dtype t, void *to, size_t at, const float *from, size_t len)
+{
+    if (t == DT_F32)
+        memcpy((float *)to + at, from, len * sizeof *from);
+    else
+        narrow((uint16_t *)to + at, from, len); // it was a bf16: nothing is rounded
+}
+
+void tree_max(enum dtype t, void *const *dst, int nd, const void *const *src, int n, size_t count)
+{
+    PRE(n >= 1 && nd >= 1 && (t == DT_F32 || t == DT_BF16));
+    float best[TILE], next[TILE];
+    for (size_t at = 0; at < count; at += TILE) {
+        size_t len = count - at < TILE ? count - at : TILE;
+        load(t, best, src[0], at, len);
+        for (int k = 1; k < n; k++) {
+            load(t, next, src[k], at, len);
+            for (size_t i = 0; i < len; i++)
+                best[i] = best[i] >= next[i] || next[i] != next[i] ? best[i] : next[i];
+        }
+        for (int d = 0; d < nd; d++)
+            store(t, dst[d], at, best, len);
     }
 }

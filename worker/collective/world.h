@@ -79,8 +79,8 @@ struct comm {
     struct coll ops[COLL_MAX_OPEN];
     uint64_t *counters;   // behind the ops' arrays
     unsigned char *stage; // [member] × STAGE, if a member is remote
-    const float **src;    // [n], scratch of the reduction
-    float **dst;
+    const void **src;     // [n], scratch of the reduction
+    void **dst;
     bool freed;
 };
 
@@ -124,7 +124,7 @@ bool link_blocked(const struct peer *p); // the socket takes no more now
 struct kind {
     const char *name;
     bool scatter, gather;
-    bool sums, even;                                // f32 only; the count must divide by the size
+    bool sums, even;                                // f32, bf16; the count must divide by the size
     bool (*work)(struct comm *c, struct coll *o);   // false: not finished yet
     void (*finish)(struct comm *c, struct coll *o); // the same from the notes' payloads
 };
@@ -132,6 +132,8 @@ extern const struct kind coll_kinds[]; // [enum coll_op], local.c
 struct span {
     size_t at, len; // bytes
 };
+// The same operation seen from another member: who sends to a receiver.
+enum coll_op op_counterpart(enum coll_op op);
 struct span op_slice(const struct comm *c, const struct coll *o, int member);
 struct note *op_note(const struct comm *c, const struct coll *o, int member); // null: unknown yet
 bool op_announced(struct comm *c, struct coll *o, int member);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of decoders: small ones whose every dimension any cut of up to 8 divides, a batch of
+// tokens made by a formula, and a step of the f64 interpreter on it.
+#pragma once
+#include "tests/unit/compile_case.h"
+
+enum { BATCH = 8, SEQ = 8, VOCAB = 21 }; // 21 ids in 24 rows
+
+static const char *const models[] = {
+    "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
+    "preset: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+};
+enum { MODELS = 3 };
+
+// `train`: what else the train section says, with a comma in front.
+static inline const char *decoder_job(const char *model, const char *mesh, int microbatches,
+                                      const char *sharding, const char *train)
+{
+    static char text[1000];
+    snprintf(text, sizeof text,
+             "name: t\n"
+             "model: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: 24}\n"
+             "mesh: {%s}\n"
+             "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
+             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+             "schedule: {kind: constant, value: 0.01}\n"
+             "sharding: {%s}\n"
+             "train: {steps: 3, microbatches: %d, seed: 5%s}\n",
+             model, SEQ, VOCAB, mesh, BATCH, sharding, microbatches, train);
+    return text;
+}
+
+static inline const char *decoder_text(const char *model, const char *mesh, int microbatches,
+                                       const char *sharding)
+{
+    return decoder_job(model, mesh, microbatches, sharding, "");
+}
+
+static inline void feed_tokens(struct interp *x, int microbatch)
+{
+    double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    struct rand_site site = {.seed = 11, .stream = 1};
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        tokens[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)i));
+        targets[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)(i + 1)));
+        positions[i] = i % SEQ;
+    }
+    interp_feed(x, "tokens", tokens, microbatch);
+    interp_feed(x, "targets", targets, microbatch);
+    interp_feed(x, "positions", positions, microbatch);
+}
+
+static inline void decoder_step(struct interp *x)
+{
+    const double hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0}, one = 1;
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    for (int m = 0; m < x->microbatches; m++) {
+        feed_tokens(x, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        interp_phase(x, PHASE_BACKWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+// Every parameter of `whole` against `parts`; slack 0: to the bit.
+static inline void compare_to(const struct interp *whole, const struct interp *parts, double slack,
+                              const char *what)
+{
+    for (int v = 0; v < whole->g->nvalues; v++) {
+        const struct value *val = &whole->g->values[v];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
+        for (int64_t i = 0; i < shape_count(&val->shape); i++)
+            if (!(fabs(a[i] - b[i]) <= slack * (1 + fabs(a[i]))))
+                fail_msg("%s: %s[%lld]: %.15g, not %.15g", what, val->name, (long long)i, b[i],
+                         a[i]);
+        free(a);
+        free(b);
+    }
+}
+
+static inline void compare_params(const struct interp *whole, const struct interp *parts,
+                                  const char *what)
+{
+    compare_to(whole, parts, 1e-9, what);
+}
