@@ -85,7 +85,7 @@ OPS_TESTS   := backend ops transformer draw numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up
-BENCHES     := kernels allreduce ckpt_write
+BENCHES     := kernels allreduce ckpt_write compile
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement
 
