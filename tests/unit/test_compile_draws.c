@@ -207,7 +207,8 @@ static void no_mesh_changes_what_is_drawn(void **state)
             snprintf(what, sizeof what, "model %d, {%s} {%s} %d", k, cases[c].mesh,
                      cases[c].sharding, cases[c].microbatches);
             compile_draws(&f, &models[k], cases[c].mesh, cases[c].sharding, cases[c].microbatches);
-            interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, cases[c].microbatches);
+            interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh,
+                        cases[c].microbatches);
             set_params(&parts);
             train(&parts, 2);
             compare_params(&whole, &parts, what);
