@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model mlp decoder draws loss model_schema schema_list
+MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
 DATA_SRC    := data_schema array idx npy llmc dataset tokens sampler inspect prepare

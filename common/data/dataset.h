@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a file of images and a file of labels, sample i in row i of both; or a file of
+// A data set: a file of images and one of labels or none, sample i in row i of both; or a file of
 // tokens, sample i its ids from i·seq on, seq + 1 of them (the last is the next sample's first).
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
@@ -11,17 +11,18 @@
 #include "common/data/array.h"
 
 struct dataset {
-    struct array images, labels; // of tokens: the first alone
-    uint64_t n;                  // samples
-    uint64_t features;           // elements of one image
-    int64_t classes;             // labels are 0 … classes − 1
-    enum dtype dtype;            // of the images: DT_U8 or DT_F32
-    int64_t seq; // of tokens, then classes is their vocabulary; 0: images and labels
-    float scale; // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
+    struct array images, labels; // of tokens, or without labels: the first alone
+    bool labelled;
+    uint64_t n;        // samples
+    uint64_t features; // elements of one image
+    int64_t classes;   // labels are 0 … classes − 1
+    enum dtype dtype;  // of the images: DT_U8 or DT_F32
+    int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
+    float scale;       // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
-// `classes` ≥ 1. After a failure there is nothing to close.
+// `labels` may be null; else `classes` ≥ 1. After a failure there is nothing to close.
 int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
                  struct err *e);
 // The same for files that must lie beneath `root` (base/root.h); null: no root.
@@ -33,9 +34,9 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
 
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
-size_t dataset_label_bytes(const struct dataset *ds);  // of one label; tokens have none
+size_t dataset_label_bytes(const struct dataset *ds);  // of one label; 0: there is none
 
-// Of tokens: images_out gets seq + 1 ids of i32 a sample, labels_out is not written.
+// Of tokens images_out gets seq + 1 ids of i32 a sample; without labels labels_out is not written.
 // Gathers: row k of images_out (n × features elements of `dtype`) and labels_out[k] are sample
 // ids[k] < ds->n. Any thread, several at once. ERR_DATA if a file was cut since it was opened or a
 // label overwritten by one out of range; the outputs are then undefined.

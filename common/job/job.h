@@ -23,7 +23,7 @@ enum {
     JOB_MAX_AXES = 8,
 };
 
-enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER };
+enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER, JOB_MODEL_VAE };
 enum job_family { JOB_GPT2, JOB_LLAMA, JOB_COOKBOOK }; // of decoders
 enum job_activation { JOB_RELU, JOB_GELU, JOB_TANH };
 
@@ -32,6 +32,7 @@ struct job_model {
     int64_t inputs;            // features a sample
     struct schema_list hidden; // int64_t widths, first layer first
     int64_t classes;
+    int64_t latent; // vae
     int activation; // enum job_activation
 
     int preset; // decoder: index into job/preset.c's table

@@ -16,6 +16,8 @@ static const struct model {
     {"{kind: decoder, preset: llama, layers: 2, embed: 24, heads: 12, kv_heads: 6, head_dim: 2, "
      "mlp: 24, theta: 50, dropout_attention: 0.3, seq: 6, vocab: 24, vocab_multiple: 24}",
      "{format: tokens, train: {tokens: t}, batch: 12}"},
+    {"{kind: vae, inputs: 24, hidden: [36], latent: 6, activation: gelu}",
+     "{format: npy, dtype: u8, train: {images: i}, batch: 12}"},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -173,24 +175,26 @@ static void no_mesh_changes_what_is_drawn(void **state)
     static const struct {
         const char *mesh, *sharding;
         int microbatches;
+        bool sequences; // only for models that have them
     } cases[] = {
-        {"dp: 1", "", 2},
-        {"dp: 1", "", 3},
-        {"dp: 2", "", 1},
-        {"dp: 3", "", 2},
-        {"dp: 4", "", 3},
-        {"fsdp: 3", "", 1},
-        {"tp: 2", "", 1},
-        {"tp: 3", "", 2},
-        {"data: 2, model: 3", "", 1},
-        {"model: 3, data: 2", "", 3},
-        {"dp: 2, fsdp: 3", "", 2},
-        {"fsdp: 2, tp: 3", "", 1},
-        {"dp: 2, fsdp: 2, tp: 2", "", 1},
-        {"x: 3", "rules: {seq: x}", 2},
-        {"dp: 2, tp: 3", "activations: {act_seq: [batch, [seq, tp]]}", 2},
-        {"x: 2, y: 3", "rules: {batch: x, heads: y}, activations: {act_seq: [x, ~, y]}", 1},
-        {"x: 3, y: 2", "rules: {batch: [y, x], embed: y, heads: x, mlp: x}, gather: [x, y]", 1},
+        {"dp: 1", "", 2, false},
+        {"dp: 1", "", 3, false},
+        {"dp: 2", "", 1, false},
+        {"dp: 3", "", 2, false},
+        {"dp: 4", "", 3, false},
+        {"fsdp: 3", "", 1, false},
+        {"tp: 2", "", 1, false},
+        {"tp: 3", "", 2, false},
+        {"data: 2, model: 3", "", 1, false},
+        {"model: 3, data: 2", "", 3, false},
+        {"dp: 2, fsdp: 3", "", 2, false},
+        {"fsdp: 2, tp: 3", "", 1, false},
+        {"dp: 2, fsdp: 2, tp: 2", "", 1, false},
+        {"x: 3", "rules: {seq: x}", 2, true},
+        {"dp: 2, tp: 3", "activations: {act_seq: [batch, [seq, tp]]}", 2, true},
+        {"x: 2, y: 3", "rules: {batch: x, heads: y}, activations: {act_seq: [x, ~, y]}", 1, true},
+        {"x: 3, y: 2", "rules: {batch: [y, x], embed: y, heads: x, mlp: x}, gather: [x, y]", 1,
+         false},
     };
     (void)state;
     for (int k = 0; k < MODELS; k++) {
@@ -204,6 +208,8 @@ static void no_mesh_changes_what_is_drawn(void **state)
             struct fixture f;
             struct interp parts;
             char what[300];
+            if (cases[c].sequences && strstr(models[k].text, "vae"))
+                continue;
             snprintf(what, sizeof what, "model %d, {%s} {%s} %d", k, cases[c].mesh,
                      cases[c].sharding, cases[c].microbatches);
             compile_draws(&f, &models[k], cases[c].mesh, cases[c].sharding, cases[c].microbatches);

@@ -345,13 +345,17 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     page_step(t->attempt->page, step + 1);
     int rc = queue_step(t, step, f, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
+    const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
+    _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){
         .step = step + 1,
         .steps = t->job->train.steps,
         .lr = lr_at(&t->job->schedule, step),
         .tokens_per_s = t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / ms : -1,
         .samples_per_s = (double)t->job->data.batch * 1000 / ms,
-        .step_ms = ms};
+        .step_ms = ms,
+        .nparts = p->nparts,
+        .part_name = p->part_name};
     f->told = false;
     return rc;
 }
@@ -379,6 +383,8 @@ static void tell(struct trainer *t, struct in_flight *f)
         return;
     f->told = true;
     f->row.loss = f->words->metrics[METRIC_LOSS];
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.part[i] = f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
     if (t->metrics)
@@ -418,7 +424,10 @@ static bool due(int64_t every, int64_t done)
 static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
-    return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.eval_part[i] = t->evaluation.part[i];
+    return rc;
 }
 
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
