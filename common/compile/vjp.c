@@ -18,12 +18,12 @@ int vjp_matmul(struct tape *t, const struct node *n, int cot)
     if (tape_needs(t, b)) {
         struct value v = g->values[b];
         graph_at(g, v.point);
-        tape_add(t, b, graph_matmul(g, a, cot, v.shape.n, v.dims));
+        tape_add(t, b, graph_matmul_as(g, a, cot, v.shape.n, v.dims, tape_dtype(t, b)));
     }
     if (tape_needs(t, a)) {
         struct value v = g->values[a];
         graph_at(g, v.point);
-        tape_add(t, a, graph_matmul(g, cot, b, v.shape.n, v.dims));
+        tape_add(t, a, graph_matmul_as(g, cot, b, v.shape.n, v.dims, tape_dtype(t, a)));
     }
     return g->failed;
 }
@@ -41,6 +41,7 @@ int vjp_sum(struct tape *t, const struct node *n, int cot)
                                            .nout_dims = x.shape.n,
                                            .out_dims = x.dims,
                                            .attr = &attr,
+                                           .dtype = x.dtype,
                                            .sizes = x.shape.dim}));
     return g->failed;
 }
@@ -87,6 +88,22 @@ int vjp_scale(struct tape *t, const struct node *n, int cot)
 int vjp_log(struct tape *t, const struct node *n, int cot)
 {
     tape_add(t, n->in[0], make(t, OP_DIV, 2, (int[]){cot, n->in[0]}, n->in[0]));
+    return t->g->failed;
+}
+
+int vjp_cast(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    struct op_attr attr = {.scale = n->attr.scale};
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_CAST,
+                                              .nin = 1,
+                                              .in = &cot,
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .attr = &attr,
+                                              .dtype = x.dtype}));
     return t->g->failed;
 }
 
@@ -163,6 +180,7 @@ int vjp_pick(struct tape *t, const struct node *n, int cot)
                                            .in = (int[]){n->in[1], cot},
                                            .nout_dims = x.shape.n,
                                            .out_dims = x.dims,
+                                           .dtype = x.dtype,
                                            .sizes = x.shape.dim}));
     return g->failed;
 }
@@ -203,6 +221,7 @@ int vjp_embed(struct tape *t, const struct node *n, int cot)
                                               .in = (int[]){n->in[0], cot},
                                               .nout_dims = table.shape.n,
                                               .out_dims = table.dims,
+                                              .dtype = tape_dtype(t, n->in[1]),
                                               .sizes = table.shape.dim}));
     return t->g->failed;
 }
@@ -217,6 +236,7 @@ static void norm_weight(struct tape *t, const struct node *n, int cot)
                                               .in = (int[]){n->in[0], cot},
                                               .nout_dims = 1,
                                               .out_dims = &x.dims[x.shape.n - 1],
+                                              .dtype = tape_dtype(t, n->in[1]),
                                               .attr = &n->attr}));
 }
 

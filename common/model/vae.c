@@ -9,7 +9,7 @@
 //
 // Layers carry (embed, mlp) and (mlp, embed) in turn, the latent has no rule: cutting `mlp` leaves
 // mean, logvar and all that is made of them whole. Training draws the noise at [batch, latent]; an
-// evaluation decodes the mean.
+// evaluation decodes the mean. The latent and the loss are f32, whatever the layers compute in.
 #include "common/model/dense.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
@@ -44,6 +44,21 @@ static int scaled(struct vae *v, int x, float scale)
                                             .attr = &attr});
 }
 
+static int as(struct vae *v, int x, enum dtype t)
+{
+    struct value of = v->g->values[x];
+    struct op_attr attr = {.scale = 1};
+    if (of.dtype == t)
+        return x;
+    return graph_op(v->g, &(struct op_args){.op = OP_CAST,
+                                            .nin = 1,
+                                            .in = &x,
+                                            .nout_dims = of.shape.n,
+                                            .out_dims = of.dims,
+                                            .attr = &attr,
+                                            .dtype = t});
+}
+
 // scale · Σ over what is not the batch.
 static int per_sample(struct vae *v, int x, float scale)
 {
@@ -69,8 +84,8 @@ static int encoder(struct vae *v, int x, int64_t batch, int *divergence)
     struct graph *g = v->g;
     int h = hidden(v, "encoder/in", x, v->pixels);
     graph_at(g, POINT_SEQ);
-    int mean = dense_linear(g, "encoder/mean", h, v->hidden, v->latent, 1);
-    int logvar = dense_linear(g, "encoder/logvar", h, v->hidden, v->latent, 1);
+    int mean = as(v, dense_linear(g, "encoder/mean", h, v->hidden, v->latent, 1), DT_F32);
+    int logvar = as(v, dense_linear(g, "encoder/logvar", h, v->hidden, v->latent, 1), DT_F32);
     int square = binary(v, OP_MUL, mean, mean);
     int excess = binary(v, OP_SUB, unary(v, OP_EXP, logvar), graph_one(g));
     int both = binary(v, OP_ADD, square, binary(v, OP_SUB, excess, logvar));
@@ -87,9 +102,10 @@ static int encoder(struct vae *v, int x, int64_t batch, int *divergence)
 static int decoder(struct vae *v, int z, int x)
 {
     struct graph *g = v->g;
-    int h = hidden(v, "decoder/in", z, v->latent);
+    int h = hidden(v, "decoder/in", as(v, z, g->compute ? g->compute : DT_F32), v->latent);
     graph_at(g, POINT_LOGITS);
-    int logits = dense_linear(g, "decoder/out", h, v->hidden, v->pixels, 1);
+    int logits = as(v, dense_linear(g, "decoder/out", h, v->hidden, v->pixels, 1), DT_F32);
+    x = as(v, x, DT_F32);
     int cost = binary(v, OP_SUB, unary(v, OP_SOFTPLUS, logits), binary(v, OP_MUL, logits, x));
     return per_sample(v, cost, 1);
 }

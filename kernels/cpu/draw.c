@@ -16,8 +16,8 @@ struct work {
     const int64_t *dim; // here
     int64_t row;
     const int32_t *position; // null: dimension 1 is in order
-    const float *x;          // null: normals
-    float *out;
+    const struct tensor *x;  // null: normals
+    const struct tensor *out;
 };
 
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step)
@@ -48,13 +48,32 @@ static uint64_t first_of(const struct work *w, int64_t r)
     return (uint64_t)index;
 }
 
+enum { PIECE = 512 }; // of a row of bf16, widened at a time
+
+static void row_bf16(const struct work *w, int64_t r)
+{
+    const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
+    uint16_t *out = (uint16_t *)w->out->data + r * w->row;
+    uint64_t first = first_of(w, r);
+    float piece[PIECE];
+    for (int64_t i = 0; i < w->row; i += PIECE) {
+        int64_t n = w->row - i < PIECE ? w->row - i : PIECE;
+        w->vec->widen(piece, x + i, n);
+        w->vec->dropout(piece, piece, n, &w->site, first + (uint64_t)i);
+        w->vec->narrow(out + i, piece, n);
+    }
+}
+
 static void rows(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     for (int64_t r = begin; r < end; r++) {
-        float *out = w->out + r * w->row;
-        if (w->x)
-            w->vec->dropout(out, w->x + r * w->row, w->row, &w->site, first_of(w, r));
+        float *out = (float *)w->out->data + r * w->row;
+        if (w->out->dtype == DT_BF16)
+            row_bf16(w, r);
+        else if (w->x)
+            w->vec->dropout(out, (const float *)w->x->data + r * w->row, w->row, &w->site,
+                            first_of(w, r));
         else
             w->vec->normals(out, w->row, &w->site, first_of(w, r));
     }
@@ -65,7 +84,6 @@ static int draw(struct stream_q *q, const struct op_call *c, int step, struct er
 {
     const struct shape *s = &c->out[0].shape;
     int rc = op_want(c, &c->in[step], DT_I32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
     if (rc)
         return rc;
     if (s->n < 1 || s->n != c->attr->draw.n)
@@ -76,8 +94,8 @@ static int draw(struct stream_q *q, const struct op_call *c, int step, struct er
                      .dim = s->dim,
                      .row = s->dim[s->n - 1],
                      .position = step + 1 < c->nin ? c->in[step + 1].data : NULL,
-                     .x = step > 0 ? c->in[0].data : NULL,
-                     .out = c->out[0].data};
+                     .x = step > 0 ? &c->in[0] : NULL,
+                     .out = &c->out[0]};
     pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, rows, &w);
     return 0;
 }
@@ -85,7 +103,8 @@ static int draw(struct stream_q *q, const struct op_call *c, int step, struct er
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct shape *s = &c->out[0].shape;
-    int rc = op_want(c, &c->in[0], DT_F32, e);
+    int rc = c->in[0].dtype == DT_BF16 ? 0 : op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
     if (rc)
         return rc;
     if (!shape_equal(&c->in[0].shape, s) ||
@@ -98,5 +117,6 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    return draw(q, c, 0, e);
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    return rc ? rc : draw(q, c, 0, e);
 }
