@@ -2,6 +2,7 @@
 // Progress, live or line by line; see progress.h.
 #include "coordinator/cli/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -38,7 +39,7 @@ static void json_report(struct json_out *w, const Weft__Rank__StepReport *r)
     json_double(w, "samples_per_s", r->samples_per_s);
     json_double(w, "step_ms", r->step_ms);
     json_known(w, "eval_loss", r->evaluated, r->eval_loss);
-    json_known(w, "eval_accuracy", r->evaluated, r->eval_accuracy);
+    json_known(w, "eval_accuracy", r->evaluated && !isnan(r->eval_accuracy), r->eval_accuracy);
 }
 
 static void print_json(const Weft__V1__WatchUpdate *u)
@@ -77,7 +78,9 @@ static void describe(const struct progress *p, struct buf *out)
     if (p->reported) {
         buf_printf(out, "  loss %.4g  %s samples/s", p->loss, word_rate(p->samples_per_s, word));
     }
-    if (p->evaluated)
+    if (p->evaluated && isnan(p->accuracy))
+        buf_printf(out, "  evaluated %.4g", p->eval_loss);
+    else if (p->evaluated)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
@@ -150,6 +153,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     }
     if (s->evaluated) {
         p->evaluated = true;
+        p->eval_loss = s->eval_loss;
         p->accuracy = s->eval_accuracy;
     }
     if (changed)
@@ -171,6 +175,7 @@ static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int
     }
     if (r->evaluated) {
         p->evaluated = true;
+        p->eval_loss = r->eval_loss;
         p->accuracy = r->eval_accuracy;
     }
     return r->evaluated;

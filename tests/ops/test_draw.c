@@ -36,11 +36,11 @@ static void set_draw(struct rig_case *c, const struct part *p)
 
 static void part_case(struct rig_case *c, struct arena *a, enum op op, const struct part *p)
 {
-    static const char *const dropouts[] = {"i,->i", "ij,->ij", "ijk,->ijk", "ijkl,->ijkl"};
-    static const char *const normals[] = {"->i", "->ij", "->ijk", "->ijkl"};
+    static const char *const labels[2][DRAW_DIMS] = {
+        {"i,->i", "ij,->ij", "ijk,->ijk", "ijkl,->ijkl"}, {"->i", "->ij", "->ijk", "->ijkl"}};
     int64_t ext[26] = {0};
     memcpy(&ext['i' - 'a'], p->here, sizeof p->here);
-    rig_case(c, a, op, (op == OP_NORMAL ? normals : dropouts)[p->n - 1], ext);
+    rig_case(c, a, op, labels[op == OP_NORMAL][p->n - 1], ext);
     set_draw(c, p);
     int step = op == OP_NORMAL ? 0 : 1;
     if (step)
@@ -220,6 +220,43 @@ static void gradients_with_dropout_are_slopes(void **state)
     arena_clear(&a);
 }
 
+// ---- bf16 --------------------------------------------------------------------------------------
+
+static void to_bf16(struct ref_tensor *t, uint64_t seed)
+{
+    t->dtype = DT_BF16;
+    rig_fill(t, seed, 1, 2);
+}
+
+static void bf16_is_dropped_as_f32_is(void **state)
+{
+    (void)state;
+    for (int t = 0; t < PARTS; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        part_case(&c, &a, OP_DROPOUT, &parts[t]);
+        to_bf16(&c.in[0], 6);
+        c.start[0].dtype = DT_BF16;
+        run_everywhere(&c, "of bf16", 0x1p-8, 0);
+        arena_clear(&a);
+    }
+}
+
+// So many keys that the samples are widened in turn: the second one's draws are its own.
+static void attention_in_turns_draws_for_each_sample(void **state)
+{
+    const struct heads s = {2, 1, 8192, 4, 1, 64, false, {3, 0}, 0.3f};
+    struct arena a = {0};
+    struct rig_case c;
+    (void)state;
+    attention_case(&c, &a, false, s);
+    for (int k = 0; k < 3; k++)
+        to_bf16(&c.in[k], (uint64_t)k + 9);
+    c.start[0].dtype = DT_BF16;
+    run_everywhere(&c, "of bf16, in turns", 0x1p-8, 1e-4);
+    arena_clear(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +266,8 @@ int main(void)
         cmocka_unit_test(the_share_and_the_moments_are_right),
         cmocka_unit_test(attention_drops_the_weights_that_the_site_draws),
         cmocka_unit_test(gradients_with_dropout_are_slopes),
+        cmocka_unit_test(bf16_is_dropped_as_f32_is),
+        cmocka_unit_test(attention_in_turns_draws_for_each_sample),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
