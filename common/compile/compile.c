@@ -80,7 +80,9 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     schedule_build(&s, p->arena, kind, (int)p->job->train.microbatches);
     rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
-    return rc ? rc : lower(cut, m, &s, kind, p->arena, &p->out->program[kind], p->err);
+    rc = rc ? rc : lower(cut, m, &s, kind, p->arena, &p->out->program[kind], p->err);
+    p->out->program[kind].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
+    return rc;
 }
 
 static void hash_programs(struct compiled *c)

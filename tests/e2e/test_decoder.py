@@ -67,7 +67,7 @@ def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
     assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
-    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]):
+    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
         assert_same_numbers(one, train(place, job(tokens, model, mesh), f"many{i}"))
 
 
@@ -86,7 +86,7 @@ def test_what_is_made_again_has_the_same_bits(place, tokens, remat):
     assert kept.final() == again.final()
 
 
-@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"tp": 2}, "full")], ids=str)
+@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"cp": 2}, "full")], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
     changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}}
     calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
