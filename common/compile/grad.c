@@ -9,6 +9,15 @@ bool tape_needs(const struct tape *t, int value)
     return value < t->n && t->needs[value];
 }
 
+// Made for this value alone; a cotangent that a rule passes on is another value's and settled.
+static bool own_contribution(const struct tape *t, int contribution)
+{
+    for (int k = 0; k < t->at->nout; k++)
+        if (t->cot[t->at->out[k]] == contribution)
+            return false;
+    return true;
+}
+
 // An elementwise op's other operand may be a vector along the last dimension: its contribution
 // arrives already reduced to its shape (tape_reduce_to).
 void tape_add(struct tape *t, int value, int contribution)
@@ -20,9 +29,36 @@ void tape_add(struct tape *t, int value, int contribution)
         graph_contribute(g, t->grad_sum[value], contribution);
         return;
     }
-    int before = t->cot[value];
-    t->cot[value] =
-        before < 0 ? contribution : graph_like(g, OP_ADD, 2, (int[]){before, contribution}, value);
+    struct terms *c = &t->terms[value];
+    c->value = arena_grow(g->arena, c->value, sizeof *c->value, c->n, &c->cap);
+    c->value[c->n++] = contribution;
+    c->scope = g->scope;
+    c->stage = g->stage;
+    g->values[contribution].open = own_contribution(t, contribution);
+}
+
+// All readers have contributed: their sum, made where the earliest of them is. Several terms stay
+// open until then, so that those of one spec are added before they are moved.
+static void settle(struct tape *t, int value)
+{
+    struct graph *g = t->g;
+    const struct terms *c = &t->terms[value];
+    if (c->n == 0)
+        return;
+    t->cot[value] = c->value[0];
+    if (c->n == 1) {
+        g->values[c->value[0]].open = false;
+        return;
+    }
+    g->scope = c->scope;
+    g->stage = c->stage;
+    graph_at(g, g->values[value].point);
+    for (int k = 1; k < c->n && !g->failed; k++) {
+        int sum = graph_like(g, OP_ADD, 2, (int[]){t->cot[value], c->value[k]}, value);
+        g->nodes[g->nnodes - 1].joins = true;
+        g->values[sum].open = k < c->n - 1;
+        t->cot[value] = sum;
+    }
 }
 
 int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
@@ -92,6 +128,20 @@ static void seed(struct tape *t)
                 t->cot[g->sums[i].contrib[c]] = one;
 }
 
+static void node_differentiate(struct tape *t, const struct node *n)
+{
+    struct graph *g = t->g;
+    for (int k = 0; k < n->nout && !g->failed; k++)
+        settle(t, n->out[k]);
+    int cot = t->cot[n->out[0]];
+    if (g->failed || cot < 0 || !tape_needs(t, n->out[0]))
+        return;
+    g->scope = n->scope;
+    g->stage = n->stage;
+    t->at = n;
+    g->failed = op_row(n->op)->vjp(t, n, cot);
+}
+
 int grad_build(struct graph *g)
 {
     if (g->failed)
@@ -99,6 +149,7 @@ int grad_build(struct graph *g)
     int nodes = g->nnodes;
     struct tape t = {.g = g, .n = g->nvalues};
     t.cot = arena_array(g->arena, int, t.n);
+    t.terms = arena_array(g->arena, struct terms, t.n);
     t.needs = arena_array(g->arena, bool, t.n);
     t.grad_sum = arena_array(g->arena, int, t.n);
     for (int i = 0; i < t.n; i++)
@@ -109,12 +160,7 @@ int grad_build(struct graph *g)
     seed(&t);
     for (int i = nodes - 1; i >= 0 && !g->failed; i--) {
         struct node n = g->nodes[i]; // a copy: the array grows
-        int cot = t.cot[n.out[0]];
-        if (cot < 0 || !tape_needs(&t, n.out[0]))
-            continue;
-        g->scope = n.scope;
-        g->stage = n.stage;
-        g->failed = op_row(n.op)->vjp(&t, &n, cot);
+        node_differentiate(&t, &n);
     }
     return g->failed;
 }

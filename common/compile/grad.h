@@ -3,17 +3,24 @@
 //
 // The nodes are walked from last to first; each output's cotangent is the sum of what its readers
 // contributed, and the op's vjp rule turns it into contributions to the inputs. Cotangents carry
-// their value's activation point, scope and stage. A parameter's contributions go into its gradient
-// sum, "grad/<name>", over all microbatches.
+// their value's activation point, and the scope and stage of the earliest reader, where the sum is
+// made. A parameter's contributions go into its gradient sum, "grad/<name>", over all microbatches.
 #pragma once
 #include "common/compile/graph.h"
 
+struct terms {
+    int n, cap, *value;
+    int scope, stage; // of the last to contribute
+};
+
 struct tape {
     struct graph *g;
-    int n;         // forward values
-    int *cot;      // value → its cotangent so far, −1 for none
-    bool *needs;   // value → a parameter can be reached from it
-    int *grad_sum; // parameter → its gradient's sum
+    int n;                 // forward values
+    int *cot;              // value → its cotangent, −1 until its producer's turn
+    struct terms *terms;   // value → what its readers contributed so far
+    bool *needs;           // value → a parameter can be reached from it
+    int *grad_sum;         // parameter → its gradient's sum
+    const struct node *at; // whose rule is at work: its outputs' cotangents may be passed on
 };
 
 int grad_build(struct graph *g); // 0 or the graph's failure

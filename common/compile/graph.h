@@ -50,6 +50,7 @@ struct value {
     struct shape shape;      // global, of one microbatch
     enum dim dims[MAX_DIMS]; // logical names
     enum point point;
+    bool open;           // one of several contributions to a cotangent: stays as it is made
     int producer;        // node, −1 for none
     int alias;           // the value whose buffer this one is, changed in place; −1: its own
     int of;              // STATE, gradient SUM: the parameter; −1
@@ -65,6 +66,7 @@ enum node_when { EVERY_MICROBATCH, LAST_MICROBATCH };
 struct node {
     enum node_kind kind;
     enum op op;
+    bool joins; // ADD: of contributions to one cotangent, which partition.c adds per spec
     struct op_attr attr;
     struct reshard_step move; // of its one input
     const char *what;         // MOVE: the tensor it moves, for people

@@ -246,7 +246,7 @@ static const struct op_row table[OP_COUNT] = {
                   .shard = shard_embed,
                   .place = place_table},
     [OP_EMBED_GRAD] = {.infer = infer_mixed,
-                       .shard = shard_contract,
+                       .shard = shard_embed_grad,
                        .place = place_table,
                        .accumulates = true},
     [OP_NORM] = {.infer = infer_norm, .vjp = vjp_norm, .shard = shard_last_whole},

@@ -56,6 +56,7 @@ int shard_last_whole(struct shard_query *q, struct err *e); // pointwise, but fo
 int shard_split(struct shard_query *q, struct err *e);
 int shard_stack(struct shard_query *q, struct err *e);
 int shard_embed(struct shard_query *q, struct err *e);
+int shard_embed_grad(struct shard_query *q, struct err *e);
 int shard_norm_weight(struct shard_query *q, struct err *e);
 int shard_attention(struct shard_query *q, struct err *e);
 int shard_update(struct shard_query *q, struct err *e);

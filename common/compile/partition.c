@@ -322,14 +322,10 @@ static int settle(struct pass *p, int old)
     return reshard(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
 }
 
-static int node_emit(struct pass *p, const struct node *n)
+static int op_emit(struct pass *p, const struct node *n)
 {
-    struct graph *g = p->to;
     struct shard_query q = {0};
     struct spec want;
-    g->scope = n->scope;
-    g->stage = n->stage;
-    g->phase = n->phase;
     int rc = query_node(p, n, &q, &want);
     if (rc)
         return rc;
@@ -350,8 +346,88 @@ static int node_emit(struct pass *p, const struct node *n)
     if (p->sum_of[out] >= 0)
         return contribute(p, p->sum_of[out], out, p->map[out]);
     for (int k = 0; k < n->nout && !rc; k++)
-        rc = settle(p, n->out[k]);
+        if (!p->from->values[n->out[k]].open)
+            rc = settle(p, n->out[k]);
     return rc;
+}
+
+// ---- cotangents --------------------------------------------------------------------------------
+
+// The addition that a joining one goes on from, null: it is the first.
+static const struct node *join_before(const struct pass *p, const struct node *n)
+{
+    const struct value *v = &p->from->values[n->in[0]];
+    const struct node *before = v->open ? &p->from->nodes[v->producer] : NULL;
+    return before && before->joins ? before : NULL;
+}
+
+// The contributions to a cotangent as they are by now, in the order they were made.
+static int terms_of(const struct pass *p, const struct node *last, int **term)
+{
+    int n = 2;
+    for (const struct node *i = last; (i = join_before(p, i));)
+        n++;
+    *term = arena_array(p->to->arena, int, n);
+    for (int k = n - 1; k > 0; k--, last = join_before(p, last)) {
+        (*term)[k] = p->map[last->in[1]];
+        (*term)[0] = p->map[last->in[0]]; // of the first addition, which comes last
+    }
+    return n;
+}
+
+static int add(struct pass *p, int a, int b)
+{
+    int made = graph_like(p->to, OP_ADD, 2, (int[]){a, b}, a);
+    p->to->values[made].point = p->to->values[a].point;
+    p->to->values[made].spec = p->to->values[a].spec;
+    return made;
+}
+
+// The first of the terms that is left and those of its spec, added as they are, partial or not.
+static int add_alike(struct pass *p, int n, int *term)
+{
+    struct spec s = p->to->values[term[0]].spec;
+    int sum = term[0];
+    for (int k = 1; k < n; k++) {
+        if (term[k] < 0 || !spec_equal(&p->to->values[term[k]].spec, &s))
+            continue;
+        sum = add(p, sum, term[k]);
+        term[k] = -1;
+    }
+    return sum;
+}
+
+// Each sum of contributions alike is brought to the value's cuts once, and then the sums are added.
+static int join_emit(struct pass *p, const struct node *n)
+{
+    int out = n->out[0], sum = -1, rc = 0, *term;
+    bool has;
+    if (p->from->values[out].open)
+        return 0; // the last one does them all
+    int terms = terms_of(p, n, &term);
+    struct spec want = wanted(p, out, &has);
+    if (!has) {
+        want = p->to->values[term[0]].spec;
+        want.partial_sum = want.partial_max = 0;
+    }
+    p->what = place_name(p, out);
+    for (int i = 0; i < terms && !rc; i++) {
+        if (term[i] < 0)
+            continue;
+        int part = add_alike(p, terms - i, term + i);
+        rc = reshard(p, part, &want, EVERY_MICROBATCH, &part);
+        sum = sum < 0 || rc ? part : add(p, sum, part);
+    }
+    p->map[out] = sum;
+    return rc;
+}
+
+static int node_emit(struct pass *p, const struct node *n)
+{
+    p->to->scope = n->scope;
+    p->to->stage = n->stage;
+    p->to->phase = n->phase;
+    return n->joins ? join_emit(p, n) : op_emit(p, n);
 }
 
 static int pass_begin(struct pass *p)

@@ -335,6 +335,18 @@ int shard_embed(struct shard_query *q, struct err *e)
     return rc;
 }
 
+// Its vjp contracts the ids' matrix, cut as the ids are asked to be, with the cotangent: what cuts
+// the cotangent alone and the table's rows too gathers it, as a product's weight gradient does.
+int shard_embed_grad(struct shard_query *q, struct err *e)
+{
+    const struct spec *ids = q->in[0];
+    struct spec asked = q->asked[0];
+    q->in[0] = ids ? ids : &asked;
+    int rc = shard_contract(q, e);
+    q->in[0] = ids;
+    return rc;
+}
+
 // A contraction over the rows; the row itself is whole, its norm is of all of it.
 int shard_norm_weight(struct shard_query *q, struct err *e)
 {

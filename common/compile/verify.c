@@ -98,12 +98,15 @@ static struct spec moved(const struct reshard_step *m, struct spec s)
     return s;
 }
 
-// Ops that may read a part of a sum: they are linear in it and make a part of theirs, or the
-// metrics, which are summed over everything.
+// Ops that may read a part of a sum: they are linear in it and make a part of theirs (an addition,
+// of parts all alike), or the metrics, which are summed over everything.
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
-    axis_set made = g->values[n->out[0]].spec.partial_sum;
-    return n->op == OP_METRICS || (n->op == OP_SUM && (partial & ~made) == 0);
+    const struct spec *made = &g->values[n->out[0]].spec;
+    bool alike = n->op == OP_ADD;
+    for (int k = 0; k < n->nin; k++)
+        alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
+    return n->op == OP_METRICS || alike || (n->op == OP_SUM && (partial & ~made->partial_sum) == 0);
 }
 
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)

@@ -44,12 +44,10 @@ static const struct coll_row *find(const struct cost *c, const struct row *want)
     return NULL;
 }
 
-static void expect(const char *more, const struct row *want, int n)
+static void expect(const char *text, const struct row *want, int n)
 {
     struct fixture f;
     struct cost cost;
-    char text[1000];
-    snprintf(text, sizeof text, "%s%s", JOB, more);
     compile_text(&f, text, 0);
     cost_count(&f.c, &f.a, &cost);
     for (int i = 0; i < n; i++) {
@@ -73,7 +71,7 @@ static void expect(const char *more, const struct row *want, int n)
     }
     fixture_clear(&f);
 }
-#define EXPECT(more, rows) expect(more, rows, (int)(sizeof(rows) / sizeof *(rows)))
+#define EXPECT(text, rows) expect(text, rows, (int)(sizeof(rows) / sizeof *(rows)))
 
 static void data_parallel_reduces_every_gradient_once(void **state)
 {
@@ -87,7 +85,7 @@ static void data_parallel_reduces_every_gradient_once(void **state)
         {REDUCE, 1, UPD, "metrics", 1, 16, 24},
     };
     (void)state;
-    EXPECT("mesh: {dp: 4}\n", rows);
+    EXPECT(JOB "mesh: {dp: 4}\n", rows);
 }
 
 // A gather for each pass that reads, a scatter for each contribution, of each microbatch; whole
@@ -109,7 +107,7 @@ static void fully_sharded_gathers_what_it_reads_and_scatters_what_it_makes(void 
         {REDUCE, 1, UPD, "metrics", 1, 16, 24},
     };
     (void)state;
-    EXPECT("mesh: {fsdp: 4}\n", rows);
+    EXPECT(JOB "mesh: {fsdp: 4}\n", rows);
 }
 
 // The second product's contraction is cut: 8 × 8 floats a microbatch. Its operands' gradients are
@@ -121,7 +119,7 @@ static void tensor_parallel_sums_the_second_product(void **state)
         {REDUCE, 1, UPD, "metrics", 1, 16, 16},
     };
     (void)state;
-    EXPECT("mesh: {tp: 2}\n", rows);
+    EXPECT(JOB "mesh: {tp: 2}\n", rows);
 }
 
 static void data_and_tensor_parallel_are_both(void **state)
@@ -137,7 +135,7 @@ static void data_and_tensor_parallel_are_both(void **state)
         {REDUCE, 3, UPD, "metrics", 1, 16, 24},
     };
     (void)state;
-    EXPECT("mesh: {dp: 2, tp: 2}\n", rows);
+    EXPECT(JOB "mesh: {dp: 2, tp: 2}\n", rows);
 }
 
 // HSDP: gathers and scatters inside fsdp, what is left of the gradients summed over dp once.
@@ -161,7 +159,7 @@ static void sharded_inside_replicated_outside(void **state)
         {REDUCE, 3, UPD, "metrics", 1, 16, 24},
     };
     (void)state;
-    EXPECT("mesh: {dp: 2, fsdp: 2}\n", rows);
+    EXPECT(JOB "mesh: {dp: 2, fsdp: 2}\n", rows);
 }
 
 // Residual activations cut on tp too, as sequence parallelism does: the images are gathered before
@@ -182,7 +180,7 @@ static void residuals_cut_on_tp_scatter_and_gather(void **state)
         {REDUCE, 1, UPD, "metrics", 1, 16, 16},
     };
     (void)state;
-    EXPECT("mesh: {tp: 2}\nsharding: {activations: {act_seq: [batch, tp]}}\n", rows);
+    EXPECT(JOB "mesh: {tp: 2}\nsharding: {activations: {act_seq: [batch, tp]}}\n", rows);
 }
 
 // Classes cut: the row maximum, the sum of exponentials and the pick are each 8 floats a
@@ -196,9 +194,124 @@ static void a_cut_row_is_summed_in_three_small_parts(void **state)
         {REDUCE, 1, UPD, "metrics", 1, 16, 16},
     };
     (void)state;
-    EXPECT("mesh: {tp: 2}\nsharding: {params: [{match: layers/2/weight, spec: [~, tp]}, {match: "
+    EXPECT(JOB
+           "mesh: {tp: 2}\nsharding: {params: [{match: layers/2/weight, spec: [~, tp]}, {match: "
            "layers/2/bias, spec: [tp]}], activations: {act_logits: [batch, tp]}}\n",
            rows);
+}
+
+// ---- decoders ----------------------------------------------------------------------------------
+//
+// L = 2 layers of embed 8, 4 heads of 2, mlp 16; 4 samples of 4 tokens of a vocabulary of 16, over
+// tp: 2. An activation as wide as the residual has 4·4·8 floats, 512 bytes; a row a token, 64; a
+// norm's vector 32. What moves is called by the scope of the first reader when it is a cotangent:
+// that of a layer's output belongs to the next layer or the head.
+
+#define DECODER(family)                                                                            \
+    "name: t\nmodel: {kind: decoder, preset: " family ", layers: 2, embed: 8, heads: 4, mlp: 16, " \
+    "seq: 4, vocab: 16, vocab_multiple: 1}\ndata: {format: tokens, train: {tokens: t}, "           \
+    "batch: 4}\noptimizer: {kind: sgd}\ntrain: {steps: 1}\nmesh: {tp: 2}\n"
+#define SEQUENCE_TOO "sharding: {activations: {act_seq: [batch, [seq, tp]]}}\n"
+
+// The two products of a layer and the vocabulary-cut embedding are summed forward, what flows into
+// a layer's two blocks and into the head backward: 2L + 1 each, however many products read it
+// (llama: q and kv, gate and up). The cut vocabulary's row maximum, row sum and pick.
+static void tensor_parallelism_sums_what_enters_and_leaves_a_block_once(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 1, FWD, "embed/act_seq", 1, 512, 512},
+        {REDUCE, 1, FWD, "layers/0/act_seq", 2, 1024, 1024},
+        {REDUCE, 1, FWD, "layers/1/act_seq", 2, 1024, 1024},
+        {REDUCE, 1, FWD, "head/act_logits", 3, 192, 192},
+        {REDUCE, 1, BWD, "grad/head/act_seq", 1, 512, 512},
+        {REDUCE, 1, BWD, "grad/layers/1/act_seq", 2, 1024, 1024},
+        {REDUCE, 1, BWD, "grad/layers/0/act_seq", 2, 1024, 1024},
+        {REDUCE, 1, UPD, "metrics", 1, 16, 16},
+    };
+    (void)state;
+    EXPECT(DECODER("gpt2"), rows);
+    EXPECT(DECODER("llama, kv_heads: 2"), rows);
+    EXPECT(DECODER("cookbook"), rows);
+}
+
+// Sums become scatters; what a block or the head reads is gathered forward (2L + 1), and backward
+// once more for its weights' gradients, as is what comes back into each of the products that were
+// scattered and into the embedding (4L + 2).
+#define CUT_SEQUENCE                                              \
+    {SCATTER, 1, FWD, "embed/act_seq", 1, 512, 256},              \
+        {SCATTER, 1, FWD, "layers/0/act_seq", 2, 1024, 512},      \
+        {SCATTER, 1, FWD, "layers/1/act_seq", 2, 1024, 512},      \
+        {GATHER, 1, FWD, "layers/0/act_seq", 2, 1024, 512},       \
+        {REDUCE, 1, FWD, "head/act_logits", 3, 192, 192},         \
+        {SCATTER, 1, BWD, "grad/head/act_seq", 1, 512, 256},      \
+        {SCATTER, 1, BWD, "grad/layers/1/act_seq", 2, 1024, 512}, \
+        {SCATTER, 1, BWD, "grad/layers/0/act_seq", 2, 1024, 512}, \
+        {GATHER, 1, BWD, "layers/0/act_seq", 2, 1024, 512},       \
+        {GATHER, 1, BWD, "grad/layers/1/act_seq", 2, 1024, 512},  \
+    {                                                             \
+        REDUCE, 1, UPD, "metrics", 1, 16, 16                      \
+    }
+// With a norm in front of each block the head reads its own.
+#define NORM_BEFORE                                              \
+    {GATHER, 1, FWD, "layers/1/act_seq", 2, 1024, 512},          \
+        {GATHER, 1, FWD, "head/act_seq", 1, 512, 256},           \
+        {GATHER, 1, BWD, "layers/1/act_seq", 2, 1024, 512},      \
+        {GATHER, 1, BWD, "head/act_seq", 1, 512, 256},           \
+        {GATHER, 1, BWD, "grad/layers/0/act_seq", 2, 1024, 512}, \
+    {                                                            \
+        GATHER, 1, BWD, "grad/head/act_seq", 1, 512, 256         \
+    }
+#define ONCE(name)                              \
+    {                                           \
+        REDUCE, 1, BWD, "grad/" name, 1, 32, 32 \
+    }
+
+static void
+sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share(void **state)
+{
+    static const struct row gpt2[] = {
+        CUT_SEQUENCE,
+        NORM_BEFORE,
+        ONCE("layers/0/norm1/weight"),
+        ONCE("layers/0/norm1/bias"),
+        ONCE("layers/0/norm2/weight"),
+        ONCE("layers/0/norm2/bias"),
+        ONCE("layers/0/attn/out/bias"),
+        ONCE("layers/0/mlp/out/bias"),
+        ONCE("layers/1/norm1/weight"),
+        ONCE("layers/1/norm1/bias"),
+        ONCE("layers/1/norm2/weight"),
+        ONCE("layers/1/norm2/bias"),
+        ONCE("layers/1/attn/out/bias"),
+        ONCE("layers/1/mlp/out/bias"),
+        ONCE("norm/weight"),
+        ONCE("norm/bias"),
+        {REDUCE, 1, BWD, "grad/embed/positions", 1, 128, 128},
+    };
+    static const struct row llama[] = {
+        CUT_SEQUENCE,
+        NORM_BEFORE,
+        ONCE("layers/0/norm1/weight"),
+        ONCE("layers/0/norm2/weight"),
+        ONCE("layers/1/norm1/weight"),
+        ONCE("layers/1/norm2/weight"),
+        ONCE("norm/weight"),
+    };
+    // A norm after each residual sum: a layer's first product reads the norm before it or the
+    // embedding, and what comes back into a product is the cotangent of its own layer's sum.
+    static const struct row cookbook[] = {
+        CUT_SEQUENCE,
+        {GATHER, 1, FWD, "embed/act_seq", 1, 512, 256},
+        {GATHER, 1, FWD, "layers/1/act_seq", 2, 1024, 512},
+        {GATHER, 1, BWD, "embed/act_seq", 1, 512, 256},
+        {GATHER, 1, BWD, "layers/1/act_seq", 2, 1024, 512},
+        {GATHER, 1, BWD, "grad/layers/0/act_seq", 3, 1536, 768},
+        {REDUCE, 1, BWD, "grad/embed/positions", 1, 128, 128},
+    };
+    (void)state;
+    EXPECT(DECODER("gpt2") SEQUENCE_TOO, gpt2);
+    EXPECT(DECODER("llama, kv_heads: 2") SEQUENCE_TOO, llama);
+    EXPECT(DECODER("cookbook") SEQUENCE_TOO, cookbook);
 }
 
 int main(void)
@@ -211,6 +324,9 @@ int main(void)
         cmocka_unit_test(sharded_inside_replicated_outside),
         cmocka_unit_test(residuals_cut_on_tp_scatter_and_gather),
         cmocka_unit_test(a_cut_row_is_summed_in_three_small_parts),
+        cmocka_unit_test(tensor_parallelism_sums_what_enters_and_leaves_a_block_once),
+        cmocka_unit_test(
+            sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,8 +75,8 @@ static void compare_on(const char *model, int seq, const char *mesh, const char 
     const struct zigzag natural = {seq, 1};
     compile_text(&one, decoder_long(model, seq, "dp: 1", 2, "", ""), 0);
     compile_text(&many, decoder_long(model, seq, mesh, 2, sharding, train), 0);
-    const struct program *p = &many.c.program[PROGRAM_TRAIN];
-    assert_int_equal(one.c.program[PROGRAM_TRAIN].zigzag.parts, 1);
+    const struct program *p = many.c.program[PROGRAM_TRAIN];
+    assert_int_equal(one.c.program[PROGRAM_TRAIN]->zigzag.parts, 1);
     assert_int_equal(p->zigzag.parts, parts);
     interp_init(&whole, one.c.global[PROGRAM_TRAIN], NULL, 2);
     interp_init(&cut, p->graph, &many.c.mesh, 2);
