@@ -8,6 +8,7 @@
 #include "common/base/hash.h"
 #include "common/compile/dump.h"
 #include "common/compile/grad.h"
+#include "common/compile/heads.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
@@ -71,8 +72,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    if (kind == PROGRAM_TRAIN)
+    if (kind == PROGRAM_TRAIN) {
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+        heads_check(&p->sharding, p->job, m, g, &p->out->findings);
+    }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
