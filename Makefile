@@ -16,13 +16,13 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm widen
+OP_SRC      := op gemm mask widen
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
+COMPILE_SRC := mesh spec zigzag reshard transfer graph findings sharding heads usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
@@ -70,7 +70,7 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding
-UNIT_COMPILE := compile compile_decoder compile_draws compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_remat
+UNIT_COMPILE := compile compile_decoder compile_draws compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_remat compile_context compile_heads compile_precision
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake

@@ -115,6 +115,8 @@ void dump_program(const struct program *p, struct buf *out)
 {
     buf_printf(out, "program %s stage %d mesh ", program_name(p->kind), p->stage);
     mesh_print(&p->mesh, out);
+    if (p->zigzag.parts > 1)
+        buf_printf(out, " zigzag %d", p->zigzag.parts);
     buf_putc(out, '\n');
     for (int b = 0; b < p->nbuffers; b++) {
         const struct buffer *buf = &p->buffers[b];

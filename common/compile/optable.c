@@ -220,7 +220,7 @@ static size_t workspace_attention(const struct node *n, const struct shape *in,
     int64_t parts = in[1].dim[0] * in[1].dim[2];
     (void)out;
     return sizeof(float) *
-           (size_t)((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS * in[1].dim[1] *
+           (size_t)(((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS + 1) * in[1].dim[1] *
                     (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
 }
 

@@ -203,7 +203,7 @@ static inline int attention_positions(enum op op)
 enum { OP_CHUNKS = 1024 };
 
 // ATTENTION works on so many query rows at a time, in at most so many parts side by side; its
-// workspace is one block of scores for each, two for the gradient.
+// workspace is one block of scores for each, two for the gradient, and the positions of the keys.
 enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
 
 // ---- the call a kernel receives: local shapes, device pointers ----

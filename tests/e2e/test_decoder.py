@@ -67,7 +67,7 @@ def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
     assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
-    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]):
+    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
         assert_same_numbers(one, train(place, job(tokens, model, mesh), f"many{i}"))
 
 
@@ -93,7 +93,7 @@ def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
     rows, without = one.metrics(), train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
     assert abs(rows[0]["loss"] - without[0]["loss"]) > 1e-4
     assert rows[-1]["eval_loss"] < rows[-1]["loss"]  # which nothing is dropped of
-    meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"dp": 2, "tp": 2}, 2)]
+    meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"dp": 2, "tp": 2}, 2)]
     for i, (mesh, micro) in enumerate(meshes):
         made = job(tokens, "gpt2", mesh, model=rates, train={"microbatches": micro})
         made["train"]["remat"] = ["none", "block", "full"][i % 3]
@@ -103,7 +103,7 @@ def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
     assert_same_numbers(one, train(place, made, "sequence"))
 
 
-@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"tp": 2}, "full")], ids=str)
+@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"cp": 2}, "full")], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
     changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}, "model": {"dropout": 0.1}}
     calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
