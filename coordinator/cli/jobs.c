@@ -179,7 +179,7 @@ static void print_status(const void *reply, struct buf *out)
     if (s->reported)
         buf_printf(out, "loss        %.6g, %s samples/s\n", s->loss,
                    word_rate(s->samples_per_s, word));
-    if (s->evaluated && isnan(s->eval_accuracy))
+    if (s->evaluated && isnan(s->eval_accuracy)) // a decoder has none
         buf_printf(out, "evaluation  loss %.6g\n", s->eval_loss);
     else if (s->evaluated)
         buf_printf(out, "evaluation  accuracy %.2f %%, loss %.6g\n", 100 * s->eval_accuracy,

@@ -24,6 +24,8 @@ struct step_row {
     int nparts;
     const char *const *part_name;
     double part[ROW_PARTS], eval_part[ROW_PARTS];
+    int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
+    const char *const *samples;
 };
 
 struct metrics;
