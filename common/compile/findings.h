@@ -2,8 +2,8 @@
 // What the compiler has to say about a job's sharding: errors (the job is refused), warnings and
 // notes. Each names the tensor, the axes, the bytes and a corrected setting.
 //
-// A fix is a text for -s ("sharding.rules.mlp=null") that makes the finding go away; where there
-// are two ways they are joined by " or ".
+// A fix is a text for -s ("sharding.rules.mlp=null") that makes the finding go away; where it takes
+// several they are joined by " and ", and where there are two ways these by " or ".
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/mesh.h"
@@ -17,6 +17,7 @@
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(DOES_NOT_FIT, ERROR)         \
     X(NO_MATCH, WARNING)           \
     X(REDUNDANT, WARNING)
 enum finding_code {
