@@ -196,6 +196,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
+// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one identity
+// train to the same numbers but for rounding, and one may go on from the other's checkpoint.
+void job_identity(const struct job *job, char hex[65]);
 
 // The first group whose pattern matches a parameter's path, or null.
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
