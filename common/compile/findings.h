@@ -33,6 +33,7 @@ bool finding_is_error(enum finding_code c);
 struct finding {
     enum finding_code code;
     const char *tensor;  // a parameter or an activation point; null: none in particular
+    const char *like;    // a glob of the tensors that it is true of; null: that one
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step
     double utilisation;  // REDUNDANT: of the matmuls; else 0
