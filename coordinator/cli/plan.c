@@ -72,19 +72,56 @@ static int device_read(const struct args *f, struct arena *a, struct device_mode
     return rc;
 }
 
+// A batch that does not divide is the one mistake that leaves the job's sizes known: it is planned
+// with the nearest batch that would do, and the mistake told among the findings.
+static bool only_the_batch(const struct job *job, const struct job_errors *errs)
+{
+    return errs->n == 1 && !errs->more && strcmp(errs->items[0].path, "data.batch") == 0 &&
+           job->batch_unit > 0;
+}
+
+static int load(const struct args *f, struct arena *a, struct job *job, struct finding *wrong,
+                struct buf *why)
+{
+    enum { LARGEST = 1 << 24 }; // data.batch may be
+    struct job_errors errs = {0};
+    struct buf text = {0};
+    int rc = job_load(a, &weft_schema, f->pos[0], f->set, f->nset, job, &errs);
+    if (!rc)
+        return 0;
+    job_errors_print(&errs, why);
+    if (!only_the_batch(job, &errs) || f->nset == ARGS_MAX_SET)
+        return rc;
+    int64_t unit = job->batch_unit, below = job->data.batch / unit * unit, above = below + unit;
+    const char **set = arena_array(a, const char *, f->nset + 1);
+    memcpy(set, f->set, sizeof *set * (size_t)f->nset);
+    job_errors_print(&errs, &text);
+    *wrong = (struct finding){.code = FINDING_BATCH_INDIVISIBLE,
+                              .tensor = "data.batch",
+                              .message = arena_printf(a, "%.*s", (int)text.len - 1, text.data)};
+    buf_clear(&text);
+    if (above <= LARGEST)
+        wrong->fix = arena_printf(a, "data.batch=%lld", (long long)above);
+    if (below)
+        wrong->fix = arena_printf(a, "data.batch=%lld%s%s", (long long)below,
+                                  wrong->fix ? " or " : "", wrong->fix ? wrong->fix : "");
+    if (!wrong->fix)
+        return rc;
+    set[f->nset] = arena_printf(a, "data.batch=%lld", (long long)(below ? below : above));
+    return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
+}
+
 static int plan(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
-    struct job_errors errs = {0};
     struct compiled compiled;
     struct report report;
+    struct finding wrong = {0};
     struct device_model device;
     struct err e = {0};
     const char *file = f->pos[0];
-    if (job_load(a, &weft_schema, file, f->set, f->nset, &job, &errs)) {
-        job_errors_print(&errs, why);
+    if (load(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
-    }
     if (device_read(f, a, &device, &e)) {
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
@@ -94,10 +131,12 @@ static int plan(const struct args *f, struct arena *a, struct buf *out, struct b
         buf_printf(why, "%s: %s\n", file, e.text);
     if (rc && !compiled.whole)
         return CLIENT_USAGE;
+    if (wrong.message)
+        findings_add(&compiled.findings, &wrong);
     model_fit(&job, &device, &compiled, a);
     report_make(&report, &job, &compiled, &device, a);
     print_report(&report, f, out);
-    return !rc && report.fits ? CLIENT_OK : CLIENT_USAGE;
+    return !rc && report.fits && !wrong.message ? CLIENT_OK : CLIENT_USAGE;
 }
 
 int verb_plan(const struct verb *v, const struct args *f)
