@@ -23,7 +23,7 @@ JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows par
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
-COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
+COMPILE_SRC += advice device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp decoder loss model_schema schema_list

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/compile/advice.h"
 #include "common/compile/dump.h"
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
@@ -154,6 +155,7 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
         hash_programs(out);
         out->whole = true;
         usage_check(out, job, a, &out->findings);
+        advice_check(out, job, a, &out->findings);
     }
     const struct finding *error = findings_first_error(&out->findings);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;

@@ -20,7 +20,8 @@
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
     X(NO_MATCH, WARNING)           \
-    X(REDUNDANT, WARNING)
+    X(REDUNDANT, WARNING)          \
+    X(KEY_HEADS_WHOLE, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)

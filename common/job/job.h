@@ -74,6 +74,7 @@ struct job_point_spec {
     const char *point; // "act_seq"
     struct job_spec spec;
 };
+struct job_optimizer;
 struct job_sharding {
     int n_rules, n_params, n_points;
     struct job_rule rules[JOB_RULES];
@@ -89,6 +90,7 @@ const struct job_rule *job_rule_find(const struct job_sharding *s, const char *d
 void job_spec_print(const struct job_spec *s, struct buf *to);   // "[batch, [seq, tp], null]"
 void job_names_print(const struct job_names *s, struct buf *to); // "tp", "[a, b]", "null"
 void job_params_print(const struct job_sharding *s, struct buf *to);
+void job_groups_print(const struct job_optimizer *o, struct buf *to);
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
