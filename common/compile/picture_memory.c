@@ -34,8 +34,9 @@ static void course_make(const struct program *p, struct arena *a, struct course 
     for (int i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
         uint64_t *line = x->bytes[layer_of(b)];
+        bool ever = b->persistent || b->last >= p->ninstrs; // to the end
         line[b->persistent ? 0 : b->first] += b->bytes;
-        line[b->persistent ? p->ninstrs : b->last + 1] -= b->bytes; // wraps, and back
+        line[ever ? p->ninstrs : b->last + 1] -= b->bytes; // wraps, and back
     }
     for (int i = 0; i < p->ninstrs; i++) {
         uint64_t sum = 0;
