@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/compile/advice.h"
 #include "common/compile/dump.h"
 #include "common/compile/grad.h"
+#include "common/compile/heads.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
@@ -92,8 +92,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    if (kind == PROGRAM_TRAIN)
+    if (kind == PROGRAM_TRAIN) {
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+        heads_check(&p->sharding, p->job, m, g, &p->out->findings);
+    }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
@@ -103,7 +105,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
     p->out->program[kind] = arena_array(p->arena, struct program, p->out->nstages);
-    return rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
+    rc = rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
+    for (int i = 0; i < p->out->nstages; i++)
+        p->out->program[kind][i].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
+    return rc;
 }
 
 static void hash_programs(struct compiled *c)
@@ -174,7 +179,6 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
         hash_programs(out);
         out->whole = true;
         usage_check(out, job, a, &out->findings);
-        advice_check(out, job, a, &out->findings);
     }
     const struct finding *error = findings_first_error(&out->findings);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;

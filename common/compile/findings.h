@@ -17,6 +17,7 @@
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(KEY_HEADS, ERROR)            \
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
     X(NO_MATCH, WARNING)           \

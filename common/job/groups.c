@@ -98,11 +98,6 @@ void value_print_groups(const struct schema_row *row, const void *field, struct 
     buf_putc(to, ']');
 }
 
-void job_groups_print(const struct job_optimizer *o, struct buf *to)
-{
-    value_print_groups(NULL, o, to);
-}
-
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param)
 {
     for (int i = 0; i < optimizer->n_groups; i++)

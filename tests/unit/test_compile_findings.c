@@ -115,9 +115,6 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          "layer/*", "no parameter matches", 1},
         {JOB SQUARE "sharding: {params: [{match: \"layers/*\", min: [1000], spec: [tp]}]}\n",
          FINDING_NO_MATCH, "layers/*", "with these sizes or more", 1},
-        {JOB SQUARE "optimizer: {groups: [{match: \"*/bias\", lr_scale: 2}, {match: \"*/b\", "
-                    "lr_scale: 0.5}]}\n",
-         FINDING_NO_MATCH, "*/b", "optimizer.groups[1]: no parameter matches */b", 1},
         {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\nmesh: {tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp repeat each other's matmuls", 1},
@@ -244,48 +241,12 @@ static void specs_of_the_guides_give_their_shards(void **state)
                  (struct shape){2, {2000, 64}});
 }
 
-static void key_heads_that_a_cut_leaves_whole_are_noted_with_what_they_cost(void **state)
-{
-    (void)state;
-    struct fixture f;
-    int rc = read_with(&f,
-                       "name: t\nmodel: {kind: decoder, preset: llama, layers: 2, embed: 64, "
-                       "heads: 8, kv_heads: 2, mlp: 64, seq: 16, vocab: 128}\n"
-                       "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
-                       "train: {steps: 1, microbatches: 2}\nmesh: {tp: 8}\n",
-                       NULL);
-    assert_int_equal(rc, 0);
-    const struct finding *one = find(&f, FINDING_KEY_HEADS_WHOLE, NULL);
-    assert_non_null(one);
-    assert_string_equal(finding_severity(one->code), "note");
-    assert_int_equal(one->axes, 1);
-    // 64 tokens × 64 × (2 · 2 heads · 8), a multiply and an add, once forward and twice backward,
-    // in two layers: 1572864 FLOPs, which seven devices of eight repeat.
-    char says[100];
-    snprintf(says, sizeof says, "2 key heads do not divide by 8 (tp)");
-    assert_non_null(strstr(one->message, says));
-    snprintf(says, sizeof says, "%.3g FLOPs a step", 7.0 * 2 * 3 * 2 * 64 * 64 * 32);
-    if (!strstr(one->message, says))
-        fail_msg("%s, wanted %s", one->message, says);
-    fixture_clear(&f);
-    (void)read_with(
-        &f,
-        "name: t\nmodel: {kind: decoder, preset: llama, layers: 2, embed: 64, heads: 8, "
-        "kv_heads: 2, mlp: 64, seq: 16, vocab: 128}\n"
-        "data: {format: tokens, train: {tokens: t}, batch: 4}\ntrain: {steps: 1}\n"
-        "mesh: {tp: 2}\n",
-        NULL);
-    assert_null(find(&f, FINDING_KEY_HEADS_WHOLE, NULL));
-    fixture_clear(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_finding_is_named_and_its_fix_works),
         cmocka_unit_test(a_weight_on_a_batch_axis_costs_what_its_gathers_send),
         cmocka_unit_test(batch_and_weights_on_one_axis_of_eight_by_eight_use_an_eighth),
-        cmocka_unit_test(key_heads_that_a_cut_leaves_whole_are_noted_with_what_they_cost),
         cmocka_unit_test(a_sound_sharding_has_no_findings),
         cmocka_unit_test(specs_of_the_guides_give_their_shards),
     };
