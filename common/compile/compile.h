@@ -9,6 +9,7 @@
 #include "common/compile/findings.h"
 #include "common/compile/plan.h"
 #include "common/compile/program.h"
+#include "common/compile/schedule.h"
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
@@ -16,12 +17,13 @@
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
-enum { STAGES_MAX = 64 };
-
 struct compiled {
     struct mesh mesh;
-    int nstages;   // of the pipeline, at most STAGES_MAX; 1 without one
+    int nstages;   // of the pipeline, at most JOB_MAX_STAGES; 1 without one
     int axis;      // of the mesh, along which the stages lie; −1 without a pipeline
+    int64_t *layers;                         // of each stage
+    struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
+    struct schedule_cost turns;               // of the train program
     int nprograms; // train, and eval when the job evaluates
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests

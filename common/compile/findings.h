@@ -17,7 +17,10 @@
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(STAGE_AXIS, ERROR)           \
     X(NO_MATCH, WARNING)           \
+    X(STAGE_IMBALANCE, WARNING)    \
+    X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)
 enum finding_code {
 #define X(id, severity) FINDING_##id,

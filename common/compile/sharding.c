@@ -159,6 +159,25 @@ static void unknown_axis(struct making *k, const char *tensor, const char *name,
     buf_clear(&mesh);
 }
 
+// A pipeline's axis deals out layers: it cuts no tensor. True after saying so.
+static bool stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix)
+{
+    if (axis < 0 || !(k->mesh->stages >> axis & 1))
+        return false;
+    findings_add(
+        k->found,
+        &(struct finding){.code = FINDING_STAGE_AXIS,
+                          .tensor = tensor,
+                          .axes = k->mesh->stages,
+                          .message = arena_printf(
+                              k->found->arena,
+                              "%s%s: axis %s holds the stages of the pipeline, which have "
+                              "different layers: it cannot cut a tensor",
+                              tensor, at_line(k, line), k->mesh->axis[axis].name),
+                          .fix = fix});
+    return true;
+}
+
 static void rule_make(struct making *k, const struct job_rule *from, struct rule *to)
 {
     for (int i = 0; i < from->axes.n; i++) {
@@ -167,6 +186,10 @@ static void rule_make(struct making *k, const struct job_rule *from, struct rule
             struct job_names rest = without(k->found->arena, &from->axes, i);
             unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
                          from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
+        } else if (to->dim != DIM_NONE && axis >= 0 && k->mesh->stages >> axis & 1) {
+            struct job_names rest = without(k->found->arena, &from->axes, i);
+            stage_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim), axis,
+                       from->line, fix_rule(k, from->dim, &rest));
         } else if (axis >= 0 && !(dim_axes(&to->axes) >> axis & 1)) {
             dim_append(&to->axes, axis);
         }
@@ -234,6 +257,8 @@ static struct spec spec_make(struct making *k, const struct place *p)
                 continue;
             }
             int axis = job_axis_find(&k->job->mesh, name);
+            if (stage_axis(k, p->name, axis, p->spec->line, fix_dropped(k, p, d, i)))
+                continue;
             if (axis >= 0)
                 add_axis(k, p, &to, d, i, axis);
             else if (axis == -2)
@@ -257,7 +282,7 @@ static void gather_make(struct making *k)
         int axis = job_axis_find(&k->job->mesh, names->name[i]);
         struct buf b = {0};
         if (axis >= 0) {
-            k->s->gather |= (axis_set)(1u << axis);
+            k->s->gather |= (axis_set)(1u << axis) & mesh_cuts(k->mesh);
             continue;
         }
         if (axis == -1)

@@ -37,7 +37,7 @@ static axis_set repeated_axes(const struct program *p)
             on[a] += split >> a & 1 ? 0 : flops;
     }
     for (int a = 0; a < p->mesh.n; a++)
-        if (p->mesh.axis[a].size > 1 && on[a] * 100 > all * REPEATED_PERCENT)
+        if (mesh_cuts(&p->mesh) >> a & 1 && on[a] * 100 > all * REPEATED_PERCENT)
             repeated |= (axis_set)(1u << a);
     return repeated;
 }
@@ -72,7 +72,7 @@ static void unused(const struct compiled *c, const struct job *job, struct arena
                    struct findings *f)
 {
     axis_set none =
-        mesh_all(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
+        mesh_cuts(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))

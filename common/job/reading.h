@@ -78,6 +78,7 @@ const char *when_text(const struct schema_row *row, struct arena *a);
 
 // Fills what follows from other keys and reports what does not fit together.
 void check_job(struct reading *r);
+void check_pipeline(struct reading *r);
 
 // Rows are numbered through all tables, in the order of the resolved form.
 int schema_rows(const struct schema *schema);
