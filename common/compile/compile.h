@@ -2,7 +2,8 @@
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
 // rank, the client and later the coordinator run it alike.
 //
-//   model → grad → remat → optim → verify → partition → verify → schedule → lower → plan → verify → hash
+//   model → grad → remat → optim → verify → partition → verify → schedule → lower → plan → verify →
+//   hash
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once
@@ -19,12 +20,12 @@ typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kin
 
 struct compiled {
     struct mesh mesh;
-    int nstages;   // of the pipeline, at most JOB_MAX_STAGES; 1 without one
-    int axis;      // of the mesh, along which the stages lie; −1 without a pipeline
-    int64_t *layers;                         // of each stage
-    struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
-    struct schedule_cost turns;               // of the train program
-    int nprograms; // train, and eval when the job evaluates
+    int nstages;     // of the pipeline, at most JOB_MAX_STAGES; 1 without one
+    int axis;        // of the mesh, along which the stages lie; −1 without a pipeline
+    int64_t *layers; // of each stage
+    struct schedule *schedule[PROGRAM_KINDS];  // one a stage, with its times
+    struct schedule_cost turns;                // of the train program
+    int nprograms;                             // train, and eval when the job evaluates
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
     struct findings findings;

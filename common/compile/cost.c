@@ -95,8 +95,7 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
-        r->bytes =
-            r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
+        r->bytes = r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
     map_clear(&known);
 }

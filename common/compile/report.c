@@ -53,8 +53,8 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
     cost_count(c, a, &r->cost);
     r->staging = arena_array(a, uint64_t, c->nstages);
     for (int s = 0; s < c->nstages; s++) {
-        r->staging[s] = 2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) +
-                        checkpoint_share(c, s);
+        r->staging[s] =
+            2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) + checkpoint_share(c, s);
         if (c->by_stage[s].arena > c->by_stage[r->fullest].arena)
             r->fullest = s;
     }
@@ -334,8 +334,8 @@ static void text_collectives(const struct report *r, struct buf *out)
         const struct coll_row *c = &r->cost.colls[i];
         struct buf axes = {0};
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", coll_row_name(c),
-                   buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
+        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", coll_row_name(c), buf_str(&axes),
+                   phase_name(c->phase), c->tensor, (long long)c->count);
         put_bytes(out, c->bytes);
         put_stages(r, c->stages, out);
         buf_putc(out, '\n');

@@ -51,7 +51,7 @@ int schedule_verify(const struct schedule *s, enum program_kind kind, struct err
 
 // ---- all stages together ------------------------------------------------------------------------
 
-struct running { // one stage
+struct running {   // one stage
     int at;        // the slot it is in
     bool computed; // and sending
     double free;   // when it has computed what it has so far
@@ -125,7 +125,9 @@ static int stash_of(const struct schedule *s)
 {
     int now = 0, peak = 0;
     for (int i = 0; i < s->n; i++) {
-        now += s->slots[i].phase == PHASE_FORWARD ? 1 : s->slots[i].phase == PHASE_BACKWARD ? -1 : 0;
+        now += s->slots[i].phase == PHASE_FORWARD    ? 1
+               : s->slots[i].phase == PHASE_BACKWARD ? -1
+                                                     : 0;
         peak = now > peak ? now : peak;
     }
     return peak;

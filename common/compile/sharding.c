@@ -164,17 +164,16 @@ static bool stage_axis(struct making *k, const char *tensor, int axis, int line,
 {
     if (axis < 0 || !(k->mesh->stages >> axis & 1))
         return false;
-    findings_add(
-        k->found,
-        &(struct finding){.code = FINDING_STAGE_AXIS,
-                          .tensor = tensor,
-                          .axes = k->mesh->stages,
-                          .message = arena_printf(
-                              k->found->arena,
-                              "%s%s: axis %s holds the stages of the pipeline, which have "
-                              "different layers: it cannot cut a tensor",
-                              tensor, at_line(k, line), k->mesh->axis[axis].name),
-                          .fix = fix});
+    findings_add(k->found,
+                 &(struct finding){.code = FINDING_STAGE_AXIS,
+                                   .tensor = tensor,
+                                   .axes = k->mesh->stages,
+                                   .message = arena_printf(
+                                       k->found->arena,
+                                       "%s%s: axis %s holds the stages of the pipeline, which have "
+                                       "different layers: it cannot cut a tensor",
+                                       tensor, at_line(k, line), k->mesh->axis[axis].name),
+                                   .fix = fix});
     return true;
 }
 

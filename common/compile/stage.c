@@ -37,7 +37,8 @@ struct cut {
     uint64_t all;   // stages
     uint64_t *read; // value → stages whose forward or backward reads it
     int *root;      // value → the one whose buffer it shares by alias
-    int *joined;    // gradient → its version after the sum over its stages, −1
+    bool *part;     // value → of a gradient that several stages have a part of
+    int *joined;    // such a value → its version after the sum over the stages, −1
     struct node *old;
     int nold;
     struct err *err;
@@ -58,15 +59,6 @@ static int lowest(uint64_t stages)
     return __builtin_ctzll(stages);
 }
 
-// Values of a parameter's: itself, its optimiser state, its gradient.
-static int param_of(const struct cut *c, int value)
-{
-    const struct value *v = &c->g->values[c->root[value]];
-    if (v->kind == VALUE_PARAM)
-        return c->root[value];
-    return (v->kind == VALUE_STATE || v->kind == VALUE_SUM) && v->of >= 0 ? v->of : -1;
-}
-
 static void roots_find(struct cut *c)
 {
     struct graph *g = c->g;
@@ -79,17 +71,30 @@ static void roots_find(struct cut *c)
     }
 }
 
-// Parameters are on the stages that read them; forward and backward run where they stand.
-static void params_place(struct cut *c)
+// What reads a value when; back from the end, since what the first microbatch makes for the step
+// (a parameter in another dtype) is made by each stage that reads it.
+static void readers_find(struct cut *c)
+{
+    const struct graph *g = c->g;
+    for (int i = g->nnodes - 1; i >= 0; i--) {
+        const struct node *n = &g->nodes[i];
+        uint64_t stages = bit(n->stage);
+        if (in_update(n) || n->when == LAST_MICROBATCH)
+            continue;
+        if (n->when == FIRST_MICROBATCH)
+            stages = c->read[n->out[0]];
+        for (int k = 0; k < n->nin; k++)
+            c->read[n->in[k]] |= stages;
+    }
+}
+
+// Leaves are where they are read; what belongs to a parameter is where that is.
+static void leaves_place(struct cut *c)
 {
     struct graph *g = c->g;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        for (int k = 0; k < n->nin && !in_update(n); k++) {
-            struct value *v = &g->values[c->root[n->in[k]]];
-            v->stages |= v->producer < 0 ? bit(n->stage) : 0;
-        }
-    }
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].producer < 0)
+            g->values[v].stages = c->read[v];
     for (int v = 0; v < g->nvalues; v++) {
         struct value *val = &g->values[v];
         if (val->kind == VALUE_SUM || val->kind == VALUE_STATE)
@@ -103,19 +108,13 @@ static void params_place(struct cut *c)
 // every stage that has it; its norm counts once.
 static uint64_t stages_of_node(const struct cut *c, const struct node *n)
 {
+    if (n->when == FIRST_MICROBATCH)
+        return c->read[n->out[0]];
+    if (!in_update(n) && n->when != LAST_MICROBATCH)
+        return bit(n->stage);
     uint64_t stages = c->all;
-    bool of_param = false;
-    for (int k = 0; k < n->nin; k++) {
-        const struct value *v = &c->g->values[n->in[k]];
-        int param = param_of(c, n->in[k]);
-        of_param |= param >= 0 && c->g->values[c->root[n->in[k]]].kind == VALUE_SUM;
-        if (param >= 0)
-            stages &= c->g->values[param].stages;
-        else if (v->kind == VALUE_TEMP)
-            stages &= v->stages;
-    }
-    if (!in_update(n))
-        return of_param ? stages : bit(n->stage);
+    for (int k = 0; k < n->nin; k++)
+        stages &= c->g->values[c->root[n->in[k]]].stages;
     return n->kind == NODE_OP && n->op == OP_SQNORM ? bit(lowest(stages)) : stages;
 }
 
@@ -129,8 +128,6 @@ static int nodes_place(struct cut *c)
             return err_set(c->err, ERR_INTERNAL, "node %d reads what no one stage has", i);
         for (int k = 0; k < n->nout; k++)
             g->values[n->out[k]].stages |= n->stages;
-        for (int k = 0; k < n->nin && !in_update(n); k++)
-            c->read[n->in[k]] |= n->stages;
     }
     return 0;
 }
@@ -179,16 +176,11 @@ static bool alone(uint64_t stages)
     return !(stages & (stages - 1));
 }
 
-// The gradient that the update is to read: summed over the stages that have a part of it.
+// A version of the gradient with the other stages' parts in it.
 static int join(struct cut *c, const struct node *reader, int value)
 {
     struct graph *g = c->g;
-    int root = c->root[value];
     struct value v = g->values[value];
-    bool gradient = g->values[root].kind == VALUE_SUM && g->values[root].of >= 0;
-    if (!gradient || alone(g->values[root].stages) ||
-        (v.producer >= 0 && in_update(&g->nodes[v.producer])))
-        return value;
     if (c->joined[value] >= 0)
         return c->joined[value];
     int made = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
@@ -197,9 +189,9 @@ static int join(struct cut *c, const struct node *reader, int value)
     w->of = v.of;
     w->alias = value;
     w->spec = v.spec;
-    w->stages = g->values[root].stages;
+    w->stages = g->values[c->root[value]].stages;
     graph_node(g, &(struct node){.kind = NODE_STAGE_SUM,
-                                 .what = v.name ? v.name : g->values[root].name,
+                                 .what = v.name,
                                  .nin = 1,
                                  .in = {value},
                                  .nout = 1,
@@ -211,16 +203,44 @@ static int join(struct cut *c, const struct node *reader, int value)
     return c->joined[value] = made;
 }
 
+static bool passes_on(const struct node *n)
+{
+    return n->kind == NODE_MOVE || n->op == OP_CAST;
+}
+
+// Moves and casts of a part make a part; any other reader in the update wants the sum.
+static void inputs_join(struct cut *c, struct node *n)
+{
+    for (int k = 0; k < n->nin; k++) {
+        int v = n->in[k];
+        if (c->joined[v] >= 0)
+            n->in[k] = c->joined[v];
+        else if (c->part[v] && passes_on(n))
+            c->part[n->out[0]] = true;
+        else if (c->part[v] && in_update(n))
+            n->in[k] = join(c, n, v);
+    }
+}
+
+static void parts_find(struct cut *c)
+{
+    const struct graph *g = c->g;
+    for (int i = 0; i < g->nsums; i++) {
+        const struct value *v = &g->values[g->sums[i].value];
+        c->part[g->sums[i].value] = v->of >= 0 && !alone(v->stages);
+    }
+}
+
 static void nodes_again(struct cut *c)
 {
     struct graph *g = c->g;
     c->old = arena_dup(g->arena, g->nodes, sizeof *g->nodes * (size_t)g->nnodes);
     c->nold = g->nnodes;
     g->nnodes = 0;
+    parts_find(c);
     for (int i = 0; i < c->nold; i++) {
         struct node n = c->old[i];
-        for (int k = 0; k < n.nin && in_update(&n); k++)
-            n.in[k] = join(c, &n, n.in[k]);
+        inputs_join(c, &n);
         graph_node(g, &n);
         for (int k = 0; k < n.nout; k++)
             sends_add(c, &n, n.out[k]);
@@ -233,9 +253,11 @@ int stages_cut(struct graph *g, int nstages, struct err *e)
     c.all = nstages < 64 ? bit(nstages) - 1 : ~(uint64_t)0;
     c.read = arena_array(g->arena, uint64_t, g->nvalues);
     c.root = arena_array(g->arena, int, g->nvalues);
+    c.part = arena_array(g->arena, bool, g->nvalues);
     c.joined = arena_array(g->arena, int, g->nvalues);
     roots_find(&c);
-    params_place(&c);
+    readers_find(&c);
+    leaves_place(&c);
     int rc = nodes_place(&c);
     if (!rc && nstages > 1)
         nodes_again(&c);

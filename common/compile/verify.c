@@ -102,14 +102,18 @@ static struct spec moved(const struct reshard_step *m, struct spec s)
 }
 
 // Ops that may read a part of a sum: they are linear in it and make a part of theirs (an addition,
-// of parts all alike), or the metrics, which are summed over everything.
+// of parts all alike), or the metrics, which are summed over everything. A part of a gradient may
+// be rounded for its way.
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
     const struct spec *made = &g->values[n->out[0]].spec;
+    bool rounded = n->op == OP_CAST && n->phase == PHASE_BACKWARD && g->reduce == DT_BF16 &&
+                   g->values[n->out[0]].dtype == DT_BF16;
     bool alike = n->op == OP_ADD;
     for (int k = 0; k < n->nin; k++)
         alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
-    return n->op == OP_METRICS || alike || (n->op == OP_SUM && (partial & ~made->partial_sum) == 0);
+    return n->op == OP_METRICS || alike ||
+           ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
 }
 
 // A stage reads what it has: leaves, what it made, what was sent to it before.
@@ -366,8 +370,8 @@ static int meets(const struct meeting *m, int stage, int start, bool *ready, str
         k += same_queue(&p->instrs[i], in);
     if (in->peer < 0 || in->peer >= m->n)
         return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
-    const struct instr *o = message(m, in, in->peer,
-                                    in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
+    const struct instr *o =
+        message(m, in, in->peer, in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
     *ready = o != NULL;
     if (!o)
         return 0;
@@ -410,7 +414,7 @@ int verify_stages(const struct program *stages, int n, struct err *e)
     }
     for (int s = 0; s < n && n > 1 && !rc; s++)
         if (m.at[s] < stages[s].ninstrs)
-            rc = BAD("%s: stage %d waits at instruction %d for ever",
-                     program_name(stages[s].kind), s, m.at[s]);
+            rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
+                     s, m.at[s]);
     return rc;
 }

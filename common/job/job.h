@@ -131,6 +131,11 @@ struct job_train {
     int64_t steps, microbatches, seed;
     int remat; // enum job_remat
 };
+enum job_dtype { JOB_F32, JOB_BF16 };
+struct job_precision { // parameters, optimiser state and sums of gradients are f32
+    int compute;       // enum job_dtype: of activations, and of parameters as ops read them
+    int reduce;        // of gradients on their way between devices
+};
 struct job_eval {
     int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
     int64_t batches; // 0: the whole set
@@ -166,6 +171,7 @@ struct job {
     struct job_schedule schedule;
     struct job_train train;
     struct job_pipeline pipeline;
+    struct job_precision precision;
     struct job_eval eval;
     struct job_checkpoint checkpoint;
     struct job_metrics metrics;

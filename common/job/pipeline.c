@@ -51,9 +51,9 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,
                       (long long)stages, (long long)layers,
-                      layers > 1 ? arena_printf(r->arena, "at most %s: %lld", axis,
-                                                (long long)layers)
-                                 : "leave the axis out");
+                      layers > 1
+                          ? arena_printf(r->arena, "at most %s: %lld", axis, (long long)layers)
+                          : "leave the axis out");
     else
         return true;
     return false;
@@ -75,8 +75,9 @@ static const char *even_stages(struct reading *r)
 
 void check_pipeline(struct reading *r)
 {
-    static const char *const needs[] = {"mesh", "sharding.rules", "resources.devices", "model.kind",
-                                        "model.layers", "model.hidden", "pipeline.stages"};
+    static const char *const needs[] = {"mesh",           "sharding.rules", "resources.devices",
+                                        "model.kind",     "model.layers",   "model.hidden",
+                                        "pipeline.stages"};
     const struct job *job = r->job;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (!reading_row(r, needs[i])->ok)
@@ -97,6 +98,7 @@ void check_pipeline(struct reading *r)
         reading_error(r, row, "tells %d stages, the mesh has %d (%s): %s would do", given->n,
                       stages, axis < 0 ? "no axis pp" : job->mesh.axis[axis].name, even_stages(r));
     else if (given->n && sum != layers)
-        reading_error(r, row, "the stages have %lld layers together, the model has %lld: %s would do",
+        reading_error(r, row,
+                      "the stages have %lld layers together, the model has %lld: %s would do",
                       (long long)sum, (long long)layers, even_stages(r));
 }
