@@ -62,7 +62,7 @@ static int64_t limit_of(const struct watch *w, int state)
 // The rank that r waits for, −1: nobody that is still there.
 static int awaited(const struct watch *w, int r)
 {
-    int p = w->entries[r].view.awaits - 1;
+    int awaits = w->entries[r].view.awaits, p = awaits > 0 ? awaits - 1 : -1;
     bool there = p >= 0 && p < w->n && p != r && w->entries[p].seen && !w->entries[p].gone;
     return there ? p : -1;
 }
