@@ -47,6 +47,19 @@ static int failed(struct pipeline *p, int rc, const char *pass, const struct gra
     return rc;
 }
 
+// One continuation a batch position, and as many positions as every cut of the batch needs.
+static int64_t sample_batch(const struct pipeline *p)
+{
+    axis_set axes = 0;
+    for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
+        struct value v = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = (enum point)i};
+        struct spec spec = sharding_spec(&p->sharding, &p->out->mesh, &v);
+        axes |= dim_axes(&spec.dim[0]);
+    }
+    int64_t ways = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
+    return (count + ways - 1) / ways * ways;
+}
+
 static const enum dtype dtype_of[] = {[JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16};
 
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
@@ -55,7 +68,10 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     graph_init(g, p->arena, p->err);
     g->compute = dtype_of[job->precision.compute];
     g->reduce = dtype_of[job->precision.reduce];
-    p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
+    int64_t batch = job->data.batch / job->train.microbatches;
+    if (kind == PROGRAM_SAMPLE)
+        batch = sample_batch(p);
+    p->build(g, job, kind, batch, job->data.batch);
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
         grad_build(g);
@@ -75,10 +91,10 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     const struct job *job = p->job;
     struct schedule *s = arena_array(p->arena, struct schedule, c->nstages);
     struct schedule_cost cost;
-    int rc = 0;
+    int rc = 0, microbatches = kind == PROGRAM_SAMPLE ? 1 : (int)job->train.microbatches;
     c->schedule[kind] = s;
     for (int i = 0; i < c->nstages && !rc; i++) {
-        schedule_build(&s[i], p->arena, kind, (int)job->train.microbatches,
+        schedule_build(&s[i], p->arena, kind, microbatches,
                        (enum job_pipeline_schedule)job->pipeline.schedule, i, c->nstages);
         rc = schedule_verify(&s[i], kind, p->err);
     }
@@ -179,6 +195,8 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
     findings_init(&out->findings, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
+    if (out->nprograms == 2 && job->eval.sample.prompt)
+        out->nprograms = 3;
     int rc = 0;
     for (int i = 0; i < out->nprograms && !rc; i++)
         rc = compile_program(&p, (enum program_kind)i);
