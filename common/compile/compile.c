@@ -8,6 +8,7 @@
 #include "common/base/hash.h"
 #include "common/compile/dump.h"
 #include "common/compile/grad.h"
+#include "common/compile/heads.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
@@ -124,15 +125,20 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    if (kind == PROGRAM_TRAIN)
+    if (kind == PROGRAM_TRAIN) {
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+        heads_check(&p->sharding, p->job, m, g, &p->out->findings);
+    }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
     p->out->global[kind] = g;
-    return lower_program(p, kind, cut);
+    rc = lower_program(p, kind, cut);
+    for (int i = 0; i < p->out->nstages; i++)
+        p->out->program[kind][i].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
+    return rc;
 }
 
 static void hash_programs(struct compiled *c)

@@ -18,10 +18,12 @@
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
     X(STAGE_AXIS, ERROR)           \
+    X(KEY_HEADS, ERROR)            \
     X(NO_MATCH, WARNING)           \
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \
-    X(REDUNDANT, WARNING)
+    X(REDUNDANT, WARNING)          \
+    X(KEY_HEADS_WHOLE, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)
