@@ -26,14 +26,24 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
 {
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase),
-                   n->kind == NODE_MOVE ? reshard_kind_name(n->move.kind) : op_name(n->op));
+        const char *const what[] = {
+            [NODE_OP] = op_name(n->op),
+            [NODE_MOVE] = reshard_kind_name(n->move.kind),
+            [NODE_SEND] = "send",
+            [NODE_STAGE_SUM] = "stage_sum",
+        };
+        buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase), what[n->kind]);
         for (int k = 0; k < n->nin; k++)
             put_value(g, m, n->in[k], out);
         buf_puts(out, " ->");
         for (int k = 0; k < n->nout; k++)
             put_value(g, m, n->out[k], out);
-        buf_printf(out, "  (%s)\n", g->scopes[n->scope]);
+        buf_printf(out, "  (%s", g->scopes[n->scope]);
+        if (n->kind == NODE_SEND)
+            buf_printf(out, ", stage %d to %d", n->stage, n->peer);
+        else if (n->stages > 1)
+            buf_printf(out, ", stages %llx", (unsigned long long)n->stages);
+        buf_puts(out, ")\n");
     }
 }
 
@@ -66,6 +76,10 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d", a->nesterov);
+    if (a->draw.stream) {
+        put_float(out, "rate", a->draw.rate);
+        buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);
+    }
     for (int k = 0; k < 3 && i->op == OP_COPY; k++)
         buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
                    (long long)a->block.from[k], (long long)a->block.to[k]);
@@ -111,6 +125,8 @@ void dump_program(const struct program *p, struct buf *out)
 {
     buf_printf(out, "program %s stage %d mesh ", program_name(p->kind), p->stage);
     mesh_print(&p->mesh, out);
+    if (p->zigzag.parts > 1)
+        buf_printf(out, " zigzag %d", p->zigzag.parts);
     buf_putc(out, '\n');
     for (int b = 0; b < p->nbuffers; b++) {
         const struct buffer *buf = &p->buffers[b];
