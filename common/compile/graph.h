@@ -132,7 +132,8 @@ void graph_contribute(struct graph *g, int sum, int value);
 //
 // In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
 // is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
-// what is gathered is the copy. Models name no dtype: an output has its first float operand's.
+// what is gathered is the copy. (An input beside a value made in f32 stays.) Models name no dtype:
+// an output has its first float operand's.
 struct op_args {
     enum op op;
     int nin;
