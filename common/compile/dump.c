@@ -66,6 +66,10 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d", a->nesterov);
+    if (a->draw.stream) {
+        put_float(out, "rate", a->draw.rate);
+        buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);
+    }
     for (int k = 0; k < 3 && i->op == OP_COPY; k++)
         buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
                    (long long)a->block.from[k], (long long)a->block.to[k]);

@@ -104,7 +104,8 @@ struct graph {
     // Of activations, and of the reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
     // Roles, value ids or −1.
-    int loss, metrics;            // the loss's sum; the metrics vector, summed over all ranks
+    int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
+                                  // vector, summed over all ranks
     int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
     const char *part_name[MAX_PARTS];
     struct err *err; // the first failure of a builder call; borrowed
@@ -120,6 +121,7 @@ void graph_at(struct graph *g, enum point p);
 // Leaves. Dimensions come as arrays of n names and sizes.
 int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
                 const enum dim *dims, const int64_t *sizes);
+int graph_one(struct graph *g); // the scalar 1, a constant of the host
 int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
                 const int64_t *sizes, enum init_kind init, float std);
 int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value

@@ -364,7 +364,7 @@ int shard_attention(struct shard_query *q, struct err *e)
 {
     enum { BATCH, SEQ, HEADS, HEAD_DIM };
     bool grad = q->node->op == OP_ATTENTION_GRAD;
-    int positions = q->node->nin - 2;
+    int positions = attention_positions(q->node->op);
     int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]);
     (void)e;
     struct spec rows = *q->want, keys;

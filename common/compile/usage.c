@@ -2,6 +2,7 @@
 // Unused axes and repeated work. See usage.h.
 #include "common/compile/usage.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #include "common/compile/cost.h"
@@ -95,7 +96,8 @@ static void count_gathers(const struct cost *cost, struct findings *f)
     for (int i = 0; i < f->n; i++)
         for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
             const struct coll_row *r = &cost->colls[k];
-            if (r->op == RESHARD_ALL_GATHER && strcmp(r->tensor, f->items[i].tensor) == 0)
+            const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
+            if (r->op == RESHARD_ALL_GATHER && fnmatch(match, r->tensor, 0) == 0)
                 f->items[i].waste += r->bytes;
         }
 }

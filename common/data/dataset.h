@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a file of images and a file of labels, sample i in row i of both; or a file of
-// tokens, sample i its ids from i·seq on, seq + 1 of them (the last is the next sample's first).
+// A data set: a file of images and one of labels or none, sample i in row i of both; or files of
+// tokens (shards), sample i of one its ids from i·seq on, seq + 1 of them (the last is the next
+// sample's first). No sample reaches over the end of its shard: what is left there is left out.
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
 // and every label against the number of classes (the label file is read once, whole). What a sample
@@ -10,32 +11,41 @@
 #pragma once
 #include "common/data/array.h"
 
+struct shard {
+    struct array tokens;
+    uint64_t first; // its first sample's number in the set
+};
+
 struct dataset {
-    struct array images, labels; // of tokens: the first alone
-    uint64_t n;                  // samples
-    uint64_t features;           // elements of one image
-    int64_t classes;             // labels are 0 … classes − 1
-    enum dtype dtype;            // of the images: DT_U8 or DT_F32
-    int64_t seq; // of tokens, then classes is their vocabulary; 0: images and labels
-    float scale; // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
+    struct array images, labels; // not of tokens
+    bool labelled;
+    struct shard *shards; // of tokens, in the order of their names; owned
+    int nshards;
+    uint64_t n;        // samples
+    uint64_t features; // elements of one image
+    int64_t classes;   // labels are 0 … classes − 1
+    enum dtype dtype;  // of the images: DT_U8 or DT_F32
+    int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
+    float scale;       // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
-// `classes` ≥ 1. After a failure there is nothing to close.
+// `labels` may be null; else `classes` ≥ 1. After a failure there is nothing to close.
 int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
                  struct err *e);
 // The same for files that must lie beneath `root` (base/root.h); null: no root.
 int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
                          const char *labels, int64_t classes, struct err *e);
-// Tokens: `type` is that of a raw file's ids; `vocab` bounds them as they are read.
+// Tokens: `path` may be a pattern (pattern.h), `type` is that of a raw file's ids; `vocab` bounds
+// them as they are read.
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
                         enum array_type type, int64_t seq, int64_t vocab, struct err *e);
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
 
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
-size_t dataset_label_bytes(const struct dataset *ds);  // of one label; tokens have none
+size_t dataset_label_bytes(const struct dataset *ds);  // of one label; 0: there is none
 
-// Of tokens: images_out gets seq + 1 ids of i32 a sample, labels_out is not written.
+// Of tokens images_out gets seq + 1 ids of i32 a sample; without labels labels_out is not written.
 // Gathers: row k of images_out (n × features elements of `dtype`) and labels_out[k] are sample
 // ids[k] < ds->n. Any thread, several at once. ERR_DATA if a file was cut since it was opened or a
 // label overwritten by one out of range; the outputs are then undefined.

@@ -28,7 +28,13 @@ static const struct verb verbs[] = {
      "With --request the id is yours.",
      0},
     {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
-     F(SET) | F(DEVICE) | F(JSON), 1, 1, verb_plan, NULL, 0},
+     F(SET) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
+     "A finding of severity error, or a device that is too small, is exit 2; a fix is text for "
+     "-s.\n"
+     "--device NAME:memory=80GB,libraries=2GB,flops=312e12 describes a model of your own, or "
+     "changes\n"
+     "what is known of one.",
+     0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},
@@ -58,8 +64,8 @@ static const struct verb verbs[] = {
     {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 2, 2,
      verb_ckpt, NULL, 0},
     {"data", "inspect FILE… | prepare TEXT TOKENS",
-     "format, shape and values of data files; or tokens made of text", F(JSON) | F(TOKENIZER), 2,
-     ARGS_MAX, verb_data, NULL, 0},
+     "format, shape and values of data files; or tokens made of text",
+     F(JSON) | F(TOKENIZER) | F(IDS), 2, ARGS_MAX, verb_data, NULL, 0},
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
      REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},
     {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,

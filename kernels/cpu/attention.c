@@ -6,6 +6,8 @@
 // told by positions, so rows and keys may come in any order. The gradient makes the scores again.
 //   forward   S = scale·Q·Kᵀ, P = softmax(S), O = P·V
 //   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ P∘dP)·scale, dQ = dS·K, dK += dSᵀ·Q, dV += Pᵀ·dO
+// With dropout D (attr.draw), O = (P∘D)·V, dP is that of P∘D times D, and dV is made of P∘D; D is
+// drawn where it is needed and never kept.
 // A part of the work is one sample and key head with all query heads that share it: it alone writes
 // its dk and dv. Parts are dealt out over ATTENTION_SLOTS blocks of the workspace, whatever the
 // threads, and no part meets another: threads never change a bit.
@@ -23,6 +25,8 @@ struct work {
     const float *q, *k, *v, *dy;
     const int32_t *at_q, *at_k;
     float *out, *dk, *dv; // out: y or dq
+    bool drops;
+    struct vec_draw draw;
     _Atomic int status;
 };
 
@@ -32,6 +36,7 @@ struct rows {
     int64_t n, keys;
     const int32_t *at_q, *at_k; // at_k: of the keys that are computed, side by side
     struct mask mask;
+    uint64_t drawn; // of batch and head, among those of the whole step
 };
 
 static int64_t q_stride(const struct work *w)
@@ -70,6 +75,8 @@ static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t f
     r.at_k = positions_of(&r.mask, w->at_k + b * w->keys, room);
     r.q = (b * w->queries + first) * q_stride(w) + h * w->d;
     r.k = b * w->keys * k_stride(w) + key_head(w, h) * w->d;
+    const struct op_draw *d = &w->call->attr->draw;
+    r.drawn = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
     return r;
 }
 
@@ -136,9 +143,26 @@ static void scores(struct work *w, const struct rows *r, float *p)
         w->vec->softmax(p + i * r->keys, r->at_k, r->at_q[i], r->keys);
 }
 
+// A row's draws lie in the order of its keys' positions, which come in runs.
+static void drop(const struct work *w, const struct rows *r, float *p)
+{
+    const struct op_draw *d = &w->call->attr->draw;
+    for (int64_t i = 0; i < r->n && w->drops; i++) {
+        uint64_t row =
+            (r->drawn * (uint64_t)d->extent[2] + (uint64_t)r->at_q[i]) * (uint64_t)d->extent[3];
+        float *x = p + i * r->keys;
+        for (int64_t t = 0, n; t < r->keys; t += n) {
+            for (n = 1; t + n < r->keys && r->at_k[t + n] == r->at_k[t] + n;)
+                n++;
+            w->vec->dropout(x + t, x + t, n, &w->draw, row + (uint64_t)r->at_k[t]);
+        }
+    }
+}
+
 static void forward(struct work *w, const struct rows *r, float *block)
 {
     scores(w, r, block);
+    drop(w, r, block);
     by_rows(w, r, block, w->v, w->out);
 }
 
@@ -147,9 +171,11 @@ static void backward(struct work *w, const struct rows *r, float *block)
     float *p = block, *ds = block + ATTENTION_ROWS * w->keys;
     scores(w, r, p);
     by_keys(w, r, 1, w->dy, w->v, ds);
-    onto_keys(w, r, p, w->dy, w->dv);
+    drop(w, r, ds);
     for (int64_t i = 0; i < r->n; i++)
         w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, w->call->attr->scale);
+    drop(w, r, p);
+    onto_keys(w, r, p, w->dy, w->dv);
     by_rows(w, r, ds, w->k, w->out);
     onto_keys(w, r, ds, w->q, w->dk);
 }
@@ -201,7 +227,7 @@ static int check(const struct work *w, struct err *e)
     const struct op_call *c = w->call;
     bool grad = c->op == OP_ATTENTION_GRAD;
     const struct shape *q = &c->in[0].shape, *k = &c->in[1].shape;
-    int positions = c->nin - 2, rc = 0;
+    int positions = attention_positions(c->op), rc = 0;
     for (int i = 0; i < c->nin && !rc; i++)
         rc = op_want(c, &c->in[i], i < positions ? DT_F32 : DT_I32, e);
     if (rc)
@@ -220,6 +246,7 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
     if (widen_wanted(c))
         return widen_run(q, c, op_attention, e);
     bool grad = c->op == OP_ATTENTION_GRAD;
+    int positions = attention_positions(c->op);
     const int64_t *dim = c->in[0].shape.dim, *key_dim = c->in[1].shape.dim;
     struct work w = {.call = c,
                      .vec = q->device->vec,
@@ -233,14 +260,17 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
                      .k = c->in[1].data,
                      .v = c->in[2].data,
                      .dy = grad ? c->in[3].data : NULL,
-                     .at_q = c->in[c->nin - 2].data,
-                     .at_k = c->in[c->nin - 1].data,
+                     .at_q = c->in[positions].data,
+                     .at_k = c->in[positions + 1].data,
                      .out = c->out[0].data,
                      .dk = grad ? c->out[1].data : NULL,
                      .dv = grad ? c->out[2].data : NULL};
     int rc = check(&w, e);
     if (rc)
         return rc;
+    w.drops = c->nin > positions + 2;
+    if (w.drops)
+        w.draw = draw_site(c, &c->in[positions + 2]);
     if (c->attr->group < 1 || key_head(&w, w.heads - 1) >= w.kv_heads)
         return op_refuse(c, e, "query heads without a key head");
     w.parts = w.batch * w.kv_heads;

@@ -21,8 +21,8 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.seq, job->model.vocab, e);
     arena_clear(&paths);
-    if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA;
+    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
+        rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
     return rc;
 }
 
@@ -32,11 +32,12 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
     if (job->data.format == JOB_DATA_TOKENS)
         return open_tokens(job, root, files, set, e);
     struct arena paths = {0};
-    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images),
-                                  job_path(job, &paths, files->labels), job->model.classes, e);
+    const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
+    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images), labels,
+                                  job->model.classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
-        rc = rc ? rc : check_format(&set->labels, job->data.format, e);
+        rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);
         if (rc)
             dataset_close(set);
     }
@@ -66,11 +67,10 @@ static const struct input_kind {
     const char *name;
     enum input_source source;
     int64_t skip;
-} kinds[] = {{"images", INPUT_SAMPLES, 0},
-             {"labels", INPUT_LABELS, 0},
-             {"tokens", INPUT_SAMPLES, 0},
-             {"targets", INPUT_SAMPLES, 1},
-             {"positions", INPUT_POSITIONS, 0}};
+} kinds[] = {{"images", INPUT_SAMPLES, 0},      {"labels", INPUT_LABELS, 0},
+             {"tokens", INPUT_SAMPLES, 0},      {"targets", INPUT_SAMPLES, 1},
+             {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
+             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
 
 static const struct input_kind *kind_of(const char *name)
 {

@@ -23,6 +23,7 @@
 #include "common/model/model.h"
 #include "worker/rank/evaluate.h"
 #include "worker/rank/link.h"
+#include "worker/rank/sampling.h"
 #include "worker/rank/saver.h"
 #include "worker/rank/state.h"
 
@@ -38,6 +39,7 @@ enum {
 // The words that travel between host and device each step, in staging memory.
 struct words {
     float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // down
+    int32_t step;                                     // the same
     float metrics[METRIC_PARTS + MAX_PARTS];          // up
 };
 
@@ -65,10 +67,14 @@ struct trainer {
     struct inputs inputs;
     struct feed *feed;
     struct evaluation evaluation;
-    bool evaluates;
+    struct sampling sampling;
+    struct buf *texts;        // of the newest evaluation's samples,
+    const char **sample_text; // as the row has them
+    bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
+    void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
@@ -154,6 +160,14 @@ static int open_world(struct trainer *t, struct err *e)
     return world_open(&o, &t->exec_options.world, e);
 }
 
+static int open_sampling(struct trainer *t, struct err *e)
+{
+    int64_t count = t->job->eval.sample.count;
+    t->texts = arena_array(&t->arena, struct buf, count);
+    t->sample_text = arena_array(&t->arena, const char *, count);
+    return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+}
+
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
@@ -167,6 +181,9 @@ static int open_data(struct trainer *t, struct err *e)
     if (!rc && t->evaluates)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, t->attempt->data_root,
                              e);
+    t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
+    if (!rc && t->samples)
+        rc = open_sampling(t, e);
     if (!rc && t->evaluates && t->attempt->rank == 0 && t->evaluation.sampler.left_out)
         log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
                  (unsigned long long)t->evaluation.sampler.left_out);
@@ -182,6 +199,7 @@ static int open_exec(struct trainer *t, struct err *e)
         return rc;
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
     const struct backend *b = t->exec_options.backend;
     for (int i = 0; i < 2 && !rc; i++) {
@@ -284,6 +302,9 @@ static void close_all(struct trainer *t)
     saver_close(t->saver);
     metrics_close(t->metrics);
     evaluation_close(&t->evaluation);
+    sampling_close(&t->sampling);
+    for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)
+        buf_clear(&t->texts[k]);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
     for (int i = 0; i < 2; i++) {
@@ -310,8 +331,10 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     hyper_at(t->job, step, w->hyper);
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
+    w->step = (int32_t)(uint32_t)step; // a word of the counter
     int rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
-    return rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    rc = rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    return rc || !t->step ? rc : b->copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
 // Queues a step: everything the device needs, the program, the way back of its metrics. The memory
@@ -340,13 +363,17 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     page_step(t->attempt->page, step + 1);
     int rc = queue_step(t, step, f, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
+    const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
+    _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){
         .step = step + 1,
         .steps = t->job->train.steps,
         .lr = lr_at(&t->job->schedule, step),
         .tokens_per_s = t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / ms : -1,
         .samples_per_s = (double)t->job->data.batch * 1000 / ms,
-        .step_ms = ms};
+        .step_ms = ms,
+        .nparts = p->nparts,
+        .part_name = p->part_name};
     f->told = false;
     return rc;
 }
@@ -374,6 +401,8 @@ static void tell(struct trainer *t, struct in_flight *f)
         return;
     f->told = true;
     f->row.loss = f->words->metrics[METRIC_LOSS];
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.part[i] = f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
     if (t->metrics)
@@ -410,10 +439,55 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
+// A line of the log is short: long texts come in pieces, their line breaks as \n.
+static void log_sample(const char *text)
+{
+    enum { PIECE = 1000 };
+    struct buf line = {0};
+    for (const char *s = text; *s; s++) {
+        bool begins = ((unsigned char)*s & 0xc0) != 0x80; // a character of UTF-8
+        if (line.len >= PIECE && begins) {
+            log_info("sample", "%s", buf_str(&line));
+            buf_reset(&line);
+        }
+        if (*s == '\n')
+            buf_puts(&line, "\\n");
+        else
+            buf_putc(&line, *s);
+    }
+    log_info("sample", "%s", buf_str(&line));
+    buf_clear(&line);
+}
+
+// The texts are the trainer's until the next evaluation: the row is told before that.
+static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    int rc = sampling_run(&t->sampling, e);
+    if (rc)
+        return rc;
+    int64_t count = t->job->eval.sample.count, wanted = t->job->eval.sample.tokens;
+    for (int64_t k = 0; k < count; k++) {
+        buf_reset(&t->texts[k]);
+        sampling_text(&t->sampling, k, &t->texts[k]);
+        t->sample_text[k] = buf_str(&t->texts[k]);
+        if (t->attempt->rank == 0)
+            log_sample(t->sample_text[k]);
+    }
+    if (t->attempt->rank == 0 && t->sampling.done < wanted)
+        log_warn("sample", "ends after %lld of %lld tokens: the logits are not finite",
+                 (long long)t->sampling.done, (long long)wanted);
+    f->row.nsamples = (int)count;
+    f->row.samples = t->sample_text;
+    return 0;
+}
+
 static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
-    return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.eval_part[i] = t->evaluation.part[i];
+    return rc || !t->samples ? rc : take_samples(t, f, e);
 }
 
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
