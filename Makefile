@@ -22,7 +22,7 @@ OP_SRC      := $(OP_SRC:%=common/op/%.c)
 JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
+COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 MODEL_SRC   := model mlp decoder loss model_schema schema_list

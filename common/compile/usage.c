@@ -94,7 +94,8 @@ static void count_gathers(const struct cost *cost, struct findings *f)
     for (int i = 0; i < f->n; i++)
         for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
             const struct coll_row *r = &cost->colls[k];
-            if (r->op == RESHARD_ALL_GATHER && strcmp(r->tensor, f->items[i].tensor) == 0)
+            if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
+                strcmp(r->tensor, f->items[i].tensor) == 0)
                 f->items[i].waste += r->bytes;
         }
 }

@@ -74,12 +74,21 @@ struct job_point_spec {
     const char *point; // "act_seq"
     struct job_spec spec;
 };
+// How gradients or optimiser state are cut further than their parameters: on axes, each on the
+// largest local dimension that it divides, or by specs as of parameters. Neither: as the parameters.
+struct job_refine {
+    struct job_names axes;
+    int n_params;
+    struct job_param_spec *params;
+    int line; // 0: a default's or an override's
+};
 struct job_sharding {
     int n_rules, n_params, n_points;
     struct job_rule rules[JOB_RULES];
     struct job_param_spec *params;
     struct job_point_spec points[JOB_POINTS];
     struct job_names gather; // batch axes on which weights may be cut and gathered
+    struct job_refine grads, optimizer;
 };
 // The mesh axis that a name stands for, by itself or as another name of it (data: dp); -1: the mesh
 // has no such axis though the name is a usual one; -2: nobody knows the name.
@@ -88,7 +97,8 @@ int job_axis_find(const struct job_mesh *mesh, const char *name);
 const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim);
 void job_spec_print(const struct job_spec *s, struct buf *to);   // "[batch, [seq, tp], null]"
 void job_names_print(const struct job_names *s, struct buf *to); // "tp", "[a, b]", "null"
-void job_params_print(const struct job_sharding *s, struct buf *to);
+void job_params_print(int n, const struct job_param_spec *params, struct buf *to);
+void job_refine_print(const struct job_refine *r, struct buf *to);
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
