@@ -80,16 +80,54 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     schedule_build(&s, p->arena, kind, (int)p->job->train.microbatches);
     rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
-    return rc ? rc : lower(cut, m, &s, kind, p->arena, &p->out->program[kind], p->err);
+    p->out->program[kind] = arena_array(p->arena, struct program, p->out->nstages);
+    return rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
 }
 
 static void hash_programs(struct compiled *c)
 {
     struct buf text = {0};
     for (int i = 0; i < c->nprograms; i++)
-        dump_program(&c->program[i], &text);
+        for (int k = 0; k < c->nstages; k++)
+            dump_program(compiled_program(c, (enum program_kind)i, k), &text);
     sha256_hex(text.data, text.len, c->hash);
     buf_clear(&text);
+}
+
+// One stage's programs get their places in one arena.
+static int plan_stage(struct pipeline *p, int stage)
+{
+    struct compiled *c = p->out;
+    struct memory *m = &c->by_stage[stage];
+    struct program *all[PROGRAM_KINDS];
+    for (int k = 0; k < c->nprograms; k++)
+        all[k] = &c->program[k][stage];
+    int rc = plan_memory(all, c->nprograms, p->arena, m, p->err);
+    for (int k = 0; k < c->nprograms && !rc; k++) {
+        rc = verify_program(all[k], m, p->err);
+        if (rc && p->dump)
+            dump_program(all[k], p->dump);
+    }
+    if (m->arena > c->memory.arena)
+        c->memory = *m;
+    return rc;
+}
+
+int compiled_stage(const struct compiled *c, int rank)
+{
+    return c->axis < 0 ? 0 : mesh_coord(&c->mesh, rank, c->axis);
+}
+
+const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage)
+{
+    PRE(stage >= 0 && stage < c->nstages);
+    return &c->program[k][stage];
+}
+
+const struct memory *compiled_memory(const struct compiled *c, int stage)
+{
+    PRE(stage >= 0 && stage < c->nstages);
+    return &c->by_stage[stage];
 }
 
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
@@ -97,7 +135,8 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
 {
     struct pipeline p = {
         .job = job, .build = build, .arena = a, .out = out, .dump = dump, .err = e};
-    *out = (struct compiled){0};
+    *out = (struct compiled){.nstages = 1, .axis = -1};
+    out->by_stage = arena_array(a, struct memory, out->nstages);
     mesh_from_job(job, &out->mesh);
     findings_init(&out->findings, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
@@ -105,12 +144,8 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
     int rc = 0;
     for (int i = 0; i < out->nprograms && !rc; i++)
         rc = compile_program(&p, (enum program_kind)i);
-    rc = rc ? rc : plan_memory(out->program, out->nprograms, a, &out->memory, e);
-    for (int i = 0; i < out->nprograms && !rc; i++) {
-        rc = verify_program(&out->program[i], &out->memory, e);
-        if (rc && dump)
-            dump_program(&out->program[i], dump);
-    }
+    for (int s = 0; s < out->nstages && !rc; s++)
+        rc = plan_stage(&p, s);
     if (!rc) {
         hash_programs(out);
         out->whole = true;

@@ -16,16 +16,26 @@
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
+enum { STAGES_MAX = 64 };
+
 struct compiled {
     struct mesh mesh;
+    int nstages;   // of the pipeline, at most STAGES_MAX; 1 without one
+    int axis;      // of the mesh, along which the stages lie; −1 without a pipeline
     int nprograms; // train, and eval when the job evaluates
-    struct program program[PROGRAM_KINDS];
+    struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
     struct findings findings;
     bool whole; // the programs and their memory are made, though there may be errors among findings
-    struct memory memory;
-    char hash[65]; // SHA-256 of the programs as text: the plan hash all ranks agree on
+    struct memory memory;    // of the stage that needs the most
+    struct memory *by_stage; // compiled_memory()
+    char hash[65];           // SHA-256 of the programs as text: the plan hash all ranks agree on
 };
+
+// A rank runs the programs of its stage, which is its coordinate on the pipeline's axis.
+int compiled_stage(const struct compiled *c, int rank);
+const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage);
+const struct memory *compiled_memory(const struct compiled *c, int stage);
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be, or there is an
 // error among the findings; the message says what would do. ERR_INTERNAL: a check failed; `dump`,

@@ -111,7 +111,7 @@ static uint64_t batch_bytes(const struct program *p)
 
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
-    const struct program *p = &c->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     *out = (struct cost){0};
     count_collectives(p, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];

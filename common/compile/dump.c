@@ -76,7 +76,7 @@ static void put_views(const struct program *p, const struct view *v, int n, stru
 
 static void put_instr(const struct program *p, const struct instr *i, struct buf *out)
 {
-    static const char *const kinds[] = {"op", "start", "wait", "mark"};
+    static const char *const kinds[] = {"op", "start", "wait", "mark", "send", "recv"};
     buf_printf(out, "%s %s m%d", kinds[i->kind], phase_name(i->phase), i->microbatch);
     if (i->kind == INSTR_OP) {
         buf_printf(out, " %s%s owner=%x", op_name(i->op), i->accumulate ? "+" : "", i->owner);
@@ -85,7 +85,12 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
     if (i->kind == INSTR_START || i->kind == INSTR_WAIT) {
         buf_printf(out, " %s%s over ", reshard_kind_name(i->coll), i->max ? "_max" : "");
         dim_cut_print(&i->group, &p->mesh, out);
+        if (i->stages)
+            buf_printf(out, "stages %llx of %s", (unsigned long long)i->stages,
+                       p->mesh.axis[i->axis].name);
     }
+    if (i->kind == INSTR_SEND || i->kind == INSTR_RECV)
+        buf_printf(out, " %s %d", p->mesh.axis[i->axis].name, i->peer);
     put_views(p, i->in, i->nin, out);
     buf_puts(out, " ->");
     put_views(p, i->out, i->nout, out);
@@ -96,7 +101,7 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
 
 void dump_program(const struct program *p, struct buf *out)
 {
-    buf_printf(out, "program %s mesh ", program_name(p->kind));
+    buf_printf(out, "program %s stage %d mesh ", program_name(p->kind), p->stage);
     mesh_print(&p->mesh, out);
     buf_putc(out, '\n');
     for (int b = 0; b < p->nbuffers; b++) {

@@ -14,11 +14,12 @@ static uint64_t aligned(uint64_t n)
 
 // A persistent value is one buffer to all programs: the first that names it decides its place, and
 // a region shared in one program is shared in all.
-static int persistent_join(struct program *programs, int n, struct map *by_name, struct err *e)
+static int persistent_join(struct program *const *programs, int n, struct map *by_name,
+                           struct err *e)
 {
     for (int i = 0; i < n; i++)
-        for (int b = 0; b < programs[i].nbuffers; b++) {
-            struct buffer *buf = &programs[i].buffers[b];
+        for (int b = 0; b < programs[i]->nbuffers; b++) {
+            struct buffer *buf = &programs[i]->buffers[b];
             if (!buf->persistent)
                 continue;
             PRE(buf->name);
@@ -37,12 +38,12 @@ static int persistent_join(struct program *programs, int n, struct map *by_name,
     return 0;
 }
 
-static void persistent_place(struct program *programs, int n, struct map *by_name,
+static void persistent_place(struct program *const *programs, int n, struct map *by_name,
                              uint64_t used[REGION_COUNT], struct memory *m)
 {
     for (int i = 0; i < n; i++)
-        for (int b = 0; b < programs[i].nbuffers; b++) {
-            struct buffer *buf = &programs[i].buffers[b];
+        for (int b = 0; b < programs[i]->nbuffers; b++) {
+            struct buffer *buf = &programs[i]->buffers[b];
             if (!buf->persistent)
                 continue;
             struct buffer *first = map_get(by_name, buf->name);
@@ -131,7 +132,7 @@ static uint64_t stash_peak(const struct program *p, struct arena *scratch)
     return peak;
 }
 
-int plan_memory(struct program *programs, int n, struct arena *scratch, struct memory *out,
+int plan_memory(struct program *const *programs, int n, struct arena *scratch, struct memory *out,
                 struct err *e)
 {
     struct map by_name = {0};
@@ -142,8 +143,8 @@ int plan_memory(struct program *programs, int n, struct arena *scratch, struct m
         persistent_place(programs, n, &by_name, base, out);
         memcpy(out->region, base, sizeof base);
         for (int i = 0; i < n; i++) {
-            temporaries_place(&programs[i], scratch, base, out->region);
-            uint64_t peak = stash_peak(&programs[i], scratch);
+            temporaries_place(programs[i], scratch, base, out->region);
+            uint64_t peak = stash_peak(programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }
         for (int r = 0; r < REGION_COUNT; r++)

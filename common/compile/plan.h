@@ -17,5 +17,6 @@ struct memory {
     uint64_t region[REGION_COUNT];
 };
 
-int plan_memory(struct program *programs, int n, struct arena *scratch, struct memory *out,
+// `programs`: of one device, a kind each.
+int plan_memory(struct program *const *programs, int n, struct arena *scratch, struct memory *out,
                 struct err *e);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program: what one device runs for one step (or one evaluation batch), as a flat list of
-// instructions over planned buffers. It is the same on every rank; what depends on the coordinate
-// (whose part counts) is bound when a rank loads it.
+// instructions over planned buffers. It is the same on every rank of a stage; what depends on the
+// coordinate (whose part counts) is bound when a rank loads it.
 //
 // lower.c makes it from a partitioned graph and a schedule; plan.c gives every buffer its offset.
 #pragma once
@@ -35,7 +35,10 @@ struct buffer {
     int first, last;        // instructions between which it holds a value
 };
 
-enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK };
+// SEND and RECV are starts as well: a WAIT ends each. A message goes to the device with the same
+// other coordinates on the next or the last stage. Each direction of each boundary between two
+// stages has a communicator and a stream of its own, on which messages are in order.
+enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK, INSTR_SEND, INSTR_RECV };
 
 struct view { // a buffer, or a part of it
     int buffer;
@@ -59,6 +62,10 @@ struct instr {
     struct dim_cut group;       // START, WAIT: the communicator, in the order of its coordinates
     bool max;                   // the reduction is a maximum
     int start;                  // WAIT: the instruction that started it
+    int axis;                   // SEND, RECV, a stage group's START: the mesh axis of the stages
+    int peer;                   // SEND, RECV: the stage on the other side
+    uint64_t stages;            // START of a stage group's sum: its stages, a bit each; `group` is
+                                // empty: ranks that share all other coordinates. Else 0
     const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 
@@ -68,7 +75,8 @@ const char *program_name(enum program_kind k);
 struct program {
     enum program_kind kind;
     struct mesh mesh;
-    const struct graph *graph; // partitioned
+    int stage;                 // of the pipeline; 0 without one
+    const struct graph *graph; // partitioned: the nodes of all stages
     int microbatches;
     int ninstrs, instrs_cap, nbuffers, buffers_cap;
     struct instr *instrs;

@@ -24,13 +24,13 @@ static bool is_param(const struct buffer *b)
 
 static const struct value *value_of(const struct compiled *c, const struct buffer *b)
 {
-    return &c->program[PROGRAM_TRAIN].graph->values[b->value];
+    return &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
 }
 
 // A device's share of what a checkpoint holds: replicas divide it among themselves.
 static uint64_t checkpoint_share(const struct compiled *c)
 {
-    const struct program *p = &c->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     uint64_t bytes = 0;
     for (int i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
@@ -80,7 +80,7 @@ static void json_stages(struct json_out *w)
 
 static int64_t json_params(const struct report *r, struct json_out *w)
 {
-    const struct program *p = &r->compiled->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, 0);
     int64_t count = 0;
     json_array(w, "params");
     for (int i = 0; i < p->nbuffers; i++) {
@@ -145,7 +145,7 @@ static void json_pipeline(const struct report *r, struct json_out *w)
     json_object(w, "pipeline");
     json_null(w, "schedule");
     json_int(w, "stages", 1);
-    json_int(w, "microbatches", r->compiled->program[PROGRAM_TRAIN].microbatches);
+    json_int(w, "microbatches", compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches);
     json_double(w, "bubble", 0);
     json_int(w, "peak_stash", 1);
     json_end(w);
@@ -221,7 +221,7 @@ static void put_line(struct buf *out, const char *what, uint64_t bytes)
 
 static void text_params(const struct report *r, struct buf *out)
 {
-    const struct program *p = &r->compiled->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, 0);
     buf_puts(out, "parameters\n");
     for (int i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
@@ -309,7 +309,7 @@ void report_text(const struct report *r, struct buf *out)
     buf_printf(
         out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches; each device reads and writes ",
         r->cost.flops_per_step, r->cost.utilisation,
-        r->compiled->program[PROGRAM_TRAIN].microbatches);
+        compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches);
     put_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
     text_findings(r, out);

@@ -48,7 +48,7 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
 {
     const struct mesh *m = &c->mesh;
     const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
-    const struct graph *g = c->program[PROGRAM_TRAIN].graph;
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     int64_t ways = mesh_product(m, axes), local = 0;
     struct buf b = {0};
     for (int v = 0; v < g->nvalues && !local; v++)
@@ -71,7 +71,8 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
 static void unused(const struct compiled *c, const struct job *job, struct arena *a,
                    struct findings *f)
 {
-    axis_set none = mesh_all(&c->mesh) & (axis_set)~used_axes(c->program[PROGRAM_TRAIN].graph);
+    axis_set none =
+        mesh_all(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))
@@ -131,7 +132,7 @@ static const char *cut_also_on(const struct compiled *c, const struct job *job,
 static const char *weight_cut_on(const struct compiled *c, const struct job *job, axis_set axes,
                                  struct arena *a)
 {
-    const struct graph *g = c->program[PROGRAM_TRAIN].graph;
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     double most = 0;
     const char *fix = NULL;
     for (int i = 0; i < g->nnodes; i++) {
@@ -156,10 +157,10 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     unused(c, job, a, f);
-    axis_set axes = repeated_axes(&c->program[PROGRAM_TRAIN]);
+    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0));
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;
-    bool idle = !(axes & used_axes(c->program[PROGRAM_TRAIN].graph));
+    bool idle = !(axes & used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));
     struct buf text = {0};
     axis_set_print(&c->mesh, axes, &text);
     findings_add(

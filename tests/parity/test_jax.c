@@ -185,7 +185,7 @@ static void rig_put(struct rig *r, const char *name, const void *from, size_t by
 typedef void (*param_fn)(struct rig *r, struct golden *g, const char *name, void *ctx);
 static int each_param(struct rig *r, struct golden *g, param_fn f, void *ctx)
 {
-    const struct program *p = &r->compiled.program[PROGRAM_TRAIN];
+    const struct program *p = r->compiled.program[PROGRAM_TRAIN];
     int n = 0;
     for (int b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].kind == BUFFER_PARAM) {

@@ -124,7 +124,7 @@ static void partitioned_steps_equal_the_whole_one(void **state)
         compile_text(&f, job_text(&f, "gelu", cases[k].dp, cases[k].micro, cases[k].optimizer), 0);
         make_batch(&f);
         interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, cases[k].micro);
-        interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, cases[k].micro);
+        interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, cases[k].micro);
         assert_int_equal(parts.ranks, cases[k].dp);
         set_params(&whole);
         set_params(&parts);
@@ -223,7 +223,7 @@ static void metrics_count_every_sample_and_parameter_once(void **state)
     compile_text(&f, job_text(&f, "relu", 4, 2, "kind: sgd"), 0);
     make_batch(&f);
     interp_init(&whole, f.c.global[PROGRAM_TRAIN], NULL, 2);
-    interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 2);
+    interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, 2);
     set_params(&whole);
     set_params(&parts);
     step(&f, &whole);
@@ -349,7 +349,7 @@ static void the_plan_hash_is_of_the_job_alone(void **state)
 static void expect_broken(struct fixture *f, const char *what)
 {
     struct err e = {0};
-    int rc = verify_program(&f->c.program[PROGRAM_TRAIN], &f->c.memory, &e);
+    int rc = verify_program(f->c.program[PROGRAM_TRAIN], &f->c.memory, &e);
     if (rc != ERR_INTERNAL || !strstr(e.text, what))
         fail_msg("wanted '%s', got %d '%s'", what, rc, e.text);
 }
@@ -359,7 +359,7 @@ static void a_damaged_program_is_refused(void **state)
     (void)state;
     struct fixture f;
     compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
-    struct program *p = &f.c.program[PROGRAM_TRAIN];
+    struct program *p = f.c.program[PROGRAM_TRAIN];
     struct buffer *w = &p->buffers[program_find(p, "layers/0/weight")];
     struct buffer *m = &p->buffers[program_find(p, "m/layers/0/weight")];
     uint64_t keep = m->offset;
@@ -393,7 +393,7 @@ static void a_damaged_graph_is_refused(void **state)
     struct fixture f;
     struct err e = {0};
     compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
-    struct graph g = *f.c.program[PROGRAM_TRAIN].graph;
+    struct graph g = *f.c.program[PROGRAM_TRAIN]->graph;
     for (int i = 0; i < g.nnodes; i++)
         if (g.nodes[i].kind == NODE_MOVE) {
             struct reshard_step keep = g.nodes[i].move;

@@ -133,7 +133,7 @@ static void the_default_rules_on_usual_meshes_give_the_same_step(void **state)
             struct fixture f;
             struct interp parts;
             compile_text(&f, decoder_text(models[k], cases[c].mesh, 2, cases[c].sharding), 0);
-            interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 2);
+            interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, 2);
             set_params(&parts);
             decoder_step(&parts);
             decoder_step(&parts);
@@ -213,7 +213,7 @@ static void more_ways_than_key_heads_leave_them_whole(void **state)
     (void)state;
     whole_step(&one, &whole, model, 1);
     compile_text(&f, decoder_text(model, "tp: 8", 1, ""), 0);
-    interp_init(&parts, f.c.program[PROGRAM_TRAIN].graph, &f.c.mesh, 1);
+    interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, 1);
     set_params(&parts);
     decoder_step(&parts);
     decoder_step(&parts);

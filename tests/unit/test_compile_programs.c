@@ -77,7 +77,7 @@ static void put_all(struct actor *a, enum program_kind kind)
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
     const double control[CONTROL_SLOTS] = {0, 0};
     struct fixture *f = &a->crew->f;
-    const struct program *p = &f->c.program[kind];
+    const struct program *p = f->c.program[kind];
     for (int b = 0; b < p->nbuffers; b++) {
         const struct buffer *buf = &p->buffers[b];
         if (buf->source == VALUE_INPUT)
@@ -94,7 +94,7 @@ static void put_all(struct actor *a, enum program_kind kind)
 
 static void take_all(struct actor *a, enum program_kind kind)
 {
-    const struct program *p = &a->crew->f.c.program[kind];
+    const struct program *p = a->crew->f.c.program[kind];
     for (int b = 0; b < p->nbuffers; b++) {
         void *device;
         if (p->buffers[b].source != VALUE_PARAM && b != p->metrics)
@@ -192,7 +192,7 @@ static void check_results(struct crew *crew, const struct actor *actors, int ran
     set_params(&trained);
     train_reference(f, &trained);
     evaluate_reference(f, &trained, &evaluated);
-    const struct program *p = &f->c.program[PROGRAM_TRAIN];
+    const struct program *p = f->c.program[PROGRAM_TRAIN];
     for (int b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].source == VALUE_PARAM)
             check_buffer(actors, ranks, p, b,
@@ -200,7 +200,7 @@ static void check_results(struct crew *crew, const struct actor *actors, int ran
     // The last step's metrics: loss and squared norm, of the parameters before it.
     check_buffer(actors, ranks, p, p->metrics, trained.value[interp_find(&trained, "metrics")],
                  what);
-    p = &f->c.program[PROGRAM_EVAL];
+    p = f->c.program[PROGRAM_EVAL];
     check_buffer(actors, ranks, p, p->metrics, evaluated.value[interp_find(&evaluated, "metrics")],
                  what);
     interp_clear(&evaluated);
@@ -226,7 +226,7 @@ static unsigned moves_run, copies_run, maxima_run;
 
 static void count_moves(const struct compiled *c)
 {
-    const struct program *p = &c->program[PROGRAM_TRAIN];
+    const struct program *p = c->program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
         if (p->instrs[i].kind == INSTR_START)
             moves_run |= 1u << p->instrs[i].coll;

@@ -15,7 +15,8 @@ static void eval_ids(const void *ctx, uint64_t step, uint64_t first, size_t coun
 int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
                     const struct job *job, const char *data_root, struct err *e)
 {
-    const struct program *p = &o->compiled->program[PROGRAM_EVAL];
+    const struct program *p =
+        compiled_program(o->compiled, PROGRAM_EVAL, compiled_stage(o->compiled, o->rank));
     *v = (struct evaluation){.exec = x, .page = o->page, .nparts = p->nparts, .accuracy = -1};
     for (int i = 0; i < p->nparts; i++)
         if (strcmp(p->part_name[i], "accuracy") == 0)

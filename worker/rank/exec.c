@@ -36,11 +36,22 @@ struct exec {
     int ncomms;
 };
 
+// This rank's stage: its programs and what they need.
+static const struct program *program_of(const struct exec *x, enum program_kind k)
+{
+    return compiled_program(x->o.compiled, k, compiled_stage(x->o.compiled, x->o.rank));
+}
+
+static const struct memory *memory_of(const struct exec *x)
+{
+    return compiled_memory(x->o.compiled, compiled_stage(x->o.compiled, x->o.rank));
+}
+
 // ---- memory ------------------------------------------------------------------------------------
 
 static int regions_open(struct exec *x, struct err *e)
 {
-    const struct memory *m = &x->o.compiled->memory;
+    const struct memory *m = memory_of(x);
     if (m->region[REGION_PRIVATE]) {
         int rc = x->o.backend->alloc(x->o.device, m->region[REGION_PRIVATE],
                                      &x->region[REGION_PRIVATE], e);
@@ -189,7 +200,7 @@ static int ops_check(const struct exec *x, struct err *e)
 {
     bool needed[OP_COUNT] = {false};
     for (int k = 0; k < x->o.compiled->nprograms; k++) {
-        const struct program *p = &x->o.compiled->program[k];
+        const struct program *p = program_of(x, (enum program_kind)k);
         for (int i = 0; i < p->ninstrs; i++)
             if (p->instrs[i].kind == INSTR_OP)
                 needed[p->instrs[i].op] = true;
@@ -217,7 +228,7 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     rc = rc ? rc : o->backend->stream_new(o->device, &x->stream, e);
     rc = rc ? rc : regions_open(x, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
-        rc = program_bind(x, &o->compiled->program[k], &x->loaded[k], e);
+        rc = program_bind(x, program_of(x, (enum program_kind)k), &x->loaded[k], e);
     rc = rc ? rc : constants_set(x, e);
     if (rc) {
         exec_close(x);
@@ -259,8 +270,11 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
     }
     case INSTR_WAIT:
         return coll_wait(b->comm, &l->bound[b->instr->start].ticket, e);
+    case INSTR_SEND:
+    case INSTR_RECV:
+        break;
     }
-    return 0;
+    return err_set(e, ERR_INTERNAL, "no transport carries messages between stages");
 }
 
 static int fail(const struct bound *b, int rc, struct err *e)
@@ -289,7 +303,7 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e)
 
 int exec_check_memory(const struct exec *x, struct err *e)
 {
-    const struct memory *m = &x->o.compiled->memory;
+    const struct memory *m = memory_of(x);
     struct device_info info;
     x->o.backend->device_info(x->o.device, &info);
     uint64_t have = info.allocated + (x->region[REGION_SHARED] ? m->region[REGION_SHARED] : 0);

@@ -127,7 +127,8 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e)
 {
-    const struct program *p = &o->compiled->program[kind];
+    const struct program *p =
+        compiled_program(o->compiled, kind, compiled_stage(o->compiled, o->rank));
     int rc = 0;
     *in = (struct inputs){
         .exec = x, .backend = o->backend, .device = o->device, .microbatches = p->microbatches};

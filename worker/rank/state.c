@@ -40,7 +40,7 @@ static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
                      const struct buffer *b, void *device, int rank)
 {
     const struct mesh *m = &c->mesh;
-    const struct value *v = &c->program[PROGRAM_TRAIN].graph->values[b->value];
+    const struct value *v = &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
     axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
     for (int r = 0; r < mesh_ranks(m); r++) {
         int *ranks = arena_array(a, int, mesh_product(m, free_axes));
@@ -64,7 +64,7 @@ static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e)
 {
-    const struct program *p = &c->program[PROGRAM_TRAIN];
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, compiled_stage(c, rank));
     size_t most = (size_t)p->nbuffers * (size_t)mesh_ranks(&c->mesh);
     *s = (struct state){.exec = exec};
     s->parts = arena_array(a, struct deal_part, most);
@@ -153,9 +153,8 @@ static int draw(struct state *s, int part, const struct value *v, uint64_t seed,
 
 static const struct value *value_named(const struct compiled *c, const char *name)
 {
-    const struct graph *g = c->program[PROGRAM_TRAIN].graph;
-    int b = program_find(&c->program[PROGRAM_TRAIN], name);
-    return &g->values[c->program[PROGRAM_TRAIN].buffers[b].value];
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
+    return &p->graph->values[p->buffers[program_find(p, name)].value];
 }
 
 // The arena was zeroed when it was made: only what is drawn is written.

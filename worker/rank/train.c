@@ -251,7 +251,7 @@ static void log_plan(const struct trainer *t)
                  (double)m->arena / 1048576, (double)m->params / 1048576,
                  (double)m->grads / 1048576, (double)m->optimizer / 1048576,
                  (double)m->stash / 1048576, (double)m->transient / 1048576,
-                 t->compiled.program[PROGRAM_TRAIN].ninstrs, t->compiled.hash);
+                 compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->ninstrs, t->compiled.hash);
 }
 
 static int open_all(struct trainer *t, struct err *e)
@@ -321,7 +321,9 @@ static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, stru
     const struct backend *b = t->exec_options.backend;
     struct stream_q *q = exec_stream(t->exec);
     struct batch batch;
-    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + t->compiled.program[0].nparts);
+    size_t bytes =
+        sizeof(float) *
+        (size_t)(METRIC_PARTS + compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts);
     int rc = b->event_sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
     rc = rc ? rc : feed_next(t->feed, &batch, e);
     rc = rc ? rc : inputs_put(&t->inputs, &batch, e);
