@@ -81,8 +81,7 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
     if (p->sum_of[old] >= 0) {
         int of = p->from->values[p->sum_of[old]].of;
         *has = of >= 0;
-        return of >= 0 ? refine_grad(p->sharding, p->mesh, &p->from->values[of])
-                       : (struct spec){0};
+        return of >= 0 ? refine_grad(p->sharding, p->mesh, &p->from->values[of]) : (struct spec){0};
     }
     *has = v->point != POINT_NONE;
     return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
@@ -310,7 +309,8 @@ static const char *place_name(struct pass *p, int old)
     if (v->producer < 0)
         return v->name;
     const struct node *n = &p->from->nodes[v->producer];
-    return arena_printf(p->to->arena, "%s%s/%s", n->phase == PHASE_BACKWARD && !n->again ? "grad/" : "",
+    return arena_printf(p->to->arena, "%s%s/%s",
+                        n->phase == PHASE_BACKWARD && !n->again ? "grad/" : "",
                         p->from->scopes[n->scope], point_name(v->point));
 }
 

@@ -21,12 +21,11 @@ static struct refine *refine_of(struct sharding *s, enum which w)
 
 // ---- words → cuts ------------------------------------------------------------------------------
 
-static const char *fix_axes(struct making *k, const struct job_names *axes)
+static const char *fix_whole(struct making *k, const struct job_refine *r)
 {
-    struct job_refine rest = {.axes = *axes};
     struct buf b = {0};
     buf_printf(&b, "%s=", k->key);
-    job_refine_print(&rest, &b);
+    job_refine_print(r, &b);
     return words_text(k->found->arena, &b);
 }
 
@@ -35,8 +34,8 @@ static void axes_make(struct making *k, const struct job_refine *from, struct di
     for (int i = 0; i < from->axes.n; i++) {
         struct dim_cut axes;
         if (!words_axes(k, from->axes.name[i], &axes)) {
-            struct job_names rest = words_without(k->found->arena, &from->axes, i);
-            words_unknown_axis(k, k->key, from->axes.name[i], from->line, fix_axes(k, &rest));
+            struct job_refine rest = {.axes = words_without(k->found->arena, &from->axes, i)};
+            words_unknown_axis(k, k->key, from->axes.name[i], from->line, fix_whole(k, &rest));
         }
         for (int a = 0; a < axes.n; a++)
             if (!(dim_axes(to) >> axes.axis[a] & 1))
@@ -132,16 +131,16 @@ struct spec refine_state(const struct sharding *s, const struct mesh *m, const s
     return admitted(m, param, &grad, asked(&s->optimizer, m, param, &grad, &own));
 }
 
-uint64_t refine_saved(const struct graph *partitioned, const struct mesh *m)
+uint64_t refine_saved(const struct program *p, enum buffer_kind kind)
 {
     uint64_t saved = 0;
-    for (int i = 0; i < partitioned->nvalues; i++) {
-        const struct value *v = &partitioned->values[i];
-        if (v->kind != VALUE_STATE)
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->kind != kind)
             continue;
-        struct shape at = spec_local(&v->spec, m, &v->shape);
-        struct shape whole = spec_local(&partitioned->values[v->of].spec, m, &v->shape);
-        saved += (uint64_t)(shape_count(&whole) - shape_count(&at)) * dtype_size(v->dtype);
+        const struct value *v = &p->graph->values[buf->value];
+        struct shape own = spec_local(&p->graph->values[v->of].spec, &p->mesh, &v->shape);
+        saved += (uint64_t)shape_count(&own) * dtype_size(v->dtype) - buf->bytes;
     }
     return saved;
 }
@@ -234,24 +233,24 @@ static struct spec nearest(const struct mesh *m, const struct value *v, const st
     return s;
 }
 
+// What is not given at all is told once, and gets what the gradients have.
 static void not_a_refinement(struct making *k, const struct value *v, int line,
                              const struct spec *coarse, const char *whose, const struct spec *fine)
 {
     struct spec right = nearest(k->mesh, v, coarse, fine);
     bool given = line || k->n;
-    const struct job_refine *grads = &k->job->sharding.grads;
     findings_add(
         k->found,
         &(struct finding){
             .code = FINDING_NOT_A_REFINEMENT,
             .tensor = given ? v->name : k->key,
-            .axes = (axis_set)(spec_axes(coarse) | spec_axes(fine)),
-            .message =
-                arena_printf(k->found->arena,
-                             "%s: %s%s cuts %s, which does not go on from the %s's %s: %s would do",
-                             v->name, k->key, words_line(k, line), spec_text(k, v, fine), whose,
-                             spec_text(k, v, coarse), spec_text(k, v, &right)),
-            .fix = grads->axes.n && !k->n ? fix_axes(k, &grads->axes) : fix_spec(k, v, &right)});
+            .axes = given ? (axis_set)(spec_axes(coarse) | spec_axes(fine)) : 0,
+            .message = arena_printf(k->found->arena,
+                                    "%s: %s%s cuts %s, which does not go on from the %s's %s: %s "
+                                    "would do",
+                                    v->name, k->key, words_line(k, line), spec_text(k, v, fine),
+                                    whose, spec_text(k, v, coarse), spec_text(k, v, &right)),
+            .fix = given ? fix_spec(k, v, &right) : fix_whole(k, &k->job->sharding.grads)});
 }
 
 static void check_param(struct sharding *s, struct making k[], const struct value *v)

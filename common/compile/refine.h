@@ -7,6 +7,7 @@
 // runs on it and the parameter is gathered. Gradients cut finer too is ZeRO-2: scattered in every
 // microbatch. A cut parameter is ZeRO-3.
 #pragma once
+#include "common/compile/program.h"
 #include "common/compile/sharding.h"
 
 void refine_make(struct sharding *s, const struct job *job, const struct mesh *m,
@@ -18,5 +19,6 @@ void refine_check(struct sharding *s, const struct job *job, const struct mesh *
 // The specs of a parameter's gradient and of its optimiser state.
 struct spec refine_grad(const struct sharding *s, const struct mesh *m, const struct value *param);
 struct spec refine_state(const struct sharding *s, const struct mesh *m, const struct value *param);
-// Bytes of state that a device does not hold because it is cut further than its parameters.
-uint64_t refine_saved(const struct graph *partitioned, const struct mesh *m);
+// Bytes of gradients, or of state, that a device does not hold because they are cut further than
+// their parameters.
+uint64_t refine_saved(const struct program *p, enum buffer_kind kind);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "common/compile/refine.h"
+
 static const struct device_model models[] = {
     // The resident memory of a CPU rank beyond its arena: program, oneDNN's code cache, stacks.
     {"cpu", 0, 48 << 20},
@@ -286,6 +288,17 @@ static void text_findings(const struct report *r, struct buf *out)
     }
 }
 
+// What ZeRO does not hold.
+static void text_saved(const struct report *r, enum buffer_kind kind, struct buf *out)
+{
+    uint64_t saved = refine_saved(compiled_program(r->compiled, PROGRAM_TRAIN, 0), kind);
+    if (!saved)
+        return;
+    buf_puts(out, "              ");
+    put_bytes(out, saved);
+    buf_puts(out, " less than cut as the parameters\n");
+}
+
 void report_text(const struct report *r, struct buf *out)
 {
     const struct memory *m = &r->compiled->memory;
@@ -296,7 +309,9 @@ void report_text(const struct report *r, struct buf *out)
     buf_puts(out, "memory of a device\n");
     put_line(out, "params", m->params);
     put_line(out, "grads", m->grads);
+    text_saved(r, BUFFER_GRAD, out);
     put_line(out, "optimizer", m->optimizer);
+    text_saved(r, BUFFER_OPTIMIZER, out);
     put_line(out, "stash", m->stash);
     put_line(out, "transient", m->transient);
     put_line(out, "workspace", m->workspace);

@@ -112,13 +112,8 @@ struct job_spec words_of_spec(struct arena *a, const struct mesh *m, int dims,
 static struct making making_of(struct sharding *s, const struct job *job, const struct mesh *m,
                                struct findings *f)
 {
-    return (struct making){s,
-                           job,
-                           m,
-                           f,
-                           "sharding.params",
-                           job->sharding.n_params,
-                           job->sharding.params};
+    return (struct making){
+        s, job, m, f, "sharding.params", job->sharding.n_params, job->sharding.params};
 }
 
 const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
@@ -146,7 +141,7 @@ static const char *fix_dropped(struct making *k, const struct place *p, int d, i
 // ---- names → axes ------------------------------------------------------------------------------
 
 void words_unknown_axis(struct making *k, const char *tensor, const char *name, int line,
-                         const char *fix)
+                        const char *fix)
 {
     struct buf mesh = {0};
     mesh_print(k->mesh, &mesh);
@@ -168,7 +163,7 @@ static void rule_make(struct making *k, const struct job_rule *from, struct rule
         if (axis == -2) {
             struct job_names rest = words_without(k->found->arena, &from->axes, i);
             words_unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
-                         from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
+                               from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
         } else if (axis >= 0 && !(dim_axes(&to->axes) >> axis & 1)) {
             dim_append(&to->axes, axis);
         }
@@ -273,7 +268,8 @@ static void gather_make(struct making *k)
         for (int n = 0; n < rest.n; n++)
             buf_printf(&b, "%s%s", n ? ", " : "", rest.name[n]);
         buf_putc(&b, ']');
-        words_unknown_axis(k, "sharding.gather", names->name[i], 0, words_text(k->found->arena, &b));
+        words_unknown_axis(k, "sharding.gather", names->name[i], 0,
+                           words_text(k->found->arena, &b));
     }
 }
 
@@ -492,14 +488,14 @@ static void check_length(struct making *k, const struct value *v, int longest)
     struct job_spec spec = *words;
     spec.n = longest;
     findings_add(k->found,
-                 &(struct finding){.code = FINDING_SPEC_TOO_LONG,
-                                   .tensor = tensor_name(v),
-                                   .message = arena_printf(
-                                       k->found->arena,
-                                       "%s: the spec%s has %d entries, the tensor %d dimensions",
-                                       tensor_name(v), words_line(k, words->line), words->n, longest),
-                                   .fix = entry >= 0 ? words_fix_entry(k, entry, v->name, true, &spec)
-                                                     : fix_point(k, point_name(v->point), &spec)});
+                 &(struct finding){
+                     .code = FINDING_SPEC_TOO_LONG,
+                     .tensor = tensor_name(v),
+                     .message = arena_printf(
+                         k->found->arena, "%s: the spec%s has %d entries, the tensor %d dimensions",
+                         tensor_name(v), words_line(k, words->line), words->n, longest),
+                     .fix = entry >= 0 ? words_fix_entry(k, entry, v->name, true, &spec)
+                                       : fix_point(k, point_name(v->point), &spec)});
 }
 
 static uint64_t gather_bytes(struct making *k, const struct value *v, axis_set axes)
@@ -592,8 +588,7 @@ void words_check_matches(struct making *k, const struct graph *g)
         if (any)
             continue;
         struct buf b = {0};
-        struct job_param_spec *rest =
-            arena_array(k->found->arena, struct job_param_spec, k->n + 1);
+        struct job_param_spec *rest = arena_array(k->found->arena, struct job_param_spec, k->n + 1);
         int left = 0;
         for (int n = 0; n < k->n; n++)
             if (n != i)

@@ -75,7 +75,8 @@ struct job_point_spec {
     struct job_spec spec;
 };
 // How gradients or optimiser state are cut further than their parameters: on axes, each on the
-// largest local dimension that it divides, or by specs as of parameters. Neither: as the parameters.
+// largest local dimension that it divides, or by specs as of parameters. Neither: as the
+// parameters.
 struct job_refine {
     struct job_names axes;
     int n_params;

@@ -13,7 +13,7 @@ static void run_decoder(struct fixture *f, struct interp *x, const char *model, 
                         const char *sharding, int mode)
 {
     compile_text(f, decoder_job(model, mesh, 2, sharding, modes[mode]), 0);
-    interp_init(x, f->c.program[PROGRAM_TRAIN].graph, &f->c.mesh, 2);
+    interp_init(x, f->c.program[PROGRAM_TRAIN]->graph, &f->c.mesh, 2);
     set_params(x);
     decoder_step(x);
     decoder_step(x);
@@ -96,7 +96,7 @@ static void a_classifier_trains_to_the_same_bits_on_any_mesh(void **state)
         for (int m = 0; m < MODES; m++) {
             compile_text(&f[m], mlp_text(meshes[c], m), 0);
             make_batch(&f[m]);
-            interp_init(&x[m], f[m].c.program[PROGRAM_TRAIN].graph, &f[m].c.mesh, 2);
+            interp_init(&x[m], f[m].c.program[PROGRAM_TRAIN]->graph, &f[m].c.mesh, 2);
             set_params(&x[m]);
             step(&f[m], &x[m]);
             step(&f[m], &x[m]);
