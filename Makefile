@@ -38,7 +38,7 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args server health client tls tls_cert tls_ca tls_token tls_join find
+RPC_SRC     := rpc loop call packet address args rate server health client tls tls_cert tls_ca tls_token tls_join find
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
@@ -85,7 +85,7 @@ OPS_TESTS   := backend ops transformer numerics
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up
-BENCHES     := kernels allreduce ckpt_write
+BENCHES     := kernels allreduce ckpt_write compile
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement
 

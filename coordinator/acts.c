@@ -17,6 +17,7 @@
 #include "coordinator/requests.h"
 
 enum { AUDIT_KEEP = 10000, AUDIT_TEXT = 200 };
+enum { WAITING_MAX = 50000 }; // jobs in the queue
 
 // ---- audit ----
 
@@ -108,6 +109,11 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
     struct buf no = {0};
     if (request_known(c, ev->call, q->request_id, &q->base, &weft__v1__submit_reply__descriptor))
         return;
+    if (c->nqueued >= WAITING_MAX) {
+        out_refuse(c, ev->call, CODE_EXHAUSTED, "50000 jobs wait already");
+        audit(c, ev, "submit", "", "refused: too many jobs wait");
+        return;
+    }
     arena_init(&a);
     read_job(q, &a, &spec, &no);
     if (no.len) {

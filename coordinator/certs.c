@@ -3,6 +3,7 @@
 #include "coordinator/certs.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,14 @@ static int do_issue(const struct flags *f, struct err *e)
 {
     if (!f->name)
         return err_set(e, ERR_INVALID, "issue needs a NAME");
-    const char *out = f->out ? f->out : f->dir;
+    char beside[PATH_MAX]; // the authority's own files have suffixes, a name has no folder yet
+    if (snprintf(beside, sizeof beside, "%s/%s", f->dir, f->name) >= (int)sizeof beside)
+        return err_set(e, ERR_INVALID, "the path %s is too long", f->dir);
+    const char *out = f->out ? f->out : beside;
     int rc = tls_ca_issue(f->dir, f->role, f->name, f->days, out, e);
     if (!rc)
-        printf("%s/%s.pem and %s.key, role %s, good for %d days\n", out, f->name, f->name, f->role,
-               f->days);
+        printf("%s/%s.pem, %s.key and ca.pem, of %s, good for %d days\n", out, f->role, f->role,
+               f->name, f->days);
     return rc;
 }
 
@@ -70,7 +74,7 @@ static const struct verb {
     {"token", "[--tls DIR] [--role worker|client] [--ttl SECONDS]",
      "a join token, good once, for a day", do_token},
     {"issue", "[--tls DIR] [--role client|worker|admin] [--days N] [--out DIR] NAME",
-     "make a certificate", do_issue},
+     "make NAME a certificate, in --out or DIR/NAME", do_issue},
     {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };

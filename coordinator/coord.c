@@ -48,6 +48,7 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->dirty);
     list_init(&c->live);
     list_init(&c->members);
+    list_init(&c->fences);
     list_init(&c->answered);
     list_init(&c->loaded);
     c->next_seq = c->next_audit = 1;

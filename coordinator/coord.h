@@ -94,7 +94,9 @@ int64_t coord_due(const struct coord *c); // when the next TICK does something; 
 
 // ---- readers; results lie in the arena ----
 const char *coord_cluster(const struct coord *c);
-Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, struct arena *a);
+// At most `max` jobs (0: any number) that were submitted after number `after`.
+Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
+                                struct arena *a);
 // Null: not found, or not one; `e` says which. `target` as in ActRequest.
 Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
                                   struct err *e);

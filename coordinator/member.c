@@ -16,7 +16,13 @@
 enum { DEVICES_MAX = 4096, NAME_TEXT = 320, PATH_TEXT = 4096 };
 static const char twin_why[] = "another process of this host registered later";
 
+// So long a fenced incarnation is remembered; a process older than that is stopped by its jobs'
+// epochs all the same.
+enum { FENCED_DAYS = 30 };
+
 struct fenced {
+    struct list link; // in c->fences
+    Weft__Rows__Fenced *row;
     bool twin;
 };
 
@@ -80,10 +86,37 @@ void member_load_fenced(struct coord *c, const Weft__Rows__Fenced *row)
 {
     char key[2 * ID_LEN + 2];
     fenced_key(row->host, row->incarnation, key);
+    if (map_get(&c->fenced, key))
+        return;
     struct fenced *f = calloc(1, sizeof *f);
     PRE(f != NULL);
+    f->row = msg_heap(&row->base);
     f->twin = !strcmp(row->why, twin_why);
-    free(map_put(&c->fenced, key, f));
+    list_append(&c->fences, &f->link);
+    map_put(&c->fenced, key, f);
+}
+
+static void fenced_free(struct coord *c, struct fenced *f)
+{
+    char key[2 * ID_LEN + 2];
+    fenced_key(f->row->host, f->row->incarnation, key);
+    map_remove(&c->fenced, key);
+    list_remove(&f->link);
+    weft__rows__fenced__free_unpacked(f->row, NULL);
+    free(f);
+}
+
+static void fenced_sweep(struct coord *c)
+{
+    list_for_each (it, &c->fences) {
+        struct fenced *f = list_entry(it, struct fenced, link);
+        const struct member *m = member_find(c, f->row->host);
+        bool present = m && !strcmp(m->row->incarnation, f->row->incarnation);
+        if (present || c->wall_ms - f->row->t_ms < FENCED_DAYS * 24LL * 3600 * 1000)
+            continue;
+        OUT_ERASE(c, FENCED, f->row);
+        fenced_free(c, f);
+    }
 }
 
 static void free_values(struct map *m)
@@ -108,7 +141,9 @@ void members_free(struct coord *c)
     list_for_each (it, &c->members)
         member_free(list_entry(it, struct member, link));
     map_clear(&c->hosts);
-    free_values(&c->fenced);
+    list_for_each (it, &c->fences)
+        fenced_free(c, list_entry(it, struct fenced, link));
+    map_clear(&c->fenced);
     free_values(&c->conns);
 }
 
@@ -528,6 +563,7 @@ void members_sweep(struct coord *c)
         map_remove(&c->hosts, m->row->id);
         member_free(m);
     }
+    fenced_sweep(c);
 }
 
 void members_flush(struct coord *c)

@@ -198,7 +198,7 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, int64
           (uint64_t)n.failures);
     count(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
           (uint64_t)n.steps);
-    print_each_job(coord_jobs(c, false, &a), out);
+    print_each_job(coord_jobs(c, false, 0, 0, &a), out);
     print_commits(m, out);
     arena_clear(&a);
 }

@@ -16,6 +16,7 @@
 
 enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
 enum { EVENT_ROOM = 256 }; // of an event without its text
+enum { JOBS_PAGE = 1000 }; // of a reply
 enum method {
     SUBMIT,
     ACT,
@@ -433,7 +434,8 @@ static const ProtobufCMessage *answer(struct service *s, const struct question *
         q->method == JOBS || q->method == WORKERS ? "" : ((Weft__V1__JobRequest *)q->request)->job;
     switch (q->method) {
     case JOBS: {
-        Weft__V1__JobsReply *r = coord_jobs(c, ((Weft__V1__JobsRequest *)q->request)->all, a);
+        const Weft__V1__JobsRequest *ask = (Weft__V1__JobsRequest *)q->request;
+        Weft__V1__JobsReply *r = coord_jobs(c, ask->all, ask->after, JOBS_PAGE, a);
         return BASE(r);
     }
     case STATUS: {

@@ -13,6 +13,7 @@ enum { // gRPC's numbers
     CODE_INVALID = 3,
     CODE_NOT_FOUND = 5,
     CODE_DENIED = 7,
+    CODE_EXHAUSTED = 8,
     CODE_PRECONDITION = 9,
     CODE_ABORTED = 10,
 };
@@ -50,6 +51,7 @@ struct coord {
     struct map hosts;     // host id → struct member
     struct list members;  // the same, by the time they were first seen
     struct map fenced;    // "host/incarnation" → struct fenced
+    struct list fences;   // the same
     struct map conns;     // of the number in hex → struct conn
     struct map requests;  // id → struct request
     struct list answered; // the same, oldest first

@@ -13,20 +13,26 @@ const char *coord_cluster(const struct coord *c)
     return c->cluster;
 }
 
-Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, struct arena *a)
+Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
+                                struct arena *a)
 {
     Weft__V1__JobsReply *r = arena_new(a, Weft__V1__JobsReply);
-    int n = 0;
+    int cap = 0;
+    uint64_t last = 0;
     weft__v1__jobs_reply__init(r);
-    list_for_each (it, &c->jobs)
-        n++;
-    r->jobs = arena_array(a, Weft__V1__JobStatus *, n + 1);
-    list_for_each (it, &c->jobs) {
-        const struct job_rec *j = list_entry(it, struct job_rec, link);
-        if (all || !job_state_ended(j->row->state))
-            r->jobs[r->n_jobs++] = story_status(j, a);
-    }
     r->cluster = arena_strdup(a, c->cluster);
+    list_for_each (it, &c->jobs) { // by seq
+        const struct job_rec *j = list_entry(it, struct job_rec, link);
+        if (j->row->seq <= after || (!all && job_state_ended(j->row->state)))
+            continue;
+        if (max && r->n_jobs == max) {
+            r->next = last;
+            break;
+        }
+        r->jobs = arena_grow(a, r->jobs, sizeof *r->jobs, (int)r->n_jobs, &cap);
+        r->jobs[r->n_jobs++] = story_status(j, a);
+        last = j->row->seq;
+    }
     return r;
 }
 

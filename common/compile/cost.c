@@ -2,37 +2,42 @@
 // What a step costs. See cost.h.
 #include "common/compile/cost.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/map.h"
 #include "common/compile/optable.h"
 
-static struct coll_row *row_for(struct cost *cost, const struct coll_row *key)
+static struct coll_row *row_for(struct cost *cost, struct map *rows, const struct coll_row *key)
 {
-    for (int i = 0; i < cost->ncolls; i++) {
-        struct coll_row *r = &cost->colls[i];
-        if (r->op == key->op && r->axes == key->axes && r->phase == key->phase &&
-            r->dtype == key->dtype && strcmp(r->tensor, key->tensor) == 0)
-            return r;
-    }
-    cost->colls[cost->ncolls] = *key;
-    return &cost->colls[cost->ncolls++];
+    char text[300];
+    snprintf(text, sizeof text, "%d %d %d %d %s", key->op, key->axes, key->phase, key->dtype,
+             key->tensor);
+    struct coll_row *r = map_get(rows, text);
+    if (r)
+        return r;
+    r = &cost->colls[cost->ncolls++];
+    *r = *key;
+    map_put(rows, text, r);
+    return r;
 }
 
 static void count_collectives(const struct program *p, struct arena *a, struct cost *cost)
 {
+    struct map rows = {0};
     cost->colls = arena_array(a, struct coll_row, p->ninstrs);
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         if (in->kind != INSTR_START)
             continue;
         const struct buffer *b = &p->buffers[in->out[0].buffer];
-        struct coll_row *r =
-            row_for(cost, &(struct coll_row){.op = in->coll,
-                                             .axes = dim_axes(&in->group),
-                                             .group = dim_parts(&p->mesh, &in->group),
-                                             .phase = in->phase,
-                                             .tensor = p->graph->nodes[in->node].what,
-                                             .dtype = b->dtype});
+        struct coll_row *r = row_for(cost, &rows,
+                                     &(struct coll_row){.op = in->coll,
+                                                        .axes = dim_axes(&in->group),
+                                                        .group = dim_parts(&p->mesh, &in->group),
+                                                        .phase = in->phase,
+                                                        .tensor = p->graph->nodes[in->node].what,
+                                                        .dtype = b->dtype});
         r->count++;
         r->tensor_bytes += b->bytes;
     }
@@ -40,6 +45,7 @@ static void count_collectives(const struct program *p, struct arena *a, struct c
         struct coll_row *r = &cost->colls[i];
         r->bytes = reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
+    map_clear(&rows);
 }
 
 // An op's operands as one device sees them; `m` null: whole.

@@ -44,12 +44,20 @@ static void put_float(struct buf *out, const char *key, float v)
     buf_printf(out, " %s=%s", key, text);
 }
 
+static void put_hex(struct buf *out, unsigned byte)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (byte > 15)
+        buf_putc(out, digits[byte >> 4]);
+    buf_putc(out, digits[byte & 15]);
+}
+
 static void put_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
 {
     buf_puts(out, " labels=");
-    for (int k = 0; k < i->nin + i->nout; k++)
+    for (int k = 0; k < i->nin + i->nout; k++) // the most of the text: a printf each was too slow
         for (int d = 0; d < MAX_DIMS; d++)
-            buf_printf(out, "%x", (unsigned)a->label[k][d] & 0xff);
+            put_hex(out, (unsigned)a->label[k][d] & 0xff);
     put_float(out, "scale", a->scale);
     put_float(out, "clip", a->clip_norm);
     put_float(out, "b1", a->beta1);

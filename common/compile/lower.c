@@ -17,6 +17,7 @@ struct lowering {
     int *last_read; // root → the last node of a microbatch that reads it
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
     int *buffer;    // root · microbatches + m → buffer, −1
+    int workspace;  // buffer, −1 before an op wants one
     int pending[64], npending; // collectives started and not waited for, in order
     struct err *err;
 };
@@ -98,6 +99,14 @@ static bool same_labels(const struct node *n)
     return memcmp(n->attr.label[0], n->attr.label[n->nin], sizeof n->attr.label[0]) == 0;
 }
 
+// A value's root, once roots have been joined: chains are cut short on the way.
+static int root_of(struct lowering *l, int v)
+{
+    while (l->root[l->root[v]] != l->root[v])
+        l->root[v] = l->root[l->root[v]];
+    return l->root[v];
+}
+
 // An elementwise op writes over its first input when that is a temporary which it reads last.
 // The choice is made on the graph, so it holds for every microbatch.
 static void inplace_find(struct lowering *l)
@@ -107,21 +116,21 @@ static void inplace_find(struct lowering *l)
         const struct node *n = &g->nodes[i];
         if (n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 || !same_labels(n))
             continue;
-        int in = l->root[n->in[0]], out = n->out[0];
+        int in = root_of(l, n->in[0]), out = n->out[0];
         struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);
         if (l->root[out] != out || g->values[in].kind != VALUE_TEMP || l->last_read[in] != i ||
             !shape_equal(&a, &b) || g->values[in].dtype != g->values[out].dtype)
             continue;
         bool read_again = false;
         for (int k = 1; k < n->nin; k++)
-            read_again |= l->root[n->in[k]] == in;
+            read_again |= root_of(l, n->in[k]) == in;
         if (read_again)
             continue;
-        for (int v = 0; v < g->nvalues; v++)
-            if (l->root[v] == out)
-                l->root[v] = in;
+        l->root[out] = in;
         l->last_read[in] = l->last_read[out];
     }
+    for (int v = 0; v < g->nvalues; v++)
+        l->root[v] = root_of(l, v);
 }
 
 // ---- buffers -----------------------------------------------------------------------------------
@@ -343,9 +352,9 @@ static int workspace_for(struct lowering *l, const struct node *n)
         out[k] = local_shape(l, n->out[k]);
     struct program *p = l->p;
     uint64_t bytes = row->workspace(n, in, out);
-    int b = program_find(p, "workspace");
+    int b = l->workspace;
     if (b < 0) {
-        b = buffer_add(l);
+        b = l->workspace = buffer_add(l);
         p->buffers[b] = (struct buffer){.value = -1,
                                         .name = "workspace",
                                         .kind = BUFFER_WORKSPACE,
@@ -407,6 +416,7 @@ static void stash_find(struct program *p)
 static void lowering_init(struct lowering *l)
 {
     size_t n = (size_t)l->g->nvalues;
+    l->workspace = -1;
     l->root = arena_array(l->arena, int, n);
     l->last_read = arena_array(l->arena, int, n);
     l->first_of = arena_array(l->arena, int, n);

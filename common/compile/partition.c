@@ -31,8 +31,11 @@ struct pass {
         int from, to, scope;
         enum phase phase;
         struct spec spec;
+        int next; // of the same value
     } * shared;
     int nshared, shared_cap;
+    int *first_shared; // value of `to` → its newest, −1
+    int nfirst, first_cap;
     const char *what; // the tensor at hand, for what moves
     struct err *err;
 };
@@ -127,6 +130,16 @@ static int no_way(struct pass *p, int id, const struct spec *need)
     return p->err->code;
 }
 
+static int newest_shared(struct pass *p, int id)
+{
+    while (p->nfirst <= id) {
+        p->first_shared = arena_grow(p->to->arena, p->first_shared, sizeof *p->first_shared,
+                                     p->nfirst, &p->first_cap);
+        p->first_shared[p->nfirst++] = -1;
+    }
+    return p->first_shared[id];
+}
+
 // Brings a value to a spec. Within a scope and phase the same way is gone once.
 static int reshard(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
 {
@@ -136,10 +149,9 @@ static int reshard(struct pass *p, int id, const struct spec *need, enum node_wh
     *out = id;
     if (spec_equal(&v->spec, need))
         return 0;
-    for (int i = 0; i < p->nshared; i++) {
+    for (int i = newest_shared(p, id); i >= 0; i = p->shared[i].next) {
         const struct shared *s = &p->shared[i];
-        if (s->from != id || s->scope != g->scope || s->phase != g->phase ||
-            !spec_equal(&s->spec, need))
+        if (s->scope != g->scope || s->phase != g->phase || !spec_equal(&s->spec, need))
             continue;
         *out = s->to;
         return 0;
@@ -150,7 +162,9 @@ static int reshard(struct pass *p, int id, const struct spec *need, enum node_wh
     for (int i = 0; i < way.n; i++)
         *out = move_emit(p, *out, &way.step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
-    p->shared[p->nshared++] = (struct shared){id, *out, g->scope, g->phase, *need};
+    p->shared[p->nshared] =
+        (struct shared){id, *out, g->scope, g->phase, *need, newest_shared(p, id)};
+    p->first_shared[id] = p->nshared++;
     return 0;
 }
 
@@ -455,7 +469,7 @@ static int pass_begin(struct pass *p)
     p->map = arena_array(p->to->arena, int, from->nvalues);
     p->sum_of = arena_array(p->to->arena, int, from->nvalues);
     p->left = arena_array(p->to->arena, int, from->nvalues);
-    p->nshared = 0;
+    p->nshared = p->nfirst = 0;
     p->again = false;
     for (int i = 0; i < from->nvalues; i++)
         p->map[i] = p->sum_of[i] = -1;

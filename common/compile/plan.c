@@ -69,42 +69,54 @@ static int larger_first(const void *x, const void *y)
     return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-static bool lives_with(const struct buffer *a, const struct buffer *b)
-{
-    return a->region == b->region && a->first <= b->last && b->first <= a->last;
-}
+// What is placed in one region, lowest first: a gap is then found in one pass.
+struct placed {
+    uint64_t offset, end; // aligned
+    int first, last;
+};
 
-// The lowest offset at or above `base` where `buf` meets nothing placed that lives with it.
-static uint64_t lowest_gap(struct buffer *const *placed, int n, const struct buffer *buf,
+// The lowest offset from `base` on where `buf` meets nothing placed that lives with it.
+static uint64_t lowest_gap(const struct placed *placed, int n, const struct buffer *buf,
                            uint64_t base)
 {
-    uint64_t at = base;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < n; i++) {
-            const struct buffer *o = placed[i];
-            if (!lives_with(o, buf) || o->offset >= at + aligned(buf->bytes) ||
-                at >= o->offset + aligned(o->bytes))
-                continue;
-            at = o->offset + aligned(o->bytes);
-            moved = true;
-        }
-    }
+    uint64_t at = base, bytes = aligned(buf->bytes);
+    for (int i = 0; i < n && placed[i].offset < at + bytes; i++)
+        if (placed[i].end > at && placed[i].first <= buf->last && buf->first <= placed[i].last)
+            at = placed[i].end;
     return at;
+}
+
+static void keep_sorted(struct placed *placed, int n, const struct buffer *buf)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (placed[mid].offset < buf->offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    memmove(placed + low + 1, placed + low, sizeof *placed * (size_t)(n - low));
+    placed[low] =
+        (struct placed){buf->offset, buf->offset + aligned(buf->bytes), buf->first, buf->last};
 }
 
 static void temporaries_place(struct program *p, struct arena *scratch,
                               const uint64_t base[REGION_COUNT], uint64_t end[REGION_COUNT])
 {
     struct buffer **order = arena_array(scratch, struct buffer *, p->nbuffers);
-    int n = 0;
+    struct placed *placed[REGION_COUNT];
+    int n = 0, count[REGION_COUNT] = {0};
+    for (int r = 0; r < REGION_COUNT; r++)
+        placed[r] = arena_array(scratch, struct placed, p->nbuffers);
     for (int b = 0; b < p->nbuffers; b++)
         if (!p->buffers[b].persistent)
             order[n++] = &p->buffers[b];
     qsort(order, (size_t)n, sizeof(struct buffer *), larger_first);
     for (int i = 0; i < n; i++) {
         enum region r = order[i]->region;
-        order[i]->offset = lowest_gap(order, i, order[i], base[r]);
+        order[i]->offset = lowest_gap(placed[r], count[r], order[i], base[r]);
+        keep_sorted(placed[r], count[r]++, order[i]);
         uint64_t stop = order[i]->offset + aligned(order[i]->bytes);
         if (stop > end[r])
             end[r] = stop;

@@ -2,6 +2,9 @@
 // Checks after every pass. See verify.h.
 #include "common/compile/verify.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/compile/optable.h"
 
 #define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
@@ -132,20 +135,87 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
 
 // ---- programs ----------------------------------------------------------------------------------
 
+static int by_first(const void *x, const void *y)
+{
+    const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
+    return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
+}
+
+static int by_last(const void *x, const void *y)
+{
+    const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
+    return a->last != b->last ? (a->last < b->last ? -1 : 1) : (a < b ? -1 : a > b);
+}
+
+// The place of the first living buffer at or above an offset.
+static int place_of(const struct buffer *const *alive, int n, uint64_t offset)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (alive[mid]->offset < offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+// Those that live at an instruction, kept by offset: one that is born may touch neither neighbour.
+static int check_birth(const struct program *p, const struct buffer **alive, int *n,
+                       const struct buffer *b, struct err *e)
+{
+    int at = place_of(alive, *n, b->offset);
+    const struct buffer *below = at > 0 ? alive[at - 1] : NULL, *above = at < *n ? alive[at] : NULL;
+    if (below && below->offset + below->bytes <= b->offset)
+        below = NULL;
+    if (above && b->offset + b->bytes <= above->offset)
+        above = NULL;
+    if (below || above)
+        return BAD("%s: buffers %d and %d live together and overlap", program_name(p->kind),
+                   (int)((below ? below : above) - p->buffers), (int)(b - p->buffers));
+    memmove(alive + at + 1, alive + at, sizeof *alive * (size_t)(*n - at));
+    alive[at] = b;
+    ++*n;
+    return 0;
+}
+
+static int check_region(const struct program *p, enum region r, struct arena *scratch,
+                        struct err *e)
+{
+    const struct buffer **born = arena_array(scratch, const struct buffer *, p->nbuffers);
+    const struct buffer **dead = arena_array(scratch, const struct buffer *, p->nbuffers);
+    const struct buffer **alive = arena_array(scratch, const struct buffer *, p->nbuffers);
+    int n = 0, nalive = 0, rc = 0;
+    for (int i = 0; i < p->nbuffers && !rc; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->region != r || b->bytes == 0)
+            continue;
+        if (b->persistent)
+            rc = check_birth(p, alive, &nalive, b, e);
+        else
+            born[n] = dead[n] = b, n++;
+    }
+    qsort(born, (size_t)n, sizeof *born, by_first);
+    qsort(dead, (size_t)n, sizeof *dead, by_last);
+    for (int i = 0, d = 0; i < n && !rc; i++) {
+        for (; dead[d]->last < born[i]->first; d++) {
+            int at = place_of(alive, nalive, dead[d]->offset);
+            memmove(alive + at, alive + at + 1, sizeof *alive * (size_t)(--nalive - at));
+        }
+        rc = check_birth(p, alive, &nalive, born[i], e);
+    }
+    return rc;
+}
+
 static int check_overlap(const struct program *p, struct err *e)
 {
-    for (int i = 0; i < p->nbuffers; i++)
-        for (int j = i + 1; j < p->nbuffers; j++) {
-            const struct buffer *a = &p->buffers[i], *b = &p->buffers[j];
-            bool together =
-                a->persistent || b->persistent || (a->first <= b->last && b->first <= a->last);
-            if (a->region != b->region || !together || a->offset >= b->offset + b->bytes ||
-                b->offset >= a->offset + a->bytes)
-                continue;
-            return BAD("%s: buffers %d and %d live together and overlap", program_name(p->kind), i,
-                       j);
-        }
-    return 0;
+    struct arena scratch = {0};
+    int rc = 0;
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        rc = check_region(p, (enum region)r, &scratch, e);
+    arena_clear(&scratch);
+    return rc;
 }
 
 // An instruction must not touch what a collective still works on.

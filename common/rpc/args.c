@@ -25,6 +25,14 @@ void args_text(grpc_channel_args *a, const char *key, const char *value)
     add(a, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value;
 }
 
+void args_pointer(grpc_channel_args *a, const char *key, void *value,
+                  const grpc_arg_pointer_vtable *vtable)
+{
+    grpc_arg *arg = add(a, key, GRPC_ARG_POINTER);
+    arg->value.pointer.p = value;
+    arg->value.pointer.vtable = vtable;
+}
+
 int args_keepalive_ms(int64_t keepalive_ns)
 {
     enum { LEAST = 200, USUAL = 5000 }; // LEAST: above what servers tolerate, see server.c

@@ -8,5 +8,7 @@ enum { ARGS_MAX = 24 };
 
 void args_int(grpc_channel_args *a, const char *key, int value); // a->args has ARGS_MAX places
 void args_text(grpc_channel_args *a, const char *key, const char *value); // borrowed
-int args_keepalive_ms(int64_t keepalive_ns);                              // with the default
+void args_pointer(grpc_channel_args *a, const char *key, void *value,
+                  const grpc_arg_pointer_vtable *vtable);
+int args_keepalive_ms(int64_t keepalive_ns); // with the default
 void args_common(grpc_channel_args *a, int keepalive_ms);

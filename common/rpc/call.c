@@ -21,6 +21,7 @@ struct call *call_new(struct rpc *r, const struct rpc_method *m)
     c->more = true; // the first message is read unasked
     list_init(&c->kick);
     list_init(&c->link);
+    list_init(&c->asking);
     c->read_tag.landed = on_read;
     c->write_tag.landed = on_written;
     c->fate_tag.landed = on_fate;
@@ -334,6 +335,7 @@ static void on_read(struct loop_tag *t, bool ok)
 {
     struct call *c = list_entry(t, struct call, read_tag);
     c->flying--;
+    list_remove(&c->asking);
     if (ok && c->in)
         read_message(c);
     else

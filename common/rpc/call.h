@@ -26,8 +26,9 @@ struct call {
     uint64_t id; // 0: the owner does not know it (yet)
     const struct rpc_method *method;
     bool server;
-    void *home;       // struct rpc_server or rpc_channel
-    struct list link; // in the home's calls
+    void *home;         // struct rpc_server or rpc_channel
+    struct list link;   // in the home's calls
+    struct list asking; // server: in the home's, until the request is here
     void (*tell)(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
     void (*gone)(struct call *c); // the home's farewell, before the call is freed
 
@@ -44,8 +45,9 @@ struct call {
     char text[256];
 
     // The rpc thread's.
-    grpc_call *core; // null: a client's call not opened yet
-    int64_t deadline_ns;
+    grpc_call *core;           // null: a client's call not opened yet
+    int64_t deadline_ns;       // of a client's call
+    int64_t since_ns;          // server: when it came
     bool wait_ready, oversize; // oversize: the request did not fit
     struct loop_tag read_tag, write_tag, fate_tag;
     enum side read, write, fate;

@@ -90,6 +90,9 @@ struct rpc_server_options {
     const struct rpc_method *methods; // borrowed for the server's life
     int nmethods;
     int max_connections, max_calls; // open at once; 0: 4096 and 16384
+    int calls_per_s;    // that one caller (certificate's name, else host) may begin; 0: 1000. Four
+                        // seconds' worth may come at once
+    int64_t request_ns; // a request not whole by then makes room when others come; 0: 10 s
     int64_t keepalive_ns; // 0: 5 s. A peer that does not answer a ping for as long is gone
 };
 // bound (may be null): the address to give to others, with the port; "unix:/path" for a socket,

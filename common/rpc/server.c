@@ -7,19 +7,22 @@
 //           └──► bidi: RPC_CALL at once
 //
 // The core of this version cannot limit connections. What is limited: calls, peers with open calls,
-// streams of one connection; a connection without a call is closed after IDLE_MS, one that does not
-// shake hands in time sooner.
+// how often a caller calls, streams of one connection, the memory of all that is on its way in or
+// out, how long a request may keep others waiting for its end; a connection without a call is
+// closed after IDLE_MS, one that does not shake hands in time sooner.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/address.h"
 #include "common/rpc/args.h"
 #include "common/rpc/server.h"
 #include "common/rpc/tls.h"
 
 enum { IDLE_MS = 60000, HANDSHAKE_MS = 5000, STREAMS = 1024, LEAST_PING_MS = 100 };
+enum { CALLS_PER_S = 1000, QUOTA = 256 << 20 }; // QUOTA: bytes the core may hold for its peers
 
 struct arrival {
     struct loop_tag tag;
@@ -46,6 +49,7 @@ static void maybe_free(struct rpc_server *s)
     list_remove(&s->link);
     grpc_server_destroy(s->core);
     map_clear(&s->peers);
+    rate_clear(&s->rate);
     free(s);
     rpc_maybe_stop(r);
 }
@@ -82,6 +86,20 @@ static void on_gone(struct call *c)
     maybe_free(s);
 }
 
+// A certificate's name; without one the host, whatever its port.
+static bool too_often(struct rpc_server *s, const struct rpc_peer *p, int64_t now_ns)
+{
+    char who[2 * RPC_NAME_MAX];
+    size_t host = strlen(p->address);
+    if (strncmp(p->address, "unix:", 5) != 0)
+        host = (size_t)(strrchr(p->address, ':') ? strrchr(p->address, ':') - p->address : 0);
+    if (p->role & (RPC_NONE | RPC_LOCAL))
+        snprintf(who, sizeof who, "%.*s", (int)host, p->address);
+    else
+        snprintf(who, sizeof who, "%s %s", rpc_role_name(p->role), p->name);
+    return !rate_take(&s->rate, who, now_ns);
+}
+
 // ---- arrivals ----
 
 static const struct rpc_method *method_find(const struct rpc_server *s, grpc_slice path)
@@ -100,7 +118,7 @@ static bool is_new(const struct rpc_server *s, const struct call *c)
 }
 
 // Deny by default: the first row that holds is the answer.
-static enum rpc_code judge(const struct rpc_server *s, const struct call *c, const char **why)
+static enum rpc_code judge(struct rpc_server *s, const struct call *c, const char **why)
 {
     bool may = c->peer.role == RPC_LOCAL || (c->method->roles & (unsigned)c->peer.role);
     const struct {
@@ -111,6 +129,7 @@ static enum rpc_code judge(const struct rpc_server *s, const struct call *c, con
         {!c->method->request, RPC_UNIMPLEMENTED, "no such method"},
         {s->draining && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
         {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
+        {too_often(s, &c->peer, c->since_ns), RPC_RESOURCE_EXHAUSTED, "too many calls a second"},
         {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
         {s->npeers > s->max_peers && is_new(s, c), RPC_RESOURCE_EXHAUSTED, "too many peers"},
     };
@@ -122,6 +141,19 @@ static enum rpc_code judge(const struct rpc_server *s, const struct call *c, con
     return RPC_OK;
 }
 
+// Who begins a request and does not end it holds a place only while nobody else wants one.
+static void drop_late(struct rpc_server *s, int64_t now_ns)
+{
+    while (!list_empty(&s->asking)) {
+        struct call *c = list_entry(s->asking.next, struct call, asking);
+        if (now_ns - c->since_ns < s->request_ns)
+            return;
+        list_remove(&c->asking);
+        call_fail(c, RPC_DEADLINE_EXCEEDED, "the request did not come to its end");
+        call_tick(c);
+    }
+}
+
 static void arrive(struct rpc_server *s, struct arrival *a)
 {
     static const struct rpc_method unknown = {.path = "?"};
@@ -131,6 +163,8 @@ static void arrive(struct rpc_server *s, struct arrival *a)
     c->server = true;
     c->home = s;
     c->gone = on_gone;
+    c->since_ns = clock_mono_ns();
+    drop_late(s, c->since_ns);
     if (health_is(c->method))
         c->tell = health_tell;
     tls_peer(a->core, s->tls, &c->peer);
@@ -143,6 +177,8 @@ static void arrive(struct rpc_server *s, struct arrival *a)
         call_fail(c, code, why);
     else if (c->method->shape == RPC_BIDI)
         c->tell(c, RPC_CALL, NULL);
+    else
+        list_append(&s->asking, &c->asking);
     call_tick(c);
 }
 
@@ -270,6 +306,14 @@ struct offer {
     struct err *e;
 };
 
+// The core refuses or slows what does not fit; no peer can make it hold more.
+static void args_quota(grpc_channel_args *all, grpc_resource_quota **quota)
+{
+    *quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(*quota, QUOTA);
+    args_pointer(all, GRPC_ARG_RESOURCE_QUOTA, *quota, grpc_resource_quota_arg_vtable());
+}
+
 static grpc_server *server_make(const struct rpc_server_options *o)
 {
     grpc_arg args[ARGS_MAX];
@@ -281,7 +325,11 @@ static grpc_server *server_make(const struct rpc_server_options *o)
     args_int(&all, GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS);
     // Below every client's keepalive (args.c), else its pings are called too many.
     args_int(&all, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, LEAST_PING_MS);
-    return grpc_server_create(&all, NULL);
+    grpc_resource_quota *quota;
+    args_quota(&all, &quota);
+    grpc_server *made = grpc_server_create(&all, NULL);
+    grpc_resource_quota_unref(quota);
+    return made;
 }
 
 // A socket is made with mode 0600: the umask is the process's, but nothing later is in time.
@@ -309,8 +357,11 @@ static struct rpc_server *server_new(struct rpc *r, const struct rpc_server_opti
     s->tls = tls_wanted(&o->tls);
     s->max_calls = o->max_calls ? o->max_calls : 16384;
     s->max_peers = o->max_connections ? o->max_connections : 4096;
+    s->request_ns = o->request_ns ? o->request_ns : 10 * CLOCK_S;
+    rate_init(&s->rate, o->calls_per_s ? o->calls_per_s : CALLS_PER_S);
     s->down_tag.landed = on_down;
     list_init(&s->calls);
+    list_init(&s->asking);
     s->core = server_make(o);
     grpc_server_register_completion_queue(s->core, r->loop.queue, NULL);
     return s;

@@ -3,6 +3,7 @@
 #pragma once
 #include "common/base/map.h"
 #include "common/rpc/call.h"
+#include "common/rpc/rate.h"
 
 struct rpc_server {
     struct rpc *r;
@@ -14,7 +15,10 @@ struct rpc_server {
     bool failed, down; // never listened; the core is done with it
     int ncalls, max_calls, max_peers;
     struct list calls;
-    struct map peers; // address → struct peer_calls: peers with open calls
+    struct list asking; // calls whose request is not here yet, the oldest first
+    int64_t request_ns; // how long that may be so when others come
+    struct rate rate;   // caller → how often it may call
+    struct map peers;   // address → struct peer_calls: peers with open calls
     int npeers;
     struct loop_tag down_tag;
 };

@@ -82,7 +82,7 @@ static int write_issued(const struct tls_pair *ca, const char *role, const char 
 {
     struct tls_leaf leaf = {
         .role = role, .name = name, .now_s = clock_wall_ms() / 1000, .days = days};
-    return write_pair(ca, &leaf, false, dir, name, e);
+    return write_pair(ca, &leaf, false, dir, role, e);
 }
 
 static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err *e)
@@ -134,8 +134,7 @@ int tls_ca_issue(const char *dir, const char *role, const char *name, int days, 
     struct tls_pair ca;
     if (!tls_role_ok(role))
         return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
-    // These names are files of the authority's own.
-    if (!tls_name_ok(name) || !strcmp(name, "ca") || !strcmp(name, "server"))
+    if (!tls_name_ok(name) || !strcmp(name, "tokens")) // a folder of the authority's own
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
     int rc = tls_pair_read(dir, "ca", &ca, e);
     if (rc)

@@ -23,7 +23,8 @@ enum { TLS_TOKEN_MAX = 200, TLS_NAME_MAX = 64 };
 // Makes the authority, the server's certificate (names and addresses in `sans`: "coord.example",
 // "10.0.0.1"; localhost is always in) and the admin's. ERR_EXISTS when there is one already.
 int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err *e);
-// A new key pair and certificate DIR_OUT/NAME.{pem,key} and a copy of ca.pem there, for `role`.
+// A new key pair and certificate DIR_OUT/ROLE.{pem,key}, where daemons and clients look for their
+// own, and a copy of ca.pem there.
 int tls_ca_issue(const char *dir, const char *role, const char *name, int days, const char *dir_out,
                  struct err *e);
 // A new server certificate with these names, in place of the old.

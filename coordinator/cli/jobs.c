@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // jobs, status, workers, checkpoints: one question, one table or one object.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/err.h"
 #include "coordinator/cli/link.h"
 #include "coordinator/cli/print.h"
 
@@ -11,26 +13,31 @@
 typedef void print_fn(const void *reply, struct buf *out);
 typedef void json_fn(const void *reply, struct json_out *w);
 
+static void put_reply(const struct args *a, const void *reply, print_fn *print, json_fn *json)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (a->json) {
+        json_print_start(&w, &out, true);
+        json(reply, &w);
+        json_print_end(&w);
+    } else {
+        print(reply, &out);
+    }
+    put_out(&out);
+}
+
 static int read_and_print(const struct verb *v, const struct args *a, enum link_method m,
                           const ProtobufCMessage *request, print_fn *print, json_fn *json)
 {
     struct link l = {0};
-    struct buf out = {0};
-    struct json_out w;
     ProtobufCMessage *reply;
     int rc = link_open(&l, v, a);
     if (rc)
         return rc;
     rc = link_ask(&l, m, request, &reply);
     if (!rc) {
-        if (a->json) {
-            json_print_start(&w, &out, true);
-            json(reply, &w);
-            json_print_end(&w);
-        } else {
-            print(reply, &out);
-        }
-        put_out(&out);
+        put_reply(a, reply, print, json);
         link_free(reply);
     }
     link_close(&l);
@@ -98,12 +105,47 @@ static void json_jobs(const void *reply, struct json_out *w)
     json_end(w);
 }
 
+// The reply's jobs move to the end of those of the pages before it.
+static void add_page(Weft__V1__JobsReply *all, Weft__V1__JobsReply *page)
+{
+    size_t n = all->n_jobs + page->n_jobs;
+    all->jobs = realloc(all->jobs, sizeof *all->jobs * (n + 1));
+    PRE(all->jobs != NULL);
+    if (page->n_jobs)
+        memcpy(all->jobs + all->n_jobs, page->jobs, sizeof *page->jobs * page->n_jobs);
+    all->n_jobs = n;
+    page->n_jobs = 0;
+}
+
 int verb_jobs(const struct verb *v, const struct args *a)
 {
     Weft__V1__JobsRequest req;
+    Weft__V1__JobsReply *all = NULL;
+    ProtobufCMessage *reply;
+    struct link l = {0};
     weft__v1__jobs_request__init(&req);
     req.all = a->all;
-    return read_and_print(v, a, LINK_JOBS, &req.base, print_jobs, json_jobs);
+    int rc = link_open(&l, v, a);
+    if (rc)
+        return rc;
+    do {
+        rc = link_ask(&l, LINK_JOBS, &req.base, &reply);
+        if (rc)
+            break;
+        Weft__V1__JobsReply *page = (Weft__V1__JobsReply *)(void *)reply;
+        req.after = page->next;
+        if (all) {
+            add_page(all, page);
+            link_free(page);
+        } else {
+            all = page;
+        }
+    } while (req.after);
+    if (!rc)
+        put_reply(a, all, print_jobs, json_jobs);
+    link_free(all);
+    link_close(&l);
+    return rc;
 }
 
 // ---- status ----

@@ -5,7 +5,7 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels service hosts placement allreduce mlp; default: all. A benchmark whose peer is not
+# NAME: start steps ckpt kernels compile service hosts placement allreduce mlp; default: all. A benchmark whose peer is not
 # installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
@@ -47,13 +47,14 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels service hosts placement allreduce mlp
+[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement allreduce mlp
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
     steps) keep steps /usr/bin/python3 tests/bench/steps.py "$build" ;;
     ckpt) keep ckpt sh tests/bench/ckpt_write.sh "$build" ;;
     kernels) keep kernels "$build/tests/bench/bench_kernels" ;;
+    compile) keep compile "$build/tests/bench/bench_compile" ;;
     service) keep service /usr/bin/python3 tests/bench/service.py "$build" ;;
     hosts) keep hosts /usr/bin/python3 tests/bench/hosts.py "$build" ;;
     placement) keep placement "$build/tests/bench/bench_placement" ;;

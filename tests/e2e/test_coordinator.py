@@ -322,7 +322,7 @@ def authority(place):
     tls = place / "tls"
     command("init", "--tls", tls)
     for role in ("client", "worker"):
-        command("issue", "--tls", tls, "--role", role, "--out", place / role, role)
+        command("issue", "--tls", tls, "--role", role, "--out", place / role, f"some-{role}")
     shutil.copy(place / "worker" / "worker.pem", place / "worker" / "client.pem")  # what the client looks for
     shutil.copy(place / "worker" / "worker.key", place / "worker" / "client.key")
     return tls

@@ -192,6 +192,30 @@ def test_messages_over_the_limit_are_refused_and_nothing_grows(on_tcp, noise, ca
     assert_unharmed(on_tcp, job, calm)
 
 
+def test_requests_that_never_end_hold_neither_memory_nor_places(on_tcp, noise, calm):
+    """64 callers send all but the last byte of 15 MiB each, and stay."""
+    job = submit(on_tcp, noise)
+    on_tcp.wait(job, ("RUNNING",))
+    crowd, poured = [], 0
+    for _ in range(64):
+        s = h2.Connection(on_tcp.address)
+        s.greet()
+        s.call("/weft.v1.Weft/Submit", b"x", claimed=15 << 20)
+        poured += s.pour((15 << 20) - 2)
+        crowd.append(s)
+    assert poured > 64 << 20, "the crowd was too small to prove anything"
+    assert int(open(f"/proc/{on_tcp.coordinator.pid}/statm").read().split()[1]) * 4096 < 512 << 20
+    end = time.monotonic() + solo.WATCHDOG
+    while not all(s.refused for s in crowd):  # others come, and late ones go
+        assert time.monotonic() < end, f"{sum(not s.refused for s in crowd)} still hold a place"
+        assert on_tcp.weft("jobs").code == 0
+        for s in crowd:
+            s.listen(0.005)
+    for s in crowd:
+        s.close()
+    assert_unharmed(on_tcp, job, calm)
+
+
 def test_a_second_daemon_on_one_state_is_refused(one, toy):
     job = one.submit(solo.job(one.put_data(toy), 2))
     other = f"unix:{one.sockets}/other.sock"

@@ -153,7 +153,7 @@ def administer(m):
         f"WEFT_WORKER_FLAGS=--coordinator {ADDRESS} --cpu-devices 2 --data-root /srv/data --checkpoint-root /srv/ckpt\n")
     m.ok("install", "-d", "-o", "weft", "/srv/ckpt", "/srv/alice")
     m.ok("weft-coordinator", "init", "--san", "127.0.0.1", user="weft")
-    m.ok("weft-coordinator", "issue", "--role", "client", "--out", "/srv/alice", "client", user="weft")
+    m.ok("weft-coordinator", "issue", "--role", "client", "--out", "/srv/alice", "alice", user="weft")
     m.ok("chown", "-R", f"{USER}:", "/srv/alice")
     m.ok("systemctl", "start", "weft-coordinator")
     token = m.ok("weft-coordinator", "token", user="weft").strip()

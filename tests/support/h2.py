@@ -5,8 +5,9 @@ import socket
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS = 0, 1, 4
-END_STREAM, END_HEADERS = 1, 4
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+INITIAL_WINDOW = 4  # of SETTINGS
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
 
 def varint(n):
@@ -41,6 +42,8 @@ class Connection:
             host, port = address.rsplit(":", 1)
             self.s.connect((host, int(port)))
         self.stream = -1
+        self.unread, self.refused = b"", False
+        self.window = {"connection": 65535, "stream": 65535}
 
     def send(self, raw):
         self.s.sendall(raw)
@@ -58,8 +61,59 @@ class Connection:
         block = b"".join(b"\0" + varint(len(k)) + k.encode() + varint(len(v)) + v.encode() for k, v in fields.items())
         self.send(frame(HEADERS, END_HEADERS, self.stream, block))
         if message is not None:
+            self.window = {k: v - 5 - len(message) for k, v in self.window.items()}
             head = b"\0" + struct.pack(">I", len(message) if claimed is None else claimed)
             self.send(frame(DATA, END_STREAM if claimed is None else 0, self.stream, head + message))
+
+    def listen(self, seconds):
+        """Reads what comes within that time: windows grow, and `refused` tells of an answer or an end. How
+        much came."""
+        got = b""
+        self.s.settimeout(max(seconds, 0.001))
+        try:
+            got = self.s.recv(65536)
+            self.refused |= not got
+            self.unread += got
+        except TimeoutError:
+            pass
+        except OSError:
+            self.refused = True
+        while len(self.unread) >= 9:
+            size = int.from_bytes(self.unread[:3], "big")
+            if len(self.unread) < 9 + size:
+                break
+            flags = self.unread[4]
+            kind, stream, body = self.unread[3], int.from_bytes(self.unread[5:9], "big"), self.unread[9 : 9 + size]
+            self.unread = self.unread[9 + size :]
+            if kind == WINDOW_UPDATE:
+                self.window["stream" if stream else "connection"] += int.from_bytes(body, "big")
+            elif kind in (SETTINGS, PING) and not flags & ACK:
+                self.s.settimeout(30)
+                self.send(frame(kind, ACK, 0, body if kind == PING else b""))
+                for i in range(0, size - 5 if kind == SETTINGS else 0, 6):
+                    if int.from_bytes(body[i : i + 2], "big") == INITIAL_WINDOW:
+                        self.window["stream"] += int.from_bytes(body[i + 2 : i + 6], "big") - 65535
+            elif kind in (HEADERS, RST_STREAM, GOAWAY):
+                self.refused = True
+        return len(got)
+
+    def pour(self, size):
+        """Sends so many bytes of a message as far as the other end lets it; how many went."""
+        sent = 0
+        while sent < size and not self.refused:
+            n = min(16384, size - sent, *self.window.values())
+            if n <= 0:
+                if not self.listen(0.5):
+                    break
+                continue
+            try:
+                self.s.settimeout(0.2)
+                self.send(frame(DATA, 0, self.stream, b"x" * n))
+            except OSError:
+                break
+            self.window = {k: v - n for k, v in self.window.items()}
+            sent += n
+        return sent
 
     def ended(self):
         """Whether the other end has closed; reads what there is."""

@@ -166,7 +166,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_int_equal(s->checkpoint_step, 60);
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);
     tell(r, lost_job, 4, 60); // another host sees the same folder
-    assert_int_equal(coord_jobs(r->c, true, &a)->n_jobs, 1);
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
 }
 
@@ -203,7 +203,7 @@ static void what_cannot_be_is_not_believed(void **state)
     tell(r, lost_job, 2, 60); // its checkpoint is of epoch 3
     tell(r, lost_job, 4, -1);
     tell(r, lost_job, UINT64_MAX, 60);
-    assert_int_equal(coord_jobs(r->c, true, &a)->n_jobs, 0);
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
     arena_clear(&a);
 }
 

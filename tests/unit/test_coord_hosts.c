@@ -77,6 +77,37 @@ static void test_a_host_that_is_fenced_was_seen_when_it_was_heard_last(void **st
     assert_true(w->rows[at]->host->seen_ms <= heard);
 }
 
+static int fenced_rows(struct world *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->nrows; i++)
+        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_FENCED;
+    return n;
+}
+
+// A month after: but for the one its host still bears.
+static void test_incarnations_fenced_long_ago_are_forgotten(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 1);
+    for (int i = 0; i < 3; i++)
+        world_reborn(w, 0);
+    assert_int_equal(fenced_rows(w), 3);
+    w->hosts[1].stopped = true;
+    world_pass(w, 12000);
+    assert_int_equal(fenced_rows(w), 4);
+    w->wall += 29LL * 24 * 3600 * 1000;
+    world_pass(w, 61000);
+    assert_int_equal(fenced_rows(w), 4);
+    w->wall += 2LL * 24 * 3600 * 1000;
+    world_pass(w, 61000);
+    assert_int_equal(fenced_rows(w), 0); // the host that bore the fourth is forgotten with it
+    world_restart(w);
+    world_reborn(w, 0);
+    assert_int_equal(fenced_rows(w), 1);
+}
+
 static void test_of_two_twins_the_first_is_fenced(void **state)
 {
     struct world *w = *state;
@@ -283,6 +314,7 @@ int main(void)
         STORY(test_a_host_that_is_not_heard_for_a_lease_is_fenced),
         STORY(test_a_fenced_incarnation_is_never_accepted_again),
         STORY(test_a_host_that_is_fenced_was_seen_when_it_was_heard_last),
+        STORY(test_incarnations_fenced_long_ago_are_forgotten),
         STORY(test_of_two_twins_the_first_is_fenced),
         STORY(test_a_worker_that_restarts_proves_that_its_ranks_are_gone),
         STORY(test_a_reconnect_changes_nothing),

@@ -569,7 +569,7 @@ static int ask_tls(const struct served *s, const char *who, int version, struct 
 
 static void a_client_and_an_admin_may_ask(void **state)
 {
-    static const char *const who[] = {"ca/admin", "alice/alice"};
+    static const char *const who[] = {"ca/admin", "alice/client"};
     static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
     for (size_t i = 0; i < sizeof who / sizeof *who; i++)
         for (int v = 0; v < 2; v++) {
@@ -589,7 +589,7 @@ static void whoever_is_neither_is_refused(void **state)
         assert_null(strstr(out.data, "weft_a"));
         buf_clear(&out);
         assert_int_equal(ask_tls(*state, "other/admin", versions[v], NULL, NULL), 403);
-        assert_int_equal(ask_tls(*state, "w1/w1", versions[v], NULL, NULL), 403);
+        assert_int_equal(ask_tls(*state, "w1/worker", versions[v], NULL, NULL), 403);
         assert_int_equal(ask_tls(*state, "ca/server", versions[v], NULL, NULL), 403);
     }
 }

@@ -5,6 +5,7 @@
 #include "tests/unit/coord_world.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int setup(void **state)
@@ -240,8 +241,10 @@ static void test_devices_that_become_free_are_waited_for(void **state)
     assert_state(w, two, RUNNING); // nobody else had to go
 }
 
+// As many as may wait where there is time for it: the next one is refused.
 static void test_ten_thousand_jobs_wait_in_line(void **state)
 {
+    const int many = getenv("WEFT_LONG") ? 50000 : 10000;
     struct world *w = *state;
     // The world's rows are few: the decider is fed alone.
     static struct coord_config config = {.lease_ns = 10 * CLOCK_S};
@@ -255,7 +258,7 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
         "name: it\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
         "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 10}\n";
     char request[20];
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < many + (many == 50000); i++) {
         Weft__V1__SubmitRequest q;
         weft__v1__submit_request__init(&q);
         struct coord_event ev = {
@@ -268,12 +271,25 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
         q.resolved = frame_text(text);
         ev.who = ev.role = "x";
         coord_step(c, &ev, &out);
-        assert_int_equal(out.actions[out.nactions - 1].kind, COORD_REPLY);
+        assert_int_equal(out.actions[out.nactions - 1].kind,
+                         i < 50000 ? COORD_REPLY : COORD_REFUSE);
         arena_clear(&step);
     }
     struct coord_counts n;
     coord_count(c, &n);
-    assert_int_equal(n.jobs[STATE(QUEUED)], 10000);
+    assert_int_equal(n.jobs[STATE(QUEUED)], many);
+    size_t told = 0, pages = 0;
+    uint64_t after = 0;
+    do { // each once, by order of submission
+        Weft__V1__JobsReply *r = coord_jobs(c, false, after, 3000, &a);
+        assert_true(r->n_jobs == 3000 || !r->next);
+        told += r->n_jobs;
+        assert_true(!r->next || r->next > after);
+        after = r->next;
+        pages++;
+    } while (after);
+    assert_int_equal(told, many);
+    assert_int_equal(pages, many / 3000 + 1);
     coord_free(c);
     arena_clear(&a);
 }

@@ -181,7 +181,7 @@ static size_t count_jobs(struct place *p)
 {
     struct arena a;
     arena_init(&a);
-    size_t n = coord_jobs(p->coord, true, &a)->n_jobs;
+    size_t n = coord_jobs(p->coord, true, 0, 0, &a)->n_jobs;
     arena_clear(&a);
     return n;
 }

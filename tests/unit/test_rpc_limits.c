@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "common/rpc/rate.h"
 #include "proto/health.pb-c.h"
 #include "tests/unit/rpc_pair.h"
 
@@ -144,6 +145,58 @@ static void peers_over_the_limit_are_refused(void **state)
     call_attach(&p, false); // the known peer may have more
     pass_event(p.server_rpc, RPC_CALL);
     pair_close(&p);
+}
+
+static void a_caller_that_calls_too_often_is_told_and_may_again_when_time_has_passed(void **state)
+{
+    struct pair p = {.serve.calls_per_s = 1}; // four at once, then one a second
+    (void)state;
+    pair_open(&p, LOOPBACK);
+    for (int i = 0; i < 4; i++) {
+        call_attach(&p, false);
+        pass_event(p.server_rpc, RPC_CALL);
+    }
+    int64_t end = clock_mono_ns() + PATIENCE;
+    call_attach(&p, false);
+    assert_int_equal(skip_to_closed(p.client_rpc), RPC_RESOURCE_EXHAUSTED);
+    for (enum rpc_code code = RPC_RESOURCE_EXHAUSTED; code == RPC_RESOURCE_EXHAUSTED;) {
+        assert_true(clock_mono_ns() < end);
+        uint64_t call = call_attach(&p, false);
+        rpc_wait(p.server_rpc, CLOCK_S / 20);
+        struct rpc_event ev;
+        if (rpc_next(p.server_rpc, &ev)) { // it was let in
+            assert_int_equal(ev.kind, RPC_CALL);
+            rpc_event_clear(&ev);
+            rpc_cancel(p.client_rpc, call);
+        }
+        code = skip_to_closed(p.client_rpc);
+    }
+    pair_close(&p);
+}
+
+// Buckets fill with time, one caller's is not another's, and a crowd of names shares one.
+static void turns_come_back_with_time_and_a_crowd_of_names_costs_bounded_memory(void **state)
+{
+    struct rate r;
+    char name[32];
+    int64_t now = 77 * CLOCK_S;
+    (void)state;
+    rate_init(&r, 2);
+    for (int i = 0; i < 8; i++)
+        assert_true(rate_take(&r, "a", now));
+    assert_false(rate_take(&r, "a", now));
+    assert_true(rate_take(&r, "b", now));
+    assert_false(rate_take(&r, "a", now + CLOCK_S / 2 - 1000000));
+    assert_true(rate_take(&r, "a", now + CLOCK_S / 2 + 1000000));
+    assert_false(rate_take(&r, "a", now + CLOCK_S / 2 + 1000000));
+    for (int i = 0; i < 3 * RATE_CALLERS; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        (void)rate_take(&r, name, now + CLOCK_S);
+    }
+    assert_true(r.callers.n <= RATE_CALLERS + 1);
+    assert_false(rate_take(&r, "one more", now + CLOCK_S)); // the shared bucket is empty
+    assert_true(rate_take(&r, "one more", now + 60 * CLOCK_S));
+    rate_clear(&r);
 }
 
 static void sixty_four_calls_at_once_each_get_their_own_answer(void **state)
@@ -336,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_message_over_all_limits_is_refused_where_it_is_sent),
         cmocka_unit_test(calls_over_the_limit_are_refused_at_once),
         cmocka_unit_test(peers_over_the_limit_are_refused),
+        cmocka_unit_test(a_caller_that_calls_too_often_is_told_and_may_again_when_time_has_passed),
+        cmocka_unit_test(turns_come_back_with_time_and_a_crowd_of_names_costs_bounded_memory),
         cmocka_unit_test(sixty_four_calls_at_once_each_get_their_own_answer),
         cmocka_unit_test(without_tls_nothing_leaves_the_machine),
         cmocka_unit_test(broken_addresses_are_refused),

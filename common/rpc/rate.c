@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buckets; see rate.h.
+#include "common/rpc/rate.h"
+
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+
+struct bucket {
+    double turns;
+    int64_t at_ns; // when `turns` was true
+};
+
+void rate_init(struct rate *r, int per_s)
+{
+    *r = (struct rate){.per_s = per_s};
+}
+
+void rate_clear(struct rate *r)
+{
+    for (size_t i = 0; i < r->callers.cap; i++)
+        free(r->callers.slots[i].key ? r->callers.slots[i].value : NULL);
+    map_clear(&r->callers);
+}
+
+static void fill(const struct rate *r, struct bucket *b, int64_t now_ns)
+{
+    double most = (double)r->per_s * RATE_BURST;
+    b->turns += (double)(now_ns - b->at_ns) / CLOCK_S * r->per_s;
+    b->turns = b->turns < most ? b->turns : most;
+    b->at_ns = now_ns;
+}
+
+// A full bucket says no more than none.
+static void forget(struct rate *r, int64_t now_ns)
+{
+    struct map kept = {0};
+    for (size_t i = 0; i < r->callers.cap; i++) {
+        struct map_slot *s = &r->callers.slots[i];
+        struct bucket *b = s->value;
+        if (!s->key)
+            continue;
+        fill(r, b, now_ns);
+        if (b->turns < (double)r->per_s * RATE_BURST)
+            map_put(&kept, s->key, b);
+        else
+            free(b);
+    }
+    map_clear(&r->callers);
+    r->callers = kept;
+}
+
+static struct bucket *bucket_of(struct rate *r, const char *who, int64_t now_ns)
+{
+    struct bucket *b = map_get(&r->callers, who);
+    if (b)
+        return b;
+    if (r->callers.n >= RATE_CALLERS) {
+        forget(r, now_ns);
+        who = r->callers.n >= RATE_CALLERS ? "" : who;
+        b = map_get(&r->callers, who);
+    }
+    if (!b) {
+        b = malloc(sizeof *b);
+        PRE(b != NULL);
+        *b = (struct bucket){(double)r->per_s * RATE_BURST, now_ns};
+        map_put(&r->callers, who, b);
+    }
+    return b;
+}
+
+bool rate_take(struct rate *r, const char *who, int64_t now_ns)
+{
+    struct bucket *b = bucket_of(r, who, now_ns);
+    fill(r, b, now_ns);
+    if (b->turns < 1)
+        return false;
+    b->turns -= 1;
+    return true;
+}

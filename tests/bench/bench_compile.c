@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long the compiler takes, and the memory it needs: a plan as `weft plan` makes it (parse,
+// compile, verify, report) and the compile that every rank does at its start.
+//
+//   bench_compile [RUNS]
+//
+// Each case runs in a process of its own, so that its peak of memory is its own; the first run
+// (page faults, cold caches) counts like the others. Median, least and most are told.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/compile/report.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+
+enum { RUNS_MAX = 1000 };
+
+static const struct {
+    const char *what, *text;
+    bool report;
+} cases[] = {
+    {"plan: llama 405B, 126 layers, 4,096 devices {dp: 8, fsdp: 64, tp: 8}",
+     "name: b\nmodel: {kind: decoder, preset: llama-405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 4096}\ntrain: {steps: 1}\n",
+     true},
+    {"plan: the same with 8 microbatches",
+     "name: b\nmodel: {kind: decoder, preset: llama-405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 4096}\n"
+     "train: {steps: 1, microbatches: 8}\n",
+     true},
+    {"compile: gpt2 124M, {dp: 2}",
+     "name: b\nmodel: {kind: decoder, preset: gpt2}\nmesh: {dp: 2}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",
+     false},
+    {"compile: gpt2 124M, {dp: 2, fsdp: 2, tp: 2}, 4 microbatches",
+     "name: b\nmodel: {kind: decoder, preset: gpt2}\nmesh: {dp: 2, fsdp: 2, tp: 2}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 64}\n"
+     "train: {steps: 1, microbatches: 4}\n",
+     false},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "bench_compile: %s: %s\n", what, why);
+    exit(1);
+}
+
+static double run_ms(int at)
+{
+    struct arena a = {0};
+    struct job job;
+    struct job_errors errs = {0};
+    struct compiled c;
+    struct report r;
+    struct buf out = {0};
+    struct err e = {0};
+    int64_t start = clock_mono_ns();
+    const char *text = cases[at].text;
+    if (job_parse(&a, &weft_schema, "bench", NULL, text, strlen(text), NULL, 0, &job, &errs))
+        die(cases[at].what, errs.items[0].message);
+    if (model_compile(&job, &a, &c, NULL, &e))
+        die(cases[at].what, e.text);
+    if (cases[at].report) {
+        report_make(&r, &job, &c, device_model_find("cpu"), &a);
+        report_text(&r, &out);
+    }
+    double ms = (double)(clock_mono_ns() - start) / 1e6;
+    buf_clear(&out);
+    arena_clear(&a);
+    return ms;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static void bench(int at, int runs)
+{
+    double ms[RUNS_MAX];
+    struct rusage used;
+    for (int i = 0; i < runs; i++)
+        ms[i] = run_ms(at);
+    qsort(ms, (size_t)runs, sizeof *ms, ascending);
+    getrusage(RUSAGE_SELF, &used);
+    printf("%-72s median %7.1f ms, least %7.1f, most %7.1f; peak %5ld MB\n", cases[at].what,
+           ms[runs / 2], ms[0], ms[runs - 1], used.ru_maxrss / 1024);
+}
+
+int main(int argc, char **argv)
+{
+    int runs = argc > 1 ? atoi(argv[1]) : 9;
+    if (runs < 1 || runs > RUNS_MAX)
+        die("RUNS", "1 to 1000");
+    for (int i = 0; i < CASES; i++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child < 0)
+            die("fork", "cannot");
+        if (child == 0) {
+            bench(i, runs);
+            return 0;
+        }
+        int status;
+        if (waitpid(child, &status, 0) != child || status)
+            return 1;
+    }
+    return 0;
+}
