@@ -42,6 +42,8 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "norm: null, position: null}\n"
                                           "  params: []\n"
                                           "  activations: {}\n"
+                                          "  grads: []\n"
+                                          "  optimizer: []\n"
                                           "  gather: [fsdp]\n"
                                           "data:\n"
                                           "  format: idx\n"
