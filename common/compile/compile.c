@@ -51,6 +51,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     graph_init(g, p->arena, p->err);
     p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
     if (kind == PROGRAM_TRAIN) {
+        optim_freeze(g, &job->optimizer);
         grad_build(g);
         remat_build(g, (enum job_remat)job->train.remat);
         optim_build(g, &job->optimizer);
@@ -71,8 +72,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    if (kind == PROGRAM_TRAIN)
+    if (kind == PROGRAM_TRAIN) {
+        optim_check(g, &p->job->optimizer, &p->out->findings);
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+    }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)

@@ -108,6 +108,8 @@ struct job_group {       // of parameters; the first whose pattern matches the n
     double weight_decay; // the group's own or else the optimiser's
     bool own_decay;
     double lr_scale; // times the schedule
+    bool freeze;     // stays as it is: no gradient, no state, no part in the norm
+    int line;        // of the job file; 0: an override's
 };
 struct job_optimizer {        // fields of another kind hold their defaults and do not act
     int kind;                 // enum job_optimizer_kind
@@ -120,13 +122,13 @@ struct job_optimizer {        // fields of another kind hold their defaults and 
     struct job_group *groups;
 };
 
-enum job_schedule_kind { JOB_CONSTANT, JOB_WARMUP_COSINE };
+enum job_schedule_kind { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE, JOB_WARMUP_COSINE };
 
-struct job_schedule {       // the first update uses schedule(0), as in optax
-    int kind;               // enum job_schedule_kind
-    double value;           // constant
-    double init, peak, end; // warmup_cosine, learning rates
-    int64_t warmup, decay;  // warmup_cosine, steps; decay counts the warm-up in
+struct job_schedule {             // the first update uses schedule(0), as in optax
+    int kind;                     // enum job_schedule_kind
+    double value;                 // constant
+    double init, peak, end;       // linear: init, end; cosine: peak, end; warmup_cosine
+    int64_t steps, warmup, decay; // linear: steps; cosine: decay, which counts warmup_cosine's in
 };
 
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
@@ -208,6 +210,7 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
 
+void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
 

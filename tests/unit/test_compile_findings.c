@@ -129,6 +129,9 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          1},
         {JOB SQUARE "sharding: {grads: [{match: weights, spec: [dp]}]}\n", FINDING_NO_MATCH,
          "weights", "no parameter matches", 1},
+        {JOB SQUARE "optimizer: {groups: [{match: \"*/bias\", lr_scale: 2}, {match: biases, "
+                    "freeze: true}]}\n",
+         FINDING_NO_MATCH, "biases", "biases (line 6): no parameter matches this group", 1},
         // tp comes first: the parameter's own cut cannot be left out, nor follow.
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [dp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/0/weight",

@@ -168,6 +168,113 @@ static void no_cut_of_state_or_gradients_changes_a_step(void **state)
     }
 }
 
+// ---- frozen groups -----------------------------------------------------------------------------
+
+static bool made(const struct graph *g, const char *scope, enum phase phase)
+{
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->nodes[i].phase == phase && !strcmp(g->scopes[g->nodes[i].scope], scope))
+            return true;
+    return false;
+}
+
+static const char *frozen_text(const char *groups, const char *mesh)
+{
+    static char text[1000];
+    snprintf(text, sizeof text,
+             "name: t\nmodel: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: "
+             "24}\nmesh: {%s}\ndata: {format: tokens, train: {tokens: t}, batch: %d}\n"
+             "optimizer: {weight_decay: 0.1, clip_norm: 0.5, groups: [%s]}\n"
+             "schedule: {value: 0.01}\ntrain: {steps: 3}\n",
+             models[1], SEQ, VOCAB, mesh, BATCH, groups);
+    return text;
+}
+
+// All below the last layer's attention is frozen: the backward ends there.
+static void frozen_parameters_have_no_gradient_no_state_and_no_backward(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f,
+                 frozen_text("{match: \"embed/*\", freeze: true}, {match: \"layers/0/*\", "
+                             "freeze: true}",
+                             "fsdp: 2"),
+                 0);
+    const struct graph *g = f.c.program[PROGRAM_TRAIN]->graph;
+    assert_true(made(g, "layers/0", PHASE_FORWARD) && !made(g, "layers/0", PHASE_BACKWARD));
+    assert_true(made(g, "layers/1", PHASE_BACKWARD) && !made(g, "embed", PHASE_BACKWARD));
+    // Left: layers/1 (norms 2·24, q 24·8·4, kv 2·24·4·4, out 8·4·24, gate up out 3·24·24), norm,
+    // head 24·24; fsdp cuts embed, the norms are whole.
+    const uint64_t cut = 24 * 32 + 2 * 24 * 16 + 32 * 24 + 3 * 24 * 24 + 24 * 24, whole = 3 * 24;
+    assert_int_equal(f.c.memory.grads, 4 * (cut / 2 + whole));
+    assert_int_equal(f.c.memory.optimizer, 2 * 4 * (cut / 2 + whole));
+    fixture_clear(&f);
+}
+
+static void compare_to_bit(const struct interp *a, const struct interp *b, const char *name)
+{
+    double *x = interp_get(a, name), *y = interp_get(b, name);
+    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
+    assert_memory_equal(x, y, sizeof *x * (size_t)n);
+    free(x);
+    free(y);
+}
+
+// The norm and the clip are those of what moves, and what is frozen stays to the bit.
+static void frozen_parameters_stay_and_take_no_part_in_the_norm(void **state)
+{
+    static const char *const frozen[] = {"{match: \"layers/1/*\", freeze: true}",
+                                         "{match: \"*/mlp/*\", freeze: true}, {match: "
+                                         "\"*norm*\", lr_scale: 0.5}",
+                                         "{match: \"embed/*\", freeze: true}"};
+    (void)state;
+    for (size_t k = 0; k < sizeof frozen / sizeof *frozen; k++) {
+        struct fixture one, f;
+        struct interp whole, parts, start;
+        compile_text(&one, frozen_text(frozen[k], "dp: 1"), 0);
+        interp_init(&whole, one.c.global[PROGRAM_TRAIN], NULL, 1);
+        interp_init(&start, one.c.global[PROGRAM_TRAIN], NULL, 1);
+        set_params(&whole);
+        set_params(&start);
+        decoder_step(&whole);
+        double sum = 0, *metrics = interp_get(&whole, "metrics");
+        for (int v = 0; v < whole.g->nvalues; v++) {
+            const struct value *val = &whole.g->values[v];
+            if (val->kind == VALUE_SUM && val->of >= 0) {
+                assert_false(whole.g->values[val->of].frozen);
+                for (int64_t i = 0; i < shape_count(&val->shape); i++)
+                    sum += whole.value[v][i] * whole.value[v][i];
+            } else if (val->kind == VALUE_PARAM && val->frozen) {
+                compare_to_bit(&start, &whole, val->name);
+            }
+        }
+        assert_true(fabs(metrics[METRIC_SQNORM] - sum) <= 1e-12 * sum && sum > 0.25);
+        free(metrics);
+        decoder_step(&whole);
+        compile_text(&f, frozen_text(frozen[k], "dp: 2, fsdp: 2, tp: 2"), 0);
+        interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, 1);
+        set_params(&parts);
+        decoder_step(&parts);
+        decoder_step(&parts);
+        compare_params(&whole, &parts, frozen[k]);
+        interp_clear(&whole);
+        interp_clear(&parts);
+        interp_clear(&start);
+        fixture_clear(&one);
+        fixture_clear(&f);
+    }
+}
+
+static void a_job_that_freezes_all_is_refused_with_its_line(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, frozen_text("{match: \"*\", freeze: true}", "dp: 1"), ERR_INVALID);
+    assert_non_null(
+        strstr(f.e.text, "optimizer.groups (line 5): every parameter is frozen: nothing would"));
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +282,9 @@ int main(void)
         cmocka_unit_test(specs_of_ones_own_cut_what_they_match),
         cmocka_unit_test(the_plan_shows_what_is_saved),
         cmocka_unit_test(no_cut_of_state_or_gradients_changes_a_step),
+        cmocka_unit_test(frozen_parameters_have_no_gradient_no_state_and_no_backward),
+        cmocka_unit_test(frozen_parameters_stay_and_take_no_part_in_the_norm),
+        cmocka_unit_test(a_job_that_freezes_all_is_refused_with_its_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,7 +225,7 @@ static void random_optimizer(struct dice *d, struct buf *to)
     if (strcmp(kind, "adamw") == 0)
         buf_printf(to,
                    "  weight_decay: %.17g\n  groups: [{match: '*/b\"i:as', weight_decay: %.17g}, "
-                   "{lr_scale: %.17g, match: x*}]\n",
+                   "{lr_scale: %.17g, match: x*}, {match: y, freeze: true}]\n",
                    any_fraction(d), any_fraction(d), any_fraction(d));
 }
 
