@@ -163,6 +163,16 @@ static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
     }
 }
 
+// Gradients and state cut further on any axes, in any order.
+static void random_cuts_beyond(struct sharding *s, const struct mesh *m, unsigned *seed)
+{
+    struct refine *both[] = {&s->grads, &s->optimizer};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0, first = rand_r(seed) % m->n; i < m->n; i++)
+            if (rand_r(seed) % 2)
+                dim_append(&both[k]->axes, (first + i) % m->n);
+}
+
 static void rules_of_every_kind_give_the_same_step(void **state)
 {
     static const struct mesh meshes[] = {{1, {{"a", 2}}},
@@ -187,6 +197,7 @@ static void rules_of_every_kind_give_the_same_step(void **state)
             snprintf(what, sizeof what, "model %d, case %u", k, c);
             graph_init(&g, &a, &e);
             random_rules(&sharding.rules, m, &seed);
+            random_cuts_beyond(&sharding, m, &seed);
             int rc = partition(one.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
             rc = rc ? rc : verify_partitioned(&g, m, &e);
             if (rc)

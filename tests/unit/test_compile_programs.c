@@ -365,9 +365,10 @@ static void random_sharding(char *to, size_t size, unsigned seed)
     char spec[64];
     size_t len = (size_t)snprintf(to, size,
                                   "mesh: %s\nsharding:\n  gather: [%s]\n  rules: {batch: %s}\n"
-                                  "  params:\n",
+                                  "  optimizer: [%s]\n  params:\n",
                                   meshes[m].mesh, meshes[m].all,
-                                  n > 1 ? meshes[m].axes[rand_r(&seed) % n] : "~");
+                                  n > 1 ? meshes[m].axes[rand_r(&seed) % n] : "~",
+                                  meshes[m].axes[rand_r(&seed) % n]);
     for (int i = 0; i < 6; i++) {
         random_spec(spec, sizeof spec, meshes[m].axes, n, strstr(names[i], "bias") ? 1 : 2, &seed);
         len +=
