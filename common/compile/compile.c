@@ -45,10 +45,14 @@ static int failed(struct pipeline *p, int rc, const char *pass, const struct gra
     return rc;
 }
 
+static const enum dtype dtype_of[] = {[JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16};
+
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
 {
     const struct job *job = p->job;
     graph_init(g, p->arena, p->err);
+    g->compute = dtype_of[job->precision.compute];
+    g->reduce = dtype_of[job->precision.reduce];
     p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
     if (kind == PROGRAM_TRAIN) {
         optim_freeze(g, &job->optimizer);

@@ -9,6 +9,17 @@ bool tape_needs(const struct tape *t, int value)
     return value < t->n && t->needs[value];
 }
 
+int tape_param(const struct tape *t, int value)
+{
+    const struct value *v = &t->g->values[value];
+    return v->kind == VALUE_PARAM ? value : v->of;
+}
+
+enum dtype tape_dtype(const struct tape *t, int value)
+{
+    return tape_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
+}
+
 // Made for this value alone; a cotangent that a rule passes on is another value's and settled.
 static bool own_contribution(const struct tape *t, int contribution)
 {
@@ -25,8 +36,9 @@ void tape_add(struct tape *t, int value, int contribution)
     if (!tape_needs(t, value))
         return;
     struct graph *g = t->g;
-    if (g->values[value].kind == VALUE_PARAM) {
-        graph_contribute(g, t->grad_sum[value], contribution);
+    int param = tape_param(t, value);
+    if (param >= 0) {
+        graph_contribute(g, t->grad_sum[param], contribution);
         return;
     }
     struct terms *c = &t->terms[value];
@@ -74,7 +86,8 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
                                              .in = &cotangent,
                                              .nout_dims = v.shape.n,
                                              .out_dims = v.dims,
-                                             .attr = &attr});
+                                             .attr = &attr,
+                                             .dtype = tape_dtype(t, value)});
     }
     // A norm vector lies along the last dimension, whatever that is called there.
     enum dim dims[MAX_DIMS];
@@ -87,11 +100,12 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
                                          .in = &cotangent,
                                          .nout_dims = v.shape.n,
                                          .out_dims = dims,
-                                         .attr = &attr});
+                                         .attr = &attr,
+                                         .dtype = tape_dtype(t, value)});
 }
 
-// A value needs a cotangent when it is a parameter that moves, or made from one by an op that has a
-// vjp.
+// A value needs a cotangent when it is a parameter that moves, or its copy, or made from one by an
+// op that has a vjp.
 static void mark_needs(struct tape *t)
 {
     struct graph *g = t->g;
@@ -103,7 +117,7 @@ static void mark_needs(struct tape *t)
         for (int k = 0; k < n->nin; k++)
             any |= t->needs[n->in[k]];
         for (int k = 0; k < n->nout; k++)
-            t->needs[n->out[k]] = any && op_row(n->op)->vjp;
+            t->needs[n->out[k]] = any && (op_row(n->op)->vjp || g->values[n->out[k]].of >= 0);
     }
 }
 

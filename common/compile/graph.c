@@ -181,11 +181,21 @@ static int labels_assign(struct graph *g, const struct op_args *a, struct labels
     return 0;
 }
 
+static enum dtype out_dtype(const struct graph *g, const struct op_args *a)
+{
+    if (a->dtype)
+        return a->dtype;
+    for (int k = 0; k < a->nin && a->op != OP_CAST; k++)
+        if (g->values[a->in[k]].dtype == DT_F32 || g->values[a->in[k]].dtype == DT_BF16)
+            return g->values[a->in[k]].dtype;
+    return a->op == OP_CAST && g->compute ? g->compute : DT_F32;
+}
+
 static int outputs_make(struct graph *g, const struct op_args *a, const struct labels *l,
                         struct node *n)
 {
+    enum dtype t = out_dtype(g, a);
     for (int k = 0; k < n->nout; k++) {
-        enum dtype t = a->dtype ? a->dtype : DT_F32;
         if (a->like) {
             struct value v = g->values[a->like[k]];
             n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
@@ -200,10 +210,8 @@ static int outputs_make(struct graph *g, const struct op_args *a, const struct l
     return n->out[0];
 }
 
-int graph_op(struct graph *g, const struct op_args *a)
+static int op_make(struct graph *g, const struct op_args *a)
 {
-    if (g->failed)
-        return 0;
     struct node n = {.op = a->op,
                      .nin = a->nin,
                      .nout = op_outputs(a->op) < 0 ? a->nout : op_outputs(a->op),
@@ -225,12 +233,71 @@ int graph_op(struct graph *g, const struct op_args *a)
     return out;
 }
 
+// ---- the compute dtype -------------------------------------------------------------------------
+
+static int copy_find(const struct graph *g, int value)
+{
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->op == OP_CAST && n->kind == NODE_OP && n->in[0] == value && n->stage == g->stage)
+            return n->out[0];
+    }
+    return -1;
+}
+
+static int copy_make(struct graph *g, int value)
+{
+    struct value v = g->values[value];
+    struct op_attr attr = {.scale = 1};
+    enum node_when when = g->when;
+    bool param = v.kind == VALUE_PARAM;
+    g->when = param ? FIRST_MICROBATCH : when;
+    int copy = op_make(g, &(struct op_args){.op = OP_CAST,
+                                            .nin = 1,
+                                            .in = &value,
+                                            .nout_dims = v.shape.n,
+                                            .out_dims = v.dims,
+                                            .attr = &attr});
+    g->when = when;
+    g->values[copy].name = param ? v.name : NULL;
+    g->values[copy].of = param ? value : -1;
+    g->values[copy].point = v.point;
+    return copy;
+}
+
+// What an op of the forward phase reads of a value.
+static int as_computed(struct graph *g, int value)
+{
+    const struct value *v = &g->values[value];
+    bool leaf = v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
+    if (!leaf || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
+        return value;
+    int copy = copy_find(g, value);
+    return copy >= 0 ? copy : copy_make(g, value);
+}
+
+int graph_op(struct graph *g, const struct op_args *a)
+{
+    int in[OP_MAX_IN];
+    if (g->failed)
+        return 0;
+    PRE(a->nin <= OP_MAX_IN);
+    for (int k = 0; k < a->nin; k++)
+        in[k] = g->phase == PHASE_FORWARD ? as_computed(g, a->in[k]) : a->in[k];
+    struct op_args read = *a;
+    read.in = in;
+    return g->failed ? 0 : op_make(g, &read);
+}
+
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
 {
     struct value v = g->values[like];
-    return graph_op(
-        g, &(struct op_args){
-               .op = op, .nin = nin, .in = in, .nout_dims = v.shape.n, .out_dims = v.dims});
+    return graph_op(g, &(struct op_args){.op = op,
+                                         .nin = nin,
+                                         .in = in,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .dtype = v.dtype});
 }
 
 static bool has_dim(const struct value *v, enum dim dim)
@@ -243,6 +310,11 @@ static bool has_dim(const struct value *v, enum dim dim)
 
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
 {
+    return graph_matmul_as(g, a, b, n, out_dims, DT_NONE);
+}
+
+int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t)
+{
     // Row-major output: its last dimension is the second operand's.
     const struct value *va = &g->values[a], *vb = &g->values[b];
     bool swap = n > 0 && has_dim(va, out_dims[n - 1]) && !has_dim(vb, out_dims[n - 1]);
@@ -250,5 +322,6 @@ int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
                                          .nin = 2,
                                          .in = (int[]){swap ? b : a, swap ? a : b},
                                          .nout_dims = n,
-                                         .out_dims = out_dims});
+                                         .out_dims = out_dims,
+                                         .dtype = t});
 }

@@ -53,7 +53,7 @@ struct value {
     bool open;           // one of several contributions to a cotangent: stays as it is made
     int producer;        // node, −1 for none
     int alias;           // the value whose buffer this one is, changed in place; −1: its own
-    int of;              // STATE, gradient SUM: the parameter; −1
+    int of;              // STATE, gradient SUM, a parameter's copy (TEMP): the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
     bool frozen;      // PARAM: stays as it is; nothing leads there
@@ -62,7 +62,8 @@ struct value {
 };
 
 enum node_kind { NODE_OP, NODE_MOVE }; // a move is one step of a reshard
-enum node_when { EVERY_MICROBATCH, LAST_MICROBATCH };
+// What the first microbatch makes stays for the others of the step.
+enum node_when { EVERY_MICROBATCH, FIRST_MICROBATCH, LAST_MICROBATCH };
 
 struct node {
     enum node_kind kind;
@@ -101,6 +102,8 @@ struct graph {
     enum phase phase;
     enum point point;
     enum node_when when;
+    // Of activations, and of the reductions of gradients; DT_NONE: f32.
+    enum dtype compute, reduce;
     // Roles, value ids or −1.
     int loss, metrics;            // the loss's sum; the metrics vector, summed over all ranks
     int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
@@ -127,6 +130,10 @@ void graph_contribute(struct graph *g, int sum, int value);
 // named; names shared with inputs are the same loop. attr may be null: only scalars of it are
 // read, labels are worked out here. `sizes` (or null) tells those of output dimensions that no
 // input has: what is broadcast.
+//
+// In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
+// is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
+// what is gathered is the copy. Models name no dtype: an output has its first float operand's.
 struct op_args {
     enum op op;
     int nin;
@@ -134,14 +141,16 @@ struct op_args {
     int nout_dims;
     const enum dim *out_dims;
     const struct op_attr *attr;
-    enum dtype dtype; // of the output; DT_NONE: f32
+    enum dtype dtype; // of the outputs; DT_NONE: the first float operand's, CAST: g->compute
     const int64_t *sizes;
     int nout;        // of an op with any number of outputs, all alike
     const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
 };
 int graph_op(struct graph *g, const struct op_args *a);
-int graph_like(struct graph *g, enum op op, int nin, const int *in, int like); // elementwise
+// Elementwise: shape and dtype are those of `like`.
+int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
+int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
 
 // The node is copied; its inputs and outputs are ids of this graph.
 struct node *graph_node(struct graph *g, const struct node *n);

@@ -94,6 +94,18 @@ static struct shape local_shape(const struct lowering *l, int value)
     return spec_local(&v->spec, l->mesh, &v->shape);
 }
 
+static bool once(enum value_kind k)
+{
+    return k != VALUE_TEMP;
+}
+
+// Whether all microbatches share the value's buffer.
+static bool shared(const struct lowering *l, int root)
+{
+    const struct value *v = &l->g->values[root];
+    return once(v->kind) || (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
+}
+
 static bool same_labels(const struct node *n)
 {
     return memcmp(n->attr.label[0], n->attr.label[n->nin], sizeof n->attr.label[0]) == 0;
@@ -119,7 +131,7 @@ static void inplace_find(struct lowering *l)
         int in = root_of(l, n->in[0]), out = n->out[0];
         struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);
         if (l->root[out] != out || g->values[in].kind != VALUE_TEMP || l->last_read[in] != i ||
-            !shape_equal(&a, &b) || g->values[in].dtype != g->values[out].dtype)
+            !shape_equal(&a, &b) || g->values[in].dtype != g->values[out].dtype || shared(l, in))
             continue;
         bool read_again = false;
         for (int k = 1; k < n->nin; k++)
@@ -134,11 +146,6 @@ static void inplace_find(struct lowering *l)
 }
 
 // ---- buffers -----------------------------------------------------------------------------------
-
-static bool once(enum value_kind k)
-{
-    return k != VALUE_TEMP;
-}
 
 static enum buffer_kind kind_of(const struct value *v)
 {
@@ -193,7 +200,7 @@ static struct view view_of(struct lowering *l, int value, int m)
 {
     int root = l->root[value];
     enum value_kind kind = l->g->values[root].kind;
-    int slot = once(kind) ? 0 : m;
+    int slot = shared(l, root) ? 0 : m;
     int b = l->buffer[root * l->microbatches + slot];
     if (b < 0)
         b = buffer_make(l, root, slot);
@@ -322,7 +329,7 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
     bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
     // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
     bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
-    bool dead = (spent || l->g->values[in].kind == VALUE_TEMP) && l->last_read[in] == i.node;
+    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
@@ -339,19 +346,23 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
         emit_copy(l, i, stepped(got, n, t.unpack_from, elem), view_of(l, n->out[0], m), &t.unpack);
 }
 
+static struct tensor operand_of(const struct lowering *l, int value)
+{
+    return (struct tensor){.dtype = l->g->values[value].dtype, .shape = local_shape(l, value)};
+}
+
 // One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
 static int workspace_for(struct lowering *l, const struct node *n)
 {
-    const struct op_row *row = op_row(n->op);
-    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-    if (!row->workspace)
-        return -1;
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin, .nout = n->nout};
     for (int k = 0; k < n->nin; k++)
-        in[k] = local_shape(l, n->in[k]);
+        c.in[k] = operand_of(l, n->in[k]);
     for (int k = 0; k < n->nout; k++)
-        out[k] = local_shape(l, n->out[k]);
+        c.out[k] = operand_of(l, n->out[k]);
     struct program *p = l->p;
-    uint64_t bytes = row->workspace(n, in, out);
+    uint64_t bytes = op_workspace(&c);
+    if (!bytes)
+        return -1;
     int b = l->workspace;
     if (b < 0) {
         b = l->workspace = buffer_add(l);
@@ -370,7 +381,8 @@ static int workspace_for(struct lowering *l, const struct node *n)
 static void emit_node(struct lowering *l, int node, int m)
 {
     const struct node *n = &l->g->nodes[node];
-    if (n->when == LAST_MICROBATCH && m != l->microbatches - 1)
+    if ((n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
+        (n->when == FIRST_MICROBATCH && m != 0))
         return;
     struct instr i = {.node = node,
                       .phase = n->phase,

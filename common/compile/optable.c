@@ -2,6 +2,8 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/optable.h"
 
+#include "common/op/widen.h"
+
 static const char *value_text(const struct value *v)
 {
     return v->name ? v->name : "a value";
@@ -22,6 +24,49 @@ static int want_dtype(const struct graph *g, const struct node *n, int k, enum d
                    dtype_name(v->dtype), dtype_name(t));
 }
 
+static bool is_float(enum dtype t)
+{
+    return t == DT_F32 || t == DT_BF16;
+}
+
+// The output has the dtype of the operand it is made like.
+static int out_like(const struct graph *g, const struct node *n, enum dtype t, struct err *e)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (g->values[n->out[k]].dtype != t)
+            return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op),
+                           value_text(&g->values[n->out[k]]),
+                           dtype_name(g->values[n->out[k]].dtype), dtype_name(t));
+    return 0;
+}
+
+// Operands from `first` on are of one float dtype, which is returned; DT_NONE: they are not.
+static enum dtype one_float(const struct graph *g, const struct node *n, int first, int end,
+                            struct err *e)
+{
+    enum dtype t = in_value(g, n, first)->dtype;
+    int rc = is_float(t) ? 0 : want_dtype(g, n, first, DT_F32, e);
+    for (int k = first + 1; k < end && !rc; k++)
+        rc = want_dtype(g, n, k, t, e);
+    return rc ? DT_NONE : t;
+}
+
+// Activations: one float dtype in and out.
+static int infer_float(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = one_float(g, n, 0, n->nin, e);
+    return t ? out_like(g, n, t, e) : ERR_INTERNAL;
+}
+
+// Products and sums: the output may be f32 whatever the operands are, as gradients are.
+static int infer_added(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = one_float(g, n, 0, n->nin, e);
+    if (!t)
+        return ERR_INTERNAL;
+    return g->values[n->out[0]].dtype == DT_F32 ? 0 : out_like(g, n, t, e);
+}
+
 static int infer_f32(const struct graph *g, const struct node *n, struct err *e)
 {
     for (int k = 0; k < n->nin; k++) {
@@ -40,13 +85,13 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
                           &out->shape, &gemm))
         return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
                        value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
-    return infer_f32(g, n, e);
+    return infer_added(g, n, e);
 }
 
 static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
 {
     enum dtype t = in_value(g, n, 0)->dtype;
-    if (t == DT_U8 || t == DT_F32)
+    if ((t == DT_U8 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
         return 0;
     return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
 }
@@ -64,18 +109,25 @@ static int want_rows(const struct graph *g, const struct node *n, int k, const s
                           value_text(v), value_text(rows));
 }
 
+// What is one number a row is f32, whatever the rows are.
 static int infer_rows(const struct graph *g, const struct node *n, struct err *e)
 {
-    int rc = 0;
-    for (int k = 1; k < n->nin && !rc; k++)
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? 0 : ERR_INTERNAL;
+    for (int k = 1; k < n->nin && !rc; k++) {
         rc = want_rows(g, n, k, in_value(g, n, 0), e);
-    return rc ? rc : infer_f32(g, n, e);
+        rc = rc ? rc : want_dtype(g, n, k, DT_F32, e);
+    }
+    if (rc || n->op == OP_ROW_ARGMAX)
+        return rc;
+    return out_like(g, n, n->op == OP_ROW_EXP_MUL ? t : DT_F32, e);
 }
 
 static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
 {
     int rc = want_rows(g, n, 1, in_value(g, n, 0), e);
-    rc = rc ? rc : want_dtype(g, n, 0, DT_F32, e);
+    rc = rc || one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
+    rc = rc ? rc : out_like(g, n, DT_F32, e);
     return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
 }
 
@@ -120,15 +172,20 @@ static size_t workspace_chunks(const struct node *n, const struct shape *in,
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
-// Ids and positions are the last inputs, or the first of EMBED; the rest is f32.
+// Ids and positions are the last inputs, or the first of EMBED; the rest is of one float dtype,
+// which the output has too unless it is a gradient's sum.
 static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
 {
     bool embed = n->op == OP_EMBED || n->op == OP_EMBED_GRAD;
     int first = embed ? 0 : n->op == OP_ROTARY ? 1 : n->nin - 2;
     int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
-    for (int k = 0; k < n->nin && !rc; k++)
-        rc = want_dtype(g, n, k, k >= first && k < end ? DT_I32 : DT_F32, e);
-    return rc;
+    for (int k = first; k < end && !rc; k++)
+        rc = want_dtype(g, n, k, DT_I32, e);
+    enum dtype t = rc ? DT_NONE : one_float(g, n, embed ? 1 : 0, embed ? n->nin : first, e);
+    if (!t)
+        return rc ? rc : ERR_INTERNAL;
+    return n->op == OP_EMBED_GRAD && g->values[n->out[0]].dtype == DT_F32 ? 0
+                                                                          : out_like(g, n, t, e);
 }
 
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
@@ -143,7 +200,7 @@ static int infer_norm(const struct graph *g, const struct node *n, struct err *e
 {
     if (n->nin < 1 || n->nin > 3)
         return err_set(e, ERR_INTERNAL, "%s: %d inputs", op_name(n->op), n->nin);
-    return infer_f32(g, n, e);
+    return infer_float(g, n, e);
 }
 
 // Two products of every query with every key; causal: half of them.
@@ -193,13 +250,13 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
         start_of(g, n->in[0], m, rank, 2) - attr->group * start_of(g, n->in[1], m, rank, 2);
 }
 
-#define ELEMENTWISE(rule)                                                          \
-    {                                                                              \
-        .infer = infer_f32, .vjp = rule, .shard = shard_pointwise, .inplace = true \
+#define ELEMENTWISE(rule)                                                            \
+    {                                                                                \
+        .infer = infer_float, .vjp = rule, .shard = shard_pointwise, .inplace = true \
     }
-#define GRADIENT_OF                                                   \
-    {                                                                 \
-        .infer = infer_f32, .shard = shard_pointwise, .inplace = true \
+#define GRADIENT_OF                                                     \
+    {                                                                   \
+        .infer = infer_float, .shard = shard_pointwise, .inplace = true \
     }
 
 // COPY has no row: it is in programs only, never in a graph.
@@ -209,7 +266,7 @@ static const struct op_row table[OP_COUNT] = {
                    .shard = shard_contract,
                    .flops = flops_matmul,
                    .accumulates = true},
-    [OP_SUM] = {.infer = infer_f32,
+    [OP_SUM] = {.infer = infer_added,
                 .vjp = vjp_sum,
                 .shard = shard_contract,
                 .workspace = workspace_chunks,
@@ -239,8 +296,8 @@ static const struct op_row table[OP_COUNT] = {
     [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
     [OP_SILU] = ELEMENTWISE(vjp_silu),
     [OP_SILU_GRAD] = GRADIENT_OF,
-    [OP_SPLIT] = {.infer = infer_f32, .vjp = vjp_split, .shard = shard_split},
-    [OP_STACK] = {.infer = infer_f32, .shard = shard_stack},
+    [OP_SPLIT] = {.infer = infer_float, .vjp = vjp_split, .shard = shard_split},
+    [OP_STACK] = {.infer = infer_float, .shard = shard_stack},
     [OP_EMBED] = {.infer = infer_mixed,
                   .vjp = vjp_embed,
                   .shard = shard_embed,
@@ -251,7 +308,7 @@ static const struct op_row table[OP_COUNT] = {
                        .accumulates = true},
     [OP_NORM] = {.infer = infer_norm, .vjp = vjp_norm, .shard = shard_last_whole},
     [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
-    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_f32,
+    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
                              .shard = shard_norm_weight,
                              .workspace = workspace_norm,
                              .accumulates = true},
@@ -301,6 +358,20 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
         attr.start = start[v->shape.n - 1];
     }
     return attr;
+}
+
+size_t op_workspace(const struct op_call *c)
+{
+    struct node n = {.op = c->op, .attr = *c->attr, .nin = c->nin, .nout = c->nout};
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+    struct widen w;
+    widen_of(c, &w);
+    for (int k = 0; k < c->nin; k++)
+        in[k] = c->in[k].shape;
+    for (int k = 0; k < c->nout; k++)
+        out[k] = c->out[k].shape;
+    const struct op_row *row = op_row(c->op);
+    return w.bytes + (row->workspace ? row->workspace(&n, in, out) : 0);
 }
 
 int op_infer(const struct graph *g, const struct node *n, struct err *e)

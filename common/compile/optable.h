@@ -6,7 +6,8 @@
 //   vjp        adds the ops that carry an output's cotangent to the inputs (null: not
 //   differentiated) shard      from the inputs' specs and the wanted output spec: the specs it
 //   needs and makes flops      of the node as it stands (global or local shapes); null: not counted
-//   workspace  cap on scratch bytes, inside the arena; null: none
+//   workspace  cap on scratch bytes, inside the arena; null: none (op_workspace asks, and adds
+//   what bf16 operands are widened in)
 //   accumulates  can add to what its output buffer holds, so it may write straight into a sum
 //   inplace    may write its output over its first input
 #pragma once
@@ -44,6 +45,8 @@ const struct op_row *op_row(enum op op); // never null; every slot but those lab
 // The node's attributes on one rank: an owner's scale, the id its part of cut rows begins with.
 struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct mesh *m,
                           int rank);
+// Scratch of a call, from op, attributes, dtypes and shapes; no data is touched.
+size_t op_workspace(const struct op_call *c);
 int op_infer(const struct graph *g, const struct node *n, struct err *e);
 // Bytes read and written, from the shapes alone.
 double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,

@@ -86,6 +86,8 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
         *has = of >= 0;
         return of >= 0 ? refine_grad(p->sharding, p->mesh, &p->from->values[of]) : (struct spec){0};
     }
+    if (v->kind == VALUE_TEMP && v->of >= 0) // a parameter's copy lies as the parameter does
+        return sharding_spec(p->sharding, p->mesh, &p->from->values[v->of]);
     *has = v->point != POINT_NONE;
     return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
@@ -216,6 +218,55 @@ static struct spec contribution_spec(struct pass *p, int old_sum, const struct s
     return s;
 }
 
+static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
+{
+    struct graph *g = p->to;
+    struct value v = g->values[id];
+    struct op_attr attr = {.scale = 1};
+    g->when = when;
+    int made = graph_op(g, &(struct op_args){.op = OP_CAST,
+                                             .nin = 1,
+                                             .in = &id,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .attr = &attr,
+                                             .dtype = t});
+    g->when = EVERY_MICROBATCH;
+    g->values[made].spec = v.spec;
+    g->values[made].name = v.name;
+    return made;
+}
+
+// A gradient that is summed on its way travels in graph.reduce: each device's part is rounded, and
+// their sum once more.
+static int reduce(struct pass *p, int id, const struct spec *to, enum node_when when, int *out)
+{
+    const struct value *v = &p->to->values[id];
+    bool narrow = p->from->reduce && p->from->reduce != v->dtype;
+    if (narrow && spec_partial(&v->spec) != spec_partial(to))
+        id = cast_to(p, id, p->from->reduce, when);
+    return reshard(p, id, to, when, out);
+}
+
+// What a reduction left narrow is read as what it was before: over the sum that it was made from,
+// where it has the sum's cuts.
+static int widened(struct pass *p, int old)
+{
+    struct graph *g = p->to;
+    int id = p->map[old], sum = id;
+    if (g->values[id].dtype == p->from->values[old].dtype)
+        return id;
+    while (g->values[sum].dtype != p->from->values[old].dtype)
+        sum = g->nodes[g->values[sum].producer].in[0];
+    int made = cast_to(p, id, p->from->values[old].dtype, EVERY_MICROBATCH);
+    struct spec cuts = g->values[sum].spec;
+    cuts.partial_sum = 0;
+    if (g->values[sum].kind == VALUE_SUM && spec_equal(&cuts, &g->values[made].spec))
+        g->values[made].alias = sum;
+    p->map[old] = made;
+    return made;
+}
+
 // What was moved is added to its sum by a node that can add.
 static int add_to_sum(struct pass *p, int old, int moved)
 {
@@ -228,7 +279,7 @@ static int add_to_sum(struct pass *p, int old, int moved)
                                              .nout_dims = v.shape.n,
                                              .out_dims = v.dims,
                                              .attr = &attr,
-                                             .dtype = v.dtype});
+                                             .dtype = DT_F32});
     g->values[made].spec = v.spec;
     g->values[made].name = p->from->values[old].name;
     return made;
@@ -253,7 +304,7 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
     struct graph *g = p->to;
     struct spec s = contribution_spec(p, old_sum, &g->values[contrib].spec);
     p->what = p->from->values[old_sum].name;
-    int moved, rc = reshard(p, contrib, &s, EVERY_MICROBATCH, &moved);
+    int moved, rc = reduce(p, contrib, &s, EVERY_MICROBATCH, &moved);
     if (!rc && p->map[old_sum] < 0)
         rc = sum_make(p, old_sum, &s);
     if (rc)
@@ -267,7 +318,7 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
     if (--p->left[old_sum] > 0 || of < 0)
         return 0;
     s = refine_state(p->sharding, p->mesh, &p->from->values[of]);
-    return reshard(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
+    return reduce(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
 }
 
 static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
@@ -320,7 +371,7 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
 static const char *place_name(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
-    if (v->producer < 0)
+    if (v->producer < 0 || v->of >= 0)
         return v->name;
     const struct node *n = &p->from->nodes[v->producer];
     return arena_printf(p->to->arena, "%s%s/%s",
@@ -368,7 +419,7 @@ static int op_emit(struct pass *p, const struct node *n)
             rc = input_read(p, n->in[k], &q.need[k], &copy.in[k]);
         else {
             p->what = place_name(p, n->in[k]);
-            rc = reshard(p, p->map[n->in[k]], &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+            rc = reshard(p, widened(p, n->in[k]), &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
         }
     }
     if (!rc)
@@ -511,6 +562,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     do {
         struct arena *arena = out->arena;
         graph_init(out, arena, e);
+        out->reduce = g->reduce;
         rc = walk(&p);
     } while (!rc && p.again); // each turn takes axes away: there is an end
     if (rc)

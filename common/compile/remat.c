@@ -30,7 +30,7 @@ static void readers_find(struct remat *r, int nforward)
 static bool keeps(const struct remat *r, int value, const struct node *reader)
 {
     const struct graph *g = r->g;
-    if (g->values[value].producer < 0)
+    if (g->values[value].producer < 0 || g->values[value].of >= 0) // a parameter or its copy
         return true;
     const struct node *made_by = &g->nodes[g->values[value].producer];
     if (made_by->phase != PHASE_FORWARD || made_by->scope == r->head || r->at_head[value])

@@ -102,14 +102,18 @@ static struct spec moved(const struct reshard_step *m, struct spec s)
 }
 
 // Ops that may read a part of a sum: they are linear in it and make a part of theirs (an addition,
-// of parts all alike), or the metrics, which are summed over everything.
+// of parts all alike), or the metrics, which are summed over everything. A part of a gradient may
+// be rounded for its way.
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
     const struct spec *made = &g->values[n->out[0]].spec;
+    bool rounded = n->op == OP_CAST && n->phase == PHASE_BACKWARD && g->reduce == DT_BF16 &&
+                   g->values[n->out[0]].dtype == DT_BF16;
     bool alike = n->op == OP_ADD;
     for (int k = 0; k < n->nin; k++)
         alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
-    return n->op == OP_METRICS || alike || (n->op == OP_SUM && (partial & ~made->partial_sum) == 0);
+    return n->op == OP_METRICS || alike ||
+           ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
 }
 
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)

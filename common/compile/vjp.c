@@ -18,12 +18,12 @@ int vjp_matmul(struct tape *t, const struct node *n, int cot)
     if (tape_needs(t, b)) {
         struct value v = g->values[b];
         graph_at(g, v.point);
-        tape_add(t, b, graph_matmul(g, a, cot, v.shape.n, v.dims));
+        tape_add(t, b, graph_matmul_as(g, a, cot, v.shape.n, v.dims, tape_dtype(t, b)));
     }
     if (tape_needs(t, a)) {
         struct value v = g->values[a];
         graph_at(g, v.point);
-        tape_add(t, a, graph_matmul(g, cot, b, v.shape.n, v.dims));
+        tape_add(t, a, graph_matmul_as(g, cot, b, v.shape.n, v.dims, tape_dtype(t, a)));
     }
     return g->failed;
 }
@@ -41,6 +41,7 @@ int vjp_sum(struct tape *t, const struct node *n, int cot)
                                            .nout_dims = x.shape.n,
                                            .out_dims = x.dims,
                                            .attr = &attr,
+                                           .dtype = x.dtype,
                                            .sizes = x.shape.dim}));
     return g->failed;
 }
@@ -135,6 +136,7 @@ int vjp_pick(struct tape *t, const struct node *n, int cot)
                                            .in = (int[]){n->in[1], cot},
                                            .nout_dims = x.shape.n,
                                            .out_dims = x.dims,
+                                           .dtype = x.dtype,
                                            .sizes = x.shape.dim}));
     return g->failed;
 }
@@ -175,6 +177,7 @@ int vjp_embed(struct tape *t, const struct node *n, int cot)
                                               .in = (int[]){n->in[0], cot},
                                               .nout_dims = table.shape.n,
                                               .out_dims = table.dims,
+                                              .dtype = tape_dtype(t, n->in[1]),
                                               .sizes = table.shape.dim}));
     return t->g->failed;
 }
@@ -189,6 +192,7 @@ static void norm_weight(struct tape *t, const struct node *n, int cot)
                                               .in = (int[]){n->in[0], cot},
                                               .nout_dims = 1,
                                               .out_dims = &x.dims[x.shape.n - 1],
+                                              .dtype = tape_dtype(t, n->in[1]),
                                               .attr = &n->attr}));
 }
 

@@ -137,6 +137,11 @@ struct job_train {
     int64_t steps, microbatches, seed;
     int remat; // enum job_remat
 };
+enum job_dtype { JOB_F32, JOB_BF16 };
+struct job_precision { // parameters, optimiser state and sums of gradients are f32
+    int compute;       // enum job_dtype: of activations, and of parameters as ops read them
+    int reduce;        // of gradients on their way between devices
+};
 struct job_eval {
     int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
     int64_t batches; // 0: the whole set
@@ -171,6 +176,7 @@ struct job {
     struct job_optimizer optimizer;
     struct job_schedule schedule;
     struct job_train train;
+    struct job_precision precision;
     struct job_eval eval;
     struct job_checkpoint checkpoint;
     struct job_metrics metrics;
@@ -209,6 +215,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
+// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one identity
+// train to the same numbers but for rounding, and one may go on from the other's checkpoint.
+void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.

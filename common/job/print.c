@@ -27,14 +27,30 @@ static bool is_absent(const struct schema_row *row, const void *field)
     return row->optional && row->type == SCHEMA_STRING && !*(const char *const *)field;
 }
 
-void job_print(const struct job *job, struct buf *to)
+// Where and how a run is carried out. With others of these it still is the same run: what it learns
+// is the same but for rounding.
+static const char *const placement[] = {"mesh",      "sharding",           "pipeline",
+                                        "resources", "train.microbatches", "train.remat"};
+
+static bool is_placement(const char *path)
+{
+    for (size_t i = 0; i < sizeof placement / sizeof *placement; i++) {
+        size_t n = strlen(placement[i]);
+        if (!strncmp(path, placement[i], n) && (path[n] == '.' || !path[n]))
+            return true;
+    }
+    return false;
+}
+
+static void print_rows(const struct job *job, bool placed, struct buf *to)
 {
     const char *before = "";
     for (int i = 0; i < schema_rows(job->schema); i++) {
         size_t offset = 0;
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
-        if (!when_holds(job->schema, job, row) || is_absent(row, field))
+        if (!when_holds(job->schema, job, row) || is_absent(row, field) ||
+            (!placed && is_placement(row->path)))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
         value_types[row->type].print(row, field, to);
@@ -43,12 +59,27 @@ void job_print(const struct job *job, struct buf *to)
     }
 }
 
-void job_hash(const struct job *job, char hex[65])
+void job_print(const struct job *job, struct buf *to)
+{
+    print_rows(job, true, to);
+}
+
+static void hash_rows(const struct job *job, bool placed, char hex[65])
 {
     struct buf text = {0};
-    job_print(job, &text);
+    print_rows(job, placed, &text);
     sha256_hex(buf_str(&text), text.len, hex);
     buf_clear(&text);
+}
+
+void job_hash(const struct job *job, char hex[65])
+{
+    hash_rows(job, true, hex);
+}
+
+void job_identity(const struct job *job, char hex[65])
+{
+    hash_rows(job, false, hex);
 }
 
 const char *job_path(const struct job *job, struct arena *a, const char *rel)

@@ -237,6 +237,22 @@ static const struct schema_row train_rows[] = {
             "the inputs of a stage"},
 };
 
+static const char *const precisions[] = {"f32", "bf16", NULL};
+static const struct schema_row precision_rows[] = {
+    {.path = "precision.compute",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_precision, compute),
+     .def = "f32",
+     .names = precisions,
+     .doc = "dtype of activations and of weights in products; the parameters themselves stay f32"},
+    {.path = "precision.reduce",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_precision, reduce),
+     .def = "f32",
+     .names = precisions,
+     .doc = "dtype in which gradients are summed between devices; they accumulate in f32"},
+};
+
 static const struct schema_row eval_rows[] = {
     {.path = "eval.every",
      .type = SCHEMA_INT,
@@ -340,6 +356,7 @@ const struct schema_table job_sharding_schema = TABLE(sharding_rows, AT(job, sha
 const struct schema_table job_optimizer_schema = TABLE(optimizer_rows, AT(job, optimizer));
 const struct schema_table job_schedule_schema = TABLE(schedule_rows, AT(job, schedule));
 const struct schema_table job_train_schema = TABLE(train_rows, AT(job, train));
+const struct schema_table job_precision_schema = TABLE(precision_rows, AT(job, precision));
 const struct schema_table job_eval_schema = TABLE(eval_rows, AT(job, eval));
 const struct schema_table job_metrics_schema = TABLE(metrics_rows, AT(job, metrics));
 const struct schema_table job_resources_schema = TABLE(resources_rows, AT(job, resources));

@@ -184,6 +184,8 @@ static int check(const struct work *w, struct err *e)
 
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    if (widen_wanted(c))
+        return widen_run(q, c, op_attention, e);
     bool grad = c->op == OP_ATTENTION_GRAD;
     const int64_t *dim = c->in[0].shape.dim, *key_dim = c->in[1].shape.dim;
     struct work w = {.call = c,

@@ -49,6 +49,11 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
 
+// widen.c: a call with bf16 operands, for a kernel that knows f32 alone and is called again with
+// those. Such a kernel asks first.
+bool widen_wanted(const struct op_call *c);
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e);
+
 // gemm.c
 void gemm_warm_up(void);
 // One product in the calling thread: m, n, k and the row strides are read. 0 or onednn's status.

@@ -12,9 +12,10 @@ struct work {
     const struct op_call *call;
     const struct vec *vec;
     const int32_t *ids;
-    const float *from;
-    float *to;
+    const char *from;
+    char *to;
     int64_t n, rows, width; // ids; of the table
+    size_t bytes;           // of a row
 };
 
 // The row of the table for id i; −1: not here.
@@ -27,37 +28,39 @@ static int64_t row_of(const struct work *w, int64_t i)
 static void embed(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    size_t bytes = (size_t)w->width * sizeof *w->to;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = row_of(w, i);
         if (row < 0)
-            memset(w->to + i * w->width, 0, bytes);
+            memset(w->to + (size_t)i * w->bytes, 0, w->bytes);
         else
-            memcpy(w->to + i * w->width, w->from + row * w->width, bytes);
+            memcpy(w->to + (size_t)i * w->bytes, w->from + (size_t)row * w->bytes, w->bytes);
     }
 }
 
 static void embed_grad(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    size_t bytes = (size_t)(end - begin) * sizeof *w->to;
+    const float *from = w->call->in[1].data;
+    float *to = w->call->out[0].data;
+    size_t bytes = (size_t)(end - begin) * sizeof *to;
     for (int64_t r = 0; r < w->rows && !w->call->accumulate; r++)
-        memset(w->to + r * w->width + begin, 0, bytes);
+        memset(to + r * w->width + begin, 0, bytes);
     for (int64_t i = 0; i < w->n; i++) {
         int64_t row = row_of(w, i);
         if (row >= 0)
-            w->vec->add_to(w->to + row * w->width + begin, w->from + i * w->width + begin,
-                           end - begin);
+            w->vec->add_to(to + row * w->width + begin, from + i * w->width + begin, end - begin);
     }
 }
 
 int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     bool grad = c->op == OP_EMBED_GRAD;
+    if (grad && widen_wanted(c))
+        return widen_run(q, c, op_embed, e);
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
     const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
     int rc = op_want(c, &c->in[0], DT_I32, e);
-    rc = rc ? rc : op_want(c, &c->in[1], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->in[1], grad ? DT_F32 : c->out[0].dtype, e);
     if (rc)
         return rc;
     struct work w = {.call = c,
@@ -68,6 +71,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
                      .n = shape_count(&c->in[0].shape),
                      .rows = table->shape.dim[0],
                      .width = table->shape.dim[1]};
+    w.bytes = (size_t)w.width * dtype_size(c->in[1].dtype);
     if (table->shape.n != 2 || shape_count(&rows->shape) != w.n * w.width)
         return op_refuse(c, e, "operands disagree about an extent");
     if (grad)

@@ -126,6 +126,8 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
 
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    if (widen_wanted(c))
+        return widen_run(q, c, op_matmul, e);
     struct work w = {.a = c->in[0].data,
                      .b = c->in[1].data,
                      .c = c->out[0].data,

@@ -79,6 +79,8 @@ static int check(const struct work *w, struct err *e)
 
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    if (widen_wanted(c))
+        return widen_run(q, c, op_norm, e);
     const struct shape *x = &c->in[0].shape;
     struct pool *pool = q->device->pool;
     struct work w = {.call = c, .vec = q->device->vec};

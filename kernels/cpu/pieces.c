@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPLIT and STACK: a tensor as the list of what its first dimension counts, and back. Each piece is
-// contiguous on both sides.
+// contiguous on both sides; bytes are copied, of any dtype.
 #include "kernels/cpu/device.h"
 
 #include <string.h>
@@ -8,6 +8,7 @@
 struct work {
     const struct op_call *call;
     int64_t n; // elements of a piece
+    size_t elem;
 };
 
 static void slice(void *arg, int64_t begin, int64_t end)
@@ -17,11 +18,11 @@ static void slice(void *arg, int64_t begin, int64_t end)
     while (begin < end) {
         int64_t piece = begin / w->n, at = begin % w->n;
         int64_t n = w->n - at < end - begin ? w->n - at : end - begin;
-        const float *from = c->op == OP_SPLIT ? (const float *)c->in[0].data + begin
-                                              : (const float *)c->in[piece].data + at;
-        float *to =
-            c->op == OP_SPLIT ? (float *)c->out[piece].data + at : (float *)c->out[0].data + begin;
-        memcpy(to, from, (size_t)n * sizeof *to);
+        const char *from = c->op == OP_SPLIT ? c->in[0].data : c->in[piece].data;
+        char *to = c->op == OP_SPLIT ? c->out[piece].data : c->out[0].data;
+        from += (size_t)(c->op == OP_SPLIT ? begin : at) * w->elem;
+        to += (size_t)(c->op == OP_SPLIT ? at : begin) * w->elem;
+        memcpy(to, from, (size_t)n * w->elem);
         begin += n;
     }
 }
@@ -31,10 +32,10 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     const struct tensor *whole = c->op == OP_SPLIT ? &c->in[0] : &c->out[0];
     int pieces = c->op == OP_SPLIT ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);
-    struct work w = {.call = c, .n = count / pieces};
+    struct work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
     for (int k = 0; k < pieces; k++) {
         const struct tensor *t = c->op == OP_SPLIT ? &c->out[k] : &c->in[k];
-        int rc = op_want(c, t, DT_F32, e);
+        int rc = op_want(c, t, whole->dtype, e);
         if (rc)
             return rc;
         if (shape_count(&t->shape) * pieces != count)

@@ -36,6 +36,8 @@ static void rows(void *arg, int64_t begin, int64_t end)
 
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    if (widen_wanted(c))
+        return widen_run(q, c, op_rotary, e);
     const struct shape *x = &c->in[0].shape;
     struct work w = {.call = c, .vec = q->device->vec};
     int rc = op_want(c, &c->in[0], DT_F32, e);

@@ -52,6 +52,24 @@ static void from_u8(float *restrict out, const uint8_t *restrict x, int64_t n)
         out[i] = x[i];
 }
 
+static void widen(float *restrict out, const uint16_t *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)x[i] << 16;
+        memcpy(out + i, &bits, sizeof bits);
+    }
+}
+
+static void narrow(uint16_t *restrict out, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
+        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : near);
+    }
+}
+
 // ---- sums: lanes within a block, blocks in double ----------------------------------------------
 
 enum { BLOCK = 64 * 16 }; // elements added in f32 before they go into a double
@@ -441,6 +459,8 @@ const struct vec PASTE(vec_, VEC_ISA) = {
         },
     .update = {[OP_SGD] = update_sgd, [OP_MOMENTUM] = update_momentum, [OP_ADAM] = update_adam},
     .from_u8 = from_u8,
+    .widen = widen,
+    .narrow = narrow,
     .sum = sum,
     .sqsum = sqsum,
     .sum_columns = sum_columns,

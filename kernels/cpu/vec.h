@@ -36,6 +36,9 @@ struct vec {
     void (*update[OP_COUNT])(const struct vec_update *u);
 
     void (*from_u8)(float *out, const uint8_t *x, int64_t n);
+    // bf16, the upper half of an f32: exact; rounded to the nearest, ties to even, NaN stays NaN.
+    void (*widen)(float *out, const uint16_t *x, int64_t n);
+    void (*narrow)(uint16_t *out, const float *x, int64_t n);
 
     double (*sum)(const float *x, int64_t n);
     double (*sqsum)(const float *x, int64_t n);

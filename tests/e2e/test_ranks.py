@@ -91,19 +91,6 @@ def test_cut_weights_between_hosts_give_the_bits_of_one_host(place, toy):
     assert whole.final() == split.final()
 
 
-def carry_on_as(run, place, job):
-    """The run's folder is made to hold another mesh of the same job, as a service does that starts an
-    attempt on fewer devices: solo itself refuses a job that changed."""
-    (place / "other").mkdir()
-    other = solo.Run(place / "other", job, run.dir.name)  # the folder's name is in the job
-    assert other.run().code == 0
-    hash_line = re.search(r"^hash .*$", (other.dir / "id").read_text(), re.M).group(0)
-    text = (run.dir / "id").read_text()
-    (run.dir / "id").write_text(re.sub(r"^hash .*$", hash_line, text, flags=re.M))
-    run.ranks = math.prod(job["mesh"].values())
-    run.save_job(job)
-
-
 ADAM = {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "constant", "value": 0.005}}
 
 
@@ -116,12 +103,12 @@ def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
     """Parameters and both moments, cut in one way, are read in another: the run goes on to the numbers
     of one that was never moved."""
     straight = train(place, solo.job(toy, 1, **ADAM), "straight")
-    half = solo.job(toy, 0, mesh=first, train__steps=12, **ADAM)
-    moved = solo.Run(place, half, "moved")
+    moved = train(place, solo.job(toy, 0, mesh=first, checkpoint__every=12, **ADAM), "moved")
+    moved.forget(12)
+    before = moved.checkpoints()[-1].tensors()
+    moved.carry_on_as(solo.job(toy, 0, mesh=then, checkpoint__every=12, **ADAM))
     moved.finish()
-    before = moved.final()
-    carry_on_as(moved, place, solo.job(toy, 0, mesh=then, name="test", **ADAM))
-    moved.finish()
+    assert "goes on in another layout" in moved.log(0)
     a, b = straight.metrics(), moved.metrics()
     assert [r["step"] for r in b] == list(range(1, STEPS + 1))
     assert all(math.isclose(x["loss"], y["loss"], rel_tol=1e-4) for x, y in zip(a, b))

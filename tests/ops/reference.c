@@ -8,6 +8,22 @@
 
 #include "common/base/err.h"
 
+// ---- bf16 --------------------------------------------------------------------------------------
+
+// Eight bits of the number are kept, fewer below 2^-126; numbers, not bit patterns, so that a
+// kernel's shifts are held against something else.
+double ref_bf16(double x)
+{
+    double f = (double)(float)x;
+    int exponent;
+    if (isnan(f) || isinf(f) || f == 0)
+        return f;
+    frexp(f, &exponent);
+    int unit = exponent - 8 > -133 ? exponent - 8 : -133;
+    double near = ldexp(nearbyint(ldexp(f, -unit)), unit);
+    return fabs(near) >= 0x1p128 ? copysign((double)INFINITY, f) : near;
+}
+
 // ---- loop indices ------------------------------------------------------------------------------
 
 enum { LABELS = 128 };

@@ -12,6 +12,9 @@ struct ref_tensor {
     double *v; // shape_count() of them, row-major
 };
 
+// As a program rounds: to f32, then to the nearest bf16, ties to even. NaN and infinity stay.
+double ref_bf16(double x);
+
 // Runs one op. Outputs may be the inputs' own arrays where op.h lets them alias. `accumulate` adds
 // to what out[0] holds.
 void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,

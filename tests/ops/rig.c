@@ -107,11 +107,30 @@ void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi)
     for (int64_t i = 0; i < shape_count(&t->shape); i++) {
         double u = (double)(mix(seed * 1000003u + (uint64_t)i + 1) >> 40) * 0x1p-24;
         double x = lo + u * (hi - lo);
-        t->v[i] = t->dtype == DT_F32 ? (double)(float)x : floor(x);
+        t->v[i] = t->dtype == DT_F32    ? (double)(float)x
+                  : t->dtype == DT_BF16 ? ref_bf16(x)
+                                        : floor(x);
     }
 }
 
 // ---- running -----------------------------------------------------------------------------------
+
+// The number is a bf16: the upper half of its f32.
+static uint16_t bf16_bits(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static double bf16_number(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
 
 static void store(void *to, const struct ref_tensor *t)
 {
@@ -120,6 +139,8 @@ static void store(void *to, const struct ref_tensor *t)
             ((float *)to)[i] = (float)t->v[i];
         else if (t->dtype == DT_I32)
             ((int32_t *)to)[i] = (int32_t)t->v[i];
+        else if (t->dtype == DT_BF16)
+            ((uint16_t *)to)[i] = bf16_bits(t->v[i]);
         else
             ((uint8_t *)to)[i] = (uint8_t)t->v[i];
     }
@@ -144,7 +165,9 @@ static double *download(const struct tensor *t, struct arena *a)
     int64_t n = shape_count(&t->shape);
     double *v = arena_array(a, double, (size_t)n);
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->dtype == DT_F32 ? (double)((float *)t->data)[i] : ((int32_t *)t->data)[i];
+        v[i] = t->dtype == DT_F32    ? (double)((float *)t->data)[i]
+               : t->dtype == DT_BF16 ? bf16_number(((uint16_t *)t->data)[i])
+                                     : ((int32_t *)t->data)[i];
     return v;
 }
 
@@ -157,15 +180,12 @@ static int input_of(int output)
 // What the compiler's table would give it, to the byte.
 static size_t workspace_of(const struct rig_case *c)
 {
-    struct node n = {.op = c->op, .attr = c->attr, .nin = c->nin, .nout = c->nout};
-    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-    if (c->op == OP_COPY || !op_row(c->op)->workspace)
-        return 0;
+    struct op_call call = {.op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout};
     for (int k = 0; k < c->nin; k++)
-        in[k] = c->in[k].shape;
+        call.in[k] = (struct tensor){.dtype = c->in[k].dtype, .shape = c->in[k].shape};
     for (int k = 0; k < c->nout; k++)
-        out[k] = c->start[k].shape;
-    return op_row(c->op)->workspace(&n, in, out);
+        call.out[k] = (struct tensor){.dtype = c->start[k].dtype, .shape = c->start[k].shape};
+    return c->op == OP_COPY ? 0 : op_workspace(&call);
 }
 
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
@@ -202,6 +222,9 @@ void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX
         memcpy(to[k].v, c->start[k].v, n * sizeof *to[k].v);
     }
     ref_op(c->op, &c->attr, c->in, c->nin, to, c->nout, c->accumulate);
+    for (int k = 0; k < c->nout; k++)
+        for (int64_t i = 0; i < shape_count(&to[k].shape) && to[k].dtype == DT_BF16; i++)
+            to[k].v[i] = ref_bf16(to[k].v[i]);
 }
 
 static bool close_enough(double got, double want, double rtol, double atol)

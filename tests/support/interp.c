@@ -169,6 +169,8 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     ref_op(n->op, &attr, in, n->nin, out, n->nout, false);
     for (int k = 0; k < n->nout; k++) {
         size_t count = (size_t)shape_count(&out[k].shape);
+        for (size_t i = 0; i < count && out[k].dtype == DT_BF16; i++)
+            fresh[k][i] = ref_bf16(fresh[k][i]);
         memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
         bool first = false;
         const struct sum *s = sum_of(x->g, n->out[k], &first);
@@ -234,7 +236,7 @@ static void move(struct interp *x, const struct node *n)
             for (int m = 0; m < members; m++)
                 if (!isnan(seen[whole * group[m] + at]))
                     v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
-            got[local * r + i] = v;
+            got[local * r + i] = to->dtype == DT_BF16 ? ref_bf16(v) : v;
         }
     }
     for (int r = 0; r < x->ranks; r++)
@@ -247,7 +249,9 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
 {
     for (int i = 0; i < x->g->nnodes; i++) {
         const struct node *n = &x->g->nodes[i];
-        if (n->phase != phase || (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1))
+        if (n->phase != phase ||
+            (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1) ||
+            (n->when == FIRST_MICROBATCH && microbatch != 0))
             continue;
         if (n->kind == NODE_MOVE) {
             move(x, n);

@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import stat
 import struct
@@ -203,6 +204,18 @@ class Run:
         job_dict["checkpoint"]["dir"] = f"{self.dir.name}-ckpt"
         text = json.dumps(job_dict, indent=1)  # JSON is YAML, but a duration stands without quotes
         self.file.write_text(re.sub(r'"(\d+s)"', r"\1", text))
+
+    def carry_on_as(self, job_dict):
+        """The job file says another layout: the next start goes on from the newest checkpoint in it."""
+        self.ranks = math.prod(job_dict["mesh"].values())
+        self.save_job(job_dict)
+
+    def forget(self, step):
+        """Takes away the checkpoints after `step`: what a crash there would have left."""
+        for c in self.checkpoints():
+            if c.step > step:
+                shutil.rmtree(c.path)
+        assert self.checkpoints()[-1].step == step
 
     # -- starting
     def args(self, *more):

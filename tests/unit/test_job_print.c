@@ -45,6 +45,9 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  grads: []\n"
                                           "  optimizer: []\n"
                                           "  gather: [fsdp]\n"
+                                          "precision:\n"
+                                          "  compute: f32\n"
+                                          "  reduce: f32\n"
                                           "data:\n"
                                           "  format: idx\n"
                                           "  dtype: u8\n"
@@ -113,6 +116,35 @@ static void expect_same_hash(const char *one, const char *other, bool same)
     assert_int_equal(strcmp(x, y) == 0, same);
     case_clear(&a);
     case_clear(&b);
+}
+
+// What a run learns is the same on another mesh; with another seed it is not.
+static void test_the_layout_is_no_part_of_the_identity(void **state)
+{
+    static const char *const alike[] = {
+        VALID "mesh: {tp: 2}\n", VALID "mesh: {dp: 4}\nsharding: {rules: {batch: dp}}\n",
+        NAME_LINE MODEL_LINE DATA_LINE "resources: {devices: 2}\n"
+                                       "train: {steps: 10, microbatches: 2}\n"};
+    struct job_case one, other;
+    char x[65], y[65];
+    (void)state;
+    case_valid(&one, VALID);
+    job_identity(&one.job, x);
+    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
+        case_valid(&other, alike[i]);
+        job_identity(&other.job, y);
+        assert_string_equal(x, y);
+        job_hash(&one.job, x);
+        job_hash(&other.job, y);
+        assert_string_not_equal(x, y);
+        job_identity(&one.job, x);
+        case_clear(&other);
+    }
+    case_valid(&other, NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 10, seed: 2}\n");
+    job_identity(&other.job, y);
+    assert_string_not_equal(x, y);
+    case_clear(&other);
+    case_clear(&one);
 }
 
 static void test_spelling_and_order_do_not_change_the_hash_but_values_do(void **state)
@@ -332,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_resolved_job_says_every_value),
         cmocka_unit_test(test_the_hash_is_of_the_resolved_text),
+        cmocka_unit_test(test_the_layout_is_no_part_of_the_identity),
         cmocka_unit_test(test_spelling_and_order_do_not_change_the_hash_but_values_do),
         cmocka_unit_test(test_text_of_any_kind_prints_and_reads_back),
         cmocka_unit_test(test_any_valid_job_prints_to_itself),

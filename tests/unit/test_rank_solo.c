@@ -277,6 +277,18 @@ static void another_job_is_refused_until_it_is_said_to_be_new(void **state)
     assert_says("run/logs/rank-0000.log", "the old state is in");
 }
 
+static void the_same_job_on_another_mesh_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    assert_int_equal(run("out", NULL,
+                         (const char *[]){"-s", "train.steps=20", "-s", "mesh={dp: 1}", "-s",
+                                          "resources.devices=1", NULL}),
+                     0);
+    assert_says("out", "done after 20 steps");
+    assert_says("run/logs/rank-0000.log", "goes on in another layout, on 1 ranks");
+}
+
 static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **state)
 {
     (void)state;
@@ -338,6 +350,7 @@ int main(int argc, char **argv)
         CASE(an_interrupt_stops_all_ranks_at_one_step),
         CASE(a_second_run_in_the_same_place_is_refused_naming_the_pid),
         CASE(another_job_is_refused_until_it_is_said_to_be_new),
+        CASE(the_same_job_on_another_mesh_goes_on),
         CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
         CASE(a_killed_parent_takes_its_ranks_along),

@@ -147,25 +147,36 @@ static int sync_parent(const struct solo *s, struct err *e)
     return rc;
 }
 
+// job.yaml and id as the job is now; id last: it says who owns DIR.
+static int write_id(const struct solo *s, const struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX], identity[65];
+    int rc = folder_write(s->dir, "job.yaml", a->job_text, FOLDER_DURABLE, e);
+    job_identity(&s->job, identity);
+    snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nidentity %s\nhash %s\n", a->job_id,
+             a->cluster_id, a->run_id, identity, a->job_hash);
+    return rc ? rc : folder_write(s->dir, "id", text, FOLDER_DURABLE, e);
+}
+
 static int new_id(struct solo *s, struct attempt *a, struct err *e)
 {
-    char text[TEXT_MAX];
     int rc;
     if ((rc = random_id(a->job_id, e)) || (rc = random_id(a->cluster_id, e)) ||
-        (rc = random_id(a->run_id, e)))
+        (rc = random_id(a->run_id, e)) || (rc = sync_parent(s, e)))
         return rc;
-    if ((rc = sync_parent(s, e)) ||
-        (rc = folder_write(s->dir, "job.yaml", a->job_text, FOLDER_DURABLE, e)))
-        return rc;
-    snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nhash %s\n", a->job_id, a->cluster_id,
-             a->run_id, a->job_hash);
-    return folder_write(s->dir, "id", text, FOLDER_DURABLE, e);
+    return write_id(s, a, e);
+}
+
+static bool has_value(const char *text, const char *key, const char *want)
+{
+    char value[80];
+    return text_value(text, key, value, sizeof value) && !strcmp(value, want);
 }
 
 // Reads DIR/id, or makes it; another job is refused.
 static int settle_id(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
 {
-    char text[TEXT_MAX], hash[80] = "";
+    char text[TEXT_MAX], identity[65];
     int rc = folder_read(s->dir, "id", text, sizeof text, e);
     if (rc == ERR_NOTFOUND)
         return new_id(s, a, e);
@@ -173,10 +184,14 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct attemp
         return rc;
     bool whole = text_value(text, "job", a->job_id, sizeof a->job_id) &&
                  text_value(text, "cluster", a->cluster_id, sizeof a->cluster_id) &&
-                 text_value(text, "run", a->run_id, sizeof a->run_id) &&
-                 text_value(text, "hash", hash, sizeof hash);
-    if (whole && !strcmp(hash, a->job_hash) && !o->fresh)
-        return 0;
+                 text_value(text, "run", a->run_id, sizeof a->run_id);
+    job_identity(&s->job, identity);
+    if (whole && has_value(text, "identity", identity) && !o->fresh) {
+        if (has_value(text, "hash", a->job_hash))
+            return 0;
+        log_info("solo", "the run goes on in another layout, on %d ranks", a->ranks);
+        return write_id(s, a, e);
+    }
     if (!o->fresh)
         return err_set(e, ERR_EXISTS,
                        "%s belongs to another job (compare %s/job.yaml); use --new to start afresh",
@@ -442,13 +457,13 @@ static bool stop_pending(void)
 }
 
 // Whether DIR says that this very job is done and nobody leads it.
-static bool says_finished(const struct solo *s, const char *hash)
+static bool says_finished(const struct solo *s, const char *identity)
 {
-    char text[TEXT_MAX], value[80];
+    char text[TEXT_MAX];
     return !folder_read(s->dir, "id", text, sizeof text, NULL) &&
-           text_value(text, "hash", value, sizeof value) && !strcmp(value, hash) &&
+           has_value(text, "identity", identity) &&
            !folder_read(s->dir, "state", text, sizeof text, NULL) &&
-           text_value(text, "finished", value, sizeof value) && !strcmp(value, "1");
+           has_value(text, "finished", "1");
 }
 
 int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns, int *fd,
@@ -457,7 +472,7 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     struct arena a;
     struct job job;
     const char *text;
-    char hash[65];
+    char hash[65], identity[65];
     struct err last = {0};
     memset(s, 0, sizeof *s);
     s->lock_fd = s->unix_fd = s->tcp_fd = -1;
@@ -466,6 +481,8 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     arena_init(&a);
     int rc = solo_job(o, &a, &job, &text, hash, NULL, e);
     int ranks = rc ? 0 : (int)job.resources.devices;
+    if (!rc)
+        job_identity(&job, identity);
     arena_clear(&a);
     if (!rc && o->rank >= ranks)
         rc = err_set(e, ERR_INVALID, "the job's mesh has %d devices: no rank %d", ranks, o->rank);
@@ -474,7 +491,7 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     for (;;) {
         if ((rc = try_join(o->rank, ranks, s, fd, &last)) != ERR_PEER && rc != ERR_TIMEOUT)
             break;
-        if ((*finished = !o->fresh && says_finished(s, hash)))
+        if ((*finished = !o->fresh && says_finished(s, identity)))
             return 0;
         if (stop_pending())
             return err_set(e, ERR_ABORTED, "asked to stop before rank 0 was there");

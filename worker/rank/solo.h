@@ -2,8 +2,8 @@
 // Solo: what replaces a coordinator when there is none, a directory seen by all ranks.
 //
 //   DIR/lock         held by rank 0 for life (flock); its pid is inside
-//   DIR/id           job, cluster and run id, the hash of the resolved job; made once
-//   DIR/job.yaml     the resolved job
+//   DIR/id           job, cluster and run id, made once; the job's identity and its hash
+//   DIR/job.yaml     the resolved job, as the newest attempt runs it: its mesh may change
 //   DIR/state        the newest epoch and what it restores; durable before the address is there
 //   DIR/metrics.jsonl, DIR/logs/
 //   DIR/epoch-E/     key (0600), address (appears whole, last), sock, page-RRRR

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// bf16 operands for a kernel that knows f32: widened into the workspace, turn by turn, and the
+// results rounded back. What lies where is common/op/widen.h's; the kernel's own scratch follows.
+//
+// For correctness, not for speed: the f32 kernel's bits, rounded once, to the nearest even.
+#include "common/op/widen.h"
+
+#include "kernels/cpu/device.h"
+
+struct work {
+    const struct vec *vec;
+    float *f32;
+    uint16_t *bf16;
+};
+
+static void widen_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    w->vec->widen(w->f32 + begin, w->bf16 + begin, end - begin);
+}
+
+static void narrow_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    w->vec->narrow(w->bf16 + begin, w->f32 + begin, end - begin);
+}
+
+struct turn {
+    struct stream_q *q;
+    const struct op_call *call;
+    const struct widen *w;
+    char *scratch;
+    int64_t at, n; // rows of this turn
+};
+
+// Operand k as the kernel gets it this turn.
+static struct tensor operand(const struct turn *t, int k)
+{
+    const struct op_call *c = t->call;
+    const struct widen_operand *o = &t->w->operand[k];
+    struct tensor x = k < c->nin ? c->in[k] : c->out[k - c->nin];
+    if (o->turns) {
+        x.data = (char *)x.data + (size_t)(t->at * o->each) * dtype_size(x.dtype);
+        for (int d = 0; d < t->w->lead; d++)
+            x.shape.dim[d] = d == t->w->lead - 1 ? t->n : 1;
+    }
+    if (o->wide) {
+        x.data = t->scratch + o->at;
+        x.dtype = DT_F32;
+    }
+    return x;
+}
+
+// Brings the bf16 operands from `first` to `end` that are walked in turns, or those that are not,
+// to scratch or back from it.
+static void convert(const struct turn *t, int first, int end, bool turns, bool back)
+{
+    const struct op_call *c = t->call;
+    for (int k = first; k < end; k++) {
+        const struct widen_operand *o = &t->w->operand[k];
+        const struct tensor *x = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
+        if (!o->wide || o->turns != turns)
+            continue;
+        struct work w = {.vec = t->q->device->vec,
+                         .f32 = (float *)(void *)(t->scratch + o->at),
+                         .bf16 = (uint16_t *)x->data + (turns ? t->at * o->each : 0)};
+        pool_for(t->q->device->pool, o->each * (turns ? t->n : 1), GRAIN,
+                 back ? narrow_slice : widen_slice, &w);
+    }
+}
+
+bool widen_wanted(const struct op_call *c)
+{
+    for (int k = 0; k < c->nin; k++)
+        if (c->in[k].dtype == DT_BF16)
+            return true;
+    for (int k = 0; k < c->nout; k++)
+        if (c->out[k].dtype == DT_BF16)
+            return true;
+    return false;
+}
+
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e)
+{
+    struct widen w;
+    widen_of(c, &w);
+    struct turn t = {.q = q, .call = c, .w = &w, .scratch = c->workspace};
+    struct op_call f = *c;
+    int all = c->nin + c->nout, rc = 0;
+    if (!w.bytes)
+        return op_refuse(c, e, "does not take bf16");
+    if (c->accumulate && c->out[0].dtype == DT_BF16)
+        return op_refuse(c, e, "adds to f32 alone");
+    PRE(w.bytes <= c->workspace_bytes);
+    f.workspace = t.scratch + w.bytes;
+    f.workspace_bytes = c->workspace_bytes - w.bytes;
+    convert(&t, 0, c->nin, false, false);
+    for (t.at = 0; t.at < w.rows && !rc; t.at += w.turn) {
+        t.n = w.rows - t.at < w.turn ? w.rows - t.at : w.turn;
+        convert(&t, 0, c->nin, true, false);
+        for (int k = 0; k < all; k++)
+            *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand(&t, k);
+        f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].turns);
+        rc = kernel(q, &f, e);
+        convert(&t, c->nin, all, true, true);
+    }
+    convert(&t, c->nin, all, false, true);
+    return rc;
+}

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bf16 as ranks: a loss beside f32's, the same on any mesh within rounding, the very bits after a kill, f32
+parameters in the checkpoint."""
+import math
+
+import pytest
+import solo
+from test_decoder import MODELS, tokens  # noqa: F401: a fixture
+
+STEPS = 50
+BF16 = {"compute": "bf16"}
+MESHES = [
+    {"dp": 2},
+    {"fsdp": 2},
+    {"tp": 2},
+    {"fsdp": 2, "tp": 2},
+]
+
+
+def decoder(tokens, model, mesh, precision, **train):  # noqa: F811
+    return {
+        "name": "precision",
+        "model": MODELS[model],
+        "mesh": mesh,
+        "precision": precision,
+        "data": {"format": "tokens", "train": {"tokens": tokens}, "eval": {"tokens": tokens}, "batch": 8},
+        "optimizer": {"kind": "adamw", "clip_norm": 1.0},
+        "schedule": {"kind": "constant", "value": 0.001},
+        "eval": {"batches": 2},
+        "train": {"steps": STEPS, "seed": 3, **train},
+        "checkpoint": {"dir": "ckpt"},
+    }
+
+
+def train(place, made, name):
+    run = solo.Run(place, made, name)
+    run.finish()
+    return run
+
+
+def assert_near(one, many, tolerance):
+    a, b = one.metrics(), many.metrics()
+    assert len(a) == len(b) == one.job["train"]["steps"]
+    for x, y in zip(a, b):
+        assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance), (x, y)
+    assert math.isclose(a[-1]["eval_loss"], b[-1]["eval_loss"], rel_tol=tolerance)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_decoders_learn_in_bf16_as_in_f32(place, tokens, model):  # noqa: F811
+    wide = train(place, decoder(tokens, model, {"dp": 1}, {}), "f32")
+    half = train(place, decoder(tokens, model, {"dp": 1}, BF16), "bf16")
+    assert_near(wide, half, 0.02)
+    assert wide.losses() != half.losses()  # it did round
+    assert {t["dtype"] for t in half.checkpoints()[-1].manifest["tensors"]} == {"F32"}
+
+
+def test_a_classifier_learns_in_bf16_as_in_f32(place, toy):
+    runs = {}
+    for compute in ("f32", "bf16"):
+        job = solo.job(toy, 1, train__steps=STEPS, precision={"compute": compute})
+        runs[compute] = train(place, job, compute)
+    a, b = (runs[k].metrics() for k in ("f32", "bf16"))
+    for x, y in zip(a, b):
+        # The loss falls to nothing: what is left of it is compared with what it was.
+        assert math.isclose(x["loss"], y["loss"], rel_tol=0.02, abs_tol=0.02 * a[0]["loss"]), (x, y)
+    assert math.isclose(a[-1]["eval_accuracy"], b[-1]["eval_accuracy"], abs_tol=0.02)
+
+
+@pytest.mark.parametrize("precision", [BF16, {"compute": "bf16", "reduce": "bf16"}], ids=["f32 sums", "bf16 sums"])
+def test_meshes_and_microbatches_differ_by_rounding_alone(place, tokens, precision):  # noqa: F811
+    one = train(place, decoder(tokens, "llama", {"dp": 1}, BF16), "one")
+    for i, mesh in enumerate(MESHES if solo.LONG else MESHES[1::2]):
+        made = decoder(tokens, "llama", mesh, precision, microbatches=2)
+        assert_near(one, train(place, made, f"many{i}"), 0.01)
+
+
+@pytest.mark.parametrize("precision", [BF16, {"compute": "bf16", "reduce": "bf16"}], ids=["f32 sums", "bf16 sums"])
+def test_killed_it_resumes_to_the_same_bits(place, tokens, precision):  # noqa: F811
+    def made(name):
+        job = decoder(tokens, "gpt2", {"fsdp": 2}, precision, steps=40)
+        return {**job, "name": name, "checkpoint": {"dir": "ckpt", "every": 5}}
+
+    calm = train(place, made("calm"), "calm")
+    run = solo.Run(place, made("killed"), "killed")
+    parent = run.start()
+    if run.wait_until(run.saved(1, 15), parent):
+        solo.kill_pid(run.pids()[1])
+    parent.wait()
+    run.finish()
+    assert run.losses() == calm.losses()
+    assert run.final() == calm.final()
+
+
+def test_a_dtype_nobody_computes_in_is_refused_with_the_line(place):
+    job = place / "job.yaml"
+    job.write_text("name: x\nmodel: {inputs: 4, hidden: [4], classes: 2}\nprecision: {compute: f16}\n"
+                   "data: {train: {images: i, labels: l}, batch: 2}\ntrain: {steps: 1}\n")
+    end = solo.weft("plan", str(job))
+    assert end.code == 2 and "job.yaml:3:" in end.err and "bf16" in end.err, end

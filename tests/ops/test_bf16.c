@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// bf16 operands on every op: the reference's numbers, rounded once. What is one correctly rounded
+// f32 operation is held to the bit; sums and functions, where they are bf16, to one unit of its
+// last place beyond their f32 tolerance, else to that tolerance.
+#include "tests/ops/everywhere.h"
+
+static const struct extents shapes[] = {
+    {1, 1, 1, 1},   {1, 7, 3, 2},    {7, 1, 2, 3},     {5, 16, 4, 1},
+    {33, 17, 9, 3}, {3, 1031, 5, 2}, {257, 129, 3, 1}, {40, 513, 33, 1},
+};
+
+// The operands that are bf16, a bit each, outputs behind the inputs.
+#define BF16(k) (1u << (k))
+#define ALL     0xffffu
+
+enum { EXACT, ROUNDED };
+static const double ULP = 0x1p-7; // a tie may fall to the other side: one unit of the last place
+
+static void case_make(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
+                      unsigned bf16, struct extents s, double lo, double hi)
+{
+    int64_t ext[26];
+    letters(ext, s);
+    rig_case(c, a, op, einsum, ext);
+    c->attr.eps = 1e-5f;
+    c->attr.center = true;
+    c->attr.scale = 0.75f;
+    c->attr.theta = 1000;
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        struct ref_tensor *t = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
+        bool ids = t->dtype == DT_I32;
+        if (bf16 >> k & 1 && !ids)
+            t->dtype = DT_BF16;
+        rig_fill(t, (uint64_t)k + 1, ids ? -1 : lo, ids ? 12 : hi);
+    }
+}
+
+static const struct row {
+    enum op op;
+    const char *einsum;
+    unsigned bf16;
+    int kind;
+    double lo, hi, rtol, atol;
+} table[] = {
+    {OP_CAST, "ij->ij", BF16(0), EXACT, -9, 9, 0, 0},
+    {OP_CAST, "ij->ij", BF16(1), EXACT, -9, 9, 0, 0},
+    {OP_CAST, "ji->ij", ALL, EXACT, -9, 9, 0, 0},
+    {OP_ADD, "ij,ij->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_ADD, "ij,j->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_ADD, "ij,i->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_ADD, "ij,ji->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_SUB, "kji,j->ijk", ALL, EXACT, -1, 1, 0, 0},
+    {OP_MUL, "ijk,j->ijk", ALL, EXACT, -1, 1, 0, 0},
+    {OP_DIV, "ij,ij->ij", ALL, EXACT, 0.5, 2, 0, 0},
+    {OP_SCALE, "ij->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_SCALE, "j->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_RELU, "ij->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_RELU_GRAD, "ij,ij->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_SPLIT, "cij->ij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_STACK, "ij,ij,ij->cij", ALL, EXACT, -1, 1, 0, 0},
+    {OP_EMBED, "il,kj->ilj", ALL, EXACT, -1, 1, 0, 0},
+    {OP_PICK, "ij,i->i", BF16(0), EXACT, -1, 1, 0, 0},
+    {OP_PICK_GRAD, "i,i->ij", BF16(2), EXACT, -1, 1, 0, 0},
+    {OP_ROW_MAX, "kij->ki", BF16(0), EXACT, -9, 9, 0, 0},
+    {OP_ROW_ARGMAX, "ij->i", BF16(0), EXACT, -9, 9, 0, 0},
+    {OP_GELU, "ij->ij", ALL, ROUNDED, -4, 4, 2e-6, 1e-8},
+    {OP_GELU_GRAD, "ij,ij->ij", ALL, ROUNDED, -4, 4, 2e-6, 2e-6},
+    {OP_TANH, "ij->ij", ALL, ROUNDED, -4, 4, 3e-7, 0},
+    {OP_TANH_GRAD, "ij,ij->ij", ALL, ROUNDED, -1, 1, 2e-7, 1e-7},
+    {OP_SILU, "ij->ij", ALL, ROUNDED, -9, 9, 2e-6, 1e-8},
+    {OP_SILU_GRAD, "ij,ij->ij", ALL, ROUNDED, -4, 4, 2e-6, 2e-6},
+    {OP_LOG, "ij->ij", ALL, ROUNDED, 2, 30, 3e-7, 0},
+    {OP_ROW_SUM_EXP, "kij,ki->ki", BF16(0), ROUNDED, -4, 4, 2e-6, 0},
+    {OP_ROW_EXP_MUL, "ij,i,i->ij", BF16(0) | BF16(3), ROUNDED, -4, 4, 2e-6, 0},
+    {OP_ROW_EXP_MUL, "kij,ik,i->kij", BF16(0) | BF16(3), ROUNDED, -4, 4, 2e-6, 0},
+    {OP_MATMUL, "ik,kj->ij", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL, "ki,kj->ij", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL, "ilk,kj->ilj", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL, "lik,lkj->ij", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL, "lik,lkj->ij", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_SUM, "ij->j", BF16(0), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_SUM, "ij->i", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_SUM, "ijk->ki", BF16(0), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_SUM, "ij->", BF16(0), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_EMBED_GRAD, "il,ilj->kj", BF16(1), ROUNDED, -1, 1, 1e-5, 1e-5},
+    {OP_NORM, "kij,j,j->kij", ALL, ROUNDED, -1, 3, 1e-5, 2e-6},
+    {OP_NORM_WEIGHT_GRAD, "kij,kij->j", BF16(0) | BF16(1), ROUNDED, -1, 3, 1e-5, 2e-5},
+};
+
+static void run(const struct rig_case *c, const char *name, int kind, double rtol, double atol)
+{
+    bool rounds = c->start[0].dtype == DT_BF16 && kind == ROUNDED;
+    run_everywhere(c, name, rtol + (rounds ? ULP : 0), atol);
+}
+
+static void every_op_gives_the_references_numbers_rounded(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof table / sizeof *table; t++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            const struct row *r = &table[t];
+            struct arena a = {0};
+            struct rig_case c;
+            case_make(&c, &a, r->op, r->einsum, r->bf16, shapes[s], r->lo, r->hi);
+            run(&c, r->einsum, r->kind, r->rtol, r->atol);
+            arena_clear(&a);
+        }
+}
+
+static void attention_and_rotary_round_what_they_make(void **state)
+{
+    static const char *const einsum[] = {
+        "bshd,bshd,bshd,bs,bs->bshd", "bshd,bshd,bshd,bshd,bs,bs->bshd,bshd,bshd", "bshd,bs->bshd"};
+    static const enum op ops[] = {OP_ATTENTION, OP_ATTENTION_GRAD, OP_ROTARY};
+    (void)state;
+    for (size_t t = 0; t < 3; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {[1] = 2, [3] = 10, [7] = 3, [18] = 67};
+        rig_case(&c, &a, ops[t], einsum[t], ext);
+        c.attr.scale = t < 2 ? 0.3f : 1;
+        c.attr.group = 1;
+        c.attr.theta = 100;
+        for (int k = 0; k < c.nin; k++) {
+            bool ids = c.in[k].dtype == DT_I32;
+            c.in[k].dtype = ids ? DT_I32 : DT_BF16;
+            rig_fill(&c.in[k], (uint64_t)k + 1, -2, 2);
+            for (int64_t i = 0; ids && i < 2 * 67; i++)
+                c.in[k].v[i] = (double)(i % 67);
+        }
+        for (int k = 0; k < c.nout; k++)
+            c.start[k].dtype = DT_BF16;
+        run(&c, "of bf16", ROUNDED, 2e-5, 2e-5);
+        arena_clear(&a);
+    }
+}
+
+// More rows than scratch holds at once: the last turn is a short one.
+static void what_does_not_fit_one_turn_is_done_in_several(void **state)
+{
+    static const struct {
+        enum op op;
+        const char *einsum;
+        unsigned bf16;
+        struct extents s;
+    } cases[] = {
+        {OP_SUM, "ij->j", BF16(0), {2101, 2001, 1, 1}},
+        {OP_MATMUL, "ik,kj->ij", ALL, {70001, 3, 61, 1}},
+        {OP_MATMUL, "ik,ij->kj", BF16(0) | BF16(1), {70001, 3, 61, 1}},
+        {OP_NORM_WEIGHT_GRAD, "ij,ij->j", BF16(0) | BF16(1), {2101, 1007, 1, 1}},
+        {OP_ROW_MAX, "ij->i", BF16(0), {2101, 2001, 1, 1}},
+    };
+    (void)state;
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        case_make(&c, &a, cases[t].op, cases[t].einsum, cases[t].bf16, cases[t].s, -1, 1);
+        run(&c, "in turns", ROUNDED, 1e-5, 1e-3);
+        c.accumulate = c.start[0].dtype == DT_F32 && cases[t].op != OP_ROW_MAX;
+        run(&c, "in turns, adding", ROUNDED, 1e-5, 1e-3);
+        arena_clear(&a);
+    }
+}
+
+// ---- rounding, worked by hand ------------------------------------------------------------------
+
+// A bf16 has one bit before the point and seven behind it: 1 + 1/128 is the next after 1.
+static void numbers_between_two_go_to_the_nearest_and_ties_to_the_even_one(void **state)
+{
+    static const struct {
+        double from, to;
+    } cases[] = {
+        {1, 1},
+        {1 + 1.0 / 128, 1 + 1.0 / 128},
+        {1 + 1.0 / 256, 1},                       // a tie: 1 is even
+        {1 + 3.0 / 256, 1 + 2.0 / 128},           // a tie: up to the even
+        {1 + 1.0 / 256 + 0x1p-20, 1 + 1.0 / 128}, // just above the tie
+        {1 + 3.0 / 256 - 0x1p-20, 1 + 1.0 / 128}, // just below
+        {-(1 + 3.0 / 256), -(1 + 2.0 / 128)},
+        {2 - 0x1p-20, 2},         // into the next binade
+        {0x1.fep127, 0x1.fep127}, // the largest
+        {0x1.fefffep127, 0x1.fep127},
+        {0x1.ffp127, (double)INFINITY}, // halfway to 2^128
+        {-0x1.fffffep127, -(double)INFINITY},
+        {0x1p-133, 0x1p-133}, // the smallest
+        {0x1p-134, 0},        // a tie: zero is even
+        {0x1.8p-134, 0x1p-133},
+        {0, 0},
+        {(double)INFINITY, (double)INFINITY},
+        {(double)NAN, (double)NAN},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    (void)state;
+    for (int r = 0; r < nrigs; r++) {
+        struct arena a = {0};
+        struct rig_case c;
+        double *got[OP_MAX_OUT];
+        int64_t ext[26] = {N};
+        rig_case(&c, &a, OP_CAST, "a->a", ext);
+        c.start[0].dtype = DT_BF16;
+        for (int i = 0; i < N; i++)
+            c.in[0].v[i] = cases[i].from;
+        rig_run(&rigs[r], &c, &a, got);
+        for (int i = 0; i < N; i++) {
+            if (got[0][i] != cases[i].to && !(isnan(cases[i].to) && isnan(got[0][i])))
+                fail_msg("%a becomes %a, not %a", cases[i].from, got[0][i], cases[i].to);
+            double ref = ref_bf16(cases[i].from);
+            assert_true(ref == cases[i].to || (isnan(ref) && isnan(cases[i].to)));
+        }
+        arena_clear(&a);
+    }
+}
+
+// NaNs of every payload too: one whose upper half alone would be an infinity stays NaN.
+static void every_pattern_survives_the_way_to_f32_and_back(void **state)
+{
+    (void)state;
+    const struct backend *b = rigs[0].backend;
+    struct op_attr attr = {.scale = 1, .labels = 1};
+    enum { N = 1 << 16 };
+    uint16_t *half = malloc(N * sizeof *half), *back = malloc(N * sizeof *back);
+    float *f = malloc(N * sizeof *f);
+    struct err e = {0};
+    for (int i = 0; i < N; i++)
+        half[i] = (uint16_t)i;
+    struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
+    c.in[0] = (struct tensor){half, DT_BF16, {1, {N}}};
+    c.out[0] = (struct tensor){f, DT_F32, {1, {N}}};
+    assert_int_equal(b->ops[OP_CAST](rigs[0].q, &c, &e), 0);
+    c.in[0] = c.out[0];
+    c.out[0] = (struct tensor){back, DT_BF16, {1, {N}}};
+    assert_int_equal(b->ops[OP_CAST](rigs[0].q, &c, &e), 0);
+    for (int i = 0; i < N; i++)
+        if (isnan(f[i]) ? (back[i] & 0x7fff) <= 0x7f80 : back[i] != half[i])
+            fail_msg("%04x becomes %04x", half[i], back[i]);
+    free(half);
+    free(back);
+    free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_gives_the_references_numbers_rounded),
+        cmocka_unit_test(attention_and_rotary_round_what_they_make),
+        cmocka_unit_test(what_does_not_fit_one_turn_is_done_in_several),
+        cmocka_unit_test(numbers_between_two_go_to_the_nearest_and_ties_to_the_even_one),
+        cmocka_unit_test(every_pattern_survives_the_way_to_f32_and_back),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
