@@ -43,6 +43,15 @@ def test_state_cut_over_the_ranks_trains_to_the_numbers_of_one(place, toy, alone
     assert set(many.final()) == set(alone.final())
 
 
+def test_gradients_that_travel_narrow_are_scattered_too(place, toy):
+    narrow = {"compute": "bf16", "reduce": "bf16"}
+    one = test_ranks.train(place, cut_job(toy, {"dp": 1}, {}, precision=narrow), "one")
+    many = test_ranks.train(place, cut_job(toy, {"dp": 2, "fsdp": 2}, ZERO_1, precision=narrow), "many")
+    first = one.metrics()[0]["loss"]
+    for x, y in zip(one.metrics(), many.metrics()):
+        assert math.isclose(x["loss"], y["loss"], rel_tol=0.01, abs_tol=0.01 * first), (x, y)
+
+
 @pytest.mark.parametrize("sharding", [ZERO_1, ZERO_2], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
     calm = test_ranks.train(place, solo.busy_job(toy, 2, sharding=sharding), "calm")
@@ -67,10 +76,12 @@ def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
 )
 def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
     straight = test_ranks.train(place, solo.job(toy, 1, **ADAM), "straight")
-    moved = solo.Run(place, solo.job(toy, 0, mesh=first, sharding=cut, train__steps=12, **ADAM), "moved")
+    half = solo.job(toy, 0, mesh=first, sharding=cut, checkpoint__every=12, **ADAM)
+    moved = test_ranks.train(place, half, "moved")
+    moved.forget(12)
+    moved.carry_on_as(solo.job(toy, 0, mesh=then, sharding=again, checkpoint__every=12, **ADAM))
     moved.finish()
-    test_ranks.carry_on_as(moved, place, solo.job(toy, 0, mesh=then, sharding=again, name="test", **ADAM))
-    moved.finish()
+    assert "goes on in another layout" in moved.log(0)
     a, b = straight.metrics(), moved.metrics()
     assert [r["step"] for r in b] == list(range(1, STEPS + 1))
     assert all(math.isclose(x["loss"], y["loss"], rel_tol=1e-4) for x, y in zip(a, b))
