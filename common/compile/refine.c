@@ -234,7 +234,7 @@ static struct spec nearest(const struct mesh *m, const struct value *v, const st
 }
 
 // What is not given at all is told once, and gets what the gradients have.
-static void not_a_refinement(struct making *k, const struct value *v, int line,
+static void not_a_refinement(struct making *k, const struct value *v, int entry, int line,
                              const struct spec *coarse, const char *whose, const struct spec *fine)
 {
     struct spec right = nearest(k->mesh, v, coarse, fine);
@@ -246,9 +246,10 @@ static void not_a_refinement(struct making *k, const struct value *v, int line,
             .tensor = given ? v->name : k->key,
             .axes = given ? (axis_set)(spec_axes(coarse) | spec_axes(fine)) : 0,
             .message = arena_printf(k->found->arena,
-                                    "%s: %s%s cuts %s, which does not go on from the %s's %s: %s "
+                                    "%s: %s%s %s %s, which does not go on from the %s's %s: %s "
                                     "would do",
-                                    v->name, k->key, words_line(k, line), spec_text(k, v, fine),
+                                    v->name, k->key, words_line(k, line),
+                                    entry < 0 ? "leaves it at" : "cuts", spec_text(k, v, fine),
                                     whose, spec_text(k, v, coarse), spec_text(k, v, &right)),
             .fix = given ? fix_spec(k, v, &right) : fix_whole(k, &k->job->sharding.grads)});
 }
@@ -263,7 +264,7 @@ static void check_param(struct sharding *s, struct making k[], const struct valu
         struct spec fine = asked(r, k[w].mesh, v, &coarse, &own);
         if ((entry < 0 || check_length(&k[w], v, entry)) && check_divides(&k[w], v, line, &fine) &&
             !refines(&coarse, &fine))
-            not_a_refinement(&k[w], v, line, &coarse, whose, &fine);
+            not_a_refinement(&k[w], v, entry, line, &coarse, whose, &fine);
         coarse = admitted(k[w].mesh, v, &coarse, fine);
         whose = "gradient";
     }
@@ -276,6 +277,6 @@ void refine_check(struct sharding *s, const struct job *job, const struct mesh *
     words_check_matches(&k[GRADS], g);
     words_check_matches(&k[STATE], g);
     for (int i = 0; i < g->nvalues; i++)
-        if (g->values[i].kind == VALUE_PARAM && g->values[i].alias < 0)
+        if (g->values[i].kind == VALUE_PARAM && g->values[i].alias < 0 && !g->values[i].frozen)
             check_param(s, k, &g->values[i]);
 }
