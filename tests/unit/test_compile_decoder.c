@@ -239,6 +239,32 @@ static void more_ways_than_key_heads_leave_them_whole(void **state)
     fixture_clear(&f);
 }
 
+// llama's q and kv, and gate and up, flow back in parts of one sum: added as they are, and only
+// where both are such parts.
+static void parts_of_a_sum_are_added_to_their_like_alone(void **state)
+{
+    struct fixture f;
+    struct err e = {0};
+    (void)state;
+    compile_text(&f, decoder_text(models[1], "tp: 2", 1, ""), 0);
+    struct graph g = *f.c.program[PROGRAM_TRAIN]->graph;
+    int found = 0;
+    assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), 0);
+    for (int i = 0; i < g.nnodes; i++) {
+        const struct node *n = &g.nodes[i];
+        if (n->kind != NODE_OP || n->op != OP_ADD || !g.values[n->out[0]].spec.partial_sum)
+            continue;
+        struct spec *one = &g.values[n->in[found % 2]].spec, keep = *one;
+        one->partial_sum = 0;
+        assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
+        assert_non_null(strstr(e.text, "which is partial"));
+        *one = keep;
+        found++;
+    }
+    assert_int_equal(found, 4); // two in each of two layers
+    fixture_clear(&f);
+}
+
 // ---- what a step communicates ------------------------------------------------------------------
 
 static uint64_t count_of(const struct cost *c, enum reshard_kind op, enum phase phase,
@@ -336,6 +362,7 @@ int main(void)
         cmocka_unit_test(the_default_rules_on_usual_meshes_give_the_same_step),
         cmocka_unit_test(rules_of_every_kind_give_the_same_step),
         cmocka_unit_test(more_ways_than_key_heads_leave_them_whole),
+        cmocka_unit_test(parts_of_a_sum_are_added_to_their_like_alone),
         cmocka_unit_test(tensor_parallelism_reduces_twice_a_layer_and_once_for_the_embedding),
         cmocka_unit_test(sharded_parameters_are_gathered_for_each_pass_that_reads_them),
         cmocka_unit_test(presets_have_the_public_sizes),
