@@ -116,6 +116,50 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
            ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
 }
 
+// A loop that several operands share is cut alike in all of them, else a device would run it over
+// parts that do not belong together. Attention's keys are whole where its queries are cut.
+static int check_cuts(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    const struct dim_cut *cut[MAX_DIMS * 4] = {0};
+    bool attends = n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD;
+    for (int k = 0; k < n->nin + n->nout && !attends; k++) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        for (int d = 0; d < v->shape.n; d++) {
+            int l = n->attr.label[k][d];
+            if (cut[l] && memcmp(cut[l], &v->spec.dim[d], sizeof *cut[l]) != 0)
+                return BAD("node %d %s: operands are cut differently on %s", at, op_name(n->op),
+                           dim_name(v->dims[d]));
+            cut[l] = &v->spec.dim[d];
+        }
+    }
+    return 0;
+}
+
+// What cuts a loop that the output lacks makes parts of a sum (or of a maximum) of it.
+static int check_sums(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    const struct value *out = &g->values[n->out[0]];
+    axis_set made = spec_partial(&out->spec), summed = 0;
+    bool kept[MAX_DIMS * 4] = {false};
+    if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD)
+        return 0; // it has loops of its own over keys and their heads
+    for (int k = n->nin; k < n->nin + n->nout; k++)
+        for (int d = 0; d < g->values[n->out[k - n->nin]].shape.n; d++)
+            kept[n->attr.label[k][d]] = true;
+    for (int k = 0; k < n->nin; k++) {
+        const struct value *v = &g->values[n->in[k]];
+        for (int d = 0; d < v->shape.n; d++)
+            if (!kept[n->attr.label[k][d]])
+                summed |= dim_axes(&v->spec.dim[d]);
+    }
+    if (summed & ~made)
+        return BAD("node %d %s: its output is a part of a sum and does not say so", at,
+                   op_name(n->op));
+    return 0;
+}
+
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
 {
     int rc = verify_graph(g, e), bad;
@@ -133,6 +177,10 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
                 rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
                          name_of(g, n->in[k]));
         }
+        if (n->kind == NODE_OP && !rc)
+            rc = check_cuts(g, i, e);
+        if (n->kind == NODE_OP && !rc)
+            rc = check_sums(g, i, e);
     }
     return rc;
 }

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random graphs under random shardings: on any mesh of up to 8 devices a partitioned graph computes
+// what the whole one does, gradients and update included, and its program passes every check.
+//
+//   test_compile_random                         300 cases; with WEFT_LONG 2,500
+//   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
+//
+// A case runs in a process of its own, so that one that fails, however it does, is made smaller
+// deed by deed before it is told.
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/compile/dump.h"
+#include "common/compile/grad.h"
+#include "common/compile/lower.h"
+#include "common/compile/optim.h"
+#include "common/compile/partition.h"
+#include "common/compile/plan.h"
+#include "common/compile/schedule.h"
+#include "common/compile/verify.h"
+#include "tests/support/random_graph.h"
+#include "tests/unit/compile_case.h"
+
+enum { MICROBATCHES = 2, PARAMS = 80 };
+
+struct random_case {
+    struct random_graph r;
+    int64_t batch; // of a microbatch
+    struct mesh mesh;
+    struct sharding sharding;
+    struct job_sharding words; // names the parameters that have specs of their own
+    struct job_param_spec entries[PARAMS];
+    struct spec specs[PARAMS];
+    struct arena a;
+};
+
+// ---- a case from its seed ----
+
+static int ask(const struct random_case *c, uint32_t what, int k, int n)
+{
+    return random_pick(c->r.seed, what, k, n);
+}
+
+static void make_mesh(struct random_case *c)
+{
+    static const int shapes[][3] = {{2},    {3},    {4},       {8},       {2, 2}, {2, 3},
+                                    {4, 2}, {2, 4}, {2, 2, 2}, {3, 1, 2}, {6},    {2, 1, 3}};
+    const int *sizes = shapes[ask(c, 1, 0, sizeof shapes / sizeof *shapes)];
+    for (int i = 0; i < 3 && sizes[i]; i++) {
+        struct mesh_axis *x = &c->mesh.axis[c->mesh.n++];
+        *x = (struct mesh_axis){.size = sizes[i]};
+        snprintf(x->name, sizeof x->name, "%c", 'a' + i);
+    }
+}
+
+// Up to two of the axes in any order, each used once over the whole spec.
+static void cut_by(struct random_case *c, struct dim_cut *cut, axis_set *used, int64_t size,
+                   uint32_t what, int k)
+{
+    for (int t = 0; t < 2; t++) {
+        int axis = ask(c, what, 3 * k + t, 2 * c->mesh.n);
+        struct dim_cut more = *cut;
+        if (axis >= c->mesh.n || c->mesh.axis[axis].size == 1 || (*used >> axis & 1))
+            continue;
+        more.axis[more.n++] = (uint8_t)axis;
+        if (size % dim_parts(&c->mesh, &more))
+            continue;
+        *cut = more;
+        *used |= (axis_set)(1u << axis);
+    }
+}
+
+static void make_rules(struct random_case *c)
+{
+    struct rules *rules = &c->sharding.rules;
+    for (int d = DIM_NONE + 1; d < DIM_COUNT; d++) {
+        struct rule *rule = &rules->rule[rules->n++];
+        axis_set used = 0;
+        int64_t size = d == DIM_BATCH ? c->batch : random_size((enum dim)d);
+        rule->dim = (enum dim)d;
+        if (size && d != DIM_QKV)
+            cut_by(c, &rule->axes, &used, size, 2, d);
+        if (d == DIM_BATCH)
+            c->sharding.batch = used;
+    }
+    c->sharding.gather = mesh_all(&c->mesh);
+    c->sharding.lenient = true;
+}
+
+// Half of the parameters have a spec of their own.
+static void make_specs(struct random_case *c, const struct graph *g)
+{
+    c->sharding.job = &c->words;
+    c->sharding.params = c->specs;
+    c->words.params = c->entries;
+    for (int v = 0; v < g->nvalues && c->words.n_params < PARAMS; v++) {
+        const struct value *val = &g->values[v];
+        axis_set used = 0;
+        if (val->kind != VALUE_PARAM || ask(c, 3, v, 2))
+            continue;
+        struct spec *spec = &c->specs[c->words.n_params];
+        c->entries[c->words.n_params++] = (struct job_param_spec){.match = val->name};
+        for (int d = 0; d < val->shape.n; d++)
+            if (val->dims[d] != DIM_QKV)
+                cut_by(c, &spec->dim[d], &used, val->shape.dim[d], 4, v * MAX_DIMS + d);
+    }
+}
+
+// ---- running one ----
+
+static void build(struct random_case *c, struct graph *g, struct err *e)
+{
+    static const struct job_optimizer optimizer = {
+        .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
+    graph_init(g, &c->a, e);
+    random_graph_build(&c->r, g, c->batch, c->batch * MICROBATCHES);
+    grad_build(g);
+    optim_build(g, &optimizer);
+}
+
+static double *numbers(int64_t n, uint32_t stream, int below)
+{
+    struct rand_site site = {.seed = 9, .stream = stream};
+    double *out = malloc(sizeof *out * (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = below ? floor(below * (double)rand_uniform(&site, (uint64_t)i))
+                       : (double)rand_normal(&site, (uint64_t)i);
+    return out;
+}
+
+static bool reads(const struct interp *x, const char *name)
+{
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].name && !strcmp(x->g->values[v].name, name))
+            return true;
+    return false;
+}
+
+static void feed_all(struct interp *x, const struct random_case *c)
+{
+    static const char *const names[] = {"x", "ids", "targets", "positions"};
+    int64_t seq = random_size(DIM_SEQ), rows = c->batch * MICROBATCHES * seq;
+    for (uint32_t k = 0; k < 4; k++) {
+        // "targets" point into rows of any width: below the narrowest.
+        double *whole =
+            numbers(k ? rows : rows * random_size(DIM_EMBED), k + 1, k == 1 ? 12 : 4 * (k > 0));
+        for (int64_t i = 0; k == 3 && i < rows; i++)
+            whole[i] = (double)(i % seq);
+        for (int m = 0; m < MICROBATCHES; m++)
+            if (reads(x, names[k]))
+                interp_feed(x, names[k], whole, m);
+        free(whole);
+    }
+}
+
+static void run(struct interp *x, const struct random_case *c)
+{
+    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
+    const double control[CONTROL_SLOTS] = {0, 0};
+    set_params(x);
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    feed_all(x, c);
+    for (int m = 0; m < MICROBATCHES; m++) {
+        interp_phase(x, PHASE_FORWARD, m);
+        interp_phase(x, PHASE_BACKWARD, m);
+    }
+    interp_phase(x, PHASE_UPDATE, MICROBATCHES - 1);
+}
+
+// The largest difference of a value, in units of its largest element.
+static double distance(const struct interp *a, const struct interp *b, const char *name)
+{
+    double *x = interp_get(a, name), *y = interp_get(b, name), most = 0, far = 0;
+    int64_t n = shape_count(&a->g->values[interp_find(a, name)].shape);
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(x[i]));
+        far = fmax(far, isfinite(x[i]) && isfinite(y[i]) ? fabs(x[i] - y[i]) : INFINITY);
+    }
+    free(x);
+    free(y);
+    return far / (most > 1e-6 ? most : 1e-6);
+}
+
+static int compare_all(const struct interp *whole, const struct interp *parts)
+{
+    int bad = 0;
+    const struct graph *g = whole->g;
+    for (int v = 0; v < g->nvalues; v++) {
+        const struct value *val = &g->values[v];
+        char grad[200];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        snprintf(grad, sizeof grad, "grad/%s", val->name);
+        const char *names[] = {val->name, grad};
+        for (int k = 0; k < 2; k++) {
+            double far = distance(whole, parts, names[k]);
+            if (far > 1e-9)
+                printf("%s differs by %.3g of its size\n", names[k], far), bad = 1;
+        }
+    }
+    return bad;
+}
+
+static int check_program(struct random_case *c, struct graph *cut, struct err *e)
+{
+    struct schedule s;
+    struct program p;
+    struct memory m;
+    schedule_build(&s, &c->a, PROGRAM_TRAIN, MICROBATCHES);
+    int rc = lower(cut, &c->mesh, &s, PROGRAM_TRAIN, &c->a, &p, e);
+    struct program *all[] = {&p};
+    rc = rc ? rc : plan_memory(all, 1, &c->a, &m, e);
+    return rc ? rc : verify_program(&p, &m, e);
+}
+
+static int run_case(struct random_case *c, bool tell)
+{
+    struct graph g, cut;
+    struct err e = {0};
+    struct buf text = {0};
+    c->batch = 12;
+    make_mesh(c);
+    make_rules(c);
+    build(c, &g, &e);
+    int rc = g.failed ? g.failed : verify_graph(&g, &e);
+    if (!rc) {
+        make_specs(c, &g);
+        graph_init(&cut, &c->a, &e);
+        rc = partition(&g, &c->mesh, &c->sharding, &cut, &e);
+        rc = rc ? rc : verify_partitioned(&cut, &c->mesh, &e);
+        rc = rc ? rc : check_program(c, &cut, &e);
+    }
+    if (tell) {
+        mesh_print(&c->mesh, &text);
+        buf_puts(&text, "\n");
+        dump_graph(rc ? &g : &cut, rc ? NULL : &c->mesh, &text);
+        printf("%s", buf_str(&text));
+    }
+    if (rc)
+        printf("%s\n", e.text);
+    else {
+        struct interp whole, parts;
+        interp_init(&whole, &g, NULL, MICROBATCHES);
+        interp_init(&parts, &cut, &c->mesh, MICROBATCHES);
+        run(&whole, c);
+        run(&parts, c);
+        rc = compare_all(&whole, &parts);
+        interp_clear(&whole);
+        interp_clear(&parts);
+    }
+    buf_clear(&text);
+    arena_clear(&c->a);
+    return rc;
+}
+
+static int one_case(uint64_t seed, uint32_t drop, bool tell)
+{
+    struct random_case *c = calloc(1, sizeof *c);
+    c->r = (struct random_graph){.seed = seed, .drop = drop};
+    c->r.deeds = 3 + ask(c, 0, 0, DEEDS_MAX - 2);
+    int rc = run_case(c, tell);
+    free(c);
+    return rc;
+}
+
+// ---- many ----
+
+static const char *self;
+
+// Whether the case holds, in a process of its own.
+static bool holds(uint64_t seed, uint32_t drop)
+{
+    char line[400];
+    snprintf(line, sizeof line, "%s --case %llu %x >/dev/null 2>&1", self, (unsigned long long)seed,
+             drop);
+    return system(line) == 0;
+}
+
+static uint32_t shrink(uint64_t seed)
+{
+    uint32_t drop = 0;
+    for (int deed = DEEDS_MAX; deed-- > 0;)
+        if (!holds(seed, drop | 1u << deed))
+            drop |= 1u << deed;
+    return drop;
+}
+
+static void a_partitioned_graph_computes_what_the_whole_one_does(void **state)
+{
+    (void)state;
+    const char *many = getenv("WEFT_LONG");
+    uint64_t from = 1, count = many ? 2500 : 300;
+    // Many cases a process: they are quick. Only where one fails is each looked at.
+    for (uint64_t at = from; at < from + count; at += 50) {
+        char line[400];
+        snprintf(line, sizeof line, "%s --cases %llu 50", self, (unsigned long long)at);
+        if (system(line) == 0)
+            continue;
+        for (uint64_t seed = at; seed < at + 50; seed++)
+            if (!holds(seed, 0)) {
+                uint32_t drop = shrink(seed);
+                one_case(seed, drop, true);
+                fail_msg("replay: %s --case %llu %x", self, (unsigned long long)seed, drop);
+            }
+        fail_msg("cases %llu and on fail together, not alone", (unsigned long long)at);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    self = argv[0];
+    if (argc >= 3 && !strcmp(argv[1], "--case"))
+        return one_case(strtoull(argv[2], NULL, 10),
+                        argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 16) : 0, true) != 0;
+    if (argc == 4 && !strcmp(argv[1], "--cases")) {
+        uint64_t at = strtoull(argv[2], NULL, 10), end = at + strtoull(argv[3], NULL, 10);
+        for (; at < end; at++)
+            if (one_case(at, 0, false))
+                return 1;
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_partitioned_graph_computes_what_the_whole_one_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
