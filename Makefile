@@ -19,7 +19,7 @@ BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 OP_SRC      := op gemm widen
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset
+JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
@@ -28,7 +28,7 @@ COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 MODEL_SRC   := model mlp decoder loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    := data_schema array idx npy llmc dataset tokens sampler inspect prepare
+DATA_SRC    := data_schema array idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
@@ -55,7 +55,7 @@ COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe metrics report link join lead status solo spawn snapshot \
-               train exec feed inputs evaluate state saver warm
+               train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
@@ -69,12 +69,12 @@ CPU_ISAS    := baseline avx2 avx512
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
-UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding
-UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_zero compile_precision compile_random compile_verify
+UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
+UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_zero compile_precision compile_random compile_verify compile_sample
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join

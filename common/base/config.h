@@ -8,6 +8,7 @@
 enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
 enum job_data_ids { JOB_DATA_U16, JOB_DATA_U32 };
+enum job_tokenizer { JOB_TOKENIZER_BYTES, JOB_TOKENIZER_IDS };
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them
     const char *images, *labels; // both null: this set is not given
@@ -15,9 +16,10 @@ struct job_data_files {          // paths as the job file gives them; job_path()
 };
 
 struct job_data {
-    int format; // enum job_data_format
-    int dtype;  // enum job_data_dtype: of the images, so that a plan opens no file
-    int ids;    // enum job_data_ids: of raw token files
+    int format;    // enum job_data_format
+    int dtype;     // enum job_data_dtype: of the images, so that a plan opens no file
+    int ids;       // enum job_data_ids: of raw token files
+    int tokenizer; // enum job_tokenizer: how tokens are told as text
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
 };

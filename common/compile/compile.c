@@ -45,6 +45,19 @@ static int failed(struct pipeline *p, int rc, const char *pass, const struct gra
     return rc;
 }
 
+// One continuation a batch position, and as many positions as every cut of the batch needs.
+static int64_t sample_batch(const struct pipeline *p)
+{
+    axis_set axes = 0;
+    for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
+        struct value v = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = (enum point)i};
+        struct spec spec = sharding_spec(&p->sharding, &p->out->mesh, &v);
+        axes |= dim_axes(&spec.dim[0]);
+    }
+    int64_t ways = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
+    return (count + ways - 1) / ways * ways;
+}
+
 static const enum dtype dtype_of[] = {[JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16};
 
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
@@ -53,7 +66,10 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     graph_init(g, p->arena, p->err);
     g->compute = dtype_of[job->precision.compute];
     g->reduce = dtype_of[job->precision.reduce];
-    p->build(g, job, kind, job->data.batch / job->train.microbatches, job->data.batch);
+    int64_t batch = job->data.batch / job->train.microbatches;
+    if (kind == PROGRAM_SAMPLE)
+        batch = sample_batch(p);
+    p->build(g, job, kind, batch, job->data.batch);
     if (kind == PROGRAM_TRAIN) {
         optim_freeze(g, &job->optimizer);
         grad_build(g);
@@ -84,7 +100,8 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
-    schedule_build(&s, p->arena, kind, (int)p->job->train.microbatches);
+    schedule_build(&s, p->arena, kind,
+                   kind == PROGRAM_SAMPLE ? 1 : (int)p->job->train.microbatches);
     rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
     p->out->program[kind] = arena_array(p->arena, struct program, p->out->nstages);
@@ -148,6 +165,8 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
     findings_init(&out->findings, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
+    if (out->nprograms == 2 && job->eval.sample.prompt)
+        out->nprograms = 3;
     int rc = 0;
     for (int i = 0; i < out->nprograms && !rc; i++)
         rc = compile_program(&p, (enum program_kind)i);

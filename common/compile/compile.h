@@ -12,7 +12,8 @@
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
-// Leaves g->loss and, for an evaluation, g->parts. Returns g->failed.
+// Leaves g->loss and, for an evaluation, g->parts. For samples: the sum "logits" [batch, vocab] of
+// each position's last token. Returns g->failed.
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
@@ -22,7 +23,7 @@ struct compiled {
     struct mesh mesh;
     int nstages;   // of the pipeline, at most STAGES_MAX; 1 without one
     int axis;      // of the mesh, along which the stages lie; −1 without a pipeline
-    int nprograms; // train, and eval when the job evaluates
+    int nprograms; // train, eval when the job evaluates, sample when it samples then
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
     struct findings findings;

@@ -265,11 +265,20 @@ static int copy_make(struct graph *g, int value)
     return copy;
 }
 
+// Whether an operand was made in f32 though the rest is not: a loss, a latent.
+static bool in_f32(const struct graph *g, const struct op_args *a)
+{
+    bool any = false;
+    for (int k = 0; k < a->nin; k++)
+        any |= g->values[a->in[k]].kind == VALUE_TEMP && g->values[a->in[k]].dtype == DT_F32;
+    return any;
+}
+
 // What an op of the forward phase reads of a value.
-static int as_computed(struct graph *g, int value)
+static int as_computed(struct graph *g, int value, bool f32)
 {
     const struct value *v = &g->values[value];
-    bool leaf = v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
+    bool leaf = v->kind == VALUE_PARAM || (v->kind == VALUE_INPUT && !f32);
     if (!leaf || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
         return value;
     int copy = copy_find(g, value);
@@ -283,7 +292,7 @@ int graph_op(struct graph *g, const struct op_args *a)
         return 0;
     PRE(a->nin <= OP_MAX_IN);
     for (int k = 0; k < a->nin; k++)
-        in[k] = g->phase == PHASE_FORWARD ? as_computed(g, a->in[k]) : a->in[k];
+        in[k] = g->phase == PHASE_FORWARD ? as_computed(g, a->in[k], in_f32(g, a)) : a->in[k];
     struct op_args read = *a;
     read.in = in;
     return g->failed ? 0 : op_make(g, &read);

@@ -105,7 +105,8 @@ struct graph {
     // Of activations, and of the reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
     // Roles, value ids or −1.
-    int loss, metrics;            // the loss's sum; the metrics vector, summed over all ranks
+    int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
+                                  // vector, summed over all ranks
     int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
     const char *part_name[MAX_PARTS];
     struct err *err; // the first failure of a builder call; borrowed
@@ -133,7 +134,8 @@ void graph_contribute(struct graph *g, int sum, int value);
 //
 // In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
 // is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
-// what is gathered is the copy. Models name no dtype: an output has its first float operand's.
+// what is gathered is the copy. (An input beside a value made in f32 stays.) Models name no dtype:
+// an output has its first float operand's.
 struct op_args {
     enum op op;
     int nin;

@@ -24,7 +24,7 @@ struct lowering {
 
 const char *program_name(enum program_kind k)
 {
-    static const char *const names[PROGRAM_KINDS] = {"train", "eval"};
+    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample"};
     return names[k];
 }
 

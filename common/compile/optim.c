@@ -195,9 +195,10 @@ int optim_build_eval(struct graph *g)
     graph_scope(g, "update");
     graph_at(g, POINT_NONE);
     int in[OP_MAX_IN] = {g->loss};
+    int64_t slots = shape_count(&g->values[g->loss].shape);
     for (int i = 0; i < g->nparts; i++)
         in[1 + i] = g->parts[i];
-    g->metrics = vector_op(g, OP_METRICS, 1 + g->nparts, in, 1 + g->nparts, NULL);
+    g->metrics = vector_op(g, OP_METRICS, 1 + g->nparts, in, slots + g->nparts, NULL);
     g->values[g->metrics].name = "metrics";
     return g->failed;
 }

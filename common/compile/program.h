@@ -69,7 +69,7 @@ struct instr {
     const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 
-enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_KINDS };
+enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_SAMPLE, PROGRAM_KINDS };
 const char *program_name(enum program_kind k);
 
 struct program {

@@ -43,21 +43,38 @@ bool array_type_is_int(enum array_type t)
     return types[t].is_int;
 }
 
-// What a file can begin with. Rows without a reader are formats people try, refused by name.
-static const struct {
+// What a file can begin with. Rows without a reader are formats people try, refused by name. `raw`
+// is said where nothing but token ids is expected, null: such ids may well begin so.
+static const struct format {
     const char *magic;
     size_t len;
     const char *name;
     int (*parse)(struct array *a, struct err *e);
-    const char *refusal;
+    const char *refusal, *raw;
 } formats[] = {
-    {"\0\0", 2, "idx", idx_parse, NULL},
-    {"\x93NUMPY", 6, "npy", npy_parse, NULL},
-    {LLMC_U16, 4, "llm.c", llmc_parse, NULL},
-    {LLMC_U32, 4, "llm.c", llmc_parse, NULL},
-    {"\x1f\x8b", 2, "gzip", NULL, "compressed with gzip: gunzip it first"},
-    {"PK\3\4", 4, "zip", NULL, "a zip archive (npz): save each array as a .npy file"},
+    {"\0\0", 2, "idx", idx_parse, NULL, NULL},
+    {"\x93NUMPY", 6, "npy", npy_parse, NULL,
+     "an npy file: tokens are llm.c's files, or nothing but ids (in numpy, x.tofile(path))"},
+    {LLMC_U16, 4, "llm.c", llmc_parse, NULL, NULL},
+    {LLMC_U32, 4, "llm.c", llmc_parse, NULL, NULL},
+    {LLMC_GPT2, 4, "llm.c", NULL, "weights of llm.c's, no tokens", "weights of llm.c's, no tokens"},
+    {LLMC_LLAMA, 4, "llm.c", NULL, "weights of llm.c's, no tokens",
+     "weights of llm.c's, no tokens"},
+    {LLMC_HELLASWAG, 4, "llm.c", NULL, "questions of llm.c's evaluation, no tokens",
+     "questions of llm.c's evaluation, no tokens"},
+    {"\x1f\x8b\x08", 3, "gzip", NULL, "compressed with gzip: gunzip it first",
+     "compressed with gzip: gunzip it first"},
+    {"PK\3\4", 4, "zip", NULL, "a zip archive (npz): save each array as a .npy file",
+     "a zip archive: take the files out of it first"},
 };
+
+static const struct format *format_of(const struct array *a)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (a->file_len >= formats[i].len && memcmp(a->file, formats[i].magic, formats[i].len) == 0)
+            return &formats[i];
+    return NULL;
+}
 
 // Multiplies the shape out and compares with what the file holds.
 static int check_length(struct array *a, struct err *e)
@@ -84,17 +101,40 @@ static int check_length(struct array *a, struct err *e)
 
 static int parse_file(struct array *a, struct err *e)
 {
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (a->file_len < formats[i].len || memcmp(a->file, formats[i].magic, formats[i].len) != 0)
-            continue;
-        if (!formats[i].parse)
-            return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, formats[i].refusal);
-        a->format = formats[i].name;
-        int rc = formats[i].parse(a, e);
-        return rc ? rc : check_length(a, e);
-    }
-    return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
-                   a->file_len ? "neither idx (00 00) nor npy (93 'NUMPY')" : "the file is empty");
+    const struct format *f = format_of(a);
+    if (!f)
+        return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
+                       a->file_len
+                           ? "neither idx (00 00) nor npy (93 'NUMPY') nor llm.c's tokens; nothing "
+                             "but token ids with --ids"
+                           : "the file is empty");
+    if (!f->parse)
+        return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->refusal);
+    a->format = f->name;
+    int rc = f->parse(a, e);
+    return rc ? rc : check_length(a, e);
+}
+
+// Nothing but elements.
+static int parse_raw(struct array *a, enum array_type type, struct err *e)
+{
+    const struct format *f = format_of(a);
+    size_t size = array_type_size(type);
+    if (f && f->parse == llmc_parse)
+        return parse_file(a, e);
+    if (f && f->raw)
+        return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->raw);
+    if (!a->file_len)
+        return err_set(e, ERR_DATA, "%s: byte 0: the file is empty", a->path);
+    a->format = "raw";
+    a->type = type;
+    a->shape = (struct shape){1, {(int64_t)(a->file_len / size)}};
+    if (a->file_len % size)
+        return err_set(e, ERR_DATA,
+                       "%s: byte %zu: the file ends here, not a whole number of %s: it is cut off, "
+                       "or data.ids is another",
+                       a->path, a->file_len, array_type_name(type));
+    return check_length(a, e);
 }
 
 static int map_file(struct array *a, const char *root, struct err *e)
@@ -152,21 +192,7 @@ int array_open_raw(struct array *a, const char *root, const char *path, enum arr
 {
     *a = (struct array){.path = copy_name(path)};
     int rc = map_file(a, root, e);
-    bool llmc = rc == 0 && a->file_len >= 4 &&
-                (memcmp(a->file, LLMC_U16, 4) == 0 || memcmp(a->file, LLMC_U32, 4) == 0);
-    if (rc == 0 && llmc) {
-        rc = parse_file(a, e);
-    } else if (rc == 0) {
-        size_t size = array_type_size(type);
-        a->format = "raw";
-        a->type = type;
-        a->shape = (struct shape){1, {(int64_t)(a->file_len / size)}};
-        rc =
-            a->file_len % size == 0 && a->file_len
-                ? check_length(a, e)
-                : err_set(e, ERR_DATA, "%s: byte %zu: the file ends here, not a whole number of %s",
-                          a->path, a->file_len, array_type_name(type));
-    }
+    rc = rc ? rc : parse_raw(a, type, e);
     if (rc)
         array_close(a);
     return rc;

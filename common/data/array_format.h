@@ -11,6 +11,11 @@
 #define LLMC_U16 "\x88\xd8\x34\x01"
 #define LLMC_U32 "\xa1\xd9\x34\x01"
 
+// Files beside them that are no tokens: 20240326, 20240522 and 20240803.
+#define LLMC_GPT2      "\xc6\xd7\x34\x01"
+#define LLMC_HELLASWAG "\x8a\xd8\x34\x01"
+#define LLMC_LLAMA     "\xa3\xd9\x34\x01"
+
 int idx_parse(struct array *a, struct err *e);
 int npy_parse(struct array *a, struct err *e);
 int llmc_parse(struct array *a, struct err *e); // llmc.c

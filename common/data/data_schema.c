@@ -9,6 +9,7 @@
 #define TOKENS    "data.format=tokens"
 static const char *const formats[] = {"idx", "npy", "tokens", NULL};
 static const char *const ids[] = {"u16", "u32", NULL};
+static const char *const tokenizers[] = {"bytes", "ids", NULL};
 static const char *const dtypes[] = {"u8", "f32", NULL};
 
 const struct schema_row data_rows[DATA_ROWS] = {
@@ -34,17 +35,26 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .names = ids,
      .when = TOKENS,
      .doc = "of a file of nothing but token ids, little-endian; llm.c's files say it themselves"},
+    {.path = "data.tokenizer",
+     .type = SCHEMA_ENUM,
+     .offset = AT(tokenizer),
+     .derived = "bytes where model.vocab is at most 256, else ids",
+     .names = tokenizers,
+     .when = TOKENS,
+     .doc = "how prompts and samples are told: bytes (a token is a byte of text) or ids (numbers "
+            "with spaces between them)"},
     {.path = "data.train.tokens",
      .type = SCHEMA_STRING,
      .offset = AT(train.tokens),
      .when = TOKENS,
-     .doc = "file of training tokens; relative to the job file"},
+     .doc = "file of training tokens, or files by a pattern (train-*.bin); relative to the job "
+            "file"},
     {.path = "data.eval.tokens",
      .type = SCHEMA_STRING,
      .offset = AT(eval.tokens),
      .optional = true,
      .when = TOKENS,
-     .doc = "file of tokens to evaluate on"},
+     .doc = "file of tokens to evaluate on, or files by a pattern"},
     {.path = "data.train.images",
      .type = SCHEMA_STRING,
      .offset = AT(train.images),

@@ -77,6 +77,7 @@ int dataset_open_beneath(struct dataset *ds, const char *root, const char *image
 
 void dataset_close(struct dataset *ds)
 {
+    tokens_close(ds);
     array_close(&ds->images);
     array_close(&ds->labels);
     *ds = (struct dataset){0};
@@ -97,9 +98,9 @@ size_t dataset_sample_bytes(const struct dataset *ds)
 int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *images_out,
                  int32_t *labels_out, struct err *e)
 {
-    int rc = array_check(&ds->images, e);
-    if (rc == 0 && ds->seq)
+    if (ds->seq)
         return tokens_read(ds, ids, n, images_out, e);
+    int rc = array_check(&ds->images, e);
     if (rc == 0)
         rc = array_check(&ds->labels, e);
     if (rc)

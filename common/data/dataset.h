@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a file of images and a file of labels, sample i in row i of both; or a file of
-// tokens, sample i its ids from i·seq on, seq + 1 of them (the last is the next sample's first).
+// A data set: a file of images and a file of labels, sample i in row i of both; or files of tokens
+// (shards), sample i of one its ids from i·seq on, seq + 1 of them (the last is the next sample's
+// first). No sample reaches over the end of its shard: what is left there is left out.
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
 // and every label against the number of classes (the label file is read once, whole). What a sample
@@ -10,14 +11,21 @@
 #pragma once
 #include "common/data/array.h"
 
+struct shard {
+    struct array tokens;
+    uint64_t first; // its first sample's number in the set
+};
+
 struct dataset {
-    struct array images, labels; // of tokens: the first alone
-    uint64_t n;                  // samples
-    uint64_t features;           // elements of one image
-    int64_t classes;             // labels are 0 … classes − 1
-    enum dtype dtype;            // of the images: DT_U8 or DT_F32
-    int64_t seq; // of tokens, then classes is their vocabulary; 0: images and labels
-    float scale; // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
+    struct array images, labels; // not of tokens
+    struct shard *shards;        // of tokens, in the order of their names; owned
+    int nshards;
+    uint64_t n;        // samples
+    uint64_t features; // elements of one image
+    int64_t classes;   // labels are 0 … classes − 1
+    enum dtype dtype;  // of the images: DT_U8 or DT_F32
+    int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
+    float scale;       // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
@@ -27,7 +35,8 @@ int dataset_open(struct dataset *ds, const char *images, const char *labels, int
 // The same for files that must lie beneath `root` (base/root.h); null: no root.
 int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
                          const char *labels, int64_t classes, struct err *e);
-// Tokens: `type` is that of a raw file's ids; `vocab` bounds them as they are read.
+// Tokens: `path` may be a pattern (pattern.h), `type` is that of a raw file's ids; `vocab` bounds
+// them as they are read.
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
                         enum array_type type, int64_t seq, int64_t vocab, struct err *e);
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine

@@ -33,10 +33,11 @@ static void count_classes(struct inspect *in)
         in->histogram[array_int(a, i)]++;
 }
 
-int inspect_open(struct inspect *in, const char *path, struct err *e)
+int inspect_open(struct inspect *in, const char *path, enum array_type ids, struct err *e)
 {
     *in = (struct inspect){0};
-    int rc = array_open(&in->array, path, e);
+    int rc = ids == ARRAY_TYPE_COUNT ? array_open(&in->array, path, e)
+                                     : array_open_raw(&in->array, NULL, path, ids, e);
     if (rc)
         return rc;
     scan_values(in);

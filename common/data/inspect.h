@@ -20,7 +20,9 @@ struct inspect {
     uint64_t histogram[INSPECT_MAX_CLASSES];
 };
 
-int inspect_open(struct inspect *in, const char *path, struct err *e); // errors of array_open()
+// Errors of array_open(). `ids`: the elements of a file without a header, or ARRAY_TYPE_COUNT where
+// the file must say them itself.
+int inspect_open(struct inspect *in, const char *path, enum array_type ids, struct err *e);
 void inspect_close(struct inspect *in);
 
 void inspect_text(const struct inspect *in, struct buf *out); // a few lines

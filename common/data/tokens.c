@@ -3,40 +3,108 @@
 // than what a run ever sees.
 #include "common/data/tokens.h"
 
+#include <stdlib.h>
+
+#include "common/data/pattern.h"
+
+static int open_shards(struct dataset *ds, const char *root, const char *const *files, int n,
+                       enum array_type type, struct err *e)
+{
+    ds->shards = calloc((size_t)n, sizeof *ds->shards);
+    if (!ds->shards)
+        return err_set(e, ERR_NOMEM, "no memory for %d files of tokens", n);
+    for (; ds->nshards < n; ds->nshards++) {
+        struct shard *s = &ds->shards[ds->nshards];
+        int rc = array_open_raw(&s->tokens, root, files[ds->nshards], type, e);
+        if (rc)
+            return rc;
+        s->first = ds->n;
+        ds->n += s->tokens.count ? (s->tokens.count - 1) / (uint64_t)ds->seq : 0;
+    }
+    return 0;
+}
+
+static int check_samples(const struct dataset *ds, struct err *e)
+{
+    const struct array *first = &ds->shards[0].tokens;
+    if (ds->n)
+        return 0;
+    if (ds->nshards == 1)
+        return err_set(e, ERR_DATA, "%s: %llu tokens: a sample takes %lld (model.seq and one)",
+                       first->path, (unsigned long long)first->count, (long long)ds->seq + 1);
+    return err_set(e, ERR_DATA,
+                   "%s and %d more files: none has the %lld tokens that a sample takes (model.seq "
+                   "and one)",
+                   first->path, ds->nshards - 1, (long long)ds->seq + 1);
+}
+
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
                         enum array_type type, int64_t seq, int64_t vocab, struct err *e)
 {
+    struct arena names = {0};
+    const char **files;
+    int n, rc;
     PRE(seq >= 1 && vocab >= 1 && vocab <= INT32_MAX);
-    *ds = (struct dataset){.classes = vocab, .seq = seq, .dtype = DT_I32, .scale = 1};
-    int rc = array_open_raw(&ds->images, root, path, type, e);
+    *ds = (struct dataset){
+        .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32, .scale = 1};
+    rc = pattern_files(root, path, &names, &files, &n, e);
+    rc = rc ? rc : open_shards(ds, root, files, n, type, e);
+    rc = rc ? rc : check_samples(ds, e);
     if (rc)
-        return rc;
-    ds->features = (uint64_t)seq + 1;
-    ds->n = ds->images.count ? (ds->images.count - 1) / (uint64_t)seq : 0;
-    if (ds->n == 0) {
-        rc = err_set(e, ERR_DATA, "%s: %llu tokens: a sample takes %lld (model.seq and one)",
-                     ds->images.path, (unsigned long long)ds->images.count, (long long)seq + 1);
         dataset_close(ds);
-    }
+    arena_clear(&names);
     return rc;
+}
+
+void tokens_close(struct dataset *ds)
+{
+    for (int i = 0; i < ds->nshards; i++)
+        array_close(&ds->shards[i].tokens);
+    free(ds->shards);
+}
+
+// The last shard that begins at or before the sample; ones too short to hold a sample begin where
+// the next does, so the last is the one that has it.
+static const struct shard *shard_of(const struct dataset *ds, uint64_t id)
+{
+    int low = 0, high = ds->nshards - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (ds->shards[middle].first <= id)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &ds->shards[low];
+}
+
+static int read_sample(const struct dataset *ds, const struct array *a, uint64_t at, int32_t *out,
+                       struct err *e)
+{
+    for (int64_t i = 0; i <= ds->seq; i++, at++) {
+        int64_t id = array_int(a, at);
+        if (id >= ds->classes)
+            return err_set(e, ERR_DATA,
+                           "%s: byte %llu: token %lld is not in 0 … %lld (model.vocab: %lld)",
+                           a->path, (unsigned long long)(a->offset + at * array_type_size(a->type)),
+                           (long long)id, (long long)ds->classes - 1, (long long)ds->classes);
+        out[i] = (int32_t)id;
+    }
+    return 0;
 }
 
 int tokens_read(const struct dataset *ds, const uint64_t *ids, size_t n, int32_t *out,
                 struct err *e)
 {
-    const struct array *a = &ds->images;
-    for (size_t k = 0; k < n; k++) {
+    const struct shard *checked = NULL;
+    for (size_t k = 0; k < n; k++, out += ds->seq + 1) {
         PRE(ids[k] < ds->n);
-        for (int64_t i = 0; i <= ds->seq; i++) {
-            uint64_t at = ids[k] * (uint64_t)ds->seq + (uint64_t)i;
-            int64_t id = array_int(a, at);
-            if (id >= ds->classes)
-                return err_set(
-                    e, ERR_DATA, "%s: byte %llu: token %lld is not in 0 … %lld (model.vocab: %lld)",
-                    a->path, (unsigned long long)(a->offset + at * array_type_size(a->type)),
-                    (long long)id, (long long)ds->classes - 1, (long long)ds->classes);
-            *out++ = (int32_t)id;
-        }
+        const struct shard *s = shard_of(ds, ids[k]);
+        int rc = s == checked ? 0 : array_check(&s->tokens, e);
+        checked = s;
+        rc = rc ? rc : read_sample(ds, &s->tokens, (ids[k] - s->first) * (uint64_t)ds->seq, out, e);
+        if (rc)
+            return rc;
     }
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "common/base/config.h"
 #include "common/base/err.h"
 #include "common/base/schema.h"
+#include "common/job/sample.h"
 
 enum {
     JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form
@@ -145,6 +146,7 @@ struct job_precision { // parameters, optimiser state and sums of gradients are 
 struct job_eval {
     int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
     int64_t batches; // 0: the whole set
+    struct job_sample sample; // after each evaluation
 };
 struct job_metrics {
     bool jsonl;

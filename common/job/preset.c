@@ -53,25 +53,41 @@ static void follow(struct reading *r, struct job_model *m, const struct preset *
             p->heads != p->kv_heads && m->heads % p->kv_heads == 0 ? p->kv_heads : m->heads;
 }
 
+// "4 or 8": the divisors of `of` next to `n` on either side.
+static const char *divisors_near(struct reading *r, int64_t of, int64_t n)
+{
+    int64_t below = n < of ? n : of, above = n;
+    while (below > 1 && of % below)
+        below--;
+    while (above < of && of % above)
+        above++;
+    return above <= of && of % above == 0
+               ? arena_printf(r->arena, "%lld or %lld", (long long)below, (long long)above)
+               : arena_printf(r->arena, "%lld", (long long)below);
+}
+
 static void check_sizes(struct reading *r, const struct job_model *m)
 {
     bool derived = !given(r, "model.head_dim");
     if (derived && (given(r, "model.embed") || given(r, "model.heads")) && m->embed % m->heads)
         reading_error(r, reading_row(r, given(r, "model.heads") ? "model.heads" : "model.embed"),
-                      "%lld heads do not divide the width, %lld: say model.head_dim, or sizes that "
-                      "divide",
-                      (long long)m->heads, (long long)m->embed);
+                      "%lld heads do not divide the width, %lld: %s heads would do, or a "
+                      "model.head_dim of its own",
+                      (long long)m->heads, (long long)m->embed,
+                      divisors_near(r, m->embed, m->heads));
     else if (m->family == JOB_LLAMA && m->head_dim % 2)
         reading_error(r, reading_row(r, derived ? "model.heads" : "model.head_dim"),
-                      "a head of %lld elements: rotary positions turn pairs, so an even number "
-                      "would do",
-                      (long long)m->head_dim);
+                      "a head of %lld elements: rotary positions turn pairs: %lld would do",
+                      (long long)m->head_dim, (long long)m->head_dim + 1);
     if (m->heads * m->head_dim > WIDEST)
-        reading_error(r, reading_row(r, "model.heads"), "heads times head_dim is over %d", WIDEST);
+        reading_error(r, reading_row(r, "model.heads"),
+                      "heads times head_dim is over %d: %lld heads of %lld elements would do",
+                      WIDEST, (long long)(WIDEST / m->head_dim), (long long)m->head_dim);
     if (m->heads % m->kv_heads)
         reading_error(r, reading_row(r, "model.kv_heads"),
-                      "%lld key heads do not divide the %lld query heads", (long long)m->kv_heads,
-                      (long long)m->heads);
+                      "%lld key heads do not divide the %lld query heads: %s would do",
+                      (long long)m->kv_heads, (long long)m->heads,
+                      divisors_near(r, m->heads, m->kv_heads));
 }
 
 void preset_resolve(struct reading *r)

@@ -81,6 +81,9 @@ const char *when_text(const struct schema_row *row, struct arena *a);
 // Fills what follows from other keys and reports what does not fit together.
 void check_job(struct reading *r);
 
+// The same of data.tokenizer and eval.sample.
+void check_sample(struct reading *r);
+
 // Rows are numbered through all tables, in the order of the resolved form.
 int schema_rows(const struct schema *schema);
 const struct schema_row *schema_row(const struct schema *schema, int i, size_t *offset);

@@ -253,6 +253,8 @@ static const struct schema_row precision_rows[] = {
      .doc = "dtype in which gradients are summed between devices; they accumulate in f32"},
 };
 
+#define SAMPLE(field) offsetof(struct job_eval, sample.field)
+#define PROMPT        "eval.sample.prompt"
 static const struct schema_row eval_rows[] = {
     {.path = "eval.every",
      .type = SCHEMA_INT,
@@ -270,6 +272,54 @@ static const struct schema_row eval_rows[] = {
      .unit = "batches",
      .when = "data.eval.images|data.eval.tokens",
      .doc = "of an evaluation; 0: the whole set"},
+    {.path = PROMPT,
+     .type = SCHEMA_STRING,
+     .offset = SAMPLE(prompt),
+     .optional = true,
+     .when = "data.eval.tokens",
+     .doc =
+         "what a decoder continues after each evaluation: text with \\n, \\t, \\\\ and \\xNN, or "
+         "ids, as data.tokenizer says"},
+    {.path = "eval.sample.tokens",
+     .type = SCHEMA_INT,
+     .offset = SAMPLE(tokens),
+     .def = "100",
+     .min = 1,
+     .max = 8192,
+     .unit = "tokens",
+     .when = PROMPT,
+     .doc = "to add; each costs a forward pass over model.seq tokens"},
+    {.path = "eval.sample.count",
+     .type = SCHEMA_INT,
+     .offset = SAMPLE(count),
+     .def = "1",
+     .min = 1,
+     .max = 64,
+     .unit = "samples",
+     .when = PROMPT,
+     .doc = "continuations, drawn independently"},
+    {.path = "eval.sample.temperature",
+     .type = SCHEMA_FLOAT,
+     .offset = SAMPLE(temperature),
+     .def = "0",
+     .max = 1e6,
+     .when = PROMPT,
+     .doc = "divides the logits before a token is drawn; 0: always the most likely token"},
+    {.path = "eval.sample.top_k",
+     .type = SCHEMA_INT,
+     .offset = SAMPLE(top_k),
+     .def = "0",
+     .max = 1 << 19,
+     .unit = "tokens",
+     .when = PROMPT,
+     .doc = "draw among so many most likely tokens; 0: among all"},
+    {.path = "eval.sample.seed",
+     .type = SCHEMA_INT,
+     .offset = SAMPLE(seed),
+     .def = "0",
+     .max = 9e18,
+     .when = PROMPT,
+     .doc = "of the draws, which are the same at each evaluation and on any mesh"},
 };
 
 static const struct schema_row metrics_rows[] = {

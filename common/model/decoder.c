@@ -6,8 +6,10 @@
 //   cookbook  of JAX's training cookbook: learned positions born zero; norms without parameters
 //             after each residual sum; GELU; no biases
 // Rows of the vocabulary are padded to model.vocab_multiple: born zero, outside the softmax.
+// For samples the same layers run over a window of model.seq tokens, and the head over the one
+// position of each that comes next.
 //
-// Not here: dropout, sampling.
+// Not here: dropout; keys and values kept from one token to the next.
 #include <math.h>
 
 #include "common/model/loss.h"
@@ -22,6 +24,7 @@ struct decoder {
     const struct job_model *m;
     int64_t batch, vocab; // vocab: padded
     int positions;
+    bool sampling;
     bool biases, rotary;
     float eps;
     const char *at; // "layers/3"
@@ -190,11 +193,12 @@ static int layer(struct decoder *d, int x, int n)
 
 // ---- the whole ---------------------------------------------------------------------------------
 
-static int input(struct decoder *d, const char *name)
+// [batch, seq] or, of one a sample, [batch]. A program of another batch has inputs of its own.
+static int input(struct decoder *d, const char *name, int n)
 {
     graph_at(d->g, POINT_IDS);
-    return graph_value(d->g, VALUE_INPUT, name, DT_I32, 2, (enum dim[]){DIM_BATCH, DIM_SEQ},
-                       (int64_t[]){d->batch, d->m->seq});
+    return graph_value(d->g, VALUE_INPUT, d->sampling ? PATH("sample/%s", name) : name, DT_I32, n,
+                       (enum dim[]){DIM_BATCH, DIM_SEQ}, (int64_t[]){d->batch, d->m->seq});
 }
 
 static int embed(struct decoder *d, int ids, int table)
@@ -212,8 +216,8 @@ static int embeddings(struct decoder *d, int *tokens)
 {
     const struct job_model *m = d->m;
     graph_scope(d->g, "embed");
-    int ids = input(d, "tokens");
-    d->positions = input(d, "positions");
+    int ids = input(d, "tokens", 2);
+    d->positions = input(d, "positions", 2);
     *tokens = param(d, "embed/tokens", 2, (enum dim[]){DIM_VOCAB, DIM_EMBED},
                     (int64_t[]){d->vocab, m->embed}, STD);
     d->g->values[*tokens].limit = m->vocab;
@@ -224,6 +228,47 @@ static int embeddings(struct decoder *d, int *tokens)
                       (int64_t[]){m->seq, m->embed}, m->family == JOB_COOKBOOK ? 0 : STD);
     int at = embed(d, d->positions, table);
     return graph_like(d->g, OP_ADD, 2, (int[]){x, at}, x);
+}
+
+// Of each sample the row at its last position: a product with ones and zeros, so it is exact.
+static int last_rows(struct decoder *d, int x)
+{
+    static const enum dim dims[] = {DIM_BATCH, DIM_SEQ};
+    const struct op_attr attr = {.scale = 1};
+    int in[2] = {d->positions, input(d, "last", 1)};
+    int at = graph_op(
+        d->g,
+        &(struct op_args){
+            .op = OP_EQUAL, .nin = 2, .in = in, .nout_dims = 2, .out_dims = dims, .dtype = DT_F32});
+    at = graph_op(
+        d->g,
+        &(struct op_args){
+            .op = OP_CAST, .nin = 1, .in = &at, .nout_dims = 2, .out_dims = dims, .attr = &attr});
+    graph_at(d->g, POINT_NONE);
+    return graph_matmul(d->g, at, x, 2, (enum dim[]){DIM_BATCH, DIM_EMBED});
+}
+
+// Every device gets the logits of all samples: a sum like the loss's carries them.
+static int samples(struct decoder *d, int logits)
+{
+    struct graph *g = d->g;
+    struct op_attr attr = {.scale = 1};
+    struct value v = g->values[logits];
+    int whole = graph_op(g, &(struct op_args){.op = OP_SCALE,
+                                              .nin = 1,
+                                              .in = &logits,
+                                              .nout_dims = 2,
+                                              .out_dims = v.dims,
+                                              .attr = &attr});
+    int part = graph_op(g, &(struct op_args){.op = OP_SUM,
+                                             .nin = 1,
+                                             .in = &whole,
+                                             .nout_dims = 2,
+                                             .out_dims = v.dims,
+                                             .attr = &attr});
+    g->loss = g->failed ? -1 : graph_sum(g, "logits", -1, part);
+    graph_contribute(g, g->loss, part);
+    return g->failed;
 }
 
 static int head(struct decoder *d, int x, int tokens)
@@ -238,6 +283,9 @@ static int head(struct decoder *d, int x, int tokens)
                   (int64_t[]){m->embed, d->vocab}, STD);
         d->g->values[w].limit = m->vocab;
     }
+    if (d->sampling)
+        return graph_matmul_as(d->g, last_rows(d, x), w, 2, (enum dim[]){DIM_BATCH, DIM_VOCAB},
+                               DT_F32);
     graph_at(d->g, POINT_LOGITS);
     return graph_matmul(d->g, x, w, 3, (enum dim[]){DIM_BATCH, DIM_SEQ, DIM_VOCAB});
 }
@@ -251,16 +299,18 @@ int decoder_build(struct graph *g, const struct job *job, enum program_kind kind
                         .m = m,
                         .batch = batch,
                         .vocab = (m->vocab + pad - 1) / pad * pad,
+                        .sampling = kind == PROGRAM_SAMPLE,
                         .biases = m->family == JOB_GPT2,
                         .rotary = m->family == JOB_LLAMA,
                         .eps = m->family == JOB_COOKBOOK ? 1e-6f : 1e-5f};
     int tokens;
-    (void)kind;
     int x = embeddings(&d, &tokens);
     for (int n = 0; n < m->layers; n++)
         x = layer(&d, x, n);
+    if (d.sampling)
+        return samples(&d, head(&d, x, tokens));
     int logits = head(&d, x, tokens);
-    int targets = input(&d, "targets");
+    int targets = input(&d, "targets", 2);
     graph_at(g, POINT_LOGITS);
     int64_t limit = d.vocab > m->vocab ? m->vocab : 0;
     int rows = loss_cross_entropy(g, logits, targets, limit);

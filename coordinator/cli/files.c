@@ -35,13 +35,20 @@ int verb_ckpt(const struct verb *v, const struct args *a)
     return ok ? CLIENT_OK : CLIENT_FAILED;
 }
 
-static int inspect_all(int n, const char *const *files, struct json_out *json, struct buf *out)
+static bool ids_named(const char *name, enum array_type *ids)
+{
+    *ids = !name ? ARRAY_TYPE_COUNT : strcmp(name, "u32") == 0 ? ARRAY_U32 : ARRAY_U16;
+    return !name || strcmp(name, array_type_name(*ids)) == 0;
+}
+
+static int inspect_all(int n, const char *const *files, enum array_type ids, struct json_out *json,
+                       struct buf *out)
 {
     int rc = CLIENT_OK;
     for (int i = 0; i < n; i++) {
         struct inspect in;
         struct err e = {0};
-        if (inspect_open(&in, files[i], &e)) {
+        if (inspect_open(&in, files[i], ids, &e)) {
             fprintf(stderr, "weft data: %s\n", e.text);
             rc = CLIENT_FAILED;
             continue;
@@ -59,7 +66,7 @@ static int prepare(const struct verb *v, const struct args *a)
 {
     unsigned long long tokens;
     struct err e = {0};
-    if (a->npos != 3 || a->json || !a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
+    if (a->npos != 3 || a->json || a->ids || !a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
         return usage(v, "prepare --tokenizer bytes, a file of text and the one to make");
     if (prepare_bytes(a->pos[1], a->pos[2], &tokens, &e)) {
         fprintf(stderr, "weft data: %s\n", e.text);
@@ -73,17 +80,20 @@ int verb_data(const struct verb *v, const struct args *a)
 {
     struct buf out = {0};
     struct json_out w;
+    enum array_type ids;
     if (strcmp(a->pos[0], "prepare") == 0)
         return prepare(v, a);
     if (strcmp(a->pos[0], "inspect") != 0 || a->tokenizer)
         return usage(v, "inspect and at least one file, or prepare");
+    if (!ids_named(a->ids, &ids))
+        return usage(v, "--ids is u16 or u32");
     json_out_init(&w, &out);
     w.pretty = true;
     if (a->json) {
         json_object(&w, NULL);
         json_array(&w, "files");
     }
-    int rc = inspect_all(a->npos - 1, a->pos + 1, a->json ? &w : NULL, &out);
+    int rc = inspect_all(a->npos - 1, a->pos + 1, ids, a->json ? &w : NULL, &out);
     if (a->json) {
         json_end(&w);
         json_end(&w);

@@ -49,6 +49,8 @@ static const struct flag_row {
                   offsetof(struct args, fresh)},
     [FLAG_TOKENIZER] = {"--tokenizer", NULL, "NAME", "bytes: every byte is a token, 0 to 255",
                         IS_TEXT, offsetof(struct args, tokenizer)},
+    [FLAG_IDS] = {"--ids", NULL, "u16|u32", "of a file of nothing but token ids", IS_TEXT,
+                  offsetof(struct args, ids)},
 };
 
 const char *flag_name(enum flag f)

@@ -23,6 +23,7 @@ enum flag {
     FLAG_DIR,
     FLAG_NEW,
     FLAG_TOKENIZER,
+    FLAG_IDS,
     FLAGS
 };
 #define FLAG_BIT(f) (1u << (f))
@@ -32,7 +33,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
 struct args { // borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
-    const char *tokenizer;
+    const char *tokenizer, *ids;
     int rank;  // -1: all
     int lines; // of the end; 0: all
     const char *set[ARGS_MAX_SET];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // jobs, status, workers, checkpoints: one question, one table or one object.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +179,9 @@ static void print_status(const void *reply, struct buf *out)
     if (s->reported)
         buf_printf(out, "loss        %.6g, %s samples/s\n", s->loss,
                    word_rate(s->samples_per_s, word));
-    if (s->evaluated)
+    if (s->evaluated && isnan(s->eval_accuracy)) // a decoder has none
+        buf_printf(out, "evaluation  loss %.6g\n", s->eval_loss);
+    else if (s->evaluated)
         buf_printf(out, "evaluation  accuracy %.2f %%, loss %.6g\n", 100 * s->eval_accuracy,
                    s->eval_loss);
     print_where(s, out);

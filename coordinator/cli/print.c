@@ -243,7 +243,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_known(w, "tokens_per_s", s->reported && s->tokens_per_s > 0, s->tokens_per_s);
     json_known(w, "samples_per_s", s->reported, s->samples_per_s);
     json_known(w, "eval_loss", s->evaluated, s->eval_loss);
-    json_known(w, "eval_accuracy", s->evaluated, s->eval_accuracy);
+    json_known(w, "eval_accuracy", s->evaluated && !isnan(s->eval_accuracy), s->eval_accuracy);
     json_mesh(w, s->mesh);
     json_hosts(w, s);
     json_int(w, "restarts", s->restarts);

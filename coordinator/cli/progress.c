@@ -2,6 +2,7 @@
 // Progress, live or line by line; see progress.h.
 #include "coordinator/cli/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -38,7 +39,11 @@ static void json_report(struct json_out *w, const Weft__Rank__StepReport *r)
     json_double(w, "samples_per_s", r->samples_per_s);
     json_double(w, "step_ms", r->step_ms);
     json_known(w, "eval_loss", r->evaluated, r->eval_loss);
-    json_known(w, "eval_accuracy", r->evaluated, r->eval_accuracy);
+    json_known(w, "eval_accuracy", r->evaluated && !isnan(r->eval_accuracy), r->eval_accuracy);
+    json_array(w, "samples");
+    for (size_t k = 0; k < r->n_samples; k++)
+        json_str(w, NULL, r->samples[k]);
+    json_end(w);
 }
 
 static void print_json(const Weft__V1__WatchUpdate *u)
@@ -77,7 +82,9 @@ static void describe(const struct progress *p, struct buf *out)
     if (p->reported) {
         buf_printf(out, "  loss %.4g  %s samples/s", p->loss, word_rate(p->samples_per_s, word));
     }
-    if (p->evaluated)
+    if (p->evaluated && isnan(p->accuracy)) // a decoder has none
+        buf_printf(out, "  eval loss %.4g", p->eval_loss);
+    else if (p->evaluated)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
@@ -111,6 +118,14 @@ static void show_line(struct progress *p, int64_t now)
     p->shown_ns = now;
     p->said_step = p->step;
     buf_clear(&line);
+}
+
+static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
+{
+    wipe(p);
+    for (size_t k = 0; k < r->n_samples; k++)
+        printf("sample after step %lld: %s\n", (long long)r->step, r->samples[k]);
+    fflush(stdout);
 }
 
 static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // without the date
@@ -151,6 +166,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     if (s->evaluated) {
         p->evaluated = true;
         p->accuracy = s->eval_accuracy;
+        p->eval_loss = s->eval_loss;
     }
     if (changed)
         p->eta_step = -1;
@@ -172,6 +188,7 @@ static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int
     if (r->evaluated) {
         p->evaluated = true;
         p->accuracy = r->eval_accuracy;
+        p->eval_loss = r->eval_loss;
     }
     return r->evaluated;
 }
@@ -190,6 +207,8 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
         return;
     if (u->event)
         show_event(p, u->event);
+    if (u->report && u->report->n_samples)
+        show_samples(p, u->report);
     int64_t every = (p->live ? LIVE_MS : PLAIN_MS) * CLOCK_MS;
     bool due = now - p->shown_ns >= every && p->step != p->said_step;
     if (worth || due || (p->live && !p->open))

@@ -14,7 +14,7 @@ struct progress {
     char job[64], name[80], store[600];
     Weft__Rows__JobState state;
     int64_t step, steps, checkpoint;
-    double loss, samples_per_s, accuracy;
+    double loss, samples_per_s, accuracy, eval_loss; // accuracy NaN: the model has none
     bool reported, evaluated;
     int64_t shown_ns, said_step; // of the last step line
     int64_t eta_ns, eta_step;    // since when and where steps are counted; -1: not yet

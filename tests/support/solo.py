@@ -334,8 +334,8 @@ class Checkpoint:
         self.path, self.step, self.epoch = path, step, epoch
         self.manifest = json.loads((path / "MANIFEST.json").read_text())
 
-    def tensors(self):
-        """{name: digest of the whole tensor}, put together from its slices: who wrote what is no matter."""
+    def raw(self):
+        """{name: (type, bytes of every element)}, put together from the slices: who wrote what is no matter."""
         sizes = {"F32": 4, "I32": 4, "U8": 1, "BF16": 2}
         found = {}
         for t in self.manifest["tensors"]:
@@ -350,8 +350,20 @@ class Checkpoint:
                 whole[box] = numpy.frombuffer(raw, numpy.uint8).reshape([*s["shape"], size])
                 seen += len(raw)
             assert seen == whole.size, f"{t['name']}: slices of {seen} bytes for {whole.size}"
-            found[t["name"]] = hashlib.sha256(whole.tobytes()).hexdigest()
+            found[t["name"]] = (t["dtype"], whole)
         return found
+
+    def tensors(self):
+        """{name: digest of the whole tensor}"""
+        return {name: hashlib.sha256(whole.tobytes()).hexdigest() for name, (_, whole) in self.raw().items()}
+
+    def numbers(self):
+        """{name: array of doubles} of the tensors of f32"""
+        return {
+            name: whole.view(numpy.float32)[..., 0].astype(numpy.float64)
+            for name, (dtype, whole) in self.raw().items()
+            if dtype == "F32"
+        }
 
 
 def weft(*args):

@@ -51,7 +51,7 @@ static void labels_are_counted_by_class(void **state)
     struct datafile f;
     struct inspect in;
     write_labels(&f);
-    assert_int_equal(inspect_open(&in, f.path, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
     assert_int_equal(in.classes, 4);
     assert_int_equal(in.histogram[0], 1);
     assert_int_equal(in.histogram[3], 3);
@@ -75,7 +75,7 @@ static void json_holds_every_key(void **state)
     struct arena a;
     arena_init(&a);
     write_labels(&f);
-    assert_int_equal(inspect_open(&in, f.path, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
     const struct json *o = as_json(&a, &in);
     assert_string_equal(json_get(o, "path")->string, f.path);
     assert_string_equal(json_get(o, "format")->string, "idx");
@@ -94,13 +94,34 @@ static void json_holds_every_key(void **state)
     datafile_remove(&f);
 }
 
+static void a_file_without_a_header_is_what_it_is_said_to_be(void **state)
+{
+    (void)state;
+    struct datafile f;
+    struct inspect in;
+    struct err e = {0};
+    struct buf text = {0};
+    datafile_write(&f, "\3\0\1\2\377\377", 6); // 3, 513, 65535
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "token ids with --ids"));
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_U16, &e), 0);
+    assert_true(in.min == 3 && in.max == 65535 && in.array.count == 3);
+    inspect_text(&in, &text);
+    assert_non_null(strstr(text.data, "raw, u16, shape [3]"));
+    buf_clear(&text);
+    inspect_close(&in);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_U32, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "byte 6"));
+    datafile_remove(&f);
+}
+
 static void values_that_are_not_finite_are_counted_apart(void **state)
 {
     (void)state;
     struct datafile f;
     struct inspect in;
     write_reals(&f, (float[]){1, NAN, -3, INFINITY}, "(2, 2)", 4);
-    assert_int_equal(inspect_open(&in, f.path, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
     assert_int_equal(in.finite, 2);
     assert_true(in.min == -3 && in.max == 1 && in.mean == -1);
     assert_int_equal(in.classes, 0);
@@ -120,7 +141,7 @@ static void a_file_without_a_finite_value_has_no_range(void **state)
     struct arena a;
     arena_init(&a);
     write_reals(&f, (float[]){NAN}, "(1,)", 1);
-    assert_int_equal(inspect_open(&in, f.path, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
     const struct json *o = as_json(&a, &in);
     assert_int_equal(json_get(o, "min")->type, JSON_NULL);
     assert_int_equal(json_get(o, "mean")->type, JSON_NULL);
@@ -140,7 +161,7 @@ static void a_row_of_large_numbers_is_not_taken_for_labels(void **state)
     npy_header(&b, 1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }");
     buf_append(&b, (int32_t[]){0, INSPECT_MAX_CLASSES}, 8);
     datafile_write(&f, b.data, b.len);
-    assert_int_equal(inspect_open(&in, f.path, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
     assert_int_equal(in.classes, 0);
     assert_true(in.max == INSPECT_MAX_CLASSES);
     inspect_close(&in);
@@ -153,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_are_counted_by_class),
         cmocka_unit_test(json_holds_every_key),
+        cmocka_unit_test(a_file_without_a_header_is_what_it_is_said_to_be),
         cmocka_unit_test(values_that_are_not_finite_are_counted_apart),
         cmocka_unit_test(a_file_without_a_finite_value_has_no_range),
         cmocka_unit_test(a_row_of_large_numbers_is_not_taken_for_labels),

@@ -80,7 +80,7 @@ static void a_row_has_the_documented_keys(void **state)
     (void)state;
     char lines[2][512];
     struct metrics *m;
-    struct step_row row = {3, 9, 0.5, 1.25, 0.001, -1, 640, 12.5, true, 0.4, 0.875};
+    struct step_row row = {3, 9, 0.5, 1.25, 0.001, -1, 640, 12.5, true, 0.4, 0.875, 0, NULL};
     assert_int_equal(metrics_open(path, "run7", 0, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
@@ -91,6 +91,27 @@ static void a_row_has_the_documented_keys(void **state)
     assert_true(number(lines[0], "samples_per_s") == 640 && number(lines[0], "step_ms") == 12.5);
     assert_true(number(lines[0], "eval_loss") == 0.4 && number(lines[0], "eval_accuracy") == 0.875);
     assert_non_null(strstr(lines[0], "\"run7\""));
+    assert_null(strstr(lines[0], "samples\"")); // the job asks for none
+}
+
+static void samples_stand_in_the_row_of_their_evaluation(void **state)
+{
+    (void)state;
+    char lines[2][512];
+    struct metrics *m;
+    const char *const texts[] = {"one\n\"two\"", ""};
+    struct step_row row = {.step = 1,
+                           .tokens_per_s = -1,
+                           .evaluated = true,
+                           .eval_accuracy = (double)NAN,
+                           .nsamples = 2,
+                           .samples = texts};
+    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 2), 1);
+    assert_non_null(strstr(lines[0], "\"samples\":[\"one\\n\\\"two\\\"\",\"\"]"));
+    assert_null(strstr(lines[0], "nonfinite"));
 }
 
 static void what_is_not_finite_is_null_and_listed(void **state)
@@ -197,6 +218,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fresh_path, remove_path)
     const struct CMUnitTest tests[] = {
         CASE(a_row_has_the_documented_keys),
+        CASE(samples_stand_in_the_row_of_their_evaluation),
         CASE(what_is_not_finite_is_null_and_listed),
         CASE(a_resume_keeps_the_rows_up_to_the_restored_step),
         CASE(a_torn_last_row_is_left_out),

@@ -21,8 +21,8 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.seq, job->model.vocab, e);
     arena_clear(&paths);
-    if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA;
+    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
+        rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
     return rc;
 }
 
@@ -66,11 +66,10 @@ static const struct input_kind {
     const char *name;
     enum input_source source;
     int64_t skip;
-} kinds[] = {{"images", INPUT_SAMPLES, 0},
-             {"labels", INPUT_LABELS, 0},
-             {"tokens", INPUT_SAMPLES, 0},
-             {"targets", INPUT_SAMPLES, 1},
-             {"positions", INPUT_POSITIONS, 0}};
+} kinds[] = {{"images", INPUT_SAMPLES, 0},      {"labels", INPUT_LABELS, 0},
+             {"tokens", INPUT_SAMPLES, 0},      {"targets", INPUT_SAMPLES, 1},
+             {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
+             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
 
 static const struct input_kind *kind_of(const char *name)
 {

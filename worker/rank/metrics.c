@@ -135,6 +135,12 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
         else
             json_double(&m->json, "eval_accuracy", row->eval_accuracy);
     }
+    if (row->nsamples) {
+        json_array(&m->json, "samples");
+        for (int k = 0; k < row->nsamples; k++)
+            json_str(&m->json, NULL, row->samples[k]);
+        json_end(&m->json);
+    }
     if (m->json.nonfinite.len > 0)
         json_nonfinite(&m->json);
     json_end(&m->json);

@@ -19,6 +19,8 @@ struct step_row {
     double samples_per_s, step_ms;
     bool evaluated; // the two below are there
     double eval_loss, eval_accuracy;
+    int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
+    const char *const *samples;
 };
 
 struct metrics;

@@ -55,12 +55,20 @@ void report_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
 {
     weft__rank__step_report__init(out);
     ROW_FIELDS(COPY)
+    out->n_samples = (size_t)from->nsamples;
+    union {
+        const char *const *from;
+        char **to;
+    } samples = {.from = from->samples};
+    out->samples = samples.to;
 }
 
 void report_to_row(const Weft__Rank__StepReport *from, struct step_row *out)
 {
     memset(out, 0, sizeof *out);
     ROW_FIELDS(COPY)
+    out->nsamples = (int)from->n_samples;
+    out->samples = (const char *const *)from->samples;
 }
 
 static void put_digest(struct hash128 h, uint8_t out[16])

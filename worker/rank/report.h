@@ -14,6 +14,7 @@ void report_from_view(const struct page_view *v, const char *host, Weft__Rank__P
 void report_to_view(const Weft__Rank__Progress *p, struct page_view *out);
 
 void report_from_row(const struct step_row *row, Weft__Rank__StepReport *out);
+// The row borrows the report's texts.
 void report_to_row(const Weft__Rank__StepReport *r, struct step_row *out);
 
 void report_from_shard(const struct shard_report *s, struct arena *a, Weft__Rank__ShardDone *out);

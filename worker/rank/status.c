@@ -78,8 +78,9 @@ void status_row(struct status *s, const struct step_row *row)
     int64_t now = clock_mono_ns();
     pthread_mutex_lock(&s->mutex);
     s->row = *row;
+    s->row.nsamples = 0; // the texts are the caller's
     if (row->evaluated) {
-        s->eval = *row;
+        s->eval = s->row;
         s->evaluated = true;
     }
     if (!s->any) {
@@ -91,6 +92,8 @@ void status_row(struct status *s, const struct step_row *row)
         draw(s, now);
     s->any = true;
     pthread_mutex_unlock(&s->mutex);
+    for (int k = 0; k < row->nsamples; k++)
+        status_say(s, "sample after step %lld: %s", (long long)row->step, row->samples[k]);
 }
 
 void status_saved(struct status *s, int64_t step)

@@ -23,6 +23,7 @@
 #include "common/model/model.h"
 #include "worker/rank/evaluate.h"
 #include "worker/rank/link.h"
+#include "worker/rank/sampling.h"
 #include "worker/rank/saver.h"
 #include "worker/rank/state.h"
 
@@ -65,7 +66,10 @@ struct trainer {
     struct inputs inputs;
     struct feed *feed;
     struct evaluation evaluation;
-    bool evaluates;
+    struct sampling sampling;
+    struct buf *texts;        // of the newest evaluation's samples,
+    const char **sample_text; // as the row has them
+    bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
@@ -154,6 +158,14 @@ static int open_world(struct trainer *t, struct err *e)
     return world_open(&o, &t->exec_options.world, e);
 }
 
+static int open_sampling(struct trainer *t, struct err *e)
+{
+    int64_t count = t->job->eval.sample.count;
+    t->texts = arena_array(&t->arena, struct buf, count);
+    t->sample_text = arena_array(&t->arena, const char *, count);
+    return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+}
+
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
@@ -167,6 +179,9 @@ static int open_data(struct trainer *t, struct err *e)
     if (!rc && t->evaluates)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, t->attempt->data_root,
                              e);
+    t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
+    if (!rc && t->samples)
+        rc = open_sampling(t, e);
     if (!rc && t->evaluates && t->attempt->rank == 0 && t->evaluation.sampler.left_out)
         log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
                  (unsigned long long)t->evaluation.sampler.left_out);
@@ -284,6 +299,9 @@ static void close_all(struct trainer *t)
     saver_close(t->saver);
     metrics_close(t->metrics);
     evaluation_close(&t->evaluation);
+    sampling_close(&t->sampling);
+    for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)
+        buf_clear(&t->texts[k]);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
     for (int i = 0; i < 2; i++) {
@@ -410,10 +428,53 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
+// A line of the log is short: long texts come in pieces, their line breaks as \n.
+static void log_sample(const char *text)
+{
+    enum { PIECE = 1000 };
+    struct buf line = {0};
+    for (const char *s = text; *s; s++) {
+        bool begins = ((unsigned char)*s & 0xc0) != 0x80; // a character of UTF-8
+        if (line.len >= PIECE && begins) {
+            log_info("sample", "%s", buf_str(&line));
+            buf_reset(&line);
+        }
+        if (*s == '\n')
+            buf_puts(&line, "\\n");
+        else
+            buf_putc(&line, *s);
+    }
+    log_info("sample", "%s", buf_str(&line));
+    buf_clear(&line);
+}
+
+// The texts are the trainer's until the next evaluation: the row is told before that.
+static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    int rc = sampling_run(&t->sampling, e);
+    if (rc)
+        return rc;
+    int64_t count = t->job->eval.sample.count, wanted = t->job->eval.sample.tokens;
+    for (int64_t k = 0; k < count; k++) {
+        buf_reset(&t->texts[k]);
+        sampling_text(&t->sampling, k, &t->texts[k]);
+        t->sample_text[k] = buf_str(&t->texts[k]);
+        if (t->attempt->rank == 0)
+            log_sample(t->sample_text[k]);
+    }
+    if (t->attempt->rank == 0 && t->sampling.done < wanted)
+        log_warn("sample", "ends after %lld of %lld tokens: the logits are not finite",
+                 (long long)t->sampling.done, (long long)wanted);
+    f->row.nsamples = (int)count;
+    f->row.samples = t->sample_text;
+    return 0;
+}
+
 static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
-    return evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    return rc || !t->samples ? rc : take_samples(t, f, e);
 }
 
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.

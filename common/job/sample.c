@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What data.tokenizer and eval.sample follow from, and what in them does not fit together.
+#include "common/job/reading.h"
+#include "common/job/tokenizer.h"
+
+enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: they travel in one row of metrics
+
+static void check_prompt(struct reading *r)
+{
+    const struct job *job = r->job;
+    struct reading_row *row = reading_row(r, "eval.sample.prompt");
+    struct err e = {0};
+    int32_t *ids;
+    int64_t n;
+    if (tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
+                         job->model.vocab, r->arena, &ids, &n, &e))
+        reading_error(r, row, "%s", e.text);
+    else if (n > job->model.seq)
+        reading_error(r, row, "has %lld tokens, the model reads %lld (model.seq): so many would do",
+                      (long long)n, (long long)job->model.seq);
+}
+
+static void check_numbers(struct reading *r)
+{
+    const struct job *job = r->job;
+    int64_t tokens = job->eval.sample.tokens, count = job->eval.sample.count;
+    bool greedy = job->eval.sample.temperature <= 0;
+    const struct {
+        const char *path;
+        bool drawn;
+    } keys[] = {{"eval.sample.count", count > 1},
+                {"eval.sample.top_k", job->eval.sample.top_k > 0},
+                {"eval.sample.seed", job->eval.sample.seed > 0}};
+    if (tokens * count > SAMPLED_MAX)
+        reading_error(r, reading_row(r, "eval.sample.tokens"),
+                      "%lld samples of %lld tokens are over %d: %lld tokens would do",
+                      (long long)count, (long long)tokens, SAMPLED_MAX,
+                      (long long)(SAMPLED_MAX / count));
+    for (size_t i = 0; greedy && i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].drawn)
+            reading_error(r, reading_row(r, keys[i].path),
+                          "acts only when eval.sample.temperature is above 0: at 0 the most likely "
+                          "token is taken");
+    if (job->eval.sample.top_k > job->model.vocab)
+        reading_error(r, reading_row(r, "eval.sample.top_k"),
+                      "%lld is over model.vocab, %lld: 0 stands for all",
+                      (long long)job->eval.sample.top_k, (long long)job->model.vocab);
+}
+
+void check_sample(struct reading *r)
+{
+    static const char *const needed[] = {
+        "model.kind",         "model.vocab",       "model.seq",
+        "data.format",        "data.tokenizer",    "eval.sample.prompt",
+        "eval.sample.tokens", "eval.sample.count", "eval.sample.temperature",
+        "eval.sample.top_k",  "eval.sample.seed"};
+    struct job *job = r->job;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!reading_row(r, needed[i])->ok)
+            return;
+    if (job->data.format == JOB_DATA_TOKENS && !reading_row(r, "data.tokenizer")->node)
+        job->data.tokenizer = job->model.vocab <= 256 ? JOB_TOKENIZER_BYTES : JOB_TOKENIZER_IDS;
+    if (job->model.kind != JOB_MODEL_DECODER || !job->eval.sample.prompt)
+        return;
+    check_prompt(r);
+    check_numbers(r);
+}

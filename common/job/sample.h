@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a decoder is asked to say after each evaluation: `eval.sample`.
+#pragma once
+#include <stdint.h>
+
+struct job_sample {
+    const char *prompt;    // null: no samples. tokenizer.h reads it
+    int64_t tokens, count; // to add to it; continuations
+    double temperature;    // 0: the most likely token
+    int64_t top_k;         // 0: any token
+    int64_t seed;
+};

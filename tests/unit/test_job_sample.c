@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job says about samples, and text as tokens and back.
+#include "common/job/tokenizer.h"
+#include "tests/unit/job_case.h"
+
+#define HEAD(vocab)                                                                              \
+    "name: t\nmodel: {kind: decoder, layers: 1, embed: 8, heads: 2, seq: 8, vocab: " vocab "}\n" \
+    "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 2}\ntrain: {steps: 1}\n"
+#define BYTES HEAD("256")
+#define IDS   HEAD("5000")
+
+static void a_prompt_is_enough_to_sample(void **state)
+{
+    struct job_case c;
+    (void)state;
+    case_valid(&c, BYTES "eval: {sample: {prompt: \"ROMEO:\"}}\n");
+    assert_string_equal(c.job.eval.sample.prompt, "ROMEO:");
+    assert_int_equal(c.job.eval.sample.tokens, 100);
+    assert_int_equal(c.job.eval.sample.count, 1);
+    assert_true(c.job.eval.sample.temperature == 0);
+    assert_int_equal(c.job.data.tokenizer, JOB_TOKENIZER_BYTES);
+    case_clear(&c);
+    case_valid(&c, BYTES);
+    assert_null(c.job.eval.sample.prompt);
+    case_clear(&c);
+}
+
+static void tokens_are_bytes_where_the_vocabulary_holds_no_more(void **state)
+{
+    struct job_case c;
+    (void)state;
+    case_valid(&c, HEAD("250"));
+    assert_int_equal(c.job.data.tokenizer, JOB_TOKENIZER_BYTES);
+    case_clear(&c);
+    case_valid(&c, HEAD("257"));
+    assert_int_equal(c.job.data.tokenizer, JOB_TOKENIZER_IDS);
+    case_clear(&c);
+}
+
+static void what_prints_reads_back(void **state)
+{
+    static const char *const texts[] = {
+        BYTES "eval: {sample: {prompt: 'a \"b\" \\n\\x00', tokens: 7}}\n",
+        BYTES "eval: {sample: {prompt: ü, count: 3, temperature: 0.8, top_k: 40, seed: 2}}\n",
+        IDS "eval: {every: 5, sample: {prompt: \"12 4999\"}}\n",
+        IDS "eval: {sample: {prompt: \"7\"}}\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct job_case c, again;
+        case_valid(&c, texts[i]);
+        case_valid(&again, buf_str(&c.text));
+        assert_string_equal(buf_str(&again.text), buf_str(&c.text));
+        assert_string_equal(again.job.eval.sample.prompt, c.job.eval.sample.prompt);
+        case_clear(&c);
+        case_clear(&again);
+    }
+}
+
+static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
+{
+    (void)state;
+    expect_errors(BYTES "eval: {sample: {prompt: \"\"}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: is empty\n");
+    expect_errors(IDS "eval: {sample: {prompt: \" \"}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: it holds no token: one is needed to begin "
+                  "with\n");
+    expect_errors(BYTES "eval: {sample: {prompt: 123456789}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: has 9 tokens, the model reads 8 (model.seq): "
+                  "so many would do\n");
+    expect_errors(BYTES "eval: {sample: {prompt: 'a\\q'}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: '\\q' is no escape: \\n, \\t, \\\\ and \\xNN "
+                  "are (a backslash is \\\\)\n");
+    expect_errors(HEAD("100") "eval: {sample: {prompt: dog}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: token 100 is not in 0 … 99 (model.vocab: "
+                  "100)\n");
+    expect_errors(IDS "eval: {sample: {prompt: ROMEO}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: 'ROMEO' is no token id: data.tokenizer is "
+                  "ids, so a prompt is numbers with spaces between them\n");
+    expect_errors(IDS "eval: {sample: {prompt: \"1 99999999999\"}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: token 2147483647 is not in 0 … 4999 "
+                  "(model.vocab: 5000)\n");
+    expect_errors(BYTES "eval: {sample: {prompt: a, top_k: 3}}\n",
+                  "job.yaml:5:35: eval.sample.top_k: acts only when eval.sample.temperature is "
+                  "above 0: at 0 the most likely token is taken\n");
+    expect_errors(BYTES "eval: {sample: {prompt: a, count: 2}}\n",
+                  "job.yaml:5:35: eval.sample.count: acts only when eval.sample.temperature is "
+                  "above 0: at 0 the most likely token is taken\n");
+    expect_errors(BYTES "eval: {sample: {prompt: a, temperature: 1, top_k: 300}}\n",
+                  "job.yaml:5:51: eval.sample.top_k: 300 is over model.vocab, 256: 0 stands for "
+                  "all\n");
+    expect_errors(
+        BYTES "eval: {sample: {prompt: a, temperature: 1, count: 64, tokens: 1000}}\n",
+        "job.yaml:5:63: eval.sample.tokens: 64 samples of 1000 tokens are over 8192: 128 tokens "
+        "would do\n");
+    expect_errors(
+        BYTES "eval: {sample: {tokens: 5}}\n",
+        "job.yaml:5:17: eval.sample.tokens: acts only when eval.sample.prompt is given\n");
+}
+
+// ---- text and tokens ---------------------------------------------------------------------------
+
+static void escapes_are_bytes(void **state)
+{
+    static const int32_t want[] = {'a', '\n', '\t', '\\', 0, 255, 'n', 0xc3, 0xbc};
+    struct arena a = {0};
+    int32_t *ids;
+    int64_t n;
+    (void)state;
+    assert_int_equal(
+        tokenizer_encode(JOB_TOKENIZER_BYTES, "a\\n\\t\\\\\\x00\\xFfnü", 256, &a, &ids, &n, NULL),
+        0);
+    assert_int_equal(n, 9);
+    assert_memory_equal(ids, want, sizeof want);
+    arena_clear(&a);
+}
+
+static void assert_decodes(const int32_t *ids, int64_t n, const char *want)
+{
+    struct buf text = {0};
+    tokenizer_decode(JOB_TOKENIZER_BYTES, ids, n, &text);
+    assert_string_equal(buf_str(&text), want);
+    buf_clear(&text);
+}
+#define DECODES(want, ...) \
+    assert_decodes((const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / 4, want)
+
+static void what_is_not_utf8_is_told_in_hexadecimal(void **state)
+{
+    (void)state;
+    DECODES("ab\n\tü€𝄞", 'a', 'b', '\n', '\t', 0xc3, 0xbc, 0xe2, 0x82, 0xac, 0xf0, 0x9d, 0x84,
+            0x9e);
+    DECODES("\\x00\\x1b[0m\\x7f\\x0d", 0, 0x1b, '[', '0', 'm', 0x7f, '\r'); // no terminal obeys
+    DECODES("\\xc3(", 0xc3, '(');                 // a character that breaks off
+    DECODES("\\xc3", 0xc3);                       // or ends
+    DECODES("\\xc0\\xaf", 0xc0, 0xaf);            // written longer than it is
+    DECODES("\\xed\\xa0\\x80", 0xed, 0xa0, 0x80); // a surrogate
+    DECODES("\\xf4\\x90\\x80\\x80", 0xf4, 0x90, 0x80, 0x80);
+    DECODES("\\xc2\\x9b", 0xc2, 0x9b); // a control character of two bytes
+    DECODES("a<300>b", 'a', 300, 'b'); // no byte
+    DECODES("\\xc3<300>", 0xc3, 300);
+}
+
+static void ids_are_told_as_numbers(void **state)
+{
+    struct buf text = {0};
+    struct arena a = {0};
+    int32_t *ids;
+    int64_t n;
+    (void)state;
+    tokenizer_decode(JOB_TOKENIZER_IDS, (const int32_t[]){15496, 0, 995}, 3, &text);
+    assert_string_equal(buf_str(&text), "15496 0 995");
+    assert_int_equal(
+        tokenizer_encode(JOB_TOKENIZER_IDS, " 15496  0 995 ", 50257, &a, &ids, &n, NULL), 0);
+    assert_int_equal(n, 3);
+    assert_memory_equal(ids, ((int32_t[]){15496, 0, 995}), 12);
+    assert_int_equal(tokenizer_encode(JOB_TOKENIZER_IDS, "1 -2", 50257, &a, &ids, &n, NULL),
+                     ERR_INVALID);
+    assert_int_equal(tokenizer_encode(JOB_TOKENIZER_IDS, "1,2", 50257, &a, &ids, &n, NULL),
+                     ERR_INVALID);
+    buf_clear(&text);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_is_enough_to_sample),
+        cmocka_unit_test(tokens_are_bytes_where_the_vocabulary_holds_no_more),
+        cmocka_unit_test(what_prints_reads_back),
+        cmocka_unit_test(what_cannot_be_sampled_is_refused_with_its_line),
+        cmocka_unit_test(escapes_are_bytes),
+        cmocka_unit_test(what_is_not_utf8_is_told_in_hexadecimal),
+        cmocka_unit_test(ids_are_told_as_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice of a sample's next token.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+#include "worker/rank/choice.h"
+
+enum { N = 8, DRAWS = 200000 };
+// ln of 1, 2, 4, 8, 4, 2, 1, 2: weights that sum to 24 at temperature 1.
+static const int weight[N] = {1, 2, 4, 8, 4, 2, 1, 2};
+
+static void set_logits(float *logits, double temperature)
+{
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)(temperature * log(weight[i])) + 5;
+}
+
+// Pearson's statistic of DRAWS draws against weights, over the ids of weight > 0; draws of others
+// fail.
+static double chi_square(double temperature, int64_t top_k, const int *want)
+{
+    const struct rand_site site = {.seed = 9, .stream = hash_fnv1a32("sample")};
+    float logits[N];
+    int32_t scratch[N];
+    int seen[N] = {0};
+    double total = 0, statistic = 0;
+    set_logits(logits, temperature);
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        struct choice c = {.temperature = temperature, .top_k = top_k, .u = rand_uniform(&site, i)};
+        seen[choice_token(&c, logits, N, scratch)]++;
+    }
+    for (int i = 0; i < N; i++)
+        total += want[i];
+    for (int i = 0; i < N; i++) {
+        double expected = DRAWS * want[i] / total;
+        if (want[i] == 0)
+            assert_int_equal(seen[i], 0);
+        else
+            statistic += (seen[i] - expected) * (seen[i] - expected) / expected;
+    }
+    return statistic;
+}
+
+// The 99.99 % quantiles of chi-square: 29.9 for 7 degrees of freedom, 18.4 for 2, 23.5 for 4.
+static void draws_follow_the_softmax_at_any_temperature(void **state)
+{
+    (void)state;
+    assert_true(chi_square(1, 0, weight) < 29.9);
+    assert_true(chi_square(0.25, 0, weight) < 29.9);
+    assert_true(chi_square(7, 0, weight) < 29.9);
+}
+
+static void draws_are_among_the_top_k_alone(void **state)
+{
+    static const int three[N] = {0, 0, 4, 8, 4, 0, 0, 0};
+    // Of the three ids of weight 2, the two smaller: 1 and 5.
+    static const int five[N] = {0, 2, 4, 8, 4, 2, 0, 0};
+    (void)state;
+    assert_true(chi_square(1, 3, three) < 18.4);
+    assert_true(chi_square(1, 5, five) < 23.5);
+}
+
+static void a_half_cold_draw_squares_the_odds(void **state)
+{
+    const struct rand_site site = {.seed = 1, .stream = 2};
+    // Logits of odds 1 : 3; at temperature 1/2 the odds are 1 : 9.
+    const float logits[2] = {0, logf(3)};
+    int32_t scratch[2];
+    int ones = 0;
+    (void)state;
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        struct choice c = {.temperature = 0.5, .u = rand_uniform(&site, i)};
+        ones += choice_token(&c, logits, 2, scratch);
+    }
+    // Four standard deviations of a binomial of 200,000 at 0.9: 537.
+    assert_true(abs(ones - DRAWS / 10 * 9) < 537);
+}
+
+static void without_a_temperature_the_most_likely_is_taken_the_first_of_equals(void **state)
+{
+    const float logits[5] = {-1, 3, 0, 3, 2};
+    int32_t scratch[5];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(choice_token(&(struct choice){.u = (float)i / 4}, logits, 5, scratch), 1);
+}
+
+static void one_candidate_is_the_most_likely_whatever_the_draw(void **state)
+{
+    const float logits[5] = {-1, 3, 0, 3, 2};
+    int32_t scratch[5];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct choice c = {.temperature = 3, .top_k = 1, .u = (float)i / 4};
+        assert_int_equal(choice_token(&c, logits, 5, scratch), 1);
+    }
+}
+
+static void the_ends_of_the_unit_interval_are_the_first_and_the_last_candidate(void **state)
+{
+    const float logits[4] = {1, 1, 1, 1}, steep[3] = {0, 1000, -1000};
+    int32_t scratch[4];
+    struct choice c = {.temperature = 1, .u = 0};
+    (void)state;
+    assert_int_equal(choice_token(&c, logits, 4, scratch), 0);
+    assert_int_equal(choice_token(&c, steep, 3, scratch), 1); // weights of 0 are never drawn
+    c.u = nextafterf(1, 0);
+    assert_int_equal(choice_token(&c, logits, 4, scratch), 3);
+    assert_int_equal(choice_token(&c, steep, 3, scratch), 1);
+}
+
+static void a_logit_that_is_no_number_gives_no_token(void **state)
+{
+    float logits[3] = {0, 0, NAN};
+    int32_t scratch[3];
+    struct choice c = {0};
+    (void)state;
+    assert_int_equal(choice_token(&c, logits, 3, scratch), -1);
+    assert_int_equal(choice_token(&c, logits, 2, scratch), 0); // padding is not looked at
+    logits[2] = INFINITY;
+    c.temperature = 1;
+    assert_int_equal(choice_token(&c, logits, 3, scratch), -1);
+}
+
+// The candidates against a sort of all.
+static void the_heap_keeps_what_a_sort_would(void **state)
+{
+    const struct rand_site site = {.seed = 4, .stream = 4};
+    float logits[500];
+    int32_t scratch[500];
+    (void)state;
+    for (int i = 0; i < 500; i++)
+        logits[i] = floorf(40 * rand_uniform(&site, (uint64_t)i)); // many are equal
+    for (int64_t k = 1; k <= 500; k += 31) {
+        // The last candidate by id is what the greatest draw gives where weights are all alike.
+        struct choice c = {.temperature = 1e6, .top_k = k, .u = nextafterf(1, 0)};
+        int32_t got = choice_token(&c, logits, 500, scratch), want = -1;
+        for (int i = 0; i < 500; i++) {
+            int before = 0; // more likely ones
+            for (int j = 0; j < 500; j++)
+                before += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
+            want = before < k ? i : want;
+        }
+        assert_int_equal(got, want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_follow_the_softmax_at_any_temperature),
+        cmocka_unit_test(draws_are_among_the_top_k_alone),
+        cmocka_unit_test(a_half_cold_draw_squares_the_odds),
+        cmocka_unit_test(without_a_temperature_the_most_likely_is_taken_the_first_of_equals),
+        cmocka_unit_test(one_candidate_is_the_most_likely_whatever_the_draw),
+        cmocka_unit_test(the_ends_of_the_unit_interval_are_the_first_and_the_last_candidate),
+        cmocka_unit_test(a_logit_that_is_no_number_gives_no_token),
+        cmocka_unit_test(the_heap_keeps_what_a_sort_would),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

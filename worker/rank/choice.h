@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The next token of a sample: the most likely one, or one drawn among the most likely. A pure
+// function of its arguments, so every rank that has the same logits chooses the same token.
+#pragma once
+#include <stdint.h>
+
+struct choice {
+    double temperature; // 0: the most likely token, the smallest id of equals
+    int64_t top_k;      // 0: among all. Of equals the smaller ids belong to the most likely
+    float u;            // [0, 1): the draw
+};
+
+// The id, or −1 where a logit is not finite. `scratch` holds `n` ids.
+int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int32_t *scratch);
