@@ -16,16 +16,16 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm widen
+OP_SRC      := op gemm mask widen
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile
+COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
-MODEL_SRC   := model mlp decoder loss model_schema schema_list
+MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
 DATA_SRC    := data_schema array idx npy llmc dataset tokens pattern sampler inspect prepare
@@ -62,7 +62,7 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention widen
+CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention draw widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
@@ -70,7 +70,7 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
-UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_zero compile_precision compile_random compile_verify compile_sample
+UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_zero compile_precision compile_random compile_verify compile_sample compile_draws compile_context compile_heads
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
@@ -81,7 +81,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer bf16 numerics
+OPS_TESTS   := backend ops transformer draw numerics bf16
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job shard manifest frame up

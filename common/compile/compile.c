@@ -8,6 +8,7 @@
 #include "common/base/hash.h"
 #include "common/compile/dump.h"
 #include "common/compile/grad.h"
+#include "common/compile/heads.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
@@ -95,6 +96,7 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (kind == PROGRAM_TRAIN) {
         optim_check(g, &p->job->optimizer, &p->out->findings);
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
+        heads_check(&p->sharding, p->job, m, g, &p->out->findings);
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
@@ -105,7 +107,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
     p->out->program[kind] = arena_array(p->arena, struct program, p->out->nstages);
-    return rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
+    rc = rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
+    for (int i = 0; i < p->out->nstages; i++)
+        p->out->program[kind][i].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
+    return rc;
 }
 
 static void hash_programs(struct compiled *c)

@@ -66,6 +66,10 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d", a->nesterov);
+    if (a->draw.stream) {
+        put_float(out, "rate", a->draw.rate);
+        buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);
+    }
     for (int k = 0; k < 3 && i->op == OP_COPY; k++)
         buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
                    (long long)a->block.from[k], (long long)a->block.to[k]);
@@ -111,6 +115,8 @@ void dump_program(const struct program *p, struct buf *out)
 {
     buf_printf(out, "program %s stage %d mesh ", program_name(p->kind), p->stage);
     mesh_print(&p->mesh, out);
+    if (p->zigzag.parts > 1)
+        buf_printf(out, " zigzag %d", p->zigzag.parts);
     buf_putc(out, '\n');
     for (int b = 0; b < p->nbuffers; b++) {
         const struct buffer *buf = &p->buffers[b];

@@ -6,7 +6,7 @@
 
 static const struct {
     const char *name;
-    enum { ERROR, WARNING } severity;
+    enum { ERROR, WARNING, NOTE } severity;
 } codes[FINDING_CODES] = {
 #define X(id, severity) [FINDING_##id] = {#id, severity},
     FINDING_TABLE(X)
@@ -25,7 +25,8 @@ bool finding_is_error(enum finding_code c)
 
 const char *finding_severity(enum finding_code c)
 {
-    return finding_is_error(c) ? "error" : "warning";
+    static const char *const names[] = {[ERROR] = "error", [WARNING] = "warning", [NOTE] = "note"};
+    return names[codes[c].severity];
 }
 
 void findings_init(struct findings *f, struct arena *a)

@@ -18,8 +18,10 @@
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(KEY_HEADS, ERROR)            \
     X(NO_MATCH, WARNING)           \
-    X(REDUNDANT, WARNING)
+    X(REDUNDANT, WARNING)          \
+    X(KEY_HEADS_WHOLE, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)

@@ -136,7 +136,7 @@ static void sums_make(struct tape *t)
 static void seed(struct tape *t)
 {
     struct graph *g = t->g;
-    int one = graph_value(g, VALUE_SCALAR, "one", DT_F32, 0, NULL, NULL);
+    int one = graph_one(g);
     for (int i = 0; i < g->nsums; i++)
         if (g->sums[i].value == g->loss)
             for (int c = 0; c < g->sums[i].n; c++)

@@ -73,6 +73,14 @@ int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dt
     return id;
 }
 
+int graph_one(struct graph *g)
+{
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_SCALAR && strcmp(g->values[v].name, "one") == 0)
+            return v;
+    return graph_value(g, VALUE_SCALAR, "one", DT_F32, 0, NULL, NULL);
+}
+
 int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
                 const int64_t *sizes, enum init_kind init, float std)
 {

@@ -172,12 +172,12 @@ static size_t workspace_chunks(const struct node *n, const struct shape *in,
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
-// Ids and positions are the last inputs, or the first of EMBED; the rest is of one float dtype,
-// which the output has too unless it is a gradient's sum.
+// Ids, positions and the step are the last inputs, or the first of EMBED; the rest is of one float
+// dtype, which the output has too unless it is a gradient's sum.
 static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
 {
     bool embed = n->op == OP_EMBED || n->op == OP_EMBED_GRAD;
-    int first = embed ? 0 : n->op == OP_ROTARY ? 1 : n->nin - 2;
+    int first = embed ? 0 : n->op == OP_ROTARY ? 1 : attention_positions(n->op);
     int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
     for (int k = first; k < end && !rc; k++)
         rc = want_dtype(g, n, k, DT_I32, e);
@@ -191,6 +191,9 @@ static int infer_mixed(const struct graph *g, const struct node *n, struct err *
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
 {
     const struct shape *q = &in_value(g, n, 0)->shape, *k = &in_value(g, n, 1)->shape;
+    int least = attention_positions(n->op) + 2;
+    if (n->nin != least && n->nin != least + 1)
+        return err_set(e, ERR_INTERNAL, "attention: %d inputs", n->nin);
     if (q->n != 4 || k->n != 4 || q->dim[2] != k->dim[2] * n->attr.group)
         return err_set(e, ERR_INTERNAL, "attention: heads do not share key heads alike");
     return infer_mixed(g, n, e);
@@ -217,7 +220,7 @@ static size_t workspace_attention(const struct node *n, const struct shape *in,
     int64_t parts = in[1].dim[0] * in[1].dim[2];
     (void)out;
     return sizeof(float) *
-           (size_t)((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS * in[1].dim[1] *
+           (size_t)(((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS + 1) * in[1].dim[1] *
                     (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
 }
 
@@ -229,25 +232,78 @@ static size_t workspace_norm(const struct node *n, const struct shape *in, const
     return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
 }
 
-static int64_t start_of(const struct graph *g, int value, const struct mesh *m, int rank, int d)
+// What is drawn has few dimensions, the batch first if at all.
+static int infer_drawn(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct value *out = &g->values[n->out[0]];
+    for (int d = 0; d < out->shape.n; d++)
+        if (d >= DRAW_DIMS || (d && out->dims[d] == DIM_BATCH))
+            return err_set(e, ERR_INTERNAL, "%s: dimension %d of %s", op_name(n->op), d,
+                           value_text(out));
+    return 0;
+}
+
+static int infer_dropout(const struct graph *g, const struct node *n, struct err *e)
+{
+    if (n->nin != 2 && n->nin != 3)
+        return err_set(e, ERR_INTERNAL, "dropout: %d inputs", n->nin);
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? out_like(g, n, t, e) : ERR_INTERNAL;
+    for (int k = 1; k < n->nin && !rc; k++)
+        rc = want_dtype(g, n, k, DT_I32, e);
+    return rc ? rc : infer_drawn(g, n, e);
+}
+
+static int infer_normal(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : infer_drawn(g, n, e);
+}
+
+static int64_t start_of(const struct graph *g, int value, const struct op_at *at, int d)
 {
     const struct value *v = &g->values[value];
     int64_t start[MAX_DIMS];
-    spec_start(&v->spec, m, &v->shape, rank, start);
+    spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
     return start[d];
 }
 
-static void place_table(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+static void place_table(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
-    attr->start = start_of(g, n->op == OP_EMBED ? n->in[1] : n->out[0], m, rank, 0);
+    attr->start = start_of(g, n->op == OP_EMBED ? n->in[1] : n->out[0], at, 0);
 }
 
-static void place_heads(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+// Dimension d of the draw is dimension `of` of a value; a batch counts through the microbatches.
+static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, int64_t start,
+                       const struct op_at *at)
+{
+    bool batch = v->dims[of] == DIM_BATCH;
+    draw->extent[d] = v->shape.dim[of];
+    draw->from[d] = start + (batch ? at->microbatch * v->shape.dim[of] : 0);
+    draw->n = d + 1;
+}
+
+static void place_drawn(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
-    attr->start =
-        start_of(g, n->in[0], m, rank, 2) - attr->group * start_of(g, n->in[1], m, rank, 2);
+    const struct value *out = &g->values[n->out[0]];
+    for (int d = 0; d < out->shape.n; d++)
+        place_draw(&attr->draw, d, out, d, start_of(g, n->out[0], at, d), at);
+}
+
+// Query and key count by their positions: from 0.
+static void place_heads(const struct graph *g, const struct node *n, const struct op_at *at,
+                        struct op_attr *attr)
+{
+    enum { BATCH, SEQ, HEADS };
+    const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
+    int64_t first = start_of(g, n->in[0], at, HEADS);
+    attr->start = first - attr->group * start_of(g, n->in[1], at, HEADS);
+    place_draw(&attr->draw, 0, q, BATCH, start_of(g, n->in[0], at, BATCH), at);
+    place_draw(&attr->draw, 1, q, HEADS, first, at);
+    place_draw(&attr->draw, 2, q, SEQ, 0, at);
+    place_draw(&attr->draw, 3, k, SEQ, 0, at);
 }
 
 #define ELEMENTWISE(rule)                                                            \
@@ -271,12 +327,13 @@ static const struct op_row table[OP_COUNT] = {
                 .shard = shard_contract,
                 .workspace = workspace_chunks,
                 .accumulates = true},
-    [OP_CAST] = {.infer = infer_cast, .shard = shard_pointwise},
+    [OP_CAST] = {.infer = infer_cast, .vjp = vjp_cast, .shard = shard_pointwise},
     [OP_ADD] = ELEMENTWISE(vjp_add),
     [OP_SUB] = ELEMENTWISE(vjp_sub),
     [OP_MUL] = ELEMENTWISE(vjp_mul),
     [OP_SCALE] = ELEMENTWISE(vjp_scale),
     [OP_LOG] = ELEMENTWISE(vjp_log),
+    [OP_EXP] = ELEMENTWISE(vjp_exp),
     [OP_DIV] = GRADIENT_OF,
     [OP_RELU] = ELEMENTWISE(vjp_relu),
     [OP_RELU_GRAD] = GRADIENT_OF,
@@ -296,6 +353,14 @@ static const struct op_row table[OP_COUNT] = {
     [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
     [OP_SILU] = ELEMENTWISE(vjp_silu),
     [OP_SILU_GRAD] = GRADIENT_OF,
+    [OP_SOFTPLUS] = ELEMENTWISE(vjp_softplus),
+    [OP_SOFTPLUS_GRAD] = GRADIENT_OF,
+    [OP_DROPOUT] = {.infer = infer_dropout,
+                    .vjp = vjp_dropout,
+                    .shard = shard_pointwise,
+                    .inplace = true,
+                    .place = place_drawn},
+    [OP_NORMAL] = {.infer = infer_normal, .shard = shard_pointwise, .place = place_drawn},
     [OP_SPLIT] = {.infer = infer_float, .vjp = vjp_split, .shard = shard_split},
     [OP_STACK] = {.infer = infer_float, .shard = shard_stack},
     [OP_EMBED] = {.infer = infer_mixed,
@@ -341,20 +406,19 @@ const struct op_row *op_row(enum op op)
     return &table[op];
 }
 
-struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct mesh *m,
-                          int rank)
+struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct op_at *at)
 {
     struct op_attr attr = n->attr;
-    for (int a = 0; a < m->n; a++)
-        if (n->owner >> a & 1 && mesh_coord(m, rank, a) != 0)
+    for (int a = 0; a < at->mesh->n; a++)
+        if (n->owner >> a & 1 && mesh_coord(at->mesh, at->rank, a) != 0)
             attr.scale = 0;
     if (op_row(n->op)->place)
-        op_row(n->op)->place(g, n, m, rank, &attr);
+        op_row(n->op)->place(g, n, at, &attr);
     int k = op_row(n->op)->rows - 1;
     if (k >= 0) {
         const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
         int64_t start[MAX_DIMS];
-        spec_start(&v->spec, m, &v->shape, rank, start);
+        spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
         attr.start = start[v->shape.n - 1];
     }
     return attr;

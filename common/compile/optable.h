@@ -28,6 +28,12 @@ struct shard_query {
     struct spec out[OP_MAX_OUT];      // answer: what comes out, before a reshard to `want`
 };
 
+// Where a node is run.
+struct op_at {
+    const struct mesh *mesh;
+    int rank, microbatch;
+};
+
 struct op_row {
     int (*infer)(const struct graph *g, const struct node *n, struct err *e);
     int (*vjp)(struct tape *t, const struct node *n, int cotangent);
@@ -36,15 +42,15 @@ struct op_row {
     size_t (*workspace)(const struct node *n, const struct shape *in, const struct shape *out);
     bool accumulates, inplace;
     int rows; // PICK, ROW_MAX: 1 + the operand whose last dimension ids count in; 0: none
-    // Optional: sets what else of the attributes the rank's coordinates tell.
-    void (*place)(const struct graph *g, const struct node *n, const struct mesh *m, int rank,
+    // Optional: sets what else of the attributes the rank's coordinates and the microbatch tell.
+    void (*place)(const struct graph *g, const struct node *n, const struct op_at *at,
                   struct op_attr *attr);
 };
 
 const struct op_row *op_row(enum op op); // never null; every slot but those labelled is set
-// The node's attributes on one rank: an owner's scale, the id its part of cut rows begins with.
-struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct mesh *m,
-                          int rank);
+// The node's attributes on one rank: an owner's scale, the id its part of cut rows begins with,
+// which of the whole step's random numbers are its own.
+struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct op_at *at);
 // Scratch of a call, from op, attributes, dtypes and shapes; no data is touched.
 size_t op_workspace(const struct op_call *c);
 int op_infer(const struct graph *g, const struct node *n, struct err *e);
@@ -72,6 +78,10 @@ int vjp_sub(struct tape *t, const struct node *n, int cotangent);
 int vjp_mul(struct tape *t, const struct node *n, int cotangent);
 int vjp_scale(struct tape *t, const struct node *n, int cotangent);
 int vjp_log(struct tape *t, const struct node *n, int cotangent);
+int vjp_cast(struct tape *t, const struct node *n, int cotangent);
+int vjp_exp(struct tape *t, const struct node *n, int cotangent);
+int vjp_softplus(struct tape *t, const struct node *n, int cotangent);
+int vjp_dropout(struct tape *t, const struct node *n, int cotangent);
 int vjp_relu(struct tape *t, const struct node *n, int cotangent);
 int vjp_gelu(struct tape *t, const struct node *n, int cotangent);
 int vjp_tanh(struct tape *t, const struct node *n, int cotangent);

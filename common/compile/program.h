@@ -6,6 +6,7 @@
 // lower.c makes it from a partitioned graph and a schedule; plan.c gives every buffer its offset.
 #pragma once
 #include "common/compile/graph.h"
+#include "common/compile/zigzag.h"
 
 // The arena has two regions: buffers that collectives touch lie apart, since they are shared
 // memory on a CPU host.
@@ -78,6 +79,7 @@ struct program {
     int stage;                 // of the pipeline; 0 without one
     const struct graph *graph; // partitioned: the nodes of all stages
     int microbatches;
+    struct zigzag zigzag; // of the columns of inputs with a sequence
     int ninstrs, instrs_cap, nbuffers, buffers_cap;
     struct instr *instrs;
     struct buffer *buffers;

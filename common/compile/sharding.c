@@ -445,10 +445,38 @@ static const char *fix_without(struct making *k, const struct value *v, int d, a
                       : fix_point(k, point_name(v->point), &spec);
 }
 
+// Attention over a cut sequence takes two chunks of it a device (zigzag.h), each cut by whatever
+// else cuts the sequence somewhere.
+static void check_chunks(struct making *k, const struct value *v, int d, const struct spec *spec)
+{
+    axis_set axes = k->s->context | dim_axes(&spec->dim[d]);
+    int64_t unit = 2 * mesh_product(k->mesh, axes), size = v->shape.dim[d];
+    if (size % unit == 0)
+        return;
+    int64_t above = size / unit * unit + unit;
+    k->s->lenient = true;
+    findings_add(k->found,
+                 &(struct finding){
+                     .code = FINDING_INDIVISIBLE,
+                     .tensor = tensor_name(v),
+                     .axes = axes,
+                     .message = arena_printf(
+                         k->found->arena,
+                         "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
+                         "each place on %s: %s would do",
+                         tensor_name(v), (long long)size, (long long)unit, axes_text(k, axes),
+                         words_sizes(k, size, unit)),
+                     .fix = arena_printf(k->found->arena, "model.seq=%lld", (long long)above)});
+}
+
 static void check_divides(struct making *k, const struct value *v)
 {
     struct spec spec = asked(k->s, k->mesh, v);
     for (int d = 0; d < v->shape.n; d++) {
+        if (v->dims[d] == DIM_SEQ && k->s->context) {
+            check_chunks(k, v, d, &spec);
+            continue;
+        }
         int64_t parts = dim_parts(k->mesh, &spec.dim[d]), size = v->shape.dim[d];
         axis_set axes = dim_axes(&spec.dim[d]), bad = axes;
         int64_t ways = 1;
@@ -606,6 +634,24 @@ void words_check_matches(struct making *k, const struct graph *g)
     }
 }
 
+static axis_set context_axes(const struct sharding *s, const struct mesh *m, const struct graph *g)
+{
+    axis_set axes = 0;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct value *v = &g->values[g->nodes[i].out[0]];
+        struct spec spec = g->nodes[i].op == OP_ATTENTION ? asked(s, m, v) : (struct spec){0};
+        for (int d = 0; d < v->shape.n; d++)
+            axes |= v->dims[d] == DIM_SEQ ? dim_axes(&spec.dim[d]) : 0;
+    }
+    return axes;
+}
+
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq)
+{
+    int parts = mesh_product(m, s->context);
+    return (struct zigzag){seq, seq % (2 * (int64_t)parts) == 0 ? parts : 1};
+}
+
 void sharding_check(struct sharding *s, const struct job *job, const struct mesh *m,
                     const struct graph *g, struct findings *f)
 {
@@ -615,6 +661,7 @@ void sharding_check(struct sharding *s, const struct job *job, const struct mesh
         if (g->values[v].shape.n > longest[g->values[v].point])
             longest[g->values[v].point] = g->values[v].shape.n;
     words_check_matches(&k, g);
+    s->context = context_axes(s, m, g);
     for (int i = 0; i < g->nvalues; i++) {
         const struct value *v = &g->values[i];
         bool forward = v->producer >= 0 && g->nodes[v->producer].phase == PHASE_FORWARD;

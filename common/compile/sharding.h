@@ -5,6 +5,7 @@
 #pragma once
 #include "common/compile/findings.h"
 #include "common/compile/graph.h"
+#include "common/compile/zigzag.h"
 #include "common/job/job.h"
 
 // Which mesh axes cut a logical dimension, in order.
@@ -32,14 +33,18 @@ struct sharding {
     struct refine grads, optimizer;
     axis_set gather;         // batch axes on which weights may be cut
     axis_set batch;          // axes that cut the batch at act_ids
+    axis_set context;        // axes that cut the sequence where causal attention works
     bool lenient;            // cuts that do not divide are left out: they are found already
 };
 
 void sharding_make(struct sharding *s, const struct job *job, const struct mesh *m,
                    struct findings *f);
-// Holds the specs against the tensors of the unpartitioned graph.
+// Holds the specs against the tensors of the unpartitioned graph; tells s->context.
 void sharding_check(struct sharding *s, const struct job *job, const struct mesh *m,
                     const struct graph *g, struct findings *f);
+
+// The order in which the data of a sequence of so many positions is read.
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq);
 
 // A setting (see findings.h) that gives one parameter a spec of its own.
 const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,

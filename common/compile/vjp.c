@@ -91,6 +91,50 @@ int vjp_log(struct tape *t, const struct node *n, int cot)
     return t->g->failed;
 }
 
+int vjp_cast(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    struct op_attr attr = {.scale = n->attr.scale};
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_CAST,
+                                              .nin = 1,
+                                              .in = &cot,
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .attr = &attr,
+                                              .dtype = x.dtype}));
+    return t->g->failed;
+}
+
+int vjp_exp(struct tape *t, const struct node *n, int cot)
+{
+    tape_add(t, n->in[0], make(t, OP_MUL, 2, (int[]){cot, n->out[0]}, n->in[0]));
+    return t->g->failed;
+}
+
+int vjp_softplus(struct tape *t, const struct node *n, int cot)
+{
+    tape_add(t, n->in[0], make(t, OP_SOFTPLUS_GRAD, 2, (int[]){n->in[0], cot}, n->in[0]));
+    return t->g->failed;
+}
+
+// The same draws drop the cotangent: no mask is kept.
+int vjp_dropout(struct tape *t, const struct node *n, int cot)
+{
+    struct value x = t->g->values[n->in[0]];
+    int in[3] = {cot, n->in[1], n->in[2]};
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[0],
+             graph_op(t->g, &(struct op_args){.op = OP_DROPOUT,
+                                              .nin = n->nin,
+                                              .in = in,
+                                              .nout_dims = x.shape.n,
+                                              .out_dims = x.dims,
+                                              .attr = &n->attr}));
+    return t->g->failed;
+}
+
 int vjp_relu(struct tape *t, const struct node *n, int cot)
 {
     tape_add(t, n->in[0], make(t, OP_RELU_GRAD, 2, (int[]){n->out[0], cot}, n->in[0]));
@@ -237,9 +281,9 @@ int vjp_attention(struct tape *t, const struct node *n, int cot)
     struct value q = t->g->values[n->in[0]];
     graph_at(t->g, q.point);
     int dq = graph_op(t->g, &(struct op_args){.op = OP_ATTENTION_GRAD,
-                                              .nin = 6,
+                                              .nin = n->nin + 1,
                                               .in = (int[]){n->in[0], n->in[1], n->in[2], cot,
-                                                            n->in[3], n->in[4]},
+                                                            n->in[3], n->in[4], n->in[5]},
                                               .nout_dims = q.shape.n,
                                               .out_dims = q.dims,
                                               .attr = &n->attr,

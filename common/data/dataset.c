@@ -61,15 +61,16 @@ int dataset_open(struct dataset *ds, const char *images, const char *labels, int
 int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
                          const char *labels, int64_t classes, struct err *e)
 {
-    PRE(classes >= 1 && classes <= INT32_MAX);
+    PRE(!labels || (classes >= 1 && classes <= INT32_MAX));
     *ds = (struct dataset){.classes = classes};
     int rc = array_open_beneath(&ds->images, root, images, e);
     if (rc == 0)
         rc = check_images(ds, e);
-    if (rc == 0)
+    if (rc == 0 && labels)
         rc = array_open_beneath(&ds->labels, root, labels, e);
-    if (rc == 0)
+    if (rc == 0 && labels)
         rc = check_labels(ds, e);
+    ds->labelled = labels != NULL;
     if (rc)
         dataset_close(ds);
     return rc;
@@ -85,7 +86,7 @@ void dataset_close(struct dataset *ds)
 
 size_t dataset_label_bytes(const struct dataset *ds)
 {
-    return ds->seq ? 0 : sizeof(int32_t);
+    return ds->labelled ? sizeof(int32_t) : 0;
 }
 
 size_t dataset_sample_bytes(const struct dataset *ds)
@@ -101,7 +102,7 @@ int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *
     if (ds->seq)
         return tokens_read(ds, ids, n, images_out, e);
     int rc = array_check(&ds->images, e);
-    if (rc == 0)
+    if (rc == 0 && ds->labelled)
         rc = array_check(&ds->labels, e);
     if (rc)
         return rc;
@@ -110,8 +111,7 @@ int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *
     for (size_t k = 0; k < n; k++) {
         PRE(ids[k] < ds->n);
         array_copy(&ds->images, ids[k] * ds->features, ds->features, to + k * bytes);
-        labels_out[k] = label_at(ds, ids[k], e);
-        if (labels_out[k] < 0)
+        if (ds->labelled && (labels_out[k] = label_at(ds, ids[k], e)) < 0)
             return ERR_DATA;
     }
     return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a file of images and a file of labels, sample i in row i of both; or files of tokens
-// (shards), sample i of one its ids from i·seq on, seq + 1 of them (the last is the next sample's
-// first). No sample reaches over the end of its shard: what is left there is left out.
+// A data set: a file of images and one of labels or none, sample i in row i of both; or files of
+// tokens (shards), sample i of one its ids from i·seq on, seq + 1 of them (the last is the next
+// sample's first). No sample reaches over the end of its shard: what is left there is left out.
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
 // and every label against the number of classes (the label file is read once, whole). What a sample
@@ -18,7 +18,8 @@ struct shard {
 
 struct dataset {
     struct array images, labels; // not of tokens
-    struct shard *shards;        // of tokens, in the order of their names; owned
+    bool labelled;
+    struct shard *shards; // of tokens, in the order of their names; owned
     int nshards;
     uint64_t n;        // samples
     uint64_t features; // elements of one image
@@ -29,7 +30,7 @@ struct dataset {
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
-// `classes` ≥ 1. After a failure there is nothing to close.
+// `labels` may be null; else `classes` ≥ 1. After a failure there is nothing to close.
 int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
                  struct err *e);
 // The same for files that must lie beneath `root` (base/root.h); null: no root.
@@ -42,9 +43,9 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
 
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
-size_t dataset_label_bytes(const struct dataset *ds);  // of one label; tokens have none
+size_t dataset_label_bytes(const struct dataset *ds);  // of one label; 0: there is none
 
-// Of tokens: images_out gets seq + 1 ids of i32 a sample, labels_out is not written.
+// Of tokens images_out gets seq + 1 ids of i32 a sample; without labels labels_out is not written.
 // Gathers: row k of images_out (n × features elements of `dtype`) and labels_out[k] are sample
 // ids[k] < ds->n. Any thread, several at once. ERR_DATA if a file was cut since it was opened or a
 // label overwritten by one out of range; the outputs are then undefined.

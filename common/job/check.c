@@ -140,10 +140,35 @@ static void check_batch(struct reading *r)
 static void check_eval_files(struct reading *r)
 {
     static const char images[] = "data.eval.images", labels[] = "data.eval.labels";
-    if (given(r, images) && !given(r, labels))
+    bool classifier = ALL_OK(r, "model.kind") && r->job->model.kind == JOB_MODEL_MLP;
+    if (given(r, images) && !given(r, labels) && classifier)
         reading_error(r, reading_row(r, labels), "is missing: %s is given", images);
     if (given(r, labels) && !given(r, images))
         reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
+}
+
+// A classifier needs what the others have no use for.
+static void check_labels(struct reading *r)
+{
+    static const char *const labels[] = {"data.train.labels", "data.eval.labels"};
+    if (!ALL_OK(r, "model.kind", "data.format") || r->job->data.format == JOB_DATA_TOKENS)
+        return;
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
+        if (r->job->model.kind == JOB_MODEL_VAE && given(r, labels[i]))
+            reading_error(r, reading_row(r, labels[i]), "acts only when model.kind is mlp");
+    if (r->job->model.kind == JOB_MODEL_MLP && !given(r, labels[0]))
+        reading_error(r, reading_row(r, labels[0]), "is missing: file of their classes");
+}
+
+static void check_vae(struct reading *r)
+{
+    if (!ALL_OK(r, "model.kind", "model.hidden"))
+        return;
+    const struct job_model *m = &r->job->model;
+    if (m->kind == JOB_MODEL_VAE && m->hidden.n != 1)
+        reading_error(r, reading_row(r, "model.hidden"),
+                      "a vae has one width, of its encoder and of its decoder: [%lld] would do",
+                      (long long)((const int64_t *)m->hidden.items)[0]);
 }
 
 // Tokens are what a decoder reads, images and labels what a classifier does.
@@ -230,9 +255,9 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  preset_resolve,   check_data,       resolve_mesh,
-        check_batch,    check_sample,     check_eval_files, check_linear,
-        check_schedule, check_keep_every, check_backoff,    resolve_groups,
+        check_version,  preset_resolve,   check_data,    check_labels,     check_vae,
+        resolve_mesh,   check_batch,      check_sample,  check_eval_files, check_linear,
+        check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -24,7 +24,7 @@ enum {
     JOB_MAX_AXES = 8,
 };
 
-enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER };
+enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER, JOB_MODEL_VAE };
 enum job_family { JOB_GPT2, JOB_LLAMA, JOB_COOKBOOK }; // of decoders
 enum job_activation { JOB_RELU, JOB_GELU, JOB_TANH };
 
@@ -33,12 +33,15 @@ struct job_model {
     int64_t inputs;            // features a sample
     struct schema_list hidden; // int64_t widths, first layer first
     int64_t classes;
+    int64_t latent; // vae
     int activation; // enum job_activation
 
     int preset; // decoder: index into job/preset.c's table
     int family; // enum job_family: the preset's
     int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab, vocab_multiple;
     double theta; // llama: of the rotary positions
+    double dropout, dropout_attention, dropout_residual, dropout_embedding; // shares; the first is
+                                                                            // the others' default
 };
 
 struct job_axis {
@@ -217,8 +220,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one identity
-// train to the same numbers but for rounding, and one may go on from the other's checkpoint.
+// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one
+// identity train to the same numbers but for rounding, and one may go on from the other's
+// checkpoint.
 void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);

@@ -90,6 +90,19 @@ static void check_sizes(struct reading *r, const struct job_model *m)
                       divisors_near(r, m->heads, m->kv_heads));
 }
 
+static void dropouts(struct reading *r, struct job_model *m)
+{
+    const struct {
+        const char *path;
+        double *field;
+    } each[] = {{"model.dropout_attention", &m->dropout_attention},
+                {"model.dropout_residual", &m->dropout_residual},
+                {"model.dropout_embedding", &m->dropout_embedding}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (!given(r, each[i].path))
+            *each[i].field = m->dropout;
+}
+
 void preset_resolve(struct reading *r)
 {
     struct job_model *m = &r->job->model;
@@ -110,4 +123,5 @@ void preset_resolve(struct reading *r)
     or_preset(r, "model.vocab", &m->vocab, p->vocab);
     follow(r, m, p);
     check_sizes(r, m);
+    dropouts(r, m);
 }

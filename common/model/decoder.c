@@ -6,12 +6,14 @@
 //   cookbook  of JAX's training cookbook: learned positions born zero; norms without parameters
 //             after each residual sum; GELU; no biases
 // Rows of the vocabulary are padded to model.vocab_multiple: born zero, outside the softmax.
+// Training drops attention weights, what a block adds to the residual, and the embedding's output.
 // For samples the same layers run over a window of model.seq tokens, and the head over the one
 // position of each that comes next.
 //
-// Not here: dropout; keys and values kept from one token to the next.
+// Not here: keys and values kept from one token to the next.
 #include <math.h>
 
+#include "common/model/draws.h"
 #include "common/model/loss.h"
 #include "common/model/model.h"
 
@@ -22,6 +24,7 @@ static const float STD = 0.02f;
 struct decoder {
     struct graph *g;
     const struct job_model *m;
+    struct draws draws;
     int64_t batch, vocab; // vocab: padded
     int positions;
     bool sampling;
@@ -127,7 +130,7 @@ static int attention(struct decoder *d, int x)
     const struct job_model *m = d->m;
     const enum dim q_dims[] = {DIM_EMBED, DIM_HEADS, DIM_HEAD_DIM};
     const enum dim out_dims[] = {DIM_HEADS, DIM_HEAD_DIM, DIM_EMBED};
-    int in[5] = {[3] = d->positions, [4] = d->positions};
+    int in[6] = {[3] = d->positions, [4] = d->positions}, n = 5;
     graph_at(g, POINT_ATT);
     if (m->family == JOB_LLAMA) {
         const int64_t sizes[] = {m->embed, m->heads, m->head_dim};
@@ -143,8 +146,12 @@ static int attention(struct decoder *d, int x)
         in[k] = rotate(d, in[k]);
     struct value q = g->values[in[0]];
     struct op_attr attr = {.scale = 1 / sqrtf((float)m->head_dim), .group = m->heads / m->kv_heads};
+    if (draws_drops(&d->draws, m->dropout_attention)) {
+        in[n++] = draws_step(&d->draws);
+        attr.draw = draws_site(&d->draws, PATH("%s/attn/dropout", d->at), m->dropout_attention);
+    }
     int y = graph_op(g, &(struct op_args){.op = OP_ATTENTION,
-                                          .nin = 5,
+                                          .nin = n,
                                           .in = in,
                                           .nout_dims = 4,
                                           .out_dims = q.dims,
@@ -180,11 +187,14 @@ static int layer(struct decoder *d, int x, int n)
     struct graph *g = d->g;
     bool after = d->m->family == JOB_COOKBOOK;
     static int (*const blocks[])(struct decoder *, int) = {attention, mlp};
+    static const char *const part[] = {"attn", "mlp"};
     graph_scope(g, "layers/%d", n);
     d->at = PATH("layers/%d", n);
     for (int k = 0; k < 2; k++) {
         const char *name = PATH("%s/norm%d", d->at, k + 1);
         int y = blocks[k](d, after ? x : norm(d, x, name));
+        y = draws_dropout(&d->draws, y, d->positions, PATH("%s/%s/out/dropout", d->at, part[k]),
+                          d->m->dropout_residual);
         x = graph_like(g, OP_ADD, 2, (int[]){x, y}, x);
         x = after ? norm(d, x, name) : x;
     }
@@ -297,6 +307,7 @@ int decoder_build(struct graph *g, const struct job *job, enum program_kind kind
     int64_t pad = m->vocab_multiple;
     struct decoder d = {.g = g,
                         .m = m,
+                        .draws = draws_init(g, job->train.seed, kind == PROGRAM_TRAIN),
                         .batch = batch,
                         .vocab = (m->vocab + pad - 1) / pad * pad,
                         .sampling = kind == PROGRAM_SAMPLE,
@@ -305,6 +316,7 @@ int decoder_build(struct graph *g, const struct job *job, enum program_kind kind
                         .eps = m->family == JOB_COOKBOOK ? 1e-6f : 1e-5f};
     int tokens;
     int x = embeddings(&d, &tokens);
+    x = draws_dropout(&d.draws, x, d.positions, "embed/dropout", m->dropout_embedding);
     for (int n = 0; n < m->layers; n++)
         x = layer(&d, x, n);
     if (d.sampling)

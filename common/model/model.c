@@ -5,6 +5,7 @@
 static const build_fn models[] = {
     [JOB_MODEL_MLP] = mlp_build,
     [JOB_MODEL_DECODER] = decoder_build,
+    [JOB_MODEL_VAE] = vae_build,
 };
 
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,

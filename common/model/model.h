@@ -12,3 +12,5 @@ int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, in
               int64_t step_batch);
 int decoder_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
                   int64_t step_batch);
+int vae_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+              int64_t step_batch);

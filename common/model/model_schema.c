@@ -7,13 +7,20 @@
 
 #define MLP     "model.kind=mlp"
 #define DECODER "model.kind=decoder"
+#define VAE     "model.kind=vae"
+#define DENSE   "model.kind=mlp|vae"
 #define SIZE(path_, field, max_, derived_, unit_, doc_)                                       \
     {                                                                                         \
         .path = "model." path_, .type = SCHEMA_INT, .offset = AT(field), .derived = derived_, \
         .unit = unit_, .min = 1, .max = (max_), .when = DECODER, .doc = doc_                  \
     }
+#define DROPOUT(path_, field, def_, derived_, doc_)                                              \
+    {                                                                                            \
+        .path = "model." path_, .type = SCHEMA_FLOAT, .offset = AT(field), .def = def_,          \
+        .derived = derived_, .min = 0, .max = 1, .below_max = true, .when = DECODER, .doc = doc_ \
+    }
 #define AT(field) offsetof(struct job_model, field)
-static const char *const kinds[] = {"mlp", "decoder", NULL};
+static const char *const kinds[] = {"mlp", "decoder", "vae", NULL};
 static const char *const activations[] = {"relu", "gelu", "tanh", NULL};
 
 static const struct schema_row rows[] = {
@@ -23,14 +30,14 @@ static const struct schema_row rows[] = {
      .def = "mlp",
      .names = kinds,
      .doc = "mlp: fully connected layers, a classifier; decoder: a transformer that predicts the "
-            "next token"},
+            "next token; vae: a variational autoencoder of images"},
     {.path = "model.inputs",
      .type = SCHEMA_INT,
      .offset = AT(inputs),
      .min = 1,
      .max = 1 << 24,
      .unit = "features",
-     .when = MLP,
+     .when = DENSE,
      .doc = "of a sample; for images height times width"},
     {.path = "model.hidden",
      .type = SCHEMA_INT_LIST,
@@ -40,8 +47,8 @@ static const struct schema_row rows[] = {
      .min_items = 1,
      .max_items = 64,
      .unit = "features",
-     .when = MLP,
-     .doc = "widths of the hidden layers"},
+     .when = DENSE,
+     .doc = "widths of the hidden layers; a vae has one, in its encoder and in its decoder"},
     {.path = "model.classes",
      .type = SCHEMA_INT,
      .offset = AT(classes),
@@ -50,12 +57,20 @@ static const struct schema_row rows[] = {
      .unit = "classes",
      .when = MLP,
      .doc = "labels are 0 to classes - 1"},
+    {.path = "model.latent",
+     .type = SCHEMA_INT,
+     .offset = AT(latent),
+     .min = 1,
+     .max = 1 << 20,
+     .unit = "features",
+     .when = VAE,
+     .doc = "of what an image is encoded to"},
     {.path = "model.activation",
      .type = SCHEMA_ENUM,
      .offset = AT(activation),
      .def = "relu",
      .names = activations,
-     .when = MLP,
+     .when = DENSE,
      .doc = "after each hidden layer; gelu in its tanh form"},
     {.path = "model.preset",
      .type = SCHEMA_ENUM,
@@ -100,6 +115,12 @@ static const struct schema_row rows[] = {
      .min = 1,
      .when = "model.preset=" PRESETS_LLAMA,
      .doc = "base of the rotary positions' wavelengths"},
+    DROPOUT("dropout", dropout, "0", NULL,
+            "share that training drops of what the three keys below name"),
+    DROPOUT("dropout_attention", dropout_attention, NULL, "dropout", "of the attention weights"),
+    DROPOUT("dropout_residual", dropout_residual, NULL, "dropout",
+            "of what each block adds to the residual"),
+    DROPOUT("dropout_embedding", dropout_embedding, NULL, "dropout", "of the embedding's output"),
 };
 
 const struct schema_table model_schema = {rows, sizeof rows / sizeof *rows,

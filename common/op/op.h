@@ -63,6 +63,7 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(MUL, mul, 2, 1)             /* a · b */                                                         \
     X(SCALE, scale, 1, 1)         /* scale · x */                                                     \
     X(LOG, log, 1, 1)             /* ln x */                                                           \
+    X(EXP, exp, 1, 1)             /* e^x */                                                            \
     X(DIV, div, 2, 1)             /* a / b */                                                          \
     X(RELU, relu, 1, 1)           /* max(x, 0) */                                                      \
     X(RELU_GRAD, relu_grad, 2, 1) /* (y, dy): dy where y > 0, else 0 */                                \
@@ -76,10 +77,16 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(ROW_EXP_MUL, row_exp_mul, 3, 1) /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */        \
     X(PICK, pick, 2, 1) /* (x [.., n], ids i32 [..]) → [..]: x[ids − start], 0 outside */          \
     X(PICK_GRAD, pick_grad, 2, 1) /* (ids i32 [..], g [..]) → [.., n]: g at ids − start, else 0 */ \
-    X(ROW_ARGMAX, row_argmax, 1, 1) /* [.., n] → i32 [..], the first of equals */                    \
-    X(EQUAL, equal, 2, 1)           /* i32, i32 → f32 1 or 0 */                                      \
-    X(SILU, silu, 1, 1)             /* x / (1 + exp(−x)) */                                          \
-    X(SILU_GRAD, silu_grad, 2, 1)   /* (x, dy) */                                                      \
+    X(ROW_ARGMAX, row_argmax, 1, 1)       /* [.., n] → i32 [..], the first of equals */              \
+    X(EQUAL, equal, 2, 1)                 /* i32, i32 → f32 1 or 0 */                                \
+    X(SILU, silu, 1, 1)                   /* x / (1 + exp(−x)) */                                    \
+    X(SILU_GRAD, silu_grad, 2, 1)         /* (x, dy) */                                                \
+    X(SOFTPLUS, softplus, 1, 1)           /* ln(1 + e^x) */                                            \
+    X(SOFTPLUS_GRAD, softplus_grad, 2, 1) /* (x, dy): dy / (1 + exp(−x)) */                          \
+    /* random draws: attr.draw says whose; `step` is a device scalar, i32 */                           \
+    X(DROPOUT, dropout, -1, 1) /* (x, step, positions i32 [b, s]?): x / (1 − rate) where             \
+                                  u(index) ≥ rate, else 0; its own gradient */                       \
+    X(NORMAL, normal, 1, 1)    /* (step) → standard normals */                                       \
     /* transformers */                                                                                 \
     X(SPLIT, split, 1, -1) /* [n, ..] → n times [..] */                                              \
     X(STACK, stack, -1, 1) /* n times [..] → [n, ..] */                                              \
@@ -95,10 +102,13 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
                                                  */                                                    \
     X(ROTARY, rotary, 2, 1) /* (x [.., heads, d], positions i32 [..]): element i < d/2 and its         \
                                partner i + d/2 turned by scale · position · theta^(−2i/d) */       \
-    X(ATTENTION, attention, 5, 1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]     \
-                                     and of k [b, t]): softmax(scale · q·k) · v over the keys that  \
-                                     are not after the query; head i reads (start + i) / group */      \
-    X(ATTENTION_GRAD, attention_grad, 6, 3) /* (q, k, v, dy, positions ..) → dq, dk, dv */           \
+    X(ATTENTION, attention, -1,                                                                        \
+      1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]                              \
+            and of k [b, t], step?): softmax(scale · q·k) · v over the                              \
+            keys that are not after the query; head i reads                                            \
+            (start + i) / group; with a step the softmax goes through                                  \
+            dropout, drawn at [batch, head, query, key] */                                             \
+    X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */   \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
     /* the update; outputs alias inputs where said */                                                  \
@@ -154,6 +164,17 @@ enum hyper_slot {
 struct op_block { // three nested loops, outermost first, and how far each side moves, in elements
     int64_t extent[3], from[3], to[3];
 };
+// Where an op's random numbers come from: those that base/rand.h gives this site at the row-major
+// index of an element of the whole tensor, `extent`; the batch dimension is that of the whole step.
+// Our part begins at `from`. With positions they stand for the second index.
+enum { DRAW_DIMS = 4 };
+struct op_draw {
+    uint64_t seed;
+    uint32_t stream;
+    float rate; // share that dropout drops
+    int n;      // dimensions; ATTENTION: batch, head, query, key
+    int64_t from[DRAW_DIMS], extent[DRAW_DIMS];
+};
 struct op_attr {
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;
@@ -168,14 +189,21 @@ struct op_attr {
     bool center;                    // NORM
     float theta;                    // ROTARY
     struct op_block block;          // COPY
+    struct op_draw draw;            // DROPOUT, NORMAL, ATTENTION
 };
+
+// The first of ATTENTION's two operands of positions; a step follows them.
+static inline int attention_positions(enum op op)
+{
+    return op == OP_ATTENTION ? 3 : 4;
+}
 
 // A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not
 // depend on the threads; its workspace is a double for each.
 enum { OP_CHUNKS = 1024 };
 
 // ATTENTION works on so many query rows at a time, in at most so many parts side by side; its
-// workspace is one block of scores for each, two for the gradient.
+// workspace is one block of scores for each, two for the gradient, and the positions of the keys.
 enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
 
 // ---- the call a kernel receives: local shapes, device pointers ----

@@ -48,6 +48,11 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
+
+// draw.c: the site that an op's numbers come from at the step that its operand tells.
+struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
 // widen.c: a call with bf16 operands, for a kernel that knows f32 alone and is called again with
 // those. Such a kernel asks first.

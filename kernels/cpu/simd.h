@@ -131,17 +131,21 @@ VFN vf v_exp(vf x)
     return p * v_pow2(half) * v_pow2((vi)((vu)k - (vu)half));
 }
 
-// x = m·2^k with m in [√½, √2); with f = m − 1 and s = f/(2 + f), ln m = f − s·(f − R(s²)), which
-// keeps the leading term exact.
-VFN vf v_log(vf x)
+// x = m·2^e with m in [√½, √2); f = m − 1. For positive normal x.
+struct log_parts {
+    vf f, e;
+};
+
+VFN struct log_parts v_log_split(vf x)
 {
-    vi tiny = x < 1.17549435e-38f;
-    vf y = v_select(tiny, x * 33554432.0f, x); // 2^25
-    vu bits = (vu)y - 0x3f3504f3u;             // √½
+    vu bits = (vu)x - 0x3f3504f3u; // √½
     vi k = (vi)bits >> 23;
-    vf m = (vf)((vu)y - ((vu)k << 23));
-    vf e = __builtin_convertvector(k, vf) - v_select(tiny, v_set(25), v_set(0));
-    vf f = m - 1.0f;
+    return (struct log_parts){(vf)((vu)x - ((vu)k << 23)) - 1.0f, __builtin_convertvector(k, vf)};
+}
+
+// With s = f/(2 + f), ln m = f − s·(f − R(s²)), which keeps the leading term exact.
+VFN vf v_log_join(vf f, vf e)
+{
     vf s = f / (f + 2.0f);
     vf z = s * s;
     vf q = v_set(2.0f / 11);
@@ -150,10 +154,27 @@ VFN vf v_log(vf x)
     q = v_fma(q, z, v_set(2.0f / 5));
     q = v_fma(q, z, v_set(2.0f / 3));
     vf low = v_fma(e, v_set(-2.12194440e-4f), -s * (f - q * z));
-    vf r = v_fma(e, v_set(0.693359375f), f + low);
+    return v_fma(e, v_set(0.693359375f), f + low);
+}
+
+VFN vf v_log(vf x)
+{
+    vi tiny = x < 1.17549435e-38f;
+    struct log_parts p = v_log_split(v_select(tiny, x * 33554432.0f, x)); // 2^25
+    vf r = v_log_join(p.f, p.e - v_select(tiny, v_set(25), v_set(0)));
     r = v_select(x == 0.0f, v_set(-INFINITY), r);
     r = v_select(x == v_set(INFINITY), x, r);
     return v_select(x >= 0.0f, r, v_set(NAN)); // negative or NaN
+}
+
+// max(x, 0) + ln(1 + t) with t = e^−|x|; ln of (1 + t)/2 where that is nearer to one.
+VFN vf v_softplus(vf x)
+{
+    vf t = v_exp((vf)((vi)x | INT32_MIN));
+    vi small = t < 0.41421356f;
+    vf f = v_select(small, t, (t - 1.0f) * 0.5f);
+    vf e = v_select(small, v_set(0), v_set(1));
+    return v_select(x < 0.0f, v_set(0), x) + v_log_join(f, e);
 }
 
 // Below 0.625 a quotient from the continued fraction of tanh, with the leading x kept exact; above,

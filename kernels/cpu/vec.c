@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/simd.h"
 
+#include "kernels/cpu/draw.h"
+
 // ---- elementwise -------------------------------------------------------------------------------
 
 VFN vf operand(const float *p, int step, int64_t i, int64_t left)
@@ -35,6 +37,9 @@ MAP(mul, a *B)
 MAP(div, a / B)
 MAP(scale, a * c->scale)
 MAP(log, v_log(a))
+MAP(exp, v_exp(a))
+MAP(softplus, v_softplus(a))
+MAP(softplus_grad, B / (1.0f + v_exp(-a)))
 MAP(tanh, v_tanh(a))
 MAP(gelu, v_gelu(a))
 MAP(relu, v_select(a < 0.0f, v_set(0), a)) // NaN stays: it must reach the skip flag
@@ -366,6 +371,44 @@ static void add_to(float *out, const float *x, int64_t n)
         out[i] += x[i];
 }
 
+// ---- random draws ------------------------------------------------------------------------------
+
+VFN vf drop(vf x, vu word, const struct vec_draw *d)
+{
+    return v_select((vi)(word >> 8) >= (vi)(d->threshold + (vu){0}), x * d->scale, v_set(0));
+}
+
+static void dropout(float *out, const float *x, int64_t n, const struct vec_draw *d, uint64_t first)
+{
+    uint32_t words[WORDS];
+    uint64_t block = first / 4;
+    int64_t skip = (int64_t)(first % 4), take;
+    for (int64_t i = 0; i < n; i += take, skip = 0, block += WL) {
+        v_words(words, d, block);
+        take = n - i < WORDS - skip ? n - i : WORDS - skip;
+        if (take == WORDS)
+            for (int k = 0; k < WORDS; k += VL)
+                v_store(out + i + k, drop(v_load(x + i + k), v_load_words(words + k), d));
+        else
+            for (int64_t k = 0; k < take; k++)
+                out[i + k] = words[skip + k] >> 8 >= d->threshold ? x[i + k] * d->scale : 0;
+    }
+}
+
+static void normals(float *out, int64_t n, const struct vec_draw *d, uint64_t first)
+{
+    uint32_t words[WORDS];
+    float made[NORMALS];
+    uint64_t block = first / 2;
+    int64_t skip = (int64_t)(first % 2), take;
+    for (int64_t i = 0; i < n; i += take, skip = 0, block += WL) {
+        v_words(words, d, block);
+        v_normals(made, words);
+        take = n - i < NORMALS - skip ? n - i : NORMALS - skip;
+        memcpy(out + i, made + skip, (size_t)take * sizeof *out);
+    }
+}
+
 // ---- updates -----------------------------------------------------------------------------------
 
 struct lanes {
@@ -446,6 +489,9 @@ const struct vec PASTE(vec_, VEC_ISA) = {
             [OP_MUL] = map_mul,
             [OP_SCALE] = map_scale,
             [OP_LOG] = map_log,
+            [OP_EXP] = map_exp,
+            [OP_SOFTPLUS] = map_softplus,
+            [OP_SOFTPLUS_GRAD] = map_softplus_grad,
             [OP_DIV] = map_div,
             [OP_RELU] = map_relu,
             [OP_RELU_GRAD] = map_relu_grad,
@@ -475,4 +521,6 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .norm_columns = norm_columns,
     .rotate = rotate,
     .add_to = add_to,
+    .dropout = dropout,
+    .normals = normals,
 };

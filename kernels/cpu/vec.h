@@ -30,6 +30,14 @@ struct vec_update {
     bool nesterov;
 };
 
+// A site of random numbers at one step (base/rand.h).
+struct vec_draw {
+    uint64_t seed;
+    uint32_t stream, step;
+    uint32_t threshold; // dropout keeps where word >> 8 is not below it ..
+    float scale;        // .. times this
+};
+
 struct vec {
     const char *isa;
     void (*map[OP_COUNT])(const struct vec_map *c);
@@ -68,6 +76,11 @@ struct vec {
     // The halves of a row turned by the angles whose cosines and sines (n / 2 each) are given.
     void (*rotate)(float *out, const float *x, const float *cosine, const float *sine, int64_t n);
     void (*add_to)(float *out, const float *x, int64_t n);
+
+    // Elements that the site draws at first, first + 1, …; `out` may be x.
+    void (*dropout)(float *out, const float *x, int64_t n, const struct vec_draw *d,
+                    uint64_t first);
+    void (*normals)(float *out, int64_t n, const struct vec_draw *d, uint64_t first);
 };
 
 extern const struct vec vec_baseline, vec_avx2, vec_avx512;

@@ -86,6 +86,8 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
     widen_of(c, &w);
     struct turn t = {.q = q, .call = c, .w = &w, .scratch = c->workspace};
     struct op_call f = *c;
+    struct op_attr attr = *c->attr; // of a turn: of what is drawn, attention alone, it is a batch
+    f.attr = &attr;
     int all = c->nin + c->nout, rc = 0;
     if (!w.bytes)
         return op_refuse(c, e, "does not take bf16");
@@ -97,6 +99,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
     convert(&t, 0, c->nin, false, false);
     for (t.at = 0; t.at < w.rows && !rc; t.at += w.turn) {
         t.n = w.rows - t.at < w.turn ? w.rows - t.at : w.turn;
+        attr.draw.from[0] = c->attr->draw.from[0] + t.at;
         convert(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
             *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand(&t, k);

@@ -28,7 +28,7 @@ def tokens(tmp_path_factory):
     return str(place / "tokens")
 
 
-def job(tokens, model, mesh, **changes):
+def job(tokens, model, mesh, /, **changes):
     made = {
         "name": "decoder",
         "model": MODELS[model],
@@ -67,7 +67,7 @@ def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
     assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
-    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]):
+    for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
         assert_same_numbers(one, train(place, job(tokens, model, mesh), f"many{i}"))
 
 
@@ -80,15 +80,32 @@ def test_sequence_parallel_microbatches_train_to_the_same_numbers(place, tokens)
 
 @pytest.mark.parametrize("remat", ["block", "full"])
 def test_what_is_made_again_has_the_same_bits(place, tokens, remat):
-    made = [job(tokens, "llama", {"fsdp": 2}, train={"remat": r, "microbatches": 2}) for r in ("none", remat)]
+    made = [job(tokens, "llama", {"fsdp": 2}, train={"remat": r, "microbatches": 2}, model={"dropout": 0.1})
+            for r in ("none", remat)]
     kept, again = (train(place, m, f"run{i}") for i, m in enumerate(made))
     assert kept.losses() == again.losses()
     assert kept.final() == again.final()
 
 
-@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"tp": 2}, "full")], ids=str)
+def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
+    rates = {"dropout": 0.2, "dropout_attention": 0.3}
+    one = train(place, job(tokens, "gpt2", {"dp": 1}, model=rates), "one")
+    rows, without = one.metrics(), train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
+    assert abs(rows[0]["loss"] - without[0]["loss"]) > 1e-4
+    assert rows[-1]["eval_loss"] < rows[-1]["loss"]  # which nothing is dropped of
+    meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"dp": 2, "tp": 2}, 2)]
+    for i, (mesh, micro) in enumerate(meshes):
+        made = job(tokens, "gpt2", mesh, model=rates, train={"microbatches": micro})
+        made["train"]["remat"] = ["none", "block", "full"][i % 3]
+        assert_same_numbers(one, train(place, made, f"many{i}"))
+    made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, model=rates)
+    made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
+    assert_same_numbers(one, train(place, made, "sequence"))
+
+
+@pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"cp": 2}, "full")], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
-    changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}}
+    changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}, "model": {"dropout": 0.1}}
     calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
     made = job(tokens, "gpt2", mesh, **changes)
     made["name"] = "killed"

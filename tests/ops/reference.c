@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/rand.h"
 
 // ---- bf16 --------------------------------------------------------------------------------------
 
@@ -142,6 +143,12 @@ static double element(const struct call *c, double a, double b)
         return a / b;
     case OP_LOG:
         return log(a);
+    case OP_EXP:
+        return exp(a);
+    case OP_SOFTPLUS:
+        return fmax(a, 0) + log1p(exp(-fabs(a)));
+    case OP_SOFTPLUS_GRAD:
+        return b / (1 + exp(-a));
     case OP_RELU:
         return isnan(a) ? a : fmax(a, 0);
     case OP_RELU_GRAD:
@@ -173,6 +180,49 @@ static void elementwise(const struct call *c)
     do {
         double a = *in_at(c, 0, &x), b = c->nin > 1 ? *in_at(c, 1, &x) : 0;
         *out_at(c, &x) = element(c, a, b);
+    } while (index_next(&x));
+}
+
+// ---- random draws ------------------------------------------------------------------------------
+
+static struct rand_site site_of(const struct call *c, int step)
+{
+    const struct op_draw *d = &c->attr->draw;
+    return (struct rand_site){
+        .seed = d->seed, .stream = d->stream, .step = (uint32_t)c->in[step].v[0]};
+}
+
+static uint64_t draw_index(const struct call *c, const int64_t at[DRAW_DIMS])
+{
+    uint64_t index = 0;
+    for (int k = 0; k < c->attr->draw.n; k++)
+        index = index * (uint64_t)c->attr->draw.extent[k] + (uint64_t)at[k];
+    return index;
+}
+
+// What is kept of 1.
+static double kept(const struct call *c, int step, const int64_t at[DRAW_DIMS])
+{
+    const struct rand_site site = site_of(c, step);
+    double rate = (double)c->attr->draw.rate;
+    return (double)rand_uniform(&site, draw_index(c, at)) >= rate ? 1 / (1 - rate) : 0;
+}
+
+static void drawn(const struct call *c)
+{
+    const struct op_draw *d = &c->attr->draw;
+    const struct shape *s = &c->out[0].shape;
+    struct index x = {0};
+    index_add(&x, &c->out[0], c->attr->label[c->nin], s->n);
+    do {
+        int64_t at[DRAW_DIMS];
+        for (int k = 0; k < s->n; k++)
+            at[k] = d->from[k] + x.at[c->attr->label[c->nin][k]];
+        if (c->op == OP_DROPOUT && c->nin > 2)
+            at[1] = (int64_t)*in_at(c, 2, &x);
+        const struct rand_site site = site_of(c, c->op == OP_DROPOUT);
+        *out_at(c, &x) = c->op == OP_DROPOUT ? *in_at(c, 0, &x) * kept(c, 1, at)
+                                             : (double)rand_normal(&site, draw_index(c, at));
     } while (index_next(&x));
 }
 
@@ -382,7 +432,8 @@ static double *element4(const struct ref_tensor *t, int64_t b, int64_t s, int64_
 static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
 {
     const int64_t keys = c->in[1].shape.dim[1], d = c->in[0].shape.dim[3];
-    const double *at_q = c->in[c->nin - 2].v, *at_k = c->in[c->nin - 1].v;
+    const int first = attention_positions(c->op);
+    const double *at_q = c->in[first].v, *at_k = c->in[first + 1].v;
     int64_t g = (c->attr->start + h) / c->attr->group;
     double total = 0;
     for (int64_t t = 0; t < keys; t++) {
@@ -397,13 +448,24 @@ static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, doubl
         p[t] /= total;
 }
 
+// What dropout leaves of the weight of key t; 1 without dropout.
+static double weight_kept(const struct call *c, int64_t b, int64_t s, int64_t h, int64_t t)
+{
+    const struct op_draw *d = &c->attr->draw;
+    const int first = attention_positions(c->op);
+    const int64_t at[DRAW_DIMS] = {d->from[0] + b, d->from[1] + h,
+                                   (int64_t)c->in[first].v[b * c->in[0].shape.dim[1] + s],
+                                   (int64_t)c->in[first + 1].v[b * c->in[1].shape.dim[1] + t]};
+    return c->nin > first + 2 ? kept(c, first + 2, at) : 1;
+}
+
 static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
 {
     int64_t g = (c->attr->start + h) / c->attr->group;
     for (int64_t i = 0; i < c->in[0].shape.dim[3]; i++) {
         double sum = 0;
         for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
-            sum += p[t] * *element4(&c->in[2], b, t, g, i);
+            sum += weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[2], b, t, g, i);
         *element4(&c->out[0], b, s, h, i) = sum;
     }
 }
@@ -418,6 +480,7 @@ static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, c
         dp[t] = 0;
         for (int64_t i = 0; i < d; i++)
             dp[t] += *element4(&c->in[3], b, s, h, i) * *element4(&c->in[2], b, t, g, i);
+        dp[t] *= weight_kept(c, b, s, h, t);
         mean += p[t] * dp[t];
     }
     for (int64_t t = 0; t < keys; t++)
@@ -425,7 +488,8 @@ static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, c
             double ds = (double)c->attr->scale * p[t] * (dp[t] - mean);
             *element4(&c->out[0], b, s, h, i) += ds * *element4(&c->in[1], b, t, g, i);
             *element4(&c->out[1], b, t, g, i) += ds * *element4(&c->in[0], b, s, h, i);
-            *element4(&c->out[2], b, t, g, i) += p[t] * *element4(&c->in[3], b, s, h, i);
+            *element4(&c->out[2], b, t, g, i) +=
+                weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[3], b, s, h, i);
         }
     free(dp);
 }
@@ -531,6 +595,11 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_MUL] = elementwise,
     [OP_SCALE] = elementwise,
     [OP_LOG] = elementwise,
+    [OP_EXP] = elementwise,
+    [OP_SOFTPLUS] = elementwise,
+    [OP_SOFTPLUS_GRAD] = elementwise,
+    [OP_DROPOUT] = drawn,
+    [OP_NORMAL] = drawn,
     [OP_DIV] = elementwise,
     [OP_RELU] = elementwise,
     [OP_RELU_GRAD] = elementwise,

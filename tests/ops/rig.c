@@ -55,7 +55,8 @@ static enum dtype dtype_in(enum op op, int k)
     // The operands that are ids or positions, a bit each.
     static const unsigned ids[OP_COUNT] = {
         [OP_EQUAL] = 3,      [OP_PICK] = 2,   [OP_PICK_GRAD] = 1,  [OP_EMBED] = 1,
-        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 24, [OP_ATTENTION_GRAD] = 48};
+        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 56, [OP_ATTENTION_GRAD] = 112,
+        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 

@@ -61,6 +61,9 @@ static const struct row {
     {OP_SCALE, "->ij", {UNIT}, 1e-7, 0, false},
     {OP_SCALE, "ki->ijk", {UNIT}, 1e-7, 0, false},
     {OP_LOG, "ij->ij", {{1e-3, 30}}, 3e-7, 0, false},
+    {OP_EXP, "ij->ij", {{-20, 20}}, 3e-7, 0, true},
+    {OP_SOFTPLUS, "ij->ij", {{-30, 30}}, 3e-7, 0, true},
+    {OP_SOFTPLUS_GRAD, "ij,ij->ij", {{-30, 30}, UNIT}, 3e-7, 0, false},
     {OP_RELU, "ij->ij", {UNIT}, 0, 0, true},
     {OP_RELU_GRAD, "ij,ij->ij", {UNIT, UNIT}, 0, 0, false},
     {OP_GELU, "ij->ij", {{-6, 6}}, 2e-6, 1e-9, true},
@@ -460,7 +463,8 @@ static void elementwise_gradients_are_slopes(void **state)
     } pairs[] = {{OP_RELU, OP_RELU_GRAD, true},
                  {OP_GELU, OP_GELU_GRAD, false},
                  {OP_TANH, OP_TANH_GRAD, true},
-                 {OP_SILU, OP_SILU_GRAD, false}};
+                 {OP_SILU, OP_SILU_GRAD, false},
+                 {OP_SOFTPLUS, OP_SOFTPLUS_GRAD, false}};
     (void)state;
     for (size_t t = 0; t < sizeof pairs / sizeof *pairs; t++) {
         struct arena a = {0};

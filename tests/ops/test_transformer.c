@@ -5,15 +5,31 @@
 
 // ---- transformers ------------------------------------------------------------------------------
 
+enum {
+    IN_ORDER,
+    SHUFFLED,
+    DEALT
+}; // to two parts: the first and last quarter, the second and third
+
 // Query and key sequences, heads and what shares a key head, elements of a head.
 static const struct heads {
     int64_t batch, queries, keys, heads, group, d;
-    bool shuffled; // positions in no order
+    int order; // of the positions
 } attentions[] = {
-    {1, 1, 1, 1, 1, 2, false},      {2, 7, 7, 3, 1, 5, false},    {1, 64, 64, 2, 2, 8, false},
-    {2, 65, 65, 4, 2, 16, false},   {1, 130, 130, 1, 1, 3, true}, {3, 20, 33, 4, 4, 8, true},
-    {1, 200, 257, 2, 1, 64, false},
+    {1, 1, 1, 1, 1, 2, IN_ORDER},      {2, 7, 7, 3, 1, 5, IN_ORDER},
+    {1, 64, 64, 2, 2, 8, IN_ORDER},    {2, 65, 65, 4, 2, 16, IN_ORDER},
+    {1, 130, 130, 1, 1, 3, SHUFFLED},  {3, 20, 33, 4, 4, 8, SHUFFLED},
+    {1, 200, 257, 2, 1, 64, IN_ORDER}, {2, 64, 128, 4, 2, 8, DEALT},
 };
+
+static int64_t position_of(const struct heads *s, int64_t t)
+{
+    static const int64_t quarter[] = {0, 3, 1, 2};
+    int64_t size = s->keys / 4;
+    return s->order == SHUFFLED ? t * 7 % s->keys
+           : s->order == DEALT  ? quarter[t / size] * size + t % size
+                                : t;
+}
 
 static void attention_case(struct rig_case *c, struct arena *a, bool grad, struct heads s)
 {
@@ -29,7 +45,7 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
     // The queries are the last of the keys; each sees itself and what comes before.
     for (int64_t b = 0; b < s.batch; b++) {
         for (int64_t t = 0; t < s.keys; t++)
-            c->in[c->nin - 1].v[b * s.keys + t] = (double)(s.shuffled ? t * 7 % s.keys : t);
+            c->in[c->nin - 1].v[b * s.keys + t] = (double)position_of(&s, t);
         for (int64_t i = 0; i < s.queries; i++)
             c->in[c->nin - 2].v[b * s.queries + i] =
                 c->in[c->nin - 1].v[(b + 1) * s.keys - s.queries + i];
@@ -55,7 +71,7 @@ static void a_part_of_the_heads_reads_its_own_key_heads(void **state)
     for (int grad = 0; grad < 2; grad++) {
         struct arena a = {0};
         struct rig_case c;
-        attention_case(&c, &a, grad, (struct heads){2, 9, 9, 6, 2, 4, false});
+        attention_case(&c, &a, grad, (struct heads){2, 9, 9, 6, 2, 4, IN_ORDER});
         for (int k = 0; k < c.nin; k++) {
             bool of_heads = k == 0 || (grad && k == 3);
             c.in[k].shape.dim[2] = of_heads ? 2 : c.in[k].shape.dim[2];
@@ -150,7 +166,7 @@ static void attentions_gradients_are_slopes(void **state)
     struct arena a = {0};
     struct rig_case f, g;
     double *d[OP_MAX_OUT];
-    const struct heads s = {2, 6, 6, 4, 2, 6, true};
+    const struct heads s = {2, 6, 6, 4, 2, 6, SHUFFLED};
     attention_case(&f, &a, false, s);
     attention_case(&g, &a, true, s);
     for (int r = 0; r < nrigs; r++) {

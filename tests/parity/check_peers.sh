@@ -29,6 +29,8 @@ echo "1 goldens"
 "$python" $here/jax_mlp.py --compare "$scratch/golden" $here/golden
 "$python" $here/jax_decoder.py "$scratch/golden"
 "$python" $here/jax_decoder.py --compare "$scratch/golden" $here/golden
+"$python" $here/jax_vae.py "$scratch/golden"
+"$python" $here/jax_vae.py --compare "$scratch/golden" $here/golden
 
 echo "2 parity"
 WEFT_GOLDEN="$scratch/golden" "$build/tests/parity/test_jax" >"$scratch/log" 2>&1 || {

@@ -2,6 +2,7 @@
 // For tests of decoders: small ones whose every dimension any cut of up to 8 divides, a batch of
 // tokens made by a formula, and a step of the f64 interpreter on it.
 #pragma once
+#include "common/compile/zigzag.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 8, SEQ = 8, VOCAB = 21 }; // 21 ids in 24 rows
@@ -14,8 +15,8 @@ static const char *const models[] = {
 enum { MODELS = 3 };
 
 // `train`: what else the train section says, with a comma in front.
-static inline const char *decoder_job(const char *model, const char *mesh, int microbatches,
-                                      const char *sharding, const char *train)
+static inline const char *decoder_long(const char *model, int seq, const char *mesh,
+                                       int microbatches, const char *sharding, const char *train)
 {
     static char text[1000];
     snprintf(text, sizeof text,
@@ -27,8 +28,14 @@ static inline const char *decoder_job(const char *model, const char *mesh, int m
              "schedule: {kind: constant, value: 0.01}\n"
              "sharding: {%s}\n"
              "train: {steps: 3, microbatches: %d, seed: 5%s}\n",
-             model, SEQ, VOCAB, mesh, BATCH, sharding, microbatches, train);
+             model, seq, VOCAB, mesh, BATCH, sharding, microbatches, train);
     return text;
+}
+
+static inline const char *decoder_job(const char *model, const char *mesh, int microbatches,
+                                      const char *sharding, const char *train)
+{
+    return decoder_long(model, SEQ, mesh, microbatches, sharding, train);
 }
 
 static inline const char *decoder_text(const char *model, const char *mesh, int microbatches,
@@ -37,21 +44,30 @@ static inline const char *decoder_text(const char *model, const char *mesh, int 
     return decoder_job(model, mesh, microbatches, sharding, "");
 }
 
-static inline void feed_tokens(struct interp *x, int microbatch)
+// A step's tokens, the same at each logical position, in the columns of an order.
+static inline void feed_columns(struct interp *x, int microbatch, const struct zigzag *z)
 {
-    double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    enum { LONGEST = 64 };
+    double tokens[BATCH * LONGEST], targets[BATCH * LONGEST], positions[BATCH * LONGEST];
     struct rand_site site = {.seed = 11, .stream = 1};
-    for (int i = 0; i < BATCH * SEQ; i++) {
-        tokens[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)i));
-        targets[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)(i + 1)));
-        positions[i] = i % SEQ;
+    assert_true(z->seq <= LONGEST);
+    for (int64_t i = 0; i < BATCH * z->seq; i++) {
+        int64_t at = zigzag_position(z, i % z->seq), l = i / z->seq * z->seq + at;
+        tokens[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)l));
+        targets[i] = floor(VOCAB * (double)rand_uniform(&site, (uint64_t)(l + 1)));
+        positions[i] = (double)at;
     }
     interp_feed(x, "tokens", tokens, microbatch);
     interp_feed(x, "targets", targets, microbatch);
     interp_feed(x, "positions", positions, microbatch);
 }
 
-static inline void decoder_step(struct interp *x)
+static inline void feed_tokens(struct interp *x, int microbatch)
+{
+    feed_columns(x, microbatch, &(struct zigzag){SEQ, 1});
+}
+
+static inline void decoder_step_in(struct interp *x, const struct zigzag *z)
 {
     const double hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
     const double control[CONTROL_SLOTS] = {0, 0}, one = 1;
@@ -59,11 +75,16 @@ static inline void decoder_step(struct interp *x)
     interp_set(x, "hyper", hyper);
     interp_set(x, "control", control);
     for (int m = 0; m < x->microbatches; m++) {
-        feed_tokens(x, m);
+        feed_columns(x, m, z);
         interp_phase(x, PHASE_FORWARD, m);
         interp_phase(x, PHASE_BACKWARD, m);
     }
     interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+static inline void decoder_step(struct interp *x)
+{
+    decoder_step_in(x, &(struct zigzag){SEQ, 1});
 }
 
 // Every parameter of `whole` against `parts`; slack 0: to the bit.

@@ -395,6 +395,38 @@ sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share(
     EXPECT(DECODER("cookbook") SEQUENCE_TOO, cookbook);
 }
 
+// A vae 8 → 16 → 4 → 16 → 8 whose hidden layers are cut on model; a microbatch has 4 samples a
+// device. Mean, log variance and pixels are partial products, summed before their biases; the
+// noise and the divergence take nothing. Back, the latent's cotangent is one more; every gradient
+// is summed over data once. The metrics are six floats: two are the loss's parts.
+static void a_vae_cut_on_model_sums_its_partial_products(void **state)
+{
+    static const char text[] = "name: t\n"
+                               "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+                               "mesh: {data: 2, model: 2}\n"
+                               "data: {train: {images: i}, batch: 16}\n"
+                               "optimizer: {kind: sgd}\n"
+                               "train: {steps: 1, microbatches: 2}\n";
+    static const struct row rows[] = {
+        {REDUCE, 2, FWD, "encoder/act_seq", 4, 4 * 64, 4 * 64},
+        {REDUCE, 2, FWD, "decoder/act_logits", 2, 2 * 128, 2 * 128},
+        {REDUCE, 2, BWD, "grad/decoder/act_seq", 2, 2 * 64, 2 * 64},
+        {REDUCE, 1, BWD, "grad/encoder/in/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/encoder/in/bias", 1, 32, 32},
+        {REDUCE, 1, BWD, "grad/encoder/mean/weight", 1, 128, 128},
+        {REDUCE, 1, BWD, "grad/encoder/mean/bias", 1, 16, 16},
+        {REDUCE, 1, BWD, "grad/encoder/logvar/weight", 1, 128, 128},
+        {REDUCE, 1, BWD, "grad/encoder/logvar/bias", 1, 16, 16},
+        {REDUCE, 1, BWD, "grad/decoder/in/weight", 1, 128, 128},
+        {REDUCE, 1, BWD, "grad/decoder/in/bias", 1, 32, 32},
+        {REDUCE, 1, BWD, "grad/decoder/out/weight", 1, 256, 256},
+        {REDUCE, 1, BWD, "grad/decoder/out/bias", 1, 32, 32},
+        {REDUCE, 3, UPD, "metrics", 1, 24, 36},
+    };
+    (void)state;
+    EXPECT(text, rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +443,7 @@ int main(void)
         cmocka_unit_test(tensor_parallelism_sums_what_enters_and_leaves_a_block_once),
         cmocka_unit_test(
             sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share),
+        cmocka_unit_test(a_vae_cut_on_model_sums_its_partial_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,9 @@ static void test_required_keys_are_asked_for_where_they_would_stand(void **state
                   "with a letter or digit\n"
                   "job.yaml:1:1: data.train.images: is missing: file of training samples; relative "
                   "to the job file\n"
-                  "job.yaml:1:1: data.train.labels: is missing: file of their classes\n"
                   "job.yaml:1:1: data.batch: is missing: of a step, over all devices and "
                   "microbatches\n"
+                  "job.yaml:1:1: data.train.labels: is missing: file of their classes\n"
                   "job.yaml:1:8: model.inputs: is missing: of a sample; for images height times "
                   "width\n"
                   "job.yaml:1:8: model.classes: is missing: labels are 0 to classes - 1\n");
@@ -204,6 +204,30 @@ static void test_another_schema_version_is_refused(void **state)
     (void)state;
     expect_errors("schema: 2\n" VALID,
                   "job.yaml:1:9: schema: is 2: this version of weft reads schema 1\n");
+}
+
+static void test_a_vae_has_one_hidden_width_and_no_labels(void **state)
+{
+    (void)state;
+    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8, 4], latent: 2, classes: 3}\n"
+                  "data: {train: {images: i, labels: l}, batch: 4}\n" TRAIN_LINE,
+                  "job.yaml:2:39: model.hidden: a vae has one width, of its encoder and of its "
+                  "decoder: [8] would do\n"
+                  "job.yaml:2:58: model.classes: acts only when model.kind is mlp\n"
+                  "job.yaml:3:35: data.train.labels: acts only when model.kind is mlp\n");
+    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8]}\n"
+                  "data: {train: {images: i}, eval: {images: i}, batch: 4}\n" TRAIN_LINE,
+                  "job.yaml:2:8: model.latent: is missing: of what an image is encoded to\n");
+}
+
+static void test_a_share_that_is_dropped_is_below_one(void **state)
+{
+    (void)state;
+    expect_errors(
+        "name: t\nmodel: {kind: decoder, dropout: 1, dropout_residual: -0.1}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 4}\n" TRAIN_LINE,
+        "job.yaml:2:33: model.dropout: 1 is too large: it must be less than 1\n"
+        "job.yaml:2:54: model.dropout_residual: -0.1 is too small: it must be at least 0\n");
 }
 
 static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
@@ -342,6 +366,8 @@ int main(void)
         cmocka_unit_test(test_a_presets_sizes_follow_what_is_given),
         cmocka_unit_test(test_a_decoders_sizes_must_fit_together),
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
+        cmocka_unit_test(test_a_vae_has_one_hidden_width_and_no_labels),
+        cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);

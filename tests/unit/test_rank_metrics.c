@@ -80,7 +80,22 @@ static void a_row_has_the_documented_keys(void **state)
     (void)state;
     char lines[2][512];
     struct metrics *m;
-    struct step_row row = {3, 9, 0.5, 1.25, 0.001, -1, 640, 12.5, true, 0.4, 0.875, 0, NULL};
+    static const char *const parts[] = {"kl", "rest"};
+    struct step_row row = {.step = 3,
+                           .steps = 9,
+                           .loss = 0.5,
+                           .grad_norm = 1.25,
+                           .lr = 0.001,
+                           .tokens_per_s = -1,
+                           .samples_per_s = 640,
+                           .step_ms = 12.5,
+                           .evaluated = true,
+                           .eval_loss = 0.4,
+                           .eval_accuracy = 0.875,
+                           .nparts = 2,
+                           .part_name = parts,
+                           .part = {0.125, 0.375},
+                           .eval_part = {0.25, 0.15}};
     assert_int_equal(metrics_open(path, "run7", 0, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
@@ -90,6 +105,8 @@ static void a_row_has_the_documented_keys(void **state)
     assert_true(number(lines[0], "tokens_per_s") == -1234);
     assert_true(number(lines[0], "samples_per_s") == 640 && number(lines[0], "step_ms") == 12.5);
     assert_true(number(lines[0], "eval_loss") == 0.4 && number(lines[0], "eval_accuracy") == 0.875);
+    assert_true(number(lines[0], "kl") == 0.125 && number(lines[0], "rest") == 0.375);
+    assert_true(number(lines[0], "eval_kl") == 0.25 && number(lines[0], "eval_rest") == 0.15);
     assert_non_null(strstr(lines[0], "\"run7\""));
     assert_null(strstr(lines[0], "samples\"")); // the job asks for none
 }

@@ -62,6 +62,8 @@ int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct 
     }
     feed_close(feed);
     *loss = sum[0] / (double)v->sampler.batches;
+    for (int i = 0; i < v->nparts; i++)
+        v->part[i] = sum[1 + i] / (double)v->sampler.batches;
     *accuracy = v->accuracy < 0 ? (double)NAN : sum[v->accuracy] / (double)v->sampler.batches;
     return rc;
 }

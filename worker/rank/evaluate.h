@@ -11,8 +11,9 @@ struct evaluation {
     struct dataset set;
     struct sampler_eval sampler;
     struct inputs inputs;
-    void *metrics;        // on the device
-    int nparts, accuracy; // slots of the metrics vector; accuracy −1: the model has none
+    void *metrics;          // on the device
+    int nparts, accuracy;   // slots of the metrics vector; accuracy −1: the model has none
+    double part[MAX_PARTS]; // of the last evaluation's loss, or its companions
 };
 
 // Opens the job's evaluation set. A zeroed struct may be closed.

@@ -32,11 +32,12 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
     if (job->data.format == JOB_DATA_TOKENS)
         return open_tokens(job, root, files, set, e);
     struct arena paths = {0};
-    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images),
-                                  job_path(job, &paths, files->labels), job->model.classes, e);
+    const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
+    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images), labels,
+                                  job->model.classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
-        rc = rc ? rc : check_format(&set->labels, job->data.format, e);
+        rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);
         if (rc)
             dataset_close(set);
     }
@@ -79,15 +80,15 @@ static const struct input_kind *kind_of(const char *name)
     err_bug(__FILE__, __LINE__, name);
 }
 
-static int make_positions(struct inputs *in, int64_t seq, struct err *e)
+static int make_positions(struct inputs *in, const struct zigzag *z, struct err *e)
 {
     void *host;
-    int rc = in->backend->host_alloc(in->device, (size_t)seq * sizeof(int32_t), &host, e);
+    int rc = in->backend->host_alloc(in->device, (size_t)z->seq * sizeof(int32_t), &host, e);
     if (rc)
         return rc;
     in->positions = host;
-    for (int64_t i = 0; i < seq; i++)
-        in->positions[i] = (int32_t)i;
+    for (int64_t i = 0; i < z->seq; i++)
+        in->positions[i] = (int32_t)zigzag_position(z, i);
     return 0;
 }
 
@@ -106,17 +107,21 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
                        program_name(p->kind), INPUTS_MAX);
     spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
     struct input *i = &in->input[in->n++];
-    bool wide = v->shape.n > 1;
+    bool wide = v->shape.n > 1, ordered = set->seq && kind->source == INPUT_SAMPLES;
     *i = (struct input){.source = kind->source,
                         .row = start[0] - in->start,
                         .rows = b->shape.dim[0],
-                        .at = (size_t)(wide ? start[1] + kind->skip : 0) * elem,
-                        .width = (size_t)(wide ? b->shape.dim[1] : 1) * elem,
+                        .column = wide ? start[1] : 0,
+                        .columns = wide ? b->shape.dim[1] : 1,
+                        .skip = kind->skip,
+                        .elem = elem,
+                        .zigzag =
+                            ordered ? p->zigzag : (struct zigzag){wide ? v->shape.dim[1] : 1, 1},
                         .pitch = kind->source == INPUT_POSITIONS ? 0
                                  : kind->source == INPUT_LABELS  ? elem
                                                                  : dataset_sample_bytes(set)};
     if (kind->source == INPUT_POSITIONS && !in->positions)
-        rc = make_positions(in, v->shape.dim[1], e);
+        rc = make_positions(in, &p->zigzag, e);
     if (rc)
         return rc;
     exec_buffer(in->exec, p->kind, b->name, &i->device);
@@ -174,17 +179,31 @@ int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, cons
                      out, e);
 }
 
+// A sample's part: the runs of columns that follow each other in the data too.
+static int put_row(const struct inputs *in, const struct input *i, const char *from, char *to,
+                   struct err *e)
+{
+    int64_t end = i->column + i->columns;
+    int rc = 0;
+    for (int64_t c = i->column, run; c < end && !rc; c += run) {
+        run = zigzag_run(&i->zigzag, c) < end - c ? zigzag_run(&i->zigzag, c) : end - c;
+        rc = in->backend->copy(exec_stream(in->exec), to + (size_t)(c - i->column) * i->elem,
+                               from + (size_t)(zigzag_position(&i->zigzag, c) + i->skip) * i->elem,
+                               (size_t)run * i->elem, e);
+    }
+    return rc;
+}
+
 // Whole samples of one run of rows go in one copy, parts of samples row by row.
 static int put_rows(const struct inputs *in, const struct input *i, const char *from, char *to,
                     struct err *e)
 {
-    struct stream_q *q = exec_stream(in->exec);
-    bool whole = i->width == i->pitch;
-    int64_t rows = whole ? i->rows : 1;
+    size_t width = (size_t)i->columns * i->elem;
     int rc = 0;
-    for (int64_t r = 0; r < i->rows && !rc; r += rows)
-        rc = in->backend->copy(q, to + (size_t)r * i->width, from + (size_t)r * i->pitch + i->at,
-                               (size_t)rows * i->width, e);
+    if (width == i->pitch)
+        return in->backend->copy(exec_stream(in->exec), to, from, (size_t)i->rows * width, e);
+    for (int64_t r = 0; r < i->rows && !rc; r++)
+        rc = put_row(in, i, from + (size_t)r * i->pitch, to + (size_t)r * width, e);
     return rc;
 }
 
@@ -199,7 +218,7 @@ int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
         const char *host = from[i->source];
         for (int m = 0; m < in->microbatches && !rc; m++)
             rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
-                          (char *)i->device + (size_t)m * (size_t)i->rows * i->width, e);
+                          (char *)i->device + (size_t)(m * i->rows * i->columns) * i->elem, e);
     }
     return rc;
 }

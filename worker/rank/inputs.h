@@ -11,7 +11,10 @@ struct input {
     void *device;
     enum input_source { INPUT_SAMPLES, INPUT_LABELS, INPUT_POSITIONS } source;
     int64_t row, rows;       // of the samples read
-    size_t at, width, pitch; // bytes: where its part of a sample begins, how wide, a whole sample
+    int64_t column, columns; // its part of a sample
+    int64_t skip;            // elements of the sample before the first column
+    size_t elem, pitch;      // bytes: of an element, of a whole sample
+    struct zigzag zigzag;    // of the columns in what is read
 };
 
 enum { INPUTS_MAX = 16 }; // buffers: a cut of images or labels each
@@ -24,7 +27,7 @@ struct inputs {
     int n;
     struct input input[INPUTS_MAX];
     void *host[2];      // staging of two batches
-    int32_t *positions; // of a sample's tokens, 0, 1, …; null where nobody asks
+    int32_t *positions; // of a sample's columns; null where nobody asks
 };
 
 // The job's training or evaluation set, opened and of the format the job says. ERR_DATA also when a

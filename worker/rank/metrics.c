@@ -112,6 +112,17 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
     return 0;
 }
 
+// "kl", or "eval_kl".
+static void put_parts(struct json_out *w, const struct step_row *row, const char *prefix,
+                      const double *part)
+{
+    for (int i = 0; i < row->nparts; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s", prefix, row->part_name[i]);
+        json_double(w, key, part[i]);
+    }
+}
+
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
 {
     buf_reset(&m->line);
@@ -119,6 +130,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_object(&m->json, NULL);
     json_int(&m->json, "step", row->step);
     json_double(&m->json, "loss", row->loss);
+    put_parts(&m->json, row, "", row->part);
     json_double(&m->json, "grad_norm", row->grad_norm);
     json_double(&m->json, "lr", row->lr);
     if (row->tokens_per_s < 0)
@@ -134,6 +146,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
             json_null(&m->json, "eval_accuracy");
         else
             json_double(&m->json, "eval_accuracy", row->eval_accuracy);
+        put_parts(&m->json, row, "eval_", row->eval_part);
     }
     if (row->nsamples) {
         json_array(&m->json, "samples");

@@ -11,6 +11,7 @@
 
 #include "common/base/err.h"
 
+enum { ROW_PARTS = 4 };
 struct step_row {
     int64_t step;  // updates done, this one included: the first is 1, as in "step-00000200"
     int64_t steps; // of the whole job; not in the file
@@ -19,6 +20,10 @@ struct step_row {
     double samples_per_s, step_ms;
     bool evaluated; // the two below are there
     double eval_loss, eval_accuracy;
+    // What the loss is the sum of, if the model says; in the file alone.
+    int nparts;
+    const char *const *part_name;
+    double part[ROW_PARTS], eval_part[ROW_PARTS];
     int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
     const char *const *samples;
 };

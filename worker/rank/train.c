@@ -39,6 +39,7 @@ enum {
 // The words that travel between host and device each step, in staging memory.
 struct words {
     float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // down
+    int32_t step;                                     // the same
     float metrics[METRIC_PARTS + MAX_PARTS];          // up
 };
 
@@ -73,6 +74,7 @@ struct trainer {
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
+    void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
@@ -197,6 +199,7 @@ static int open_exec(struct trainer *t, struct err *e)
         return rc;
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
     const struct backend *b = t->exec_options.backend;
     for (int i = 0; i < 2 && !rc; i++) {
@@ -328,8 +331,10 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     hyper_at(t->job, step, w->hyper);
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
+    w->step = (int32_t)(uint32_t)step; // a word of the counter
     int rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
-    return rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    rc = rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    return rc || !t->step ? rc : b->copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
 // Queues a step: everything the device needs, the program, the way back of its metrics. The memory
@@ -358,13 +363,17 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     page_step(t->attempt->page, step + 1);
     int rc = queue_step(t, step, f, e);
     double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
+    const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
+    _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){
         .step = step + 1,
         .steps = t->job->train.steps,
         .lr = lr_at(&t->job->schedule, step),
         .tokens_per_s = t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / ms : -1,
         .samples_per_s = (double)t->job->data.batch * 1000 / ms,
-        .step_ms = ms};
+        .step_ms = ms,
+        .nparts = p->nparts,
+        .part_name = p->part_name};
     f->told = false;
     return rc;
 }
@@ -392,6 +401,8 @@ static void tell(struct trainer *t, struct in_flight *f)
         return;
     f->told = true;
     f->row.loss = f->words->metrics[METRIC_LOSS];
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.part[i] = f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
     if (t->metrics)
@@ -474,6 +485,8 @@ static int evaluate(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
     int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
+    for (int i = 0; i < f->row.nparts; i++)
+        f->row.eval_part[i] = t->evaluation.part[i];
     return rc || !t->samples ? rc : take_samples(t, f, e);
 }
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A variational autoencoder of images: one hidden layer on either side of a normal latent.
+//
+//   encoder  h = act(in(x)), mean and log variance = linear(h), z = mean + e^(logvar/2) · noise
+//   decoder  logits = out(act(in(z)))
+//   loss     Σ over pixels of ln(1 + e^logit) − x·logit, the cross-entropy of pixels in [0, 1] with
+//            Bernoulli means, plus the divergence of the latent from a standard normal,
+//            ½ Σ (mean² + e^logvar − 1 − logvar); each a mean over the samples
+//
+// Layers carry (embed, mlp) and (mlp, embed) in turn, the latent has no rule: cutting `mlp` leaves
+// mean, logvar and all that is made of them whole. Training draws the noise at [batch, latent]; an
+// evaluation decodes the mean. The latent and the loss are f32, whatever the layers compute in.
+#include "common/model/dense.h"
+#include "common/model/draws.h"
+#include "common/model/loss.h"
+#include "common/model/model.h"
+
+struct vae {
+    struct graph *g;
+    const struct job_model *m;
+    struct draws draws;
+    struct dense_width pixels, hidden, latent;
+};
+
+static int unary(struct vae *v, enum op op, int x)
+{
+    return graph_like(v->g, op, 1, &x, x);
+}
+
+static int binary(struct vae *v, enum op op, int a, int b)
+{
+    return graph_like(v->g, op, 2, (int[]){a, b}, a);
+}
+
+static int scaled(struct vae *v, int x, float scale)
+{
+    struct value of = v->g->values[x];
+    struct op_attr attr = {.scale = scale};
+    return graph_op(v->g, &(struct op_args){.op = OP_SCALE,
+                                            .nin = 1,
+                                            .in = &x,
+                                            .nout_dims = of.shape.n,
+                                            .out_dims = of.dims,
+                                            .attr = &attr});
+}
+
+static int as(struct vae *v, int x, enum dtype t)
+{
+    struct value of = v->g->values[x];
+    struct op_attr attr = {.scale = 1};
+    if (of.dtype == t)
+        return x;
+    return graph_op(v->g, &(struct op_args){.op = OP_CAST,
+                                            .nin = 1,
+                                            .in = &x,
+                                            .nout_dims = of.shape.n,
+                                            .out_dims = of.dims,
+                                            .attr = &attr,
+                                            .dtype = t});
+}
+
+// scale · Σ over what is not the batch.
+static int per_sample(struct vae *v, int x, float scale)
+{
+    struct op_attr attr = {.scale = scale};
+    return graph_op(v->g, &(struct op_args){.op = OP_SUM,
+                                            .nin = 1,
+                                            .in = &x,
+                                            .nout_dims = 1,
+                                            .out_dims = (enum dim[]){DIM_BATCH},
+                                            .attr = &attr});
+}
+
+static int hidden(struct vae *v, const char *name, int x, struct dense_width in)
+{
+    graph_at(v->g, POINT_HIDDEN);
+    int h = dense_linear(v->g, name, x, in, v->hidden, dense_gain(v->m->activation));
+    return dense_activate(v->g, h, v->m->activation);
+}
+
+// z and, a number a sample, the divergence.
+static int encoder(struct vae *v, int x, int64_t batch, int *divergence)
+{
+    struct graph *g = v->g;
+    int h = hidden(v, "encoder/in", x, v->pixels);
+    graph_at(g, POINT_SEQ);
+    int mean = as(v, dense_linear(g, "encoder/mean", h, v->hidden, v->latent, 1), DT_F32);
+    int logvar = as(v, dense_linear(g, "encoder/logvar", h, v->hidden, v->latent, 1), DT_F32);
+    int square = binary(v, OP_MUL, mean, mean);
+    int excess = binary(v, OP_SUB, unary(v, OP_EXP, logvar), graph_one(g));
+    int both = binary(v, OP_ADD, square, binary(v, OP_SUB, excess, logvar));
+    *divergence = per_sample(v, both, 0.5f);
+    if (!v->draws.on)
+        return mean;
+    int noise = draws_normal(&v->draws, 2, (enum dim[]){DIM_BATCH, DIM_LATENT},
+                             (int64_t[]){batch, v->latent.size}, "encoder/noise");
+    int deviation = unary(v, OP_EXP, scaled(v, logvar, 0.5f));
+    return binary(v, OP_ADD, mean, binary(v, OP_MUL, deviation, noise));
+}
+
+// What the pixels cost, a number a sample.
+static int decoder(struct vae *v, int z, int x)
+{
+    struct graph *g = v->g;
+    int h = hidden(v, "decoder/in", as(v, z, g->compute ? g->compute : DT_F32), v->latent);
+    graph_at(g, POINT_LOGITS);
+    int logits = as(v, dense_linear(g, "decoder/out", h, v->hidden, v->pixels, 1), DT_F32);
+    x = as(v, x, DT_F32);
+    int cost = binary(v, OP_SUB, unary(v, OP_SOFTPLUS, logits), binary(v, OP_MUL, logits, x));
+    return per_sample(v, cost, 1);
+}
+
+static void part(struct graph *g, const char *name, int rows, int64_t of)
+{
+    g->parts[g->nparts] = loss_mean(g, name, rows, of);
+    g->part_name[g->nparts++] = name;
+}
+
+int vae_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+              int64_t step_batch)
+{
+    const struct job_model *m = &job->model;
+    struct vae v = {.g = g,
+                    .m = m,
+                    .draws = draws_init(g, job->train.seed, kind == PROGRAM_TRAIN),
+                    .pixels = {DIM_EMBED, m->inputs},
+                    .hidden = {DIM_MLP, *(const int64_t *)m->hidden.items},
+                    .latent = {DIM_LATENT, m->latent}};
+    int divergence;
+    graph_scope(g, "encoder");
+    int x = dense_images(g, job, batch);
+    int z = encoder(&v, x, batch, &divergence);
+    graph_scope(g, "decoder");
+    int pixels = decoder(&v, z, x);
+    int rows = binary(&v, OP_ADD, pixels, divergence);
+    g->loss = loss_mean(g, "loss", rows, step_batch);
+    part(g, "reconstruction", pixels, step_batch);
+    part(g, "kl", divergence, step_batch);
+    return g->failed;
+}

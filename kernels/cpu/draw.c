@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// DROPOUT and NORMAL: random numbers by the index of an element in the whole step's tensor.
+//
+// A row here, the last dimension, is a run of indices; where it begins is told by attr.draw and,
+// for a sequence that is in another order, by the positions. Threads share rows: a number depends
+// on its index alone.
+#include "kernels/cpu/device.h"
+
+#include <math.h>
+#include <string.h>
+
+struct work {
+    const struct op_draw *draw;
+    const struct vec *vec;
+    struct vec_draw site;
+    const int64_t *dim; // here
+    int64_t row;
+    const int32_t *position; // null: dimension 1 is in order
+    const struct tensor *x;  // null: normals
+    const struct tensor *out;
+};
+
+struct vec_draw draw_site(const struct op_call *c, const struct tensor *step)
+{
+    const struct op_draw *d = &c->attr->draw;
+    double rate = (double)d->rate;
+    return (struct vec_draw){.seed = d->seed,
+                             .stream = d->stream,
+                             .step = *(const uint32_t *)step->data,
+                             .threshold = (uint32_t)ceil(rate * 0x1p24),
+                             .scale = (float)(1 / (1 - rate))};
+}
+
+// The index at which row r of those here begins.
+static uint64_t first_of(const struct work *w, int64_t r)
+{
+    const struct op_draw *d = w->draw;
+    int64_t at[DRAW_DIMS] = {0}, index = 0, left = r;
+    for (int k = d->n - 2; k >= 0; k--) {
+        at[k] = d->from[k] + left % w->dim[k];
+        left /= w->dim[k];
+    }
+    if (w->position)
+        at[1] = w->position[d->n == 4 ? r / w->dim[2] : r];
+    at[d->n - 1] = d->from[d->n - 1];
+    for (int k = 0; k < d->n; k++)
+        index = index * d->extent[k] + at[k];
+    return (uint64_t)index;
+}
+
+enum { PIECE = 512 }; // of a row of bf16, widened at a time
+
+static void row_bf16(const struct work *w, int64_t r)
+{
+    const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
+    uint16_t *out = (uint16_t *)w->out->data + r * w->row;
+    uint64_t first = first_of(w, r);
+    float piece[PIECE];
+    for (int64_t i = 0; i < w->row; i += PIECE) {
+        int64_t n = w->row - i < PIECE ? w->row - i : PIECE;
+        w->vec->widen(piece, x + i, n);
+        w->vec->dropout(piece, piece, n, &w->site, first + (uint64_t)i);
+        w->vec->narrow(out + i, piece, n);
+    }
+}
+
+static void rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        float *out = (float *)w->out->data + r * w->row;
+        if (w->out->dtype == DT_BF16)
+            row_bf16(w, r);
+        else if (w->x)
+            w->vec->dropout(out, (const float *)w->x->data + r * w->row, w->row, &w->site,
+                            first_of(w, r));
+        else
+            w->vec->normals(out, w->row, &w->site, first_of(w, r));
+    }
+}
+
+// All rows of the output; `step` is the operand that tells the step.
+static int draw(struct stream_q *q, const struct op_call *c, int step, struct err *e)
+{
+    const struct shape *s = &c->out[0].shape;
+    int rc = op_want(c, &c->in[step], DT_I32, e);
+    if (rc)
+        return rc;
+    if (s->n < 1 || s->n != c->attr->draw.n)
+        return op_refuse(c, e, "a shape that nobody placed");
+    struct work w = {.draw = &c->attr->draw,
+                     .vec = q->device->vec,
+                     .site = draw_site(c, &c->in[step]),
+                     .dim = s->dim,
+                     .row = s->dim[s->n - 1],
+                     .position = step + 1 < c->nin ? c->in[step + 1].data : NULL,
+                     .x = step > 0 ? &c->in[0] : NULL,
+                     .out = &c->out[0]};
+    pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, rows, &w);
+    return 0;
+}
+
+int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct shape *s = &c->out[0].shape;
+    int rc = c->in[0].dtype == DT_BF16 ? 0 : op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
+    if (rc)
+        return rc;
+    if (!shape_equal(&c->in[0].shape, s) ||
+        memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
+        return op_refuse(c, e, "the operand is not laid out as the output");
+    if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
+        return op_refuse(c, e, "positions are of a batch and a sequence");
+    return draw(q, c, 1, e);
+}
+
+int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    return rc ? rc : draw(q, c, 0, e);
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that draw random numbers: their gradients are slopes of a loss whose draws stand still,
+// and no mesh, no cut of the batch and no number of microbatches changes what is drawn. A wrong
+// mask would show in every parameter: the specs and meshes are held against one device in f64.
+#include "tests/unit/compile_case.h"
+
+enum { BATCH = 12, SEQ = 6, VOCAB = 21, SMALL = 24, LARGE = BATCH * SMALL };
+
+// Sizes that cuts of 2, 3, 4 and 6 divide.
+static const struct model {
+    const char *text, *data;
+} models[] = {
+    {"{kind: decoder, preset: gpt2, layers: 2, embed: 24, heads: 6, head_dim: 4, mlp: 24, "
+     "dropout: 0.2, dropout_residual: 0.4, seq: 6, vocab: 21, vocab_multiple: 24}",
+     "{format: tokens, train: {tokens: t}, batch: 12}"},
+    {"{kind: decoder, preset: llama, layers: 2, embed: 24, heads: 12, kv_heads: 6, head_dim: 2, "
+     "mlp: 24, theta: 50, dropout_attention: 0.3, seq: 6, vocab: 24, vocab_multiple: 24}",
+     "{format: tokens, train: {tokens: t}, batch: 12}"},
+    {"{kind: vae, inputs: 24, hidden: [36], latent: 6, activation: gelu}",
+     "{format: npy, dtype: u8, train: {images: i}, batch: 12}"},
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+static void compile_draws(struct fixture *f, const struct model *m, const char *mesh,
+                          const char *sharding, int microbatches)
+{
+    char text[1500];
+    snprintf(text, sizeof text,
+             "name: t\nmodel: %s\nmesh: {%s}\ndata: %s\n"
+             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+             "schedule: {kind: constant, value: 0.01}\n"
+             "sharding: {%s}\ntrain: {steps: 3, microbatches: %d, seed: 8589934597}\n",
+             m->text, mesh, m->data, sharding, microbatches);
+    compile_text(f, text, 0);
+}
+
+// ---- a step ------------------------------------------------------------------------------------
+
+static bool has_value(const struct interp *x, const char *name)
+{
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].name && strcmp(x->g->values[v].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void feed(struct interp *x, const char *name, double below, uint32_t stream, int microbatch)
+{
+    double data[LARGE];
+    const struct rand_site site = {.seed = 11, .stream = stream};
+    if (!has_value(x, name))
+        return;
+    for (uint64_t i = 0; i < LARGE; i++)
+        data[i] = strcmp(name, "positions") == 0 ? (double)(i % SEQ)
+                                                 : floor(below * (double)rand_uniform(&site, i));
+    interp_feed(x, name, data, microbatch);
+}
+
+static void run_phases(struct interp *x, int step, bool backward)
+{
+    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    const double control[CONTROL_SLOTS] = {0, 0}, counter = step;
+    interp_set(x, "one", &one);
+    interp_set(x, "hyper", hyper);
+    interp_set(x, "control", control);
+    interp_set(x, "step", &counter);
+    for (int m = 0; m < x->microbatches; m++) {
+        feed(x, "tokens", VOCAB, 1, m);
+        feed(x, "targets", VOCAB, 2, m);
+        feed(x, "positions", SEQ, 0, m);
+        feed(x, "images", 256, 3, m);
+        interp_phase(x, PHASE_FORWARD, m);
+        if (backward)
+            interp_phase(x, PHASE_BACKWARD, m);
+    }
+}
+
+static double loss_of(struct interp *x, int step)
+{
+    run_phases(x, step, false);
+    double *loss = interp_get(x, "loss"), value = *loss;
+    free(loss);
+    return value;
+}
+
+static void train(struct interp *x, int steps)
+{
+    for (int s = 0; s < steps; s++) {
+        run_phases(x, s, true);
+        interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+    }
+}
+
+// ---- gradients ---------------------------------------------------------------------------------
+
+static void check_slopes(struct interp *x, const struct value *param)
+{
+    char name[64];
+    snprintf(name, sizeof name, "grad/%s", param->name);
+    int64_t n = shape_count(&param->shape);
+    double *grad = interp_get(x, name), *w = interp_get(x, param->name);
+    for (int64_t i = 0; i < n; i += n / 2 + 1) {
+        const double h = 1e-5, keep = w[i];
+        w[i] = keep + h;
+        interp_set(x, param->name, w);
+        double up = loss_of(x, 5);
+        w[i] = keep - h;
+        interp_set(x, param->name, w);
+        double slope = (up - loss_of(x, 5)) / (2 * h);
+        w[i] = keep;
+        interp_set(x, param->name, w);
+        if (fabs(slope - grad[i]) > 1e-7 + 1e-5 * fabs(slope))
+            fail_msg("%s[%lld]: vjp %.12g, differences %.12g", param->name, (long long)i, grad[i],
+                     slope);
+    }
+    free(grad);
+    free(w);
+}
+
+static void gradients_are_the_slopes_of_a_loss_whose_draws_stand_still(void **state)
+{
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture f;
+        struct interp x;
+        compile_draws(&f, &models[k], "dp: 1", "", 2);
+        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 2);
+        set_params(&x);
+        run_phases(&x, 5, true);
+        for (int v = 0; v < x.g->nvalues; v++)
+            if (x.g->values[v].kind == VALUE_PARAM && x.g->values[v].alias < 0)
+                check_slopes(&x, &x.g->values[v]);
+        interp_clear(&x);
+        fixture_clear(&f);
+    }
+}
+
+static void every_step_draws_anew_and_the_same_step_alike(void **state)
+{
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture f;
+        struct interp x;
+        compile_draws(&f, &models[k], "dp: 1", "", 1);
+        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 1);
+        set_params(&x);
+        double first = loss_of(&x, 0), second = loss_of(&x, 1);
+        assert_true(fabs(first - second) > 1e-6);
+        assert_true(loss_of(&x, 0) == first);
+        interp_clear(&x);
+        fixture_clear(&f);
+    }
+}
+
+// ---- meshes ------------------------------------------------------------------------------------
+
+static void compare_params(const struct interp *whole, const struct interp *parts, const char *what)
+{
+    for (int v = 0; v < whole->g->nvalues; v++) {
+        const struct value *val = &whole->g->values[v];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
+        for (int64_t i = 0; i < shape_count(&val->shape); i++)
+            if (fabs(a[i] - b[i]) > 1e-9 * (1 + fabs(a[i])))
+                fail_msg("%s: %s[%lld]: %.15g on one device, %.15g partitioned", what, val->name,
+                         (long long)i, a[i], b[i]);
+        free(a);
+        free(b);
+    }
+}
+
+static void no_mesh_changes_what_is_drawn(void **state)
+{
+    static const struct {
+        const char *mesh, *sharding;
+        int microbatches;
+        bool sequences; // only for models that have them
+    } cases[] = {
+        {"dp: 1", "", 2, false},
+        {"dp: 1", "", 3, false},
+        {"dp: 2", "", 1, false},
+        {"dp: 3", "", 2, false},
+        {"dp: 4", "", 3, false},
+        {"fsdp: 3", "", 1, false},
+        {"tp: 2", "", 1, false},
+        {"tp: 3", "", 2, false},
+        {"data: 2, model: 3", "", 1, false},
+        {"model: 3, data: 2", "", 3, false},
+        {"dp: 2, fsdp: 3", "", 2, false},
+        {"fsdp: 2, tp: 3", "", 1, false},
+        {"dp: 2, fsdp: 2, tp: 2", "", 1, false},
+        {"x: 3", "rules: {seq: x}", 2, true},
+        {"dp: 2, tp: 3", "activations: {act_seq: [batch, [seq, tp]]}", 2, true},
+        {"x: 2, y: 3", "rules: {batch: x, heads: y}, activations: {act_seq: [x, ~, y]}", 1, true},
+        {"x: 3, y: 2", "rules: {batch: [y, x], embed: y, heads: x, mlp: x}, gather: [x, y]", 1,
+         false},
+    };
+    (void)state;
+    for (int k = 0; k < MODELS; k++) {
+        struct fixture one;
+        struct interp whole;
+        compile_draws(&one, &models[k], "dp: 1", "", 1);
+        interp_init(&whole, one.c.global[PROGRAM_TRAIN], NULL, 1);
+        set_params(&whole);
+        train(&whole, 2);
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct fixture f;
+            struct interp parts;
+            char what[300];
+            if (cases[c].sequences && strstr(models[k].text, "vae"))
+                continue;
+            snprintf(what, sizeof what, "model %d, {%s} {%s} %d", k, cases[c].mesh,
+                     cases[c].sharding, cases[c].microbatches);
+            compile_draws(&f, &models[k], cases[c].mesh, cases[c].sharding, cases[c].microbatches);
+            interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh,
+                        cases[c].microbatches);
+            set_params(&parts);
+            train(&parts, 2);
+            compare_params(&whole, &parts, what);
+            interp_clear(&parts);
+            fixture_clear(&f);
+        }
+        interp_clear(&whole);
+        fixture_clear(&one);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_the_slopes_of_a_loss_whose_draws_stand_still),
+        cmocka_unit_test(every_step_draws_anew_and_the_same_step_alike),
+        cmocka_unit_test(no_mesh_changes_what_is_drawn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
