@@ -11,7 +11,7 @@ static struct making making_of(struct sharding *s, const struct job *job, const 
                                struct findings *f, enum which w)
 {
     const struct job_refine *r = w == GRADS ? &job->sharding.grads : &job->sharding.optimizer;
-    return (struct making){s, job, m, f, keys[w], r->n_params, r->params};
+    return (struct making){s, job, m, f, keys[w], r->n_params, r->params, NULL};
 }
 
 static struct refine *refine_of(struct sharding *s, enum which w)

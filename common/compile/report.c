@@ -4,20 +4,9 @@
 
 #include <string.h>
 
+#include "common/compile/fit.h"
+#include "common/compile/picture.h"
 #include "common/compile/refine.h"
-
-static const struct device_model models[] = {
-    // The resident memory of a CPU rank beyond its arena: program, oneDNN's code cache, stacks.
-    {"cpu", 0, 48 << 20},
-};
-
-const struct device_model *device_model_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (strcmp(models[i].name, name) == 0)
-            return &models[i];
-    return NULL;
-}
 
 static bool is_param(const struct buffer *b)
 {
@@ -51,7 +40,7 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
     *r = (struct report){.job = job, .compiled = c, .device = d};
     cost_count(c, a, &r->cost);
     r->staging = 2 * r->cost.batch_bytes + checkpoint_share(c);
-    r->fits = !d->memory || c->memory.arena + d->libraries <= d->memory;
+    r->fits = fit_fits(c, d);
 }
 
 // ---- JSON --------------------------------------------------------------------------------------
@@ -204,16 +193,6 @@ void report_json(const struct report *r, struct json_out *w)
 
 // ---- text --------------------------------------------------------------------------------------
 
-static void put_bytes(struct buf *out, uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double n = (double)bytes;
-    int u = 0;
-    for (; n >= 1024 && u < 4; u++)
-        n /= 1024;
-    buf_printf(out, u ? "%.1f %s" : "%.0f %s", n, units[u]);
-}
-
 static void put_line(struct buf *out, const char *what, uint64_t bytes)
 {
     buf_printf(out, "  %-12s", what);
@@ -259,15 +238,28 @@ static void text_collectives(const struct report *r, struct buf *out)
     }
 }
 
-// "A or B": two ways.
+static int without_word(const char *text, int n, const char *word)
+{
+    const char *at = strstr(text, word);
+    return at && at - text < n ? (int)(at - text) : n;
+}
+
+// "A and B or C": two ways, the first of two settings.
 static void text_fixes(const char *fix, struct buf *out)
 {
-    static const char or [] = " or ";
-    while (fix) {
-        const char *end = strstr(fix, or);
-        size_t n = end ? (size_t)(end - fix) : strlen(fix);
-        buf_printf(out, "  fix: -s '%.*s'\n", (int)n, fix);
-        fix = end ? end + strlen(or) : NULL;
+    static const char or [] = " or ", and[] = " and ";
+    while (fix && *fix) {
+        int left = without_word(fix, (int)strlen(fix), or);
+        const char *next = fix[left] ? fix + left + strlen(or) : NULL;
+        buf_puts(out, "  fix:");
+        while (left > 0) {
+            int n = without_word(fix, left, and);
+            buf_printf(out, " -s '%.*s'", n, fix);
+            fix += n < left ? n + (int)strlen(and) : n;
+            left -= n < left ? n + (int)strlen(and) : n;
+        }
+        buf_putc(out, '\n');
+        fix = next;
     }
 }
 
@@ -299,6 +291,34 @@ static void text_saved(const struct report *r, enum buffer_kind kind, struct buf
     buf_puts(out, " less than cut as the parameters\n");
 }
 
+// Parameters, as in JSON's param_count: what is allocated, each once.
+static int64_t param_count(const struct compiled *c)
+{
+    const struct graph *g = c->global[PROGRAM_TRAIN];
+    int64_t n = 0;
+    for (int v = 0; v < g->nvalues; v++)
+        n += g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0
+                 ? shape_count(&g->values[v].shape)
+                 : 0;
+    return n;
+}
+
+// The convention by which tokens a second become a share of the peak, told with its numbers.
+static void text_mfu(const struct report *r, struct buf *out)
+{
+    const struct job_model *m = &r->job->model;
+    if (m->kind != JOB_MODEL_DECODER)
+        return;
+    int64_t n = param_count(r->compiled);
+    double token = 6 * (double)n + 6 * (double)m->layers * (double)m->embed * (double)m->seq;
+    buf_printf(out, "MFU counts 6N + 6LCT FLOPs a token: N %lld, L %lld, C %lld, T %lld: %.4g",
+               (long long)n, (long long)m->layers, (long long)m->embed, (long long)m->seq, token);
+    if (r->device->flops > 0)
+        buf_printf(out, "; 100 %% of %s's %.4g FLOP/s is %.4g tokens/s a device", r->device->name,
+                   r->device->flops, r->device->flops / token);
+    buf_putc(out, '\n');
+}
+
 void report_text(const struct report *r, struct buf *out)
 {
     const struct memory *m = &r->compiled->memory;
@@ -327,9 +347,10 @@ void report_text(const struct report *r, struct buf *out)
         compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches);
     put_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
+    text_mfu(r, out);
     text_findings(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
-               r->compiled->findings.errors ? "refused, see above"
-               : r->fits                    ? "it would run"
-                                            : "it does not fit");
+               !r->fits                       ? "it does not fit, see above"
+               : r->compiled->findings.errors ? "refused, see above"
+                                              : "it would run");
 }

@@ -5,6 +5,7 @@
 // with an entry corrected, or with one for the tensor at hand put in front.
 #include "common/compile/sharding.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 #include <string.h>
 
@@ -113,7 +114,7 @@ static struct making making_of(struct sharding *s, const struct job *job, const 
                                struct findings *f)
 {
     return (struct making){
-        s, job, m, f, "sharding.params", job->sharding.n_params, job->sharding.params};
+        s, job, m, f, "sharding.params", job->sharding.n_params, job->sharding.params, NULL};
 }
 
 const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
@@ -421,7 +422,8 @@ static const char *tensor_name(const struct value *v)
 }
 
 // The setting that takes `axes` off dimension d of a tensor (all dimensions: d < 0).
-static const char *fix_without(struct making *k, const struct value *v, int d, axis_set axes)
+static const char *fix_without(struct making *k, const struct value *v, const char *match, int d,
+                               axis_set axes)
 {
     int entry;
     const struct job_spec *words = words_of(k, v, &entry);
@@ -441,8 +443,50 @@ static const char *fix_without(struct making *k, const struct value *v, int d, a
     for (int at = 0; at < spec.n; at++)
         if (d < 0 || at == d)
             spec.dim[at] = without_axes(k, &words->dim[at], axes);
-    return entry >= 0 ? words_fix_entry(k, entry, v->name, true, &spec)
+    return entry >= 0 ? words_fix_entry(k, entry, match, true, &spec)
                       : fix_point(k, point_name(v->point), &spec);
+}
+
+// Layers have the same tensors: what holds for one of them is said once, of the first, and its fix
+// is for all. A tensor whose likes differ in shape stands alone.
+struct likes {
+    const char *match, *more; // a glob, or its own name; " and 3 like it", or nothing
+    bool first;
+};
+
+static const char *glob_of(struct arena *a, const char *name)
+{
+    char *out = arena_strdup(a, name), *to = out;
+    for (const char *at = name; *at; to++) {
+        bool number = isdigit((unsigned char)*at) && at > name && at[-1] == '/';
+        *to = number ? '*' : *at;
+        at += number ? strspn(at, "0123456789") : 1;
+    }
+    *to = 0;
+    return out;
+}
+
+static struct likes likes_of(struct making *k, const struct value *v)
+{
+    struct likes own = {v->kind == VALUE_PARAM ? v->name : NULL, "", true}, all = own;
+    if (v->kind != VALUE_PARAM)
+        return own;
+    all.match = glob_of(k->found->arena, v->name);
+    int n = 0, before = 0;
+    for (int i = 0; i < k->graph->nvalues; i++) {
+        const struct value *o = &k->graph->values[i];
+        if (o->kind != VALUE_PARAM || fnmatch(all.match, o->name, 0) != 0)
+            continue;
+        if (!shape_equal(&o->shape, &v->shape) || memcmp(o->dims, v->dims, sizeof o->dims) != 0 ||
+            entry_of(k->s, o) != entry_of(k->s, v))
+            return own;
+        n++;
+        before += o < v;
+    }
+    all.first = before == 0;
+    if (n > 1)
+        all.more = arena_printf(k->found->arena, " and %d like it", n - 1);
+    return n > 1 ? all : own;
 }
 
 // Attention over a cut sequence takes two chunks of it a device (zigzag.h), each cut by whatever
@@ -489,18 +533,22 @@ static void check_divides(struct making *k, const struct value *v)
             bad &= (axis_set) ~(1u << spec.dim[d].axis[i]);
         }
         k->s->lenient = true;
+        struct likes likes = likes_of(k, v);
+        if (!likes.first)
+            continue;
         findings_add(k->found,
                      &(struct finding){
                          .code = FINDING_INDIVISIBLE,
                          .tensor = tensor_name(v),
                          .axes = axes,
+                         .like = likes.match,
                          .message = arena_printf(
                              k->found->arena,
-                             "%s: dimension %s of size %lld does not divide by %lld (%s): "
+                             "%s%s: dimension %s of size %lld does not divide by %lld (%s): "
                              "%s would do",
-                             tensor_name(v), dim_name(v->dims[d]), (long long)size,
+                             tensor_name(v), likes.more, dim_name(v->dims[d]), (long long)size,
                              (long long)parts, axes_text(k, axes), words_sizes(k, size, parts)),
-                         .fix = fix_without(k, v, d, bad)});
+                         .fix = fix_without(k, v, likes.match, d, bad)});
     }
 }
 
@@ -515,15 +563,20 @@ static void check_length(struct making *k, const struct value *v, int longest)
         return;
     struct job_spec spec = *words;
     spec.n = longest;
-    findings_add(k->found,
-                 &(struct finding){
-                     .code = FINDING_SPEC_TOO_LONG,
-                     .tensor = tensor_name(v),
-                     .message = arena_printf(
-                         k->found->arena, "%s: the spec%s has %d entries, the tensor %d dimensions",
-                         tensor_name(v), words_line(k, words->line), words->n, longest),
-                     .fix = entry >= 0 ? words_fix_entry(k, entry, v->name, true, &spec)
-                                       : fix_point(k, point_name(v->point), &spec)});
+    struct likes likes = likes_of(k, v);
+    if (!likes.first)
+        return;
+    findings_add(
+        k->found,
+        &(struct finding){
+            .code = FINDING_SPEC_TOO_LONG,
+            .tensor = tensor_name(v),
+            .like = likes.match,
+            .message = arena_printf(
+                k->found->arena, "%s%s: the spec%s has %d entries, the tensor %d dimensions",
+                tensor_name(v), likes.more, words_line(k, words->line), words->n, longest),
+            .fix = entry >= 0 ? words_fix_entry(k, entry, likes.match, true, &spec)
+                              : fix_point(k, point_name(v->point), &spec)});
 }
 
 static uint64_t gather_bytes(struct making *k, const struct value *v, axis_set axes)
@@ -556,20 +609,24 @@ static void check_weight(struct making *k, const struct value *v)
     axis_set axes = spec_axes(&spec) & k->s->batch & (axis_set)~k->s->gather;
     if (!axes)
         return;
-    const char *first = fix_without(k, v, -1, axes);
-    findings_add(
-        k->found,
-        &(struct finding){.code = FINDING_WEIGHT_ON_BATCH_AXIS,
-                          .tensor = v->name,
-                          .axes = axes,
-                          .message = arena_printf(
-                              k->found->arena,
-                              "%s is cut on %s, which cuts the batch: it would be gathered in each "
-                              "pass that reads it; leave the axis out, or declare it in "
-                              "sharding.gather",
-                              v->name, axes_text(k, axes)),
-                          .fix = arena_printf(k->found->arena, "%s%s%s", first ? first : "",
-                                              first ? " or " : "", fix_gather(k, axes))});
+    struct likes likes = likes_of(k, v);
+    if (!likes.first)
+        return;
+    const char *first = fix_without(k, v, likes.match, -1, axes);
+    findings_add(k->found,
+                 &(struct finding){
+                     .code = FINDING_WEIGHT_ON_BATCH_AXIS,
+                     .tensor = v->name,
+                     .axes = axes,
+                     .like = likes.match,
+                     .message = arena_printf(
+                         k->found->arena,
+                         "%s%s %s cut on %s, which cuts the batch: it would be gathered in each "
+                         "pass that reads it; leave the axis out, or declare it in "
+                         "sharding.gather",
+                         v->name, likes.more, *likes.more ? "are" : "is", axes_text(k, axes)),
+                     .fix = arena_printf(k->found->arena, "%s%s%s", first ? first : "",
+                                         first ? " or " : "", fix_gather(k, axes))});
 }
 
 // An activation point whose explicit spec leaves out an axis that cuts the batch.
@@ -656,6 +713,7 @@ void sharding_check(struct sharding *s, const struct job *job, const struct mesh
                     const struct graph *g, struct findings *f)
 {
     struct making k = making_of(s, job, m, f);
+    k.graph = g;
     int longest[POINT_COUNT] = {0};
     for (int v = 0; v < g->nvalues; v++)
         if (g->values[v].shape.n > longest[g->values[v].point])

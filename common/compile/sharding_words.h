@@ -12,6 +12,7 @@ struct making {
     const char *key; // of the list of parameter specs at hand: "sharding.params"
     int n;           // its entries
     const struct job_param_spec *list;
+    const struct graph *graph; // once specs are held against its tensors
 };
 
 // Where a spec stands, for what is wrong with it: a parameter's entry (at ≥ 0) or a point.

@@ -2,6 +2,7 @@
 // Unused axes and repeated work. See usage.h.
 #include "common/compile/usage.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #include "common/compile/cost.h"
@@ -95,8 +96,9 @@ static void count_gathers(const struct cost *cost, struct findings *f)
     for (int i = 0; i < f->n; i++)
         for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
             const struct coll_row *r = &cost->colls[k];
+            const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
             if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
-                strcmp(r->tensor, f->items[i].tensor) == 0)
+                fnmatch(match, r->tensor, 0) == 0)
                 f->items[i].waste += r->bytes;
         }
 }

@@ -122,6 +122,7 @@ static void check_batch(struct reading *r)
     const struct job *job = r->job;
     int64_t batch = job->data.batch, ways = batch_ways(job), micro = job->train.microbatches;
     int64_t unit = ways * micro, below = batch / unit * unit; // ways and micro: at most 65536
+    r->job->batch_unit = unit;
     if (below == batch)
         return;
     struct buf sizes = {0};

@@ -188,6 +188,7 @@ struct job {
     struct job_resources resources;
     struct job_restart restart;
 
+    int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
     const struct schema *schema; // borrowed: the rows it was read with
 };
