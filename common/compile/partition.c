@@ -350,7 +350,7 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
         // A scalar of the loss is whole on the axes it is not partial over: it counts once there.
         bool part_of_loss = p->sum_of[old] >= 0 && p->from->values[p->sum_of[old]].of < 0;
         if (part_of_loss || n->op == OP_SQNORM)
-            copy->owner = (axis_set)(mesh_all(p->mesh) &
+            copy->owner = (axis_set)(mesh_cuts(p->mesh) &
                                      ~(n->op == OP_SQNORM ? spec_axes(q->in[0]) : s.partial_sum));
         if (part_of_loss)
             s.partial_sum = mesh_all(p->mesh);
@@ -558,7 +558,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     int rc;
     p.common = arena_array(out->arena, axis_set, g->nvalues);
     for (int i = 0; i < g->nvalues; i++)
-        p.common[i] = mesh_all(m);
+        p.common[i] = mesh_cuts(m);
     do {
         struct arena *arena = out->arena;
         graph_init(out, arena, e);

@@ -32,13 +32,14 @@ static const char *fix_whole(struct making *k, const struct job_refine *r)
 static void axes_make(struct making *k, const struct job_refine *from, struct dim_cut *to)
 {
     for (int i = 0; i < from->axes.n; i++) {
+        struct job_refine rest = {.axes = words_without(k->found->arena, &from->axes, i)};
+        const char *fix = fix_whole(k, &rest);
         struct dim_cut axes;
-        if (!words_axes(k, from->axes.name[i], &axes)) {
-            struct job_refine rest = {.axes = words_without(k->found->arena, &from->axes, i)};
-            words_unknown_axis(k, k->key, from->axes.name[i], from->line, fix_whole(k, &rest));
-        }
+        if (!words_axes(k, from->axes.name[i], &axes))
+            words_unknown_axis(k, k->key, from->axes.name[i], from->line, fix);
         for (int a = 0; a < axes.n; a++)
-            if (!(dim_axes(to) >> axes.axis[a] & 1))
+            if (!words_stage_axis(k, k->key, axes.axis[a], from->line, fix) &&
+                !(dim_axes(to) >> axes.axis[a] & 1))
                 dim_append(to, axes.axis[a]);
     }
 }

@@ -157,6 +157,24 @@ void words_unknown_axis(struct making *k, const char *tensor, const char *name, 
     buf_clear(&mesh);
 }
 
+// A pipeline's axis deals out layers: it cuts no tensor. True after saying so.
+bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix)
+{
+    if (axis < 0 || !(k->mesh->stages >> axis & 1))
+        return false;
+    findings_add(k->found,
+                 &(struct finding){.code = FINDING_STAGE_AXIS,
+                                   .tensor = tensor,
+                                   .axes = k->mesh->stages,
+                                   .message = arena_printf(
+                                       k->found->arena,
+                                       "%s%s: axis %s holds the stages of the pipeline, which have "
+                                       "different layers: it cannot cut a tensor",
+                                       tensor, words_line(k, line), k->mesh->axis[axis].name),
+                                   .fix = fix});
+    return true;
+}
+
 static void rule_make(struct making *k, const struct job_rule *from, struct rule *to)
 {
     for (int i = 0; i < from->axes.n; i++) {
@@ -165,6 +183,10 @@ static void rule_make(struct making *k, const struct job_rule *from, struct rule
             struct job_names rest = words_without(k->found->arena, &from->axes, i);
             words_unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
                                from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
+        } else if (to->dim != DIM_NONE && axis >= 0 && k->mesh->stages >> axis & 1) {
+            struct job_names rest = words_without(k->found->arena, &from->axes, i);
+            words_stage_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim), axis,
+                             from->line, fix_rule(k, from->dim, &rest));
         } else if (axis >= 0 && !(dim_axes(&to->axes) >> axis & 1)) {
             dim_append(&to->axes, axis);
         }
@@ -239,7 +261,9 @@ struct spec words_spec(struct making *k, const struct place *p)
             if (!words_axes(k, name, &axes))
                 words_unknown_axis(k, p->name, name, p->spec->line, fix_dropped(k, p, d, i));
             for (int a = 0; a < axes.n; a++)
-                add_axis(k, p, &to, d, i, axes.axis[a]);
+                if (!words_stage_axis(k, p->name, axes.axis[a], p->spec->line,
+                                      fix_dropped(k, p, d, i)))
+                    add_axis(k, p, &to, d, i, axes.axis[a]);
         }
     return to;
 }
@@ -259,7 +283,7 @@ static void gather_make(struct making *k)
         int axis = job_axis_find(&k->job->mesh, names->name[i]);
         struct buf b = {0};
         if (axis >= 0) {
-            k->s->gather |= (axis_set)(1u << axis);
+            k->s->gather |= (axis_set)(1u << axis) & mesh_cuts(k->mesh);
             continue;
         }
         if (axis == -1)

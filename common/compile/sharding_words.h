@@ -35,6 +35,8 @@ const char *words_sizes(struct making *k, int64_t size, int64_t parts); // "12 o
 
 void words_unknown_axis(struct making *k, const char *tensor, const char *name, int line,
                         const char *fix);
+// Whether the axis holds the pipeline's stages, which cut no tensor: that is told then.
+bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix);
 struct spec words_spec(struct making *k, const struct place *p);
 // The axes that a name stands for, itself or as a rule; false: nobody knows it.
 bool words_axes(const struct making *k, const char *name, struct dim_cut *out);

@@ -256,9 +256,9 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  preset_resolve,   check_data,    check_labels,     check_vae,
-        resolve_mesh,   check_batch,      check_sample,  check_eval_files, check_linear,
-        check_schedule, check_keep_every, check_backoff, resolve_groups,
+        check_version, preset_resolve, check_data,       check_labels,  check_vae,
+        resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_eval_files,
+        check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

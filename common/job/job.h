@@ -22,6 +22,7 @@ enum {
     JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
     JOB_MAX_AXES = 8,
+    JOB_MAX_STAGES = 64,
 };
 
 enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER, JOB_MODEL_VAE };
@@ -135,6 +136,12 @@ struct job_schedule {             // the first update uses schedule(0), as in op
     int64_t steps, warmup, decay; // linear: steps; cosine: decay, which counts warmup_cosine's in
 };
 
+enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE };
+struct job_pipeline {
+    int schedule;              // enum job_pipeline_schedule
+    struct schema_list stages; // int64_t layers a stage; none: as equal as can be
+};
+
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 
 struct job_train {
@@ -181,6 +188,7 @@ struct job {
     struct job_optimizer optimizer;
     struct job_schedule schedule;
     struct job_train train;
+    struct job_pipeline pipeline;
     struct job_precision precision;
     struct job_eval eval;
     struct job_checkpoint checkpoint;
@@ -192,6 +200,13 @@ struct job {
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
     const struct schema *schema; // borrowed: the rows it was read with
 };
+
+// The stages lie along the mesh axis that the rule of `layers` names (by default pp); −1: the mesh
+// has no such axis, there is one stage.
+int job_pipeline_axis(const struct job *job);
+int job_stages(const struct job *job);
+int64_t job_layers(const struct job *job);                  // 0: the model has none to deal out
+int64_t job_stage_layers(const struct job *job, int stage); // given, or the remainder earliest
 
 struct job_error {
     const char *file; // or "-s key=value"

@@ -80,6 +80,7 @@ const char *when_text(const struct schema_row *row, struct arena *a);
 
 // Fills what follows from other keys and reports what does not fit together.
 void check_job(struct reading *r);
+void check_pipeline(struct reading *r);
 
 // The same of data.tokenizer and eval.sample.
 void check_sample(struct reading *r);

@@ -206,6 +206,29 @@ static const struct schema_row schedule_rows[] = {
      .doc = "where the cosine ends, the warm-up counted in"},
 };
 
+static const char *const pipeline_kinds[] = {"1f1b", "gpipe", NULL};
+static const struct schema_row pipeline_rows[] = {
+    {.path = "pipeline.schedule",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_pipeline, schedule),
+     .def = "1f1b",
+     .names = pipeline_kinds,
+     .doc = "how the stages of a mesh axis pp take turns: 1f1b starts a backward as soon as it can "
+            "and keeps at most as many microbatches as there are stages; gpipe runs all forwards "
+            "first"},
+    {.path = "pipeline.stages",
+     .type = SCHEMA_INT_LIST,
+     .offset = AT(job_pipeline, stages),
+     .def = "[]",
+     .min = 1,
+     .max = 1024,
+     .max_items = JOB_MAX_STAGES,
+     .unit = "layers",
+     .doc =
+         "of each stage; []: as equal as can be, the remainder earliest. The embedding is on the "
+         "first, the head on the last; an mlp's layers are its linear ones"},
+};
+
 static const char *const remat_kinds[] = {"none", "block", "full", NULL};
 static const struct schema_row train_rows[] = {
     {.path = "train.steps",
@@ -401,6 +424,7 @@ static const struct schema_row restart_rows[] = {
 };
 
 const struct schema_table job_name_schema = TABLE(name_rows, 0);
+const struct schema_table job_pipeline_schema = TABLE(pipeline_rows, AT(job, pipeline));
 const struct schema_table job_mesh_schema = TABLE(mesh_rows, AT(job, mesh));
 const struct schema_table job_sharding_schema = TABLE(sharding_rows, AT(job, sharding));
 const struct schema_table job_optimizer_schema = TABLE(optimizer_rows, AT(job, optimizer));

@@ -175,10 +175,10 @@ static void random_cuts_beyond(struct sharding *s, const struct mesh *m, unsigne
 
 static void rules_of_every_kind_give_the_same_step(void **state)
 {
-    static const struct mesh meshes[] = {{1, {{"a", 2}}},
-                                         {2, {{"a", 2}, {"b", 2}}},
-                                         {2, {{"a", 4}, {"b", 2}}},
-                                         {3, {{"a", 2}, {"b", 2}, {"c", 2}}}};
+    static const struct mesh meshes[] = {{1, {{"a", 2}}, 0},
+                                         {2, {{"a", 2}, {"b", 2}}, 0},
+                                         {2, {{"a", 4}, {"b", 2}}, 0},
+                                         {3, {{"a", 2}, {"b", 2}, {"c", 2}}, 0}};
     const unsigned cases = getenv("WEFT_LONG") ? 200 : 20;
     (void)state;
     for (int k = 0; k < MODELS; k++) {

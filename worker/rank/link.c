@@ -299,9 +299,7 @@ static void send_progress(struct link *l, int64_t now)
     if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
         return;
     page_read(l->page, &v);
-    bool same = page_view_equal(&v, &l->told) && v.awaits == l->told.awaits &&
-                v.awaits_entered == l->told.awaits_entered;
-    if (same && now - l->told_ns < CLOCK_S)
+    if (page_view_same(&v, &l->told) && now - l->told_ns < CLOCK_S)
         return;
     l->told = v;
     l->told_ns = now;
