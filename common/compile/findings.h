@@ -2,8 +2,8 @@
 // What the compiler has to say about a job's sharding: errors (the job is refused), warnings and
 // notes. Each names the tensor, the axes, the bytes and a corrected setting.
 //
-// A fix is a text for -s ("sharding.rules.mlp=null") that makes the finding go away; where there
-// are two ways they are joined by " or ".
+// A fix is a text for -s ("sharding.rules.mlp=null") that makes the finding go away; where it takes
+// several they are joined by " and ", and where there are two ways these by " or ".
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/mesh.h"
@@ -14,11 +14,17 @@
     X(AXIS_TWICE, ERROR)           \
     X(SPEC_TOO_LONG, ERROR)        \
     X(INDIVISIBLE, ERROR)          \
+    X(NOT_A_REFINEMENT, ERROR)     \
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(STAGE_AXIS, ERROR)           \
     X(KEY_HEADS, ERROR)            \
+    X(BATCH_INDIVISIBLE, ERROR)    \
+    X(DOES_NOT_FIT, ERROR)         \
     X(NO_MATCH, WARNING)           \
+    X(STAGE_IMBALANCE, WARNING)    \
+    X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
     X(KEY_HEADS_WHOLE, NOTE)
 enum finding_code {
@@ -34,6 +40,7 @@ bool finding_is_error(enum finding_code c);
 struct finding {
     enum finding_code code;
     const char *tensor;  // a parameter or an activation point; null: none in particular
+    const char *like;    // a glob of the tensors that it is true of; null: that one
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step
     double utilisation;  // REDUNDANT: of the matmuls; else 0

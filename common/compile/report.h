@@ -3,21 +3,15 @@
 #pragma once
 #include "common/base/json.h"
 #include "common/compile/cost.h"
-
-// What a plan is held against. Memory 0: no limit at plan time (a CPU host is asked at placement).
-struct device_model {
-    const char *name;
-    uint64_t memory;
-    uint64_t libraries; // estimate of what the process takes besides the arena
-};
-const struct device_model *device_model_find(const char *name); // null when unknown
+#include "common/compile/device.h"
 
 struct report {
     const struct job *job;
     const struct compiled *compiled;
     const struct device_model *device;
     struct cost cost;
-    uint64_t staging; // host memory: two batches, and the checkpoint share
+    uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
+    int fullest;       // the stage whose device holds the most
     bool fits;
 };
 

@@ -2,6 +2,8 @@
 // The table of models. See model.h.
 #include "common/model/model.h"
 
+#include "common/compile/fit.h"
+
 static const build_fn models[] = {
     [JOB_MODEL_MLP] = mlp_build,
     [JOB_MODEL_DECODER] = decoder_build,
@@ -13,4 +15,10 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
 {
     PRE((size_t)job->model.kind < sizeof models / sizeof *models);
     return compile_job(job, models[job->model.kind], a, out, dump, e);
+}
+
+void model_fit(const struct job *job, const struct device_model *d, struct compiled *c,
+               struct arena *a)
+{
+    fit_check(job, models[job->model.kind], d, c, a);
 }

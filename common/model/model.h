@@ -3,10 +3,15 @@
 // knows nothing of meshes; this table finds it by the job's model.kind.
 #pragma once
 #include "common/compile/compile.h"
+#include "common/compile/device.h"
 
 // Compiles the job with its model: compile_job() with the model's builder.
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e);
+
+// Adds what there is to say about a device that the plan does not fit: fit.h.
+void model_fit(const struct job *job, const struct device_model *d, struct compiled *c,
+               struct arena *a);
 
 int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
               int64_t step_batch);

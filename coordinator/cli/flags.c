@@ -28,8 +28,10 @@ static const struct flag_row {
                    offsetof(struct args, json)},
     [FLAG_SET] = {"--set", "-s", "KEY=VALUE", "override a key of the job file; repeatable", IS_LIST,
                   offsetof(struct args, set)},
-    [FLAG_DEVICE] = {"--device", NULL, "MODEL", "device to plan for (cpu)", IS_TEXT,
-                     offsetof(struct args, device)},
+    [FLAG_DEVICE] = {"--device", NULL, "MODEL",
+                     "device to plan for: h200, h100, a100-80g, a100-40g, cpu (the default), or "
+                     "NAME:memory=80GB",
+                     IS_TEXT, offsetof(struct args, device)},
     [FLAG_MARKDOWN] = {"--markdown", NULL, NULL, "the table of README", IS_SWITCH,
                        offsetof(struct args, markdown)},
     [FLAG_REQUEST] = {"--request", NULL, "ID",
@@ -51,6 +53,11 @@ static const struct flag_row {
                         IS_TEXT, offsetof(struct args, tokenizer)},
     [FLAG_IDS] = {"--ids", NULL, "u16|u32", "of a file of nothing but token ids", IS_TEXT,
                   offsetof(struct args, ids)},
+    [FLAG_SHOW] = {"--show", NULL, "PICTURE", "draw the mesh, sharding, schedule or memory",
+                   IS_TEXT, offsetof(struct args, show)},
+    [FLAG_DEVICE_FILE] = {"--device-file", NULL, "FILE",
+                          "more device models, one a line: NAME:memory=80GB,flops=989e12", IS_TEXT,
+                          offsetof(struct args, device_file)},
 };
 
 const char *flag_name(enum flag f)

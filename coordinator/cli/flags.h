@@ -24,6 +24,8 @@ enum flag {
     FLAG_NEW,
     FLAG_TOKENIZER,
     FLAG_IDS,
+    FLAG_SHOW,
+    FLAG_DEVICE_FILE,
     FLAGS
 };
 #define FLAG_BIT(f) (1u << (f))
@@ -33,7 +35,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
 struct args { // borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
-    const char *tokenizer, *ids;
+    const char *tokenizer, *ids, *show, *device_file;
     int rank;  // -1: all
     int lines; // of the end; 0: all
     const char *set[ARGS_MAX_SET];

@@ -28,7 +28,13 @@ static const struct verb verbs[] = {
      "With --request the id is yours.",
      0},
     {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
-     F(SET) | F(DEVICE) | F(JSON), 1, 1, verb_plan, NULL, 0},
+     F(SET) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
+     "A finding of severity error, or a device that is too small, is exit 2; a fix is text for "
+     "-s.\n"
+     "--device NAME:memory=80GB,libraries=2GB,flops=312e12 describes a model of your own, or "
+     "changes\n"
+     "what is known of one.",
+     0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},

@@ -1,41 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft plan and weft schema: what a job needs, and what a job file may say. No device, no data.
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include "common/compile/picture.h"
 #include "common/compile/report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "coordinator/cli/verbs.h"
 
-static void print_report(const struct report *r, bool json, struct buf *out)
+// The terminal's columns; a file or a pipe gets as many as a wide page has.
+static int columns(void)
+{
+    enum { PAGE = 100 };
+    struct winsize size;
+    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
+        return size.ws_col;
+    return PAGE;
+}
+
+// The picture that a word names; PICTURE_KINDS: none. No word: the report.
+static enum picture picture_named(const char *word)
+{
+    int p = 0;
+    while (p < PICTURE_KINDS && strcmp(picture_name((enum picture)p), word) != 0)
+        p++;
+    return (enum picture)p;
+}
+
+static void print_report(const struct report *r, const struct args *f, struct buf *out)
 {
     struct json_out w;
-    if (!json) {
+    if (f->json) {
+        json_out_init(&w, out);
+        w.pretty = true;
+        report_json(r, &w);
+        json_out_clear(&w);
+        buf_putc(out, '\n');
+    } else if (f->show) {
+        picture_print(picture_named(f->show), r->compiled, columns(), out);
+    } else {
         report_text(r, out);
-        return;
     }
-    json_out_init(&w, out);
-    w.pretty = true;
-    report_json(r, &w);
-    json_out_clear(&w);
-    buf_putc(out, '\n');
+}
+
+static int read_whole(const char *path, struct buf *to, struct err *e)
+{
+    enum { LARGEST = 1 << 20 };
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return err_errno(e, ERR_IO, "%s", path);
+    buf_reserve(to, LARGEST);
+    to->len = fread(to->data, 1, LARGEST, file);
+    to->data[to->len] = 0;
+    bool bad = ferror(file) || !feof(file);
+    fclose(file);
+    return bad ? err_set(e, ERR_IO, "%s: cannot be read, or is larger than 1 MiB", path) : 0;
+}
+
+static int device_read(const struct args *f, struct arena *a, struct device_model *device,
+                       struct err *e)
+{
+    struct buf file = {0};
+    int rc = f->device_file ? read_whole(f->device_file, &file, e) : 0;
+    if (!rc)
+        rc = device_model_read(a, f->device ? f->device : "cpu",
+                               f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
+    buf_clear(&file);
+    return rc;
+}
+
+// A batch that does not divide is the one mistake that leaves the job's sizes known: it is planned
+// with the nearest batch that would do, and the mistake told among the findings.
+static bool only_the_batch(const struct job *job, const struct job_errors *errs)
+{
+    return errs->n == 1 && !errs->more && strcmp(errs->items[0].path, "data.batch") == 0 &&
+           job->batch_unit > 0;
+}
+
+static int load(const struct args *f, struct arena *a, struct job *job, struct finding *wrong,
+                struct buf *why)
+{
+    enum { LARGEST = 1 << 24 }; // data.batch may be
+    struct job_errors errs = {0};
+    struct buf text = {0};
+    int rc = job_load(a, &weft_schema, f->pos[0], f->set, f->nset, job, &errs);
+    if (!rc)
+        return 0;
+    job_errors_print(&errs, why);
+    if (!only_the_batch(job, &errs) || f->nset == ARGS_MAX_SET)
+        return rc;
+    int64_t unit = job->batch_unit, below = job->data.batch / unit * unit, above = below + unit;
+    const char **set = arena_array(a, const char *, f->nset + 1);
+    memcpy(set, f->set, sizeof *set * (size_t)f->nset);
+    job_errors_print(&errs, &text);
+    *wrong = (struct finding){.code = FINDING_BATCH_INDIVISIBLE,
+                              .tensor = "data.batch",
+                              .message = arena_printf(a, "%.*s", (int)text.len - 1, text.data)};
+    buf_clear(&text);
+    if (above <= LARGEST)
+        wrong->fix = arena_printf(a, "data.batch=%lld", (long long)above);
+    if (below)
+        wrong->fix = arena_printf(a, "data.batch=%lld%s%s", (long long)below,
+                                  wrong->fix ? " or " : "", wrong->fix ? wrong->fix : "");
+    if (!wrong->fix)
+        return rc;
+    set[f->nset] = arena_printf(a, "data.batch=%lld", (long long)(below ? below : above));
+    return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
 static int plan(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
-    struct job_errors errs = {0};
     struct compiled compiled;
     struct report report;
+    struct finding wrong = {0};
+    struct device_model device;
     struct err e = {0};
-    const char *file = f->pos[0], *model = f->device ? f->device : "cpu";
-    const struct device_model *device = device_model_find(model);
-    if (job_load(a, &weft_schema, file, f->set, f->nset, &job, &errs)) {
-        job_errors_print(&errs, why);
+    const char *file = f->pos[0];
+    if (load(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
-    }
-    if (!device) {
-        buf_printf(why, "weft plan: no device model '%s'\nthis version knows: cpu\n", model);
+    if (device_read(f, a, &device, &e)) {
+        buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }
     int rc = model_compile(&job, a, &compiled, NULL, &e);
@@ -43,16 +131,20 @@ static int plan(const struct args *f, struct arena *a, struct buf *out, struct b
         buf_printf(why, "%s: %s\n", file, e.text);
     if (rc && !compiled.whole)
         return CLIENT_USAGE;
-    report_make(&report, &job, &compiled, device, a);
-    print_report(&report, f->json, out);
-    return !rc && report.fits ? CLIENT_OK : CLIENT_USAGE;
+    if (wrong.message)
+        findings_add(&compiled.findings, &wrong);
+    model_fit(&job, &device, &compiled, a);
+    report_make(&report, &job, &compiled, &device, a);
+    print_report(&report, f, out);
+    return !rc && report.fits && !wrong.message ? CLIENT_OK : CLIENT_USAGE;
 }
 
 int verb_plan(const struct verb *v, const struct args *f)
 {
     struct arena a = {0};
     struct buf out = {0}, why = {0};
-    (void)v;
+    if (f->show && picture_named(f->show) == PICTURE_KINDS)
+        return usage(v, "--show mesh, sharding, schedule or memory");
     int rc = plan(f, &a, &out, &why);
     fputs(buf_str(&out), stdout);
     fputs(buf_str(&why), stderr);

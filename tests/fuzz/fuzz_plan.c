@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes the way from a job file to its plan: any job that reads is planned, or refused with a
-// message; a refusal by findings names them, and what is told prints.
+// message; a refusal by findings names them, and what is told and drawn prints.
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/compile/picture.h"
 #include "common/compile/report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
+
+static const struct device_model tiny = {"tiny", 4096, 0, 0};
+
+enum { RANKS_DRAWN = 64 };
 
 static void must(int truth)
 {
@@ -21,12 +26,17 @@ static void check_report(struct arena *a, const struct job *job, const struct co
     struct report r;
     struct buf out = {0};
     struct json_out w;
-    report_make(&r, job, c, device_model_find("cpu"), a);
+    report_make(&r, job, c, device_model_find("h200"), a);
     report_text(&r, &out);
     json_out_init(&w, &out);
     report_json(&r, &w);
     json_out_clear(&w);
     must(out.len > 0);
+    for (int p = 0; p < PICTURE_KINDS && mesh_ranks(&c->mesh) <= RANKS_DRAWN; p++) {
+        buf_reset(&out);
+        picture_print((enum picture)p, c, 80, &out);
+        must(out.len > 0);
+    }
     buf_clear(&out);
 }
 
@@ -39,11 +49,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct err e = {0};
     int rc =
         job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job, &errs);
-    // Planning grows with the square of the instructions; a fuzzer would only wait for it.
-    if (rc == 0 && job.train.microbatches <= 4 && job.model.hidden.n <= 6) {
+    // A fuzzer would only wait for many layers or microbatches.
+    if (rc == 0 && job.train.microbatches <= 4 && job.model.hidden.n <= 6 &&
+        job.model.layers <= 4) {
         rc = model_compile(&job, &a, &c, NULL, &e);
         must(rc == 0 || (rc != ERR_INTERNAL && e.code == rc && e.text[0]));
         must(!c.findings.errors || rc == ERR_INVALID);
+        if (c.whole && !c.findings.errors && job.model.layers <= 1)
+            model_fit(&job, &tiny, &c, &a);
         if (c.whole)
             check_report(&a, &job, &c);
     }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device models: what a plan is held against. A table of the usual ones; a user
+// adds others, or changes what is known of one, in a text form:
+//
+//   NAME[:KEY=SIZE[,KEY=SIZE]…]        a100-80g
+//   mi300x:memory=192GB,flops=1307e12
+//
+// with keys memory, libraries (bytes; 80GB is 80·10⁹, 80GiB 80·2³⁰) and flops
+// (a second). What is not said is the known model's of that name; a new name
+// needs its memory. A device file holds one such text a line; blank lines and
+// what follows a # do not count. Pure: the caller reads the file.
+#pragma once
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct device_model {
+    const char *name;
+    uint64_t memory;    // bytes a process may take; 0: no limit at plan time
+    uint64_t libraries; // estimate of what a process takes besides the arena
+    double flops;       // peak of dense bf16 a second, for MFU; 0: not known
+};
+
+const struct device_model *device_model_find(const char *name); // in the table; null when unknown
+
+// The model that `text` names or describes. `file` is the text of a device
+// file, or null, and `path` what errors call it; its models come before the
+// table's. ERR_INVALID: not such a text, or a name that nobody knows.
+int device_model_read(struct arena *a, const char *text, const char *file, const char *path,
+                      struct device_model *out, struct err *e);

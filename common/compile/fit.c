@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fitting. See fit.h.
+#include "common/compile/fit.h"
+
+#include <string.h>
+
+#include "common/compile/picture.h"
+
+enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
+
+struct settings { // texts for -s
+    int n;
+    const char *text[SETTINGS_MAX];
+};
+
+struct fitting {
+    const struct job *job;
+    build_fn build;
+    const struct device_model *device;
+    struct arena *arena; // of the texts
+    const char *resolved;
+    uint64_t least; // that a try needed
+};
+
+static uint64_t need_of(const struct compiled *c, const struct device_model *d)
+{
+    return c->memory.arena + d->libraries;
+}
+
+bool fit_fits(const struct compiled *c, const struct device_model *d)
+{
+    return !d->memory || need_of(c, d) <= d->memory;
+}
+
+// ---- what may help
+// -----------------------------------------------------------------------------
+
+static const char *text_of(struct arena *a, struct buf *b)
+{
+    const char *text = arena_strdup(a, buf_str(b));
+    buf_clear(b);
+    return text;
+}
+
+static void put(struct settings *s, const char *text)
+{
+    PRE(s->n < SETTINGS_MAX);
+    s->text[s->n++] = text;
+}
+
+static bool has_axis(const struct job *job, const struct job_names *names, int axis)
+{
+    for (int i = 0; i < names->n; i++)
+        if (job_axis_find(&job->mesh, names->name[i]) == axis)
+            return true;
+    return false;
+}
+
+// Axes of more than one device that the rule of the batch names.
+static bool is_batch_axis(const struct job *job, int axis)
+{
+    const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
+    return rule && job->mesh.axis[axis].size > 1 && has_axis(job, &rule->axes, axis);
+}
+
+// "KEY=[names, and the batch axes that are not among them]"; null when that
+// adds none.
+static const char *with_batch_axes(const struct fitting *f, const char *key,
+                                   const struct job_names *names)
+{
+    const struct job *job = f->job;
+    struct buf b = {0};
+    int n = 0, added = 0;
+    buf_printf(&b, "%s=[", key);
+    for (int i = 0; names && i < names->n; i++)
+        buf_printf(&b, "%s%s", n++ ? ", " : "", names->name[i]);
+    for (int i = 0; i < job->mesh.n; i++) {
+        if (!is_batch_axis(job, i) || (names && has_axis(job, names, i)))
+            continue;
+        buf_printf(&b, "%s%s", n++ ? ", " : "", job->mesh.axis[i].name);
+        added++;
+    }
+    buf_putc(&b, ']');
+    const char *text = text_of(f->arena, &b);
+    return added ? text : NULL;
+}
+
+// Each adds its settings, or none where the job has them already.
+static void cut_state(const struct fitting *f, struct settings *s)
+{
+    const char *text = with_batch_axes(f, "sharding.optimizer", NULL);
+    if (text)
+        put(s, text);
+}
+
+static void cut_weights(const struct fitting *f, struct settings *s)
+{
+    const struct job_rule *embed = job_rule_find(&f->job->sharding, "embed");
+    const char *rule = with_batch_axes(f, "sharding.rules.embed", embed ? &embed->axes : NULL);
+    const char *gather = with_batch_axes(f, "sharding.gather", &f->job->sharding.gather);
+    if (!rule)
+        return;
+    put(s, rule);
+    if (gather)
+        put(s, gather);
+}
+
+static void remat_block(const struct fitting *f, struct settings *s)
+{
+    if (f->job->train.remat == JOB_REMAT_NONE)
+        put(s, "train.remat=block");
+}
+
+static void remat_full(const struct fitting *f, struct settings *s)
+{
+    if (f->job->train.remat != JOB_REMAT_FULL)
+        put(s, "train.remat=full");
+}
+
+static const char *microbatches(const struct fitting *f, int64_t times)
+{
+    const struct job *job = f->job;
+    int64_t n = job->train.microbatches * times, ways = 1;
+    for (int i = 0; i < job->mesh.n; i++)
+        ways *= is_batch_axis(job, i) ? job->mesh.axis[i].size : 1;
+    return job->data.batch % (ways * n)
+               ? NULL
+               : arena_printf(f->arena, "train.microbatches=%lld", (long long)n);
+}
+
+// ---- trying
+// ------------------------------------------------------------------------------------
+
+static bool would_fit(struct fitting *f, const struct settings *s)
+{
+    struct arena scratch = {0};
+    struct compiled c = {0};
+    struct job_errors errs = {0};
+    struct err e = {0};
+    struct job *job = arena_new(&scratch, struct job);
+    bool fits = false;
+    int rc = job_parse(&scratch, f->job->schema, "fix", f->job->base_dir, f->resolved,
+                       strlen(f->resolved), s->text, s->n, job, &errs);
+    rc = rc ? rc : compile_job(job, f->build, &scratch, &c, NULL, &e);
+    if (!rc) {
+        uint64_t need = need_of(&c, f->device);
+        f->least = need < f->least ? need : f->least;
+        fits = fit_fits(&c, f->device);
+    }
+    arena_clear(&scratch);
+    return fits;
+}
+
+static void put_fix(struct buf *fix, const struct settings *s)
+{
+    buf_puts(fix, fix->len ? " or " : "");
+    for (int i = 0; i < s->n; i++)
+        buf_printf(fix, "%s%s", i ? " and " : "", s->text[i]);
+}
+
+// With each number of microbatches that divides the batch, the fewest first.
+static bool with_microbatches(struct fitting *f, struct settings *s)
+{
+    int64_t times = 2;
+    for (int i = 0; i < MICROBATCH_STEPS; i++, times *= 2) {
+        const char *text = microbatches(f, times);
+        if (!text)
+            return false;
+        struct settings one = *s;
+        put(&one, text);
+        if (!would_fit(f, &one))
+            continue;
+        *s = one;
+        return true;
+    }
+    return false;
+}
+
+// The usual settings one by one; where none is enough, one on top of the other.
+static const char *find_fix(struct fitting *f)
+{
+    static void (*const ways[])(const struct fitting *, struct settings *) = {
+        cut_state, cut_weights, remat_block, remat_full};
+    enum { WAYS = sizeof ways / sizeof *ways };
+    struct buf fix = {0};
+    struct settings all = {0}, micro = {0};
+    int found = 0;
+    for (int i = 0; i < WAYS && found < FIXES_MAX; i++) {
+        struct settings one = {0};
+        ways[i](f, &one);
+        if (!one.n || !would_fit(f, &one))
+            continue;
+        put_fix(&fix, &one);
+        found++;
+    }
+    if (found < FIXES_MAX && with_microbatches(f, &micro)) {
+        put_fix(&fix, &micro);
+        found++;
+    }
+    for (int i = 1; i < WAYS && !found; i++) { // cut weights have their state cut, too
+        all.n -= i == WAYS - 1 && all.n && strcmp(all.text[all.n - 1], "train.remat=block") == 0;
+        int before = all.n;
+        ways[i](f, &all);
+        found = all.n > before && (would_fit(f, &all) || with_microbatches(f, &all));
+        if (found)
+            put_fix(&fix, &all);
+    }
+    return found ? text_of(f->arena, &fix) : NULL;
+}
+
+// ---- the finding
+// -------------------------------------------------------------------------------
+
+static const char *message(const struct fitting *f, const struct memory *m, uint64_t need,
+                           bool fixed)
+{
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } parts[] = {{"params", m->params},
+                 {"grads", m->grads},
+                 {"optimizer", m->optimizer},
+                 {"stash", m->stash},
+                 {"transient", m->transient},
+                 {"workspace", m->workspace},
+                 {"libraries", f->device->libraries}};
+    struct buf b = {0};
+    buf_puts(&b, "a device needs ");
+    put_bytes(&b, need);
+    buf_puts(&b, " and has ");
+    put_bytes(&b, f->device->memory);
+    buf_printf(&b, " (%s)", f->device->name);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
+        put_bytes(&b, parts[i].bytes);
+    }
+    if (!fixed) {
+        buf_puts(&b, "; with weights cut on the batch's axes, remat and more "
+                     "microbatches it would "
+                     "still be ");
+        put_bytes(&b, f->least);
+        buf_puts(&b, ": more devices would do");
+    }
+    return text_of(f->arena, &b);
+}
+
+void fit_check(const struct job *job, build_fn build, const struct device_model *d,
+               struct compiled *c, struct arena *a)
+{
+    struct fitting f = {.job = job, .build = build, .device = d, .arena = a};
+    struct buf text = {0};
+    if (!c->whole || fit_fits(c, d))
+        return;
+    job_print(job, &text);
+    f.resolved = text_of(a, &text);
+    uint64_t need = f.least = need_of(c, d);
+    const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
+    findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,
+                                                 .waste = need - d->memory,
+                                                 .message = message(&f, &c->memory, need,
+                                                                    fix || c->findings.errors),
+                                                 .fix = fix});
+}

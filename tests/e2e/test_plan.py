@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft plan on devices of any kind: what does not fit, what would help, and pictures."""
+import json
+import shlex
+
+import pytest
+import solo
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A decoder of 25 million parameters over {data: 2, model: 2}; no data file exists."""
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: j\n"
+        "model: {kind: decoder, preset: gpt2, layers: 8, embed: 512, heads: 8, seq: 64, vocab: 512}\n"
+        "mesh: {data: 2, model: 2}\n"
+        "data: {format: tokens, train: {tokens: nowhere}, batch: 8}\n"
+        "train: {steps: 1}\n"
+    )
+    return str(path)
+
+
+def plan(job, *args, code=0):
+    end = solo.weft("plan", job, "--json", *args)
+    assert end.code == code, end
+    return json.loads(end.out)
+
+
+def settings(way):
+    """-s for each setting of one way of a fix."""
+    return [word for text in way.split(" and ") for word in ("-s", text)]
+
+
+def test_a_device_that_is_too_small_is_an_error_whose_fixes_fit(job):
+    assert plan(job)["fits"] is True
+    whole = plan(job, "--device", "tiny:memory=180MB,libraries=1MB", code=2)
+    assert whole["fits"] is False and whole["device_model"] == "tiny"
+    (one,) = whole["findings"]
+    assert one["code"] == "DOES_NOT_FIT" and one["severity"] == "error"
+    assert one["waste_bytes"] == whole["memory"]["arena"] + 10**6 - 180 * 10**6
+    for part in ["params", "grads", "optimizer", "stash", "transient", "workspace", "libraries"]:
+        assert f"{part} " in one["message"]
+    ways = one["fix"].split(" or ")
+    assert ways
+    for way in ways:
+        fixed = plan(job, "--device", "tiny:memory=180MB,libraries=1MB", *settings(way))
+        assert fixed["fits"] is True and fixed["findings"] == []
+        assert fixed["memory"]["arena"] + 10**6 <= 180 * 10**6
+
+
+def test_the_text_prints_each_way_as_it_is_typed(job):
+    small = ["--device", "tiny:memory=180MB,libraries=1MB"]
+    end = solo.weft("plan", job, *small)
+    assert end.code == 2
+    lines = [line.removeprefix("  fix: ") for line in end.out.splitlines() if line.startswith("  fix: ")]
+    assert lines
+    for line in lines:
+        assert solo.weft("plan", job, *small, *shlex.split(line)).code == 0
+
+
+def test_known_devices_and_those_of_a_file(job, tmp_path):
+    for model in ["h200", "h100", "a100-80g", "a100-40g", "cpu"]:
+        assert plan(job, "--device", model)["device_model"] == model
+    devices = tmp_path / "devices"
+    devices.write_text("# ours\nmi300x:memory=192GB,flops=1307e12\nslow:memory=1MB\n")
+    assert plan(job, "--device-file", str(devices), "--device", "mi300x")["fits"] is True
+    assert plan(job, "--device-file", str(devices), "--device", "slow", code=2)["fits"] is False
+    end = solo.weft("plan", job, "--device-file", str(devices), "--device", "b200")
+    assert end.code == 2 and "there are mi300x, slow, h200" in end.err
+    devices.write_text("mi300x:memory=192GB\nslow:memory=lots\n")
+    end = solo.weft("plan", job, "--device-file", str(devices), "--device", "mi300x")
+    assert end.code == 2 and f"{devices}:2: slow: memory is 'lots'" in end.err
+    end = solo.weft("plan", job, "--device-file", str(tmp_path / "none"))
+    assert end.code == 2 and "No such file" in end.err
+
+
+def test_a_batch_that_does_not_divide_is_planned_and_told_with_sizes_that_would_do(job):
+    whole = plan(job, "-s", "data.batch=7", code=2)
+    (one,) = whole["findings"]
+    assert one["code"] == "BATCH_INDIVISIBLE" and one["tensor"] == "data.batch"
+    assert "7 is not a multiple of 2" in one["message"]
+    assert one["fix"] == "data.batch=6 or data.batch=8"
+    for way in one["fix"].split(" or "):
+        assert plan(job, "-s", "data.batch=7", "-s", way)["findings"] == []
+
+
+def test_pictures_leave_the_json_as_it_is(job):
+    plain = plan(job)
+    for word in ["mesh", "sharding", "schedule", "memory"]:
+        assert plan(job, "--show", word) == plain
+        end = solo.weft("plan", job, "--show", word)
+        assert end.code == 0 and end.out and not end.err
+    end = solo.weft("plan", job, "--show", "everything")
+    assert end.code == 2 and "--show mesh, sharding, schedule or memory" in end.err
+
+
+def test_the_mfu_line_says_its_convention(job):
+    # 6·N + 6·L·C·T: the vocabulary of 512 needs no padding, the head is tied.
+    layer = 12 * 512 * 512 + 13 * 512
+    n = 512 * 512 + 64 * 512 + 8 * layer + 2 * 512
+    token = 6 * n + 6 * 8 * 512 * 64
+    line = next(text for text in solo.weft("plan", job, "--device", "h200").out.splitlines() if text.startswith("MFU"))
+    assert f"6N + 6LCT FLOPs a token: N {n}, L 8, C 512, T 64: {token:.4g}" in line

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device models: the table, models described by a user, and plans held against them.
+#include "common/compile/fit.h"
+#include "common/compile/report.h"
+#include "tests/unit/compile_case.h"
+
+static struct device_model read_model(struct arena *a, const char *text, const char *file)
+{
+    struct device_model d;
+    struct err e = {0};
+    if (device_model_read(a, text, file, "devices", &d, &e))
+        fail_msg("%s: %s", text, e.text);
+    return d;
+}
+
+static void a_users_model_takes_what_it_does_not_say_from_the_table(void **state)
+{
+    struct arena a = {0};
+    (void)state;
+    struct device_model h100 = read_model(&a, "h100", NULL);
+    struct device_model d = read_model(&a, "h100:memory=40GB", NULL);
+    assert_true(d.memory == 40000000000u && d.flops == 989e12 && d.libraries == h100.libraries);
+    d = read_model(&a, "mi300x:memory=192GiB,libraries=2GiB,flops=1307e12", NULL);
+    assert_string_equal(d.name, "mi300x");
+    assert_true(d.memory == (uint64_t)192 << 30 && d.libraries == (uint64_t)2 << 30);
+    assert_true(d.flops == 1307e12);
+    assert_true(read_model(&a, "cpu", NULL).memory == 0);
+    assert_true(read_model(&a, "cpu:memory=8GiB", NULL).memory == (uint64_t)8 << 30);
+    arena_clear(&a);
+}
+
+static void
+a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier(void **state)
+{
+    static const char file[] = "# ours\n\n  small: memory=1GB  # a note\n"
+                               "h200:memory=141GB\nsmall:flops=1e12\n";
+    struct arena a = {0};
+    (void)state;
+    // A blank behind the colon is none of a text's own.
+    struct device_model d;
+    struct err e = {0};
+    assert_int_equal(device_model_read(&a, "small", file, "devices", &d, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "devices:3: small: "));
+    d = read_model(&a, "h200", "h200:memory=141GB # more\nsmall:memory=1GB\nsmall:flops=1e12");
+    assert_true(d.memory == 141000000000u && d.flops == 989e12);
+    d = read_model(&a, "small", "small:memory=1GB\n\nsmall:flops=1e12");
+    assert_true(d.memory == 1000000000 && d.flops == 1e12);
+    arena_clear(&a);
+}
+
+static void what_is_no_model_is_told_with_what_would_do(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"b200", "no device model 'b200': there are h200, h100, a100-80g, a100-40g, cpu; another "
+                 "is described as b200:memory=80GB"},
+        {"", "no device model ''"},
+        {"b200:flops=1e15", "b200 is no known model: say its memory"},
+        {"b200:memory", "'memory' must be KEY=SIZE, as in memory=80GB"},
+        {"b200:memory=many", "memory is 'many': a size such as 80GB or 80GiB would do"},
+        {"b200:memory=-1", "memory is '-1'"},
+        {"b200:memory=0", "memory is '0'"},
+        {"b200:memory=80 GB", "memory is '80 GB'"},
+        {"b200:memory=1e30", "memory is '1e30'"},
+        {"b200:memory=inf", "memory is 'inf'"},
+        {"b200:memory=80GB,flops=2GB", "flops is '2GB': FLOPs a second such as 989e12 would do"},
+        {"b200:ram=80GB", "a device has memory, libraries and flops, not 'ram'"},
+        {":memory=1GB", "no device model ''"},
+    };
+    struct arena a = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device_model d;
+        struct err e = {0};
+        assert_int_equal(device_model_read(&a, cases[i].text, NULL, NULL, &d, &e), ERR_INVALID);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("%s: %s", cases[i].text, e.text);
+    }
+    arena_clear(&a);
+}
+
+// ---- plans on devices --------------------------------------------------------------------------
+
+#define GPT3                                                                              \
+    "name: t\nmodel: {kind: decoder, preset: gpt2, layers: 96, embed: 12288, heads: 96, " \
+    "seq: 2048}\n"                                                                        \
+    "data: {format: tokens, train: {tokens: t}, batch: 64}\n"                             \
+    "train: {steps: 1, microbatches: 8, remat: block}\nmesh: {data: 8, model: 8}\n"
+
+static const struct finding *does_not_fit(const struct fixture *f)
+{
+    for (int i = 0; i < f->c.findings.n; i++)
+        if (f->c.findings.items[i].code == FINDING_DOES_NOT_FIT)
+            return &f->c.findings.items[i];
+    return NULL;
+}
+
+static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does(void **state)
+{
+    struct fixture f;
+    struct device_model d;
+    struct report r;
+    (void)state;
+    compile_text(&f, GPT3, 0);
+    d = read_model(&f.a, "a100-80g", NULL);
+    assert_int_equal(f.c.findings.n, 0);
+    // A layer: qkv 3·12288², out 12288², mlp 2·4·12288², cut by 8, and their biases and norms; the
+    // tokens (50257 rounded up to 128: 50304 rows) are cut by 8 too, positions and norms are not.
+    uint64_t embed = 12288,
+             layer = 12 * embed * embed / 8 + 3 * embed / 8 + 4 * embed / 8 + 2 * embed + 4 * embed;
+    uint64_t count = 96 * layer + 50304 * embed / 8 + 2048 * embed + 2 * embed;
+    assert_int_equal(f.c.memory.params, 4 * count);
+    assert_int_equal(f.c.memory.grads, 4 * count);
+    assert_int_equal(f.c.memory.optimizer, 8 * count);
+    model_fit(&f.job, &d, &f.c, &f.a);
+    const struct finding *one = does_not_fit(&f);
+    assert_non_null(one);
+    assert_string_equal(one->fix, "sharding.rules.embed=[fsdp, data] and "
+                                  "sharding.gather=[fsdp, data]");
+    assert_int_equal(one->waste, f.c.memory.arena + d.libraries - d.memory);
+    // 16 bytes a parameter alone are 4 times the device.
+    assert_true(one->waste > 16 * count - d.memory);
+    assert_non_null(strstr(one->message, "params 81.4 GiB, grads 81.4 GiB, optimizer 162.8 GiB"));
+    report_make(&r, &f.job, &f.c, &d, &f.a);
+    assert_false(r.fits);
+    fixture_clear(&f);
+    struct job_errors errs = {0};
+    const char *const set[] = {"sharding.rules.embed=[fsdp, data]", "sharding.gather=[fsdp, data]"};
+    f = (struct fixture){0};
+    assert_int_equal(
+        job_parse(&f.a, &weft_schema, "t", NULL, GPT3, strlen(GPT3), set, 2, &f.job, &errs), 0);
+    assert_int_equal(model_compile(&f.job, &f.a, &f.c, NULL, &f.e), 0);
+    d = read_model(&f.a, "a100-80g", NULL);
+    assert_true(fit_fits(&f.c, &d));
+    model_fit(&f.job, &d, &f.c, &f.a);
+    assert_int_equal(f.c.findings.n, 0);
+    fixture_clear(&f);
+}
+
+// Activations of eight microbatches are an eighth of one's; the parameters are small.
+#define WIDE                                                                          \
+    "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64, 64, 64, 64], classes: 8}\n" \
+    "data: {train: {images: i, labels: l}, batch: 65536}\ntrain: {steps: 1}\nmesh: {dp: 2}\n"
+
+static void too_many_activations_want_more_microbatches(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, WIDE, 0);
+    // 32768 rows of 64 floats are 8 MiB; the forward keeps one a layer.
+    assert_true(f.c.memory.stash >= 4 * ((uint64_t)8 << 20));
+    struct device_model d = read_model(&f.a, "tiny:memory=24MiB,libraries=1MiB", NULL);
+    model_fit(&f.job, &d, &f.c, &f.a);
+    const struct finding *one = does_not_fit(&f);
+    assert_non_null(one);
+    assert_non_null(one->fix);
+    assert_non_null(strstr(one->fix, "train.microbatches="));
+    assert_null(strstr(one->fix, "sharding.rules"));
+    fixture_clear(&f);
+}
+
+static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, WIDE, 0);
+    struct device_model d = read_model(&f.a, "tiny:memory=1MiB,libraries=1MiB", NULL);
+    model_fit(&f.job, &d, &f.c, &f.a);
+    const struct finding *one = does_not_fit(&f);
+    assert_non_null(one);
+    assert_null(one->fix);
+    assert_non_null(strstr(one->message, "it would still be "));
+    assert_non_null(strstr(one->message, "more devices would do"));
+    fixture_clear(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_users_model_takes_what_it_does_not_say_from_the_table),
+        cmocka_unit_test(
+            a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier),
+        cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
+        cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
+        cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
+        cmocka_unit_test(too_many_activations_want_more_microbatches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
