@@ -13,7 +13,7 @@
 #include "common/compile/optim.h"
 #include "common/compile/partition.h"
 #include "common/compile/remat.h"
-#include "common/compile/schedule.h"
+#include "common/compile/stage.h"
 #include "common/compile/usage.h"
 #include "common/compile/verify.h"
 
@@ -34,6 +34,8 @@ static void mesh_from_job(const struct job *job, struct mesh *m)
         snprintf(m->axis[i].name, sizeof m->axis[i].name, "%s", job->mesh.axis[i].name);
         m->axis[i].size = (int)job->mesh.axis[i].size;
     }
+    int stages = job_pipeline_axis(job);
+    m->stages = stages < 0 ? 0 : (axis_set)(1u << stages);
 }
 
 static int failed(struct pipeline *p, int rc, const char *pass, const struct graph *g,
@@ -71,7 +73,9 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
     p->build(g, job, kind, batch, job->data.batch);
+    stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
+        optim_freeze(g, &job->optimizer);
         grad_build(g);
         remat_build(g, (enum job_remat)job->train.remat);
         optim_build(g, &job->optimizer);
@@ -82,30 +86,58 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     return failed(p, rc, "graph", g, NULL);
 }
 
+// The stages' turns, checked one by one and against each other.
+static int schedule_program(struct pipeline *p, enum program_kind kind)
+{
+    struct compiled *c = p->out;
+    const struct job *job = p->job;
+    struct schedule *s = arena_array(p->arena, struct schedule, c->nstages);
+    struct schedule_cost cost;
+    int rc = 0, microbatches = kind == PROGRAM_SAMPLE ? 1 : (int)job->train.microbatches;
+    c->schedule[kind] = s;
+    for (int i = 0; i < c->nstages && !rc; i++) {
+        schedule_build(&s[i], p->arena, kind, microbatches,
+                       (enum job_pipeline_schedule)job->pipeline.schedule, i, c->nstages);
+        rc = schedule_verify(&s[i], kind, p->err);
+    }
+    rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, p->err);
+    if (!rc && kind == PROGRAM_TRAIN)
+        c->turns = cost;
+    return rc;
+}
+
+static int lower_program(struct pipeline *p, enum program_kind kind, const struct graph *cut)
+{
+    struct compiled *c = p->out;
+    c->program[kind] = arena_array(p->arena, struct program, c->nstages);
+    int rc = schedule_program(p, kind);
+    for (int i = 0; i < c->nstages && !rc; i++)
+        rc = lower(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i],
+                   p->err);
+    return rc ? rc : verify_stages(c->program[kind], c->nstages, p->err);
+}
+
 static int compile_program(struct pipeline *p, enum program_kind kind)
 {
     struct graph *g = arena_new(p->arena, struct graph);
     struct graph *cut = arena_new(p->arena, struct graph);
-    struct schedule s;
     const struct mesh *m = &p->out->mesh;
     int rc = build_global(p, kind, g);
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
     if (kind == PROGRAM_TRAIN) {
+        optim_check(g, &p->job->optimizer, &p->out->findings);
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
         heads_check(&p->sharding, p->job, m, g, &p->out->findings);
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
+    rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
-    schedule_build(&s, p->arena, kind,
-                   kind == PROGRAM_SAMPLE ? 1 : (int)p->job->train.microbatches);
-    rc = schedule_verify(&s, kind, p->err);
     p->out->global[kind] = g;
-    p->out->program[kind] = arena_array(p->arena, struct program, p->out->nstages);
-    rc = rc ? rc : lower(cut, m, &s, kind, p->arena, p->out->program[kind], p->err);
+    rc = lower_program(p, kind, cut);
     for (int i = 0; i < p->out->nstages; i++)
         p->out->program[kind][i].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
     return rc;
@@ -162,8 +194,11 @@ int compile_job(const struct job *job, build_fn build, struct arena *a, struct c
 {
     struct pipeline p = {
         .job = job, .build = build, .arena = a, .out = out, .dump = dump, .err = e};
-    *out = (struct compiled){.nstages = 1, .axis = -1};
+    *out = (struct compiled){.nstages = job_stages(job), .axis = job_pipeline_axis(job)};
     out->by_stage = arena_array(a, struct memory, out->nstages);
+    out->layers = arena_array(a, int64_t, out->nstages);
+    for (int i = 0; i < out->nstages; i++)
+        out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
     findings_init(&out->findings, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);

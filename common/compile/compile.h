@@ -2,13 +2,15 @@
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
 // rank, the client and later the coordinator run it alike.
 //
-//   model → grad → remat → optim → verify → partition → verify → schedule → lower → plan → verify → hash
+//   model → grad → remat → optim → verify → partition → verify → schedule → lower → plan → verify →
+//   hash
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once
 #include "common/compile/findings.h"
 #include "common/compile/plan.h"
 #include "common/compile/program.h"
+#include "common/compile/schedule.h"
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
@@ -17,12 +19,13 @@
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
-enum { STAGES_MAX = 64 };
-
 struct compiled {
     struct mesh mesh;
-    int nstages;   // of the pipeline, at most STAGES_MAX; 1 without one
-    int axis;      // of the mesh, along which the stages lie; −1 without a pipeline
+    int nstages;     // of the pipeline, at most JOB_MAX_STAGES; 1 without one
+    int axis;        // of the mesh, along which the stages lie; −1 without a pipeline
+    int64_t *layers; // of each stage
+    struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
+    struct schedule_cost turns;               // of the train program
     int nprograms; // train, eval when the job evaluates, sample when it samples then
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests

@@ -8,44 +8,96 @@
 #include "common/base/map.h"
 #include "common/compile/optable.h"
 
-static struct coll_row *row_for(struct cost *cost, struct map *rows, const struct coll_row *key)
+const char *coll_row_name(const struct coll_row *r)
 {
-    char text[300];
-    snprintf(text, sizeof text, "%d %d %d %d %s", key->op, key->axes, key->phase, key->dtype,
-             key->tensor);
-    struct coll_row *r = map_get(rows, text);
-    if (r)
-        return r;
-    r = &cost->colls[cost->ncolls++];
-    *r = *key;
-    map_put(rows, text, r);
-    return r;
+    return r->send ? "send" : reshard_kind_name(r->op);
 }
 
-static void count_collectives(const struct program *p, struct arena *a, struct cost *cost)
+static struct coll_row row_of(const struct program *p, const struct instr *in)
 {
-    struct map rows = {0};
-    cost->colls = arena_array(a, struct coll_row, p->ninstrs);
+    bool send = in->kind == INSTR_SEND, stages = in->stages != 0;
+    const struct view *v = send ? in->in : in->out;
+    axis_set along = send || stages ? (axis_set)(1u << in->axis) : dim_axes(&in->group);
+    int group = stages ? __builtin_popcountll(in->stages) : dim_parts(&p->mesh, &in->group);
+    return (struct coll_row){.send = send,
+                             .op = in->coll,
+                             .axes = along,
+                             .group = send ? 2 : group,
+                             .stages = (uint64_t)1 << p->stage,
+                             .phase = in->phase,
+                             .tensor = p->graph->nodes[in->node].what,
+                             .dtype = p->buffers[v->buffer].dtype,
+                             .count = 1,
+                             .tensor_bytes = p->buffers[v->buffer].bytes};
+}
+
+static void key_print(const struct coll_row *r, char text[300])
+{
+    snprintf(text, 300, "%d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
+             r->dtype, r->tensor);
+}
+
+// The rows of one stage, from `rows` on; there is room for all. Returns their number.
+static int stage_rows(const struct program *p, struct coll_row *rows)
+{
+    struct map known = {0};
+    int n = 0;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->kind != INSTR_START)
+        char key[300];
+        if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
-        const struct buffer *b = &p->buffers[in->out[0].buffer];
-        struct coll_row *r = row_for(cost, &rows,
-                                     &(struct coll_row){.op = in->coll,
-                                                        .axes = dim_axes(&in->group),
-                                                        .group = dim_parts(&p->mesh, &in->group),
-                                                        .phase = in->phase,
-                                                        .tensor = p->graph->nodes[in->node].what,
-                                                        .dtype = b->dtype});
-        r->count++;
-        r->tensor_bytes += b->bytes;
+        struct coll_row one = row_of(p, in), *r;
+        key_print(&one, key);
+        if ((r = map_get(&known, key))) {
+            r->count++;
+            r->tensor_bytes += one.tensor_bytes;
+            continue;
+        }
+        rows[n] = one;
+        map_put(&known, key, &rows[n++]);
+    }
+    map_clear(&known);
+    return n;
+}
+
+// Rows that are alike on several stages become one. Returns how many of the `n` stay.
+static int rows_join(struct map *known, struct coll_row *rows, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        char key[300], text[360];
+        struct coll_row *r;
+        key_print(&rows[i], key);
+        snprintf(text, sizeof text, "%lld %llu %s", (long long)rows[i].count,
+                 (unsigned long long)rows[i].tensor_bytes, key);
+        if ((r = map_get(known, text))) {
+            r->stages |= rows[i].stages;
+            continue;
+        }
+        rows[kept] = rows[i];
+        map_put(known, text, &rows[kept++]);
+    }
+    return kept;
+}
+
+static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
+{
+    struct map known = {0};
+    int most = 0;
+    for (int s = 0; s < c->nstages; s++)
+        most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
+    cost->colls = arena_array(a, struct coll_row, most);
+    for (int s = 0; s < c->nstages; s++) {
+        struct coll_row *rows = cost->colls + cost->ncolls;
+        int n = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
+        cost->ncolls += rows_join(&known, rows, n);
     }
     for (int i = 0; i < cost->ncolls; i++) {
         struct coll_row *r = &cost->colls[i];
-        r->bytes = reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
+        r->bytes = r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
-    map_clear(&rows);
+    map_clear(&known);
 }
 
 // An op's operands as one device sees them; `m` null: whole.
@@ -96,8 +148,8 @@ static double traffic(const struct program *p)
     return bytes;
 }
 
-// What a rank reads of a step's data: whole samples, each input once whatever cuts it is read in.
-static uint64_t batch_bytes(const struct program *p)
+// Each input once, whatever cuts it is read in.
+uint64_t cost_batch_bytes(const struct program *p)
 {
     int64_t first, rows;
     uint64_t bytes = 0;
@@ -119,11 +171,13 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     *out = (struct cost){0};
-    count_collectives(p, a, out);
+    count_collectives(c, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
-    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh);
+    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
-    out->traffic = traffic(p);
-    out->batch_bytes = batch_bytes(p);
+    for (int s = 0; s < c->nstages; s++) {
+        double bytes = traffic(compiled_program(c, PROGRAM_TRAIN, s));
+        out->traffic = bytes > out->traffic ? bytes : out->traffic;
+    }
 }

@@ -4,11 +4,14 @@
 #pragma once
 #include "common/compile/compile.h"
 
-// One row a (tensor, collective, axes, phase): totals of a step, for one device.
+// One row a (tensor, collective, axes, phase): totals of a step, for one device of the stages that
+// run it. Stages whose totals differ have rows of their own.
 struct coll_row {
+    bool send; // from stage to stage, the sender's; else a collective
     enum reshard_kind op;
     axis_set axes;
-    int group; // ranks that take part
+    int group;       // ranks that take part
+    uint64_t stages; // a bit each
     enum phase phase;
     const char *tensor;
     enum dtype dtype;
@@ -22,10 +25,13 @@ struct cost {
     struct coll_row *colls; // of the train program, in the order they first run
     double flops_per_step;  // whole job: matmuls, backward twice forward, no redundancy
     double utilisation;     // matmul FLOPs of the unpartitioned program / of all devices together
-    double traffic;         // bytes a device's ops read and write in a step
-    uint64_t batch_bytes;   // of one step's inputs on a device
+    double traffic;         // bytes a device's ops read and write in a step; the busiest stage's
 };
+
+const char *coll_row_name(const struct coll_row *r); // "all_reduce", "send"
 
 // One node's, on one device of the mesh (null: whole).
 double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);
+// Of one step's inputs on a device: whole samples, as it reads them.
+uint64_t cost_batch_bytes(const struct program *p);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);

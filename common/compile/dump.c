@@ -26,14 +26,24 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
 {
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase),
-                   n->kind == NODE_MOVE ? reshard_kind_name(n->move.kind) : op_name(n->op));
+        const char *const what[] = {
+            [NODE_OP] = op_name(n->op),
+            [NODE_MOVE] = reshard_kind_name(n->move.kind),
+            [NODE_SEND] = "send",
+            [NODE_STAGE_SUM] = "stage_sum",
+        };
+        buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase), what[n->kind]);
         for (int k = 0; k < n->nin; k++)
             put_value(g, m, n->in[k], out);
         buf_puts(out, " ->");
         for (int k = 0; k < n->nout; k++)
             put_value(g, m, n->out[k], out);
-        buf_printf(out, "  (%s)\n", g->scopes[n->scope]);
+        buf_printf(out, "  (%s", g->scopes[n->scope]);
+        if (n->kind == NODE_SEND)
+            buf_printf(out, ", stage %d to %d", n->stage, n->peer);
+        else if (n->stages > 1)
+            buf_printf(out, ", stages %llx", (unsigned long long)n->stages);
+        buf_puts(out, ")\n");
     }
 }
 

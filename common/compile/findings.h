@@ -14,13 +14,17 @@
     X(AXIS_TWICE, ERROR)           \
     X(SPEC_TOO_LONG, ERROR)        \
     X(INDIVISIBLE, ERROR)          \
+    X(NOT_A_REFINEMENT, ERROR)     \
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \
+    X(STAGE_AXIS, ERROR)           \
     X(KEY_HEADS, ERROR)            \
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
     X(NO_MATCH, WARNING)           \
+    X(STAGE_IMBALANCE, WARNING)    \
+    X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
     X(KEY_HEADS_WHOLE, NOTE)
 enum finding_code {

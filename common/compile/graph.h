@@ -56,11 +56,15 @@ struct value {
     int of;              // STATE, gradient SUM, a parameter's copy (TEMP): the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
+    bool frozen;      // PARAM: stays as it is; nothing leads there
     int64_t limit;    // PARAM: entries of its vocab dimension from here on are padding; 0: none
     struct spec spec; // set by the partitioner
+    uint64_t stages;  // of the partitioned graph: those that have it, a bit each
 };
 
-enum node_kind { NODE_OP, NODE_MOVE }; // a move is one step of a reshard
+// A move is one step of a reshard. The last two are made by stage.c: a send takes its input to the
+// next or the last stage, a stage sum adds up what the stages of a group have.
+enum node_kind { NODE_OP, NODE_MOVE, NODE_SEND, NODE_STAGE_SUM };
 // What the first microbatch makes stays for the others of the step.
 enum node_when { EVERY_MICROBATCH, FIRST_MICROBATCH, LAST_MICROBATCH };
 
@@ -70,12 +74,14 @@ struct node {
     bool joins; // ADD: of contributions to one cotangent, which partition.c adds per spec
     struct op_attr attr;
     struct reshard_step move; // of its one input
-    const char *what;         // MOVE: the tensor it moves, for people
+    const char *what;         // all but OP: the tensor it moves, for people
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
-    int scope; // index into scopes
-    int stage;
+    int scope;       // index into scopes
+    int stage;       // where it stands in the pipeline; SEND: the sender
+    int peer;        // SEND: the receiver
+    uint64_t stages; // of the partitioned graph: those that run it, a bit each
     enum phase phase;
     enum node_when when;
     bool again; // a forward node that the backward runs once more (remat.h)

@@ -12,13 +12,15 @@ struct lowering {
     const struct mesh *mesh;
     struct program *p;
     struct arena *arena;
-    int microbatches;
+    struct arena maps; // what is needed while lowering
+    int microbatches, stage, axis;
     int *root;      // value → the value whose buffer it shares
     int *last_read; // root → the last node of a microbatch that reads it
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
     int *buffer;    // root · microbatches + m → buffer, −1
     int workspace;  // buffer, −1 before an op wants one
-    int pending[64], npending; // collectives started and not waited for, in order
+    int pending[64], npending;  // collectives started and not waited for, in order
+    int *open, nopen, open_cap; // the same of sends and receives
     struct err *err;
 };
 
@@ -58,6 +60,12 @@ const struct op_attr *program_attr(const struct program *p, const struct instr *
     return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
 }
 
+// Whether this stage runs a node.
+static bool here(const struct lowering *l, const struct node *n)
+{
+    return n->stages >> l->stage & 1;
+}
+
 // ---- which values share a buffer ---------------------------------------------------------------
 
 static void roots_find(struct lowering *l)
@@ -66,9 +74,11 @@ static void roots_find(struct lowering *l)
     for (int v = 0; v < g->nvalues; v++)
         l->root[v] = v;
     for (int s = 0; s < g->nsums; s++)
-        for (int c = 0; c < g->sums[s].n; c++) {
-            l->root[g->sums[s].contrib[c]] = g->sums[s].value;
-            l->first_of[g->sums[s].contrib[c]] = c == 0 ? 1 : 2;
+        for (int c = 0, first = 1; c < g->sums[s].n; c++) {
+            int v = g->sums[s].contrib[c];
+            l->root[v] = g->sums[s].value;
+            l->first_of[v] = first ? 1 : 2;
+            first &= !here(l, &g->nodes[g->values[v].producer]);
         }
     // Aliases point at what was there before them; follow each to its end.
     for (int v = 0; v < g->nvalues; v++) {
@@ -84,7 +94,7 @@ static void reads_find(struct lowering *l)
     for (int v = 0; v < l->g->nvalues; v++)
         l->last_read[v] = -1;
     for (int n = 0; n < l->g->nnodes; n++)
-        for (int k = 0; k < l->g->nodes[n].nin; k++)
+        for (int k = 0; k < l->g->nodes[n].nin && here(l, &l->g->nodes[n]); k++)
             l->last_read[l->root[l->g->nodes[n].in[k]]] = n;
 }
 
@@ -126,7 +136,8 @@ static void inplace_find(struct lowering *l)
     const struct graph *g = l->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 || !same_labels(n))
+        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 ||
+            !same_labels(n))
             continue;
         int in = root_of(l, n->in[0]), out = n->out[0];
         struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);
@@ -234,9 +245,103 @@ static void wait_first(struct lowering *l)
     memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
 }
 
-// Waits, in the order of the starts, up to the last one that works on `buffer`.
-static void wait_for(struct lowering *l, int buffer)
+static void wait_for(struct lowering *l, int buffer, bool writes);
+
+// ---- sends and receives ----
+
+static bool same_stream(const struct instr *a, const struct instr *b)
 {
+    return a->kind == b->kind && a->phase == b->phase && a->peer == b->peer;
+}
+
+// Waits for open message number `at`, after those of its stream that were started before it.
+static void wait_message(struct lowering *l, int at)
+{
+    struct program *p = l->p;
+    for (int i = 0; i <= at; i++) {
+        struct instr w = p->instrs[l->open[i]];
+        if (!same_stream(&w, &p->instrs[l->open[at]]))
+            continue;
+        bool last = i == at;
+        struct view *touched = w.kind == INSTR_SEND ? w.in : w.out;
+        p->buffers[touched[0].buffer].last = p->ninstrs;
+        w.kind = INSTR_WAIT;
+        w.start = l->open[i];
+        emit(l, &w);
+        memmove(l->open + i, l->open + i + 1, sizeof *l->open * (size_t)(--l->nopen - i));
+        if (last)
+            return;
+        i--;
+        at--;
+    }
+}
+
+// A buffer that is being received is touched by nobody, one that is being sent only read.
+static void wait_messages(struct lowering *l, int buffer, bool writes)
+{
+    for (int i = l->nopen - 1; i >= 0; i--) {
+        const struct instr *s = &l->p->instrs[l->open[i]];
+        bool busy = s->kind == INSTR_RECV ? s->out[0].buffer == buffer
+                                          : writes && s->in[0].buffer == buffer;
+        if (!busy)
+            continue;
+        wait_message(l, i);
+        i = l->nopen;
+    }
+}
+
+static void start_message(struct lowering *l, const struct node *n, int m, enum instr_kind kind)
+{
+    bool sends = kind == INSTR_SEND;
+    struct instr i = {.kind = kind,
+                      .node = (int)(n - l->g->nodes),
+                      .phase = n->phase,
+                      .microbatch = m,
+                      .stage = l->stage,
+                      .workspace = -1,
+                      .axis = l->axis,
+                      .peer = sends ? n->peer : n->stage};
+    struct view v = view_of(l, n->in[0], m);
+    if (sends)
+        wait_for(l, v.buffer, false);
+    v = view_of(l, n->in[0], m);
+    l->p->buffers[v.buffer].region = REGION_SHARED;
+    i.nin = sends;
+    i.nout = !sends;
+    *(sends ? i.in : i.out) = v;
+    l->open = arena_grow(&l->maps, l->open, sizeof *l->open, l->nopen, &l->open_cap);
+    l->open[l->nopen++] = l->p->ninstrs;
+    emit(l, &i);
+}
+
+// What a slot reads of its neighbours is asked for as the slot before it begins, so that messages
+// cross while that one computes; and so that two neighbours that send to each other next both
+// stand ready to receive (schedule.h).
+static void receive_for(struct lowering *l, const struct slot *slot)
+{
+    for (int i = 0; i < l->g->nnodes; i++) {
+        const struct node *n = &l->g->nodes[i];
+        if (n->kind == NODE_SEND && n->peer == l->stage && n->phase == slot->phase)
+            start_message(l, n, slot->microbatch, INSTR_RECV);
+    }
+}
+
+// What was sent by an earlier slot of the phase has arrived; before the update: all.
+static void sends_end(struct lowering *l, const struct slot *slot)
+{
+    for (int i = 0; i < l->nopen; i++) {
+        const struct instr *s = &l->p->instrs[l->open[i]];
+        if (s->kind != INSTR_SEND || (slot->phase != s->phase && slot->phase != PHASE_UPDATE))
+            continue;
+        wait_message(l, i);
+        i = -1;
+    }
+}
+
+// Waits, in the order of the starts, up to the last one that works on `buffer`.
+static void wait_for(struct lowering *l, int buffer, bool writes)
+{
+    wait_messages(l, buffer, writes);
     int upto = 0;
     for (int i = 0; i < l->npending; i++) {
         const struct instr *s = &l->p->instrs[l->pending[i]];
@@ -251,14 +356,19 @@ static void wait_for(struct lowering *l, int buffer)
 
 static void start_coll(struct lowering *l, const struct node *n, struct instr i)
 {
+    bool stages = n->kind == NODE_STAGE_SUM;
     i.kind = INSTR_START;
-    i.coll = n->move.kind;
+    i.coll = stages ? RESHARD_ALL_REDUCE : n->move.kind;
+    i.axis = l->axis;
+    i.stages = stages ? n->stages : 0;
     i.group = n->move.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
     if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
         wait_first(l);
     const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
+    for (int k = 0; k < 2; k++)
+        wait_messages(l, touched[k], true);
     for (int k = 0; k < 2; k++) {
         l->p->buffers[touched[k]].region = REGION_SHARED;
         l->p->buffers[touched[k]].last = l->p->ninstrs;
@@ -289,8 +399,8 @@ static void emit_copy(struct lowering *l, struct instr i, struct view from, stru
 {
     struct op_attr *attr = arena_new(l->arena, struct op_attr);
     attr->block = *block;
-    wait_for(l, from.buffer);
-    wait_for(l, to.buffer);
+    wait_for(l, from.buffer, false);
+    wait_for(l, to.buffer, true);
     l->p->buffers[from.buffer].last = l->p->buffers[to.buffer].last = l->p->ninstrs;
     i.kind = INSTR_OP;
     i.op = OP_COPY;
@@ -313,7 +423,7 @@ static struct view stepped(struct view v, const struct node *n, int64_t elements
 // buffer, needs no copy.
 static void emit_move(struct lowering *l, const struct node *n, struct instr i, int m)
 {
-    if (n->move.kind == RESHARD_ALL_REDUCE) {
+    if (n->kind == NODE_STAGE_SUM || n->move.kind == RESHARD_ALL_REDUCE) {
         start_coll(l, n, i);
         return;
     }
@@ -327,7 +437,9 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
         return;
     }
     bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
-    bool dead = !shared(l, in) && l->last_read[in] == i.node;
+    // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
+    bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
+    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
@@ -379,13 +491,18 @@ static int workspace_for(struct lowering *l, const struct node *n)
 static void emit_node(struct lowering *l, int node, int m)
 {
     const struct node *n = &l->g->nodes[node];
-    if ((n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
+    if (!here(l, n) || (n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
         (n->when == FIRST_MICROBATCH && m != 0))
         return;
+    if (n->kind == NODE_SEND) {
+        if (n->stage == l->stage)
+            start_message(l, n, m, INSTR_SEND);
+        return;
+    }
     struct instr i = {.node = node,
                       .phase = n->phase,
                       .microbatch = m,
-                      .stage = n->stage,
+                      .stage = l->stage,
                       .op = n->op,
                       .nin = n->nin,
                       .nout = n->nout,
@@ -393,10 +510,10 @@ static void emit_node(struct lowering *l, int node, int m)
     // Waits come before the views: they move the place of this instruction. The output of a staged
     // move begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
-        wait_for(l, view_of(l, n->in[k], m).buffer);
+        wait_for(l, view_of(l, n->in[k], m).buffer, false);
     bool staged = n->kind == NODE_MOVE && n->move.kind != RESHARD_ALL_REDUCE;
     for (int k = 0; k < n->nout && !staged; k++)
-        wait_for(l, view_of(l, n->out[k], m).buffer);
+        wait_for(l, view_of(l, n->out[k], m).buffer, true);
     for (int k = 0; k < n->nin; k++)
         i.in[k] = view_of(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
@@ -404,7 +521,7 @@ static void emit_node(struct lowering *l, int node, int m)
     int contribution = l->first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;
-    if (n->kind == NODE_MOVE) {
+    if (n->kind != NODE_OP) {
         emit_move(l, n, i, m);
         return;
     }
@@ -427,10 +544,10 @@ static void lowering_init(struct lowering *l)
 {
     size_t n = (size_t)l->g->nvalues;
     l->workspace = -1;
-    l->root = arena_array(l->arena, int, n);
-    l->last_read = arena_array(l->arena, int, n);
-    l->first_of = arena_array(l->arena, int, n);
-    l->buffer = arena_array(l->arena, int, n *(size_t)l->microbatches);
+    l->root = arena_array(&l->maps, int, n);
+    l->last_read = arena_array(&l->maps, int, n);
+    l->first_of = arena_array(&l->maps, int, n);
+    l->buffer = arena_array(&l->maps, int, n *(size_t)l->microbatches);
     for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
         l->buffer[i] = -1;
     roots_find(l);
@@ -438,14 +555,25 @@ static void lowering_init(struct lowering *l)
     inplace_find(l);
 }
 
-int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
+int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
           enum program_kind kind, struct arena *a, struct program *out, struct err *e)
 {
-    *out = (struct program){
-        .kind = kind, .mesh = *m, .graph = g, .microbatches = s->microbatches, .nparts = g->nparts};
-    struct lowering l = {
-        .g = g, .mesh = m, .p = out, .arena = a, .microbatches = s->microbatches, .err = e};
+    *out = (struct program){.kind = kind,
+                            .mesh = *m,
+                            .stage = stage,
+                            .graph = g,
+                            .microbatches = s->microbatches,
+                            .nparts = g->nparts};
+    struct lowering l = {.g = g,
+                         .mesh = m,
+                         .p = out,
+                         .arena = a,
+                         .microbatches = s->microbatches,
+                         .stage = stage,
+                         .axis = m->stages ? __builtin_ctz(m->stages) : -1,
+                         .err = e};
     lowering_init(&l);
+    receive_for(&l, &s->slots[0]);
     for (int i = 0; i < g->nparts; i++)
         out->part_name[i] = g->part_name[i];
     for (int i = 0; i < s->n; i++) {
@@ -453,8 +581,12 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         emit(&l, &(struct instr){.kind = INSTR_MARK,
                                  .node = -1,
                                  .workspace = -1,
+                                 .stage = stage,
                                  .phase = slot.phase,
                                  .microbatch = slot.microbatch});
+        if (i + 1 < s->n)
+            receive_for(&l, &s->slots[i + 1]);
+        sends_end(&l, &slot);
         for (int n = 0; n < g->nnodes; n++)
             if (g->nodes[n].phase == slot.phase)
                 emit_node(&l, n, slot.microbatch);
@@ -463,5 +595,6 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         wait_first(&l);
     stash_find(out);
     out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    arena_clear(&l.maps);
     return 0;
 }

@@ -5,10 +5,11 @@
 // with its own lifetime. A contribution is written straight into its sum's buffer, adding to it
 // from the second on. An elementwise op writes over an input that nobody reads afterwards. A
 // collective starts where its node stands and is waited for before the first instruction that
-// touches its buffer.
+// touches its buffer; so do sends and receives between stages, but a receive starts a slot early.
 #pragma once
 #include "common/compile/program.h"
 #include "common/compile/schedule.h"
 
-int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
+// `s`: of the stage whose program is made.
+int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
           enum program_kind kind, struct arena *a, struct program *out, struct err *e);

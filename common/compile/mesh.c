@@ -36,6 +36,11 @@ axis_set mesh_all(const struct mesh *m)
     return all;
 }
 
+axis_set mesh_cuts(const struct mesh *m)
+{
+    return mesh_all(m) & (axis_set)~m->stages;
+}
+
 int mesh_product(const struct mesh *m, axis_set axes)
 {
     int n = 1;

@@ -17,12 +17,14 @@ struct mesh_axis {
 struct mesh {
     int n;
     struct mesh_axis axis[MESH_MAX_AXES];
+    axis_set stages; // the axis, if any, along which a pipeline's stages lie: it cuts no tensor
 };
 
 int mesh_ranks(const struct mesh *m);
 int mesh_find(const struct mesh *m, const char *name); // −1 when absent
 int mesh_coord(const struct mesh *m, int rank, int axis);
-axis_set mesh_all(const struct mesh *m); // every axis of size > 1
+axis_set mesh_all(const struct mesh *m);  // every axis of size > 1
+axis_set mesh_cuts(const struct mesh *m); // of these, those that may cut tensors
 int mesh_product(const struct mesh *m, axis_set axes);
 // The ranks that differ from `rank` on `axes` only, in row-major order of those axes; `out` holds
 // mesh_product() of them. Returns their number.

@@ -10,7 +10,8 @@ struct report {
     const struct compiled *compiled;
     const struct device_model *device;
     struct cost cost;
-    uint64_t staging; // host memory: two batches, and the checkpoint share
+    uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
+    int fullest;       // the stage whose device holds the most
     bool fits;
 };
 

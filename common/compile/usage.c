@@ -38,9 +38,19 @@ static axis_set repeated_axes(const struct program *p)
             on[a] += split >> a & 1 ? 0 : flops;
     }
     for (int a = 0; a < p->mesh.n; a++)
-        if (p->mesh.axis[a].size > 1 && on[a] * 100 > all * REPEATED_PERCENT)
+        if (mesh_cuts(&p->mesh) >> a & 1 && on[a] * 100 > all * REPEATED_PERCENT)
             repeated |= (axis_set)(1u << a);
     return repeated;
+}
+
+// A device's samples of a microbatch; 0: it reads none.
+static int64_t local_batch(const struct compiled *c)
+{
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_INPUT)
+            return spec_local(&g->values[v].spec, &c->mesh, &g->values[v].shape).dim[0];
+    return 0;
 }
 
 // The batch's rule with the axes put behind, where the batch still divides.
@@ -49,12 +59,8 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
 {
     const struct mesh *m = &c->mesh;
     const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
-    int64_t ways = mesh_product(m, axes), local = 0;
+    int64_t ways = mesh_product(m, axes), local = local_batch(c);
     struct buf b = {0};
-    for (int v = 0; v < g->nvalues && !local; v++)
-        if (g->values[v].kind == VALUE_INPUT)
-            local = spec_local(&g->values[v].spec, m, &g->values[v].shape).dim[0];
     if (!rule || !local || local % ways)
         return NULL;
     buf_puts(&b, "sharding.rules.batch=[");
@@ -73,7 +79,7 @@ static void unused(const struct compiled *c, const struct job *job, struct arena
                    struct findings *f)
 {
     axis_set none =
-        mesh_all(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
+        mesh_cuts(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))
@@ -97,7 +103,8 @@ static void count_gathers(const struct cost *cost, struct findings *f)
         for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
             const struct coll_row *r = &cost->colls[k];
             const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
-            if (r->op == RESHARD_ALL_GATHER && fnmatch(match, r->tensor, 0) == 0)
+            if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
+                fnmatch(match, r->tensor, 0) == 0)
                 f->items[i].waste += r->bytes;
         }
 }
@@ -151,6 +158,58 @@ static const char *weight_cut_on(const struct compiled *c, const struct job *job
     return fix;
 }
 
+// The default deal of the layers, where the job gave another with a larger stage.
+static void uneven_stages(const struct compiled *c, const struct job *job, struct arena *a,
+                          struct findings *f)
+{
+    struct job even = *job;
+    struct buf fix = {0};
+    int64_t most = 0;
+    int slowest = 0;
+    even.pipeline.stages.n = 0;
+    buf_puts(&fix, "pipeline.stages=[");
+    for (int s = 0; s < c->nstages; s++) {
+        slowest = c->layers[s] > c->layers[slowest] ? s : slowest;
+        most = job_stage_layers(&even, s) > most ? job_stage_layers(&even, s) : most;
+        buf_printf(&fix, "%s%lld", s ? ", " : "", (long long)job_stage_layers(&even, s));
+    }
+    buf_putc(&fix, ']');
+    if (c->layers[slowest] > most)
+        findings_add(
+            f, &(struct finding){.code = FINDING_STAGE_IMBALANCE,
+                                 .axes = c->mesh.stages,
+                                 .message = arena_printf(
+                                     a,
+                                     "stage %d has %lld layers where %lld would do: the others "
+                                     "wait for it, the bubble is %.3g",
+                                     slowest, (long long)c->layers[slowest], (long long)most,
+                                     c->turns.bubble),
+                                 .fix = arena_strdup(a, buf_str(&fix))});
+    buf_clear(&fix);
+}
+
+static void few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
+                             struct findings *f)
+{
+    int64_t have = job->train.microbatches, want = c->nstages;
+    int64_t samples = local_batch(c) * have;
+    if (have >= want)
+        return;
+    while (want <= samples && samples % want)
+        want++;
+    findings_add(
+        f, &(struct finding){
+               .code = FINDING_FEW_MICROBATCHES,
+               .axes = c->mesh.stages,
+               .message = arena_printf(a,
+                                       "%lld microbatch%s for %d stages: some always wait, the "
+                                       "bubble is %.3g",
+                                       (long long)have, have == 1 ? "" : "es", c->nstages,
+                                       c->turns.bubble),
+               .fix = want <= samples ? arena_printf(a, "train.microbatches=%lld", (long long)want)
+                                      : NULL});
+}
+
 void usage_check(const struct compiled *c, const struct job *job, struct arena *a,
                  struct findings *f)
 {
@@ -158,6 +217,8 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     unused(c, job, a, f);
+    uneven_stages(c, job, a, f);
+    few_microbatches(c, job, a, f);
     axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0));
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;

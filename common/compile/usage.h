@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs make of the mesh: axes that nothing is cut on, and work that devices repeat.
+// What the programs make of the mesh: axes that nothing is cut on, work that devices repeat, stages
+// that wait for others.
 #pragma once
 #include "common/compile/compile.h"
 
-// Adds UNUSED_AXIS and REDUNDANT findings.
+// Adds UNUSED_AXIS, REDUNDANT, STAGE_IMBALANCE and FEW_MICROBATCHES findings.
 void usage_check(const struct compiled *c, const struct job *job, struct arena *a,
                  struct findings *f);

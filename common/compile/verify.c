@@ -56,7 +56,7 @@ static int check_node(const struct graph *g, int at, struct err *e)
     for (int k = 0; k < n->nout; k++)
         if (g->values[n->out[k]].producer != at)
             return BAD("node %d: output %d has another producer", at, n->out[k]);
-    if (n->kind == NODE_MOVE)
+    if (n->kind != NODE_OP)
         return 0;
     int rc = check_labels(g, at, e);
     return rc ? rc : op_infer(g, n, e);
@@ -114,6 +114,31 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
         alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
     return n->op == OP_METRICS || alike ||
            ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
+}
+
+// A stage reads what it has: leaves, what it made, what was sent to it before.
+static int check_stages(const struct graph *g, struct err *e)
+{
+    uint64_t *has = arena_array(g->arena, uint64_t, g->nvalues);
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        uint64_t needs = n->kind == NODE_SEND ? (uint64_t)1 << n->stage : n->stages;
+        for (int k = 0; k < n->nin; k++) {
+            const struct value *v = &g->values[n->in[k]];
+            uint64_t have = v->producer < 0 ? v->stages : has[n->in[k]];
+            if (needs & ~have)
+                return BAD("node %d reads %s on a stage that does not have it", i,
+                           name_of(g, n->in[k]));
+        }
+        for (int k = 0; k < n->nout; k++)
+            has[n->out[k]] = n->stages;
+        if (n->kind != NODE_SEND)
+            continue;
+        if (n->nin != 1 || n->nout || (n->peer - n->stage != 1 && n->stage - n->peer != 1))
+            return BAD("node %d sends from stage %d to stage %d", i, n->stage, n->peer);
+        has[n->in[0]] |= (uint64_t)1 << n->peer;
+    }
+    return 0;
 }
 
 // A loop that several operands share is cut alike in all of them, else a device would run it over
@@ -182,7 +207,7 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
         if (n->kind == NODE_OP && !rc)
             rc = check_sums(g, i, e);
     }
-    return rc;
+    return rc ? rc : check_stages(g, e);
 }
 
 // ---- programs ----------------------------------------------------------------------------------
@@ -270,13 +295,15 @@ static int check_overlap(const struct program *p, struct err *e)
     return rc;
 }
 
-// An instruction must not touch what a collective still works on.
+// An instruction must not touch what a collective still works on; what is being sent may be read.
 static int check_open(const struct program *p, int at, const int *open, int nopen, struct err *e)
 {
     const struct instr *i = &p->instrs[at];
     for (int o = 0; o < nopen; o++) {
-        int busy = p->instrs[open[o]].out[0].buffer;
-        for (int k = 0; k < i->nin + i->nout; k++)
+        const struct instr *s = &p->instrs[open[o]];
+        bool sends = s->kind == INSTR_SEND;
+        int busy = sends ? s->in[0].buffer : s->out[0].buffer;
+        for (int k = sends ? i->nin : 0; k < i->nin + i->nout; k++)
             if ((k < i->nin ? i->in[k] : i->out[k - i->nin]).buffer == busy)
                 return BAD("%s: instruction %d touches a buffer of the collective at %d",
                            program_name(p->kind), at, open[o]);
@@ -284,24 +311,55 @@ static int check_open(const struct program *p, int at, const int *open, int nope
     return 0;
 }
 
+// Starts that are waited for in their order: collectives, and each direction of each boundary.
+static bool same_queue(const struct instr *a, const struct instr *b)
+{
+    if (a->kind != b->kind || a->kind == INSTR_START)
+        return a->kind == b->kind;
+    return a->phase == b->phase && a->peer == b->peer;
+}
+
+static int wait_check(const struct program *p, int at, int *open, int *nopen, struct err *e)
+{
+    const struct instr *in = &p->instrs[at];
+    int o = 0;
+    while (o < *nopen && !same_queue(&p->instrs[open[o]], &p->instrs[in->start]))
+        o++;
+    if (o == *nopen || open[o] != in->start)
+        return BAD("%s: wait at %d is out of order", program_name(p->kind), at);
+    for (--*nopen; o < *nopen; o++)
+        open[o] = open[o + 1];
+    return 0;
+}
+
+// A sum that this stage adds nothing to: its buffer was zeroed once and stays so.
+static bool stays_zero(const struct program *p, int buffer)
+{
+    if (p->buffers[buffer].source != VALUE_SUM)
+        return false;
+    for (int i = 0; i < p->ninstrs; i++)
+        for (int k = 0; k < p->instrs[i].nout; k++)
+            if (p->instrs[i].out[k].buffer == buffer)
+                return false;
+    return true;
+}
+
 static int check_order(const struct program *p, struct err *e)
 {
-    int open[64], nopen = 0, rc = 0;
+    int nopen = 0, rc = 0;
+    int *open = arena_array(p->graph->arena, int, p->ninstrs);
     bool *written = arena_array(p->graph->arena, bool, p->nbuffers);
     for (int i = 0; i < p->ninstrs && !rc; i++) {
         const struct instr *in = &p->instrs[i];
         if (in->kind == INSTR_WAIT) {
-            if (!nopen || open[0] != in->start)
-                return BAD("%s: wait at %d is out of order", program_name(p->kind), i);
-            for (int o = 1; o < nopen; o++)
-                open[o - 1] = open[o];
-            nopen--;
+            rc = wait_check(p, i, open, &nopen, e);
             continue;
         }
         rc = check_open(p, i, open, nopen, e);
         for (int k = 0; k < in->nin && !rc; k++) {
             const struct buffer *b = &p->buffers[in->in[k].buffer];
-            if (!written[in->in[k].buffer] && (!b->persistent || b->source == VALUE_SUM))
+            if (!written[in->in[k].buffer] && (!b->persistent || b->source == VALUE_SUM) &&
+                !stays_zero(p, in->in[k].buffer))
                 rc =
                     BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
         }
@@ -309,7 +367,7 @@ static int check_order(const struct program *p, struct err *e)
             rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind), i);
         for (int k = 0; k < in->nout; k++)
             written[in->out[k].buffer] = true;
-        if (in->kind == INSTR_START)
+        if (in->kind != INSTR_OP && in->kind != INSTR_MARK)
             open[nopen++] = i;
     }
     if (!rc && nopen)
@@ -326,4 +384,85 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
     }
     int rc = check_overlap(p, e);
     return rc ? rc : check_order(p, e);
+}
+
+// ---- stages against each other ------------------------------------------------------------------
+
+struct meeting {
+    const struct program *stages;
+    int n;
+    int *at; // stage → the instruction it has come to
+};
+
+// The k-th message of a stream, as `kind` sees it, of those that its stage has come to; null: not
+// yet.
+static const struct instr *message(const struct meeting *m, const struct instr *of, int stage,
+                                   enum instr_kind kind, int peer, int k)
+{
+    const struct program *p = &m->stages[stage];
+    for (int i = 0; i < p->ninstrs && i <= m->at[stage]; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->kind == kind && in->peer == peer && in->phase == of->phase && k-- == 0)
+            return in;
+    }
+    return NULL;
+}
+
+// Whether the other side of a send or receive stands ready; it is then the same message.
+static int meets(const struct meeting *m, int stage, int start, bool *ready, struct err *e)
+{
+    const struct program *p = &m->stages[stage];
+    const struct instr *in = &p->instrs[start];
+    int k = 0;
+    for (int i = 0; i < start; i++)
+        k += same_queue(&p->instrs[i], in);
+    if (in->peer < 0 || in->peer >= m->n)
+        return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
+    const struct instr *o =
+        message(m, in, in->peer, in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
+    *ready = o != NULL;
+    if (!o)
+        return 0;
+    const struct program *other = &m->stages[in->peer];
+    int mine = (in->kind == INSTR_SEND ? in->in : in->out)[0].buffer;
+    int theirs = (o->kind == INSTR_SEND ? o->in : o->out)[0].buffer;
+    if (o->node != in->node || o->microbatch != in->microbatch ||
+        p->buffers[mine].bytes != other->buffers[theirs].bytes)
+        return BAD("message %d between stages %d and %d is two", k, stage, in->peer);
+    return 0;
+}
+
+// One stage goes on until it waits for another.
+static int advance(struct meeting *m, int stage, bool *moved, struct err *e)
+{
+    const struct program *p = &m->stages[stage];
+    for (; m->at[stage] < p->ninstrs; m->at[stage]++) {
+        const struct instr *in = &p->instrs[m->at[stage]];
+        bool ready = true;
+        if (in->kind == INSTR_WAIT && p->instrs[in->start].kind != INSTR_START) {
+            int rc = meets(m, stage, in->start, &ready, e);
+            if (rc)
+                return rc;
+        }
+        if (!ready)
+            return 0;
+        *moved = true;
+    }
+    return 0;
+}
+
+int verify_stages(const struct program *stages, int n, struct err *e)
+{
+    struct meeting m = {stages, n, arena_array(stages[0].graph->arena, int, n)};
+    int rc = 0;
+    for (bool moved = n > 1; moved && !rc;) {
+        moved = false;
+        for (int s = 0; s < n && !rc; s++)
+            rc = advance(&m, s, &moved, e);
+    }
+    for (int s = 0; s < n && n > 1 && !rc; s++)
+        if (m.at[s] < stages[s].ninstrs)
+            rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
+                     s, m.at[s]);
+    return rc;
 }

@@ -13,10 +13,10 @@ static const struct schema_table ckpt_table = {ckpt_rows, CKPT_ROWS,
                                                offsetof(struct job, checkpoint)};
 
 static const struct schema_table *const tables[] = {
-    &job_name_schema,      &model_schema,       &job_mesh_schema,      &job_sharding_schema,
-    &job_precision_schema, &data_table,         &job_optimizer_schema, &job_schedule_schema,
-    &job_train_schema,     &job_eval_schema,    &ckpt_table,           &job_metrics_schema,
-    &job_resources_schema, &job_restart_schema,
+    &job_name_schema,     &model_schema,         &job_mesh_schema,    &job_sharding_schema,
+    &job_pipeline_schema, &job_precision_schema, &data_table,         &job_optimizer_schema,
+    &job_schedule_schema, &job_train_schema,     &job_eval_schema,    &ckpt_table,
+    &job_metrics_schema,  &job_resources_schema, &job_restart_schema,
 };
 
 const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0]};

@@ -17,6 +17,18 @@ static double **slot(const struct interp *x, int rank, int value)
     return &x->value[(size_t)rank * (size_t)x->g->nvalues + (size_t)value];
 }
 
+// A graph that is not partitioned has no stages: one rank has and runs all of it.
+static uint64_t stage_bit(const struct interp *x, int rank)
+{
+    int axis = x->mesh.stages ? __builtin_ctz(x->mesh.stages) : -1;
+    return axis < 0 ? 1 : (uint64_t)1 << mesh_coord(&x->mesh, rank, axis);
+}
+
+static bool runs(const struct interp *x, int rank, uint64_t stages)
+{
+    return !x->mesh.stages || (stages & stage_bit(x, rank));
+}
+
 struct shape interp_shape(const struct interp *x, int value)
 {
     const struct value *v = &x->g->values[value];
@@ -119,6 +131,8 @@ double *interp_get(const struct interp *x, const char *name)
         whole[i] = (double)NAN;
     for (int r = 0; r < x->ranks; r++) {
         int64_t start[MAX_DIMS];
+        if (!runs(x, r, val->stages))
+            continue;
         spec_start(&val->spec, &x->mesh, &val->shape, r, start);
         for (int64_t i = 0; i < shape_count(&local); i++) {
             double *to = &whole[whole_index(&val->shape, &local, start, i)];
@@ -142,15 +156,19 @@ static struct ref_tensor tensor(const struct interp *x, int rank, int value)
                                .v = *slot(x, rank, value)};
 }
 
-// The sum a value contributes to and whether it is the first contribution; null: none.
-static const struct sum *sum_of(const struct graph *g, int value, bool *first)
+// The sum a value contributes to and whether it is the rank's first contribution; null: none.
+static const struct sum *sum_of(const struct interp *x, int rank, int value, bool *first)
 {
-    for (int s = 0; s < g->nsums; s++)
-        for (int c = 0; c < g->sums[s].n; c++)
-            if (g->sums[s].contrib[c] == value) {
-                *first = c == 0;
+    const struct graph *g = x->g;
+    for (int s = 0; s < g->nsums; s++) {
+        *first = true;
+        for (int c = 0; c < g->sums[s].n; c++) {
+            int v = g->sums[s].contrib[c];
+            if (v == value)
                 return &g->sums[s];
-            }
+            *first &= !runs(x, rank, g->nodes[g->values[v].producer].stages);
+        }
+    }
     return NULL;
 }
 
@@ -173,7 +191,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
             fresh[k][i] = ref_bf16(fresh[k][i]);
         memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
         bool first = false;
-        const struct sum *s = sum_of(x->g, n->out[k], &first);
+        const struct sum *s = sum_of(x, rank, n->out[k], &first);
         double *to = s ? *slot(x, rank, s->value) : NULL;
         bool assign = first && (microbatch == 0 || n->phase == PHASE_UPDATE);
         for (size_t i = 0; s && i < count; i++)
@@ -226,6 +244,8 @@ static void move(struct interp *x, const struct node *n)
         cover(x, r, n->in[0], seen + whole * r);
     for (int r = 0; r < x->ranks; r++) {
         int64_t start[MAX_DIMS];
+        if (!runs(x, r, n->stages))
+            continue;
         int members = n->move.kind == RESHARD_SLICE
                           ? mesh_group(&x->mesh, r, 0, group)
                           : mesh_group(&x->mesh, r, dim_axes(&n->move.cut), group);
@@ -240,9 +260,50 @@ static void move(struct interp *x, const struct node *n)
         }
     }
     for (int r = 0; r < x->ranks; r++)
-        memcpy(*slot(x, r, n->out[0]), got + local * r, sizeof *got * (size_t)local);
+        if (runs(x, r, n->stages))
+            memcpy(*slot(x, r, n->out[0]), got + local * r, sizeof *got * (size_t)local);
     free(seen);
     free(got);
+}
+
+// The ranks that differ from one only in their stage, by stage.
+static int *across_stages(const struct interp *x, int rank, int *group)
+{
+    mesh_group(&x->mesh, rank, x->mesh.stages, group);
+    return group;
+}
+
+// Every device of the sending stage sends its own part to the one in its place on the next.
+static void send(struct interp *x, const struct node *n)
+{
+    int64_t count = count_of(x, n->in[0]);
+    int group[64];
+    for (int r = 0; r < x->ranks; r++) {
+        if (stage_bit(x, r) != (uint64_t)1 << n->stage)
+            continue;
+        int to = across_stages(x, r, group)[n->peer];
+        memcpy(*slot(x, to, n->in[0]), *slot(x, r, n->in[0]), sizeof(double) * (size_t)count);
+        x->sent += (uint64_t)count;
+    }
+}
+
+static void stage_sum(struct interp *x, const struct node *n)
+{
+    int64_t count = count_of(x, n->in[0]);
+    int group[64], first = __builtin_ctzll(n->stages),
+                   stages = mesh_product(&x->mesh, x->mesh.stages);
+    for (int r = 0; r < x->ranks; r++) {
+        if (stage_bit(x, r) != (uint64_t)1 << first)
+            continue;
+        double *total = *slot(x, r, n->in[0]);
+        across_stages(x, r, group);
+        for (int s = first + 1; s < stages; s++)
+            for (int64_t i = 0; i < count && n->stages >> s & 1; i++)
+                total[i] += (*slot(x, group[s], n->in[0]))[i];
+        for (int s = first + 1; s < stages; s++)
+            if (n->stages >> s & 1)
+                memcpy(*slot(x, group[s], n->in[0]), total, sizeof *total * (size_t)count);
+    }
 }
 
 void interp_phase(struct interp *x, enum phase phase, int microbatch)
@@ -253,11 +314,14 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
             (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1) ||
             (n->when == FIRST_MICROBATCH && microbatch != 0))
             continue;
-        if (n->kind == NODE_MOVE) {
+        if (n->kind == NODE_MOVE)
             move(x, n);
-            continue;
-        }
-        for (int r = 0; r < x->ranks; r++)
-            run_op(x, n, r, microbatch);
+        if (n->kind == NODE_SEND)
+            send(x, n);
+        if (n->kind == NODE_STAGE_SUM)
+            stage_sum(x, n);
+        for (int r = 0; r < x->ranks && n->kind == NODE_OP; r++)
+            if (runs(x, r, n->stages))
+                run_op(x, n, r, microbatch);
     }
 }

@@ -9,6 +9,7 @@ struct interp {
     const struct graph *g;
     struct mesh mesh; // one rank for a graph that is not partitioned
     int ranks, microbatches;
+    uint64_t sent;  // values that crossed from stage to stage, of all ranks together
     double **value; // [rank · nvalues + value], local, row-major; aliases share
 };
 

@@ -163,10 +163,10 @@ static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
 static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
 {
     (void)state;
-    static const struct mesh meshes[] = {{1, {{"a", 2}}},
-                                         {2, {{"a", 2}, {"b", 3}}},
-                                         {3, {{"a", 2}, {"b", 3}, {"c", 2}}},
-                                         {2, {{"a", 4}, {"b", 2}}}};
+    static const struct mesh meshes[] = {{1, {{"a", 2}}, 0},
+                                         {2, {{"a", 2}, {"b", 3}}, 0},
+                                         {3, {{"a", 2}, {"b", 3}, {"c", 2}}, 0},
+                                         {2, {{"a", 4}, {"b", 2}}, 0}};
     const char *text = "name: t\n"
                        "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 5}\n"
                        "mesh: {dp: 1}\n"

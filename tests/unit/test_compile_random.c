@@ -18,6 +18,7 @@
 #include "common/compile/partition.h"
 #include "common/compile/plan.h"
 #include "common/compile/schedule.h"
+#include "common/compile/stage.h"
 #include "common/compile/verify.h"
 #include "tests/support/random_graph.h"
 #include "tests/unit/compile_case.h"
@@ -209,8 +210,8 @@ static int check_program(struct random_case *c, struct graph *cut, struct err *e
     struct schedule s;
     struct program p;
     struct memory m;
-    schedule_build(&s, &c->a, PROGRAM_TRAIN, MICROBATCHES);
-    int rc = lower(cut, &c->mesh, &s, PROGRAM_TRAIN, &c->a, &p, e);
+    schedule_build(&s, &c->a, PROGRAM_TRAIN, MICROBATCHES, JOB_1F1B, 0, 1);
+    int rc = lower(cut, &c->mesh, &s, 0, PROGRAM_TRAIN, &c->a, &p, e);
     struct program *all[] = {&p};
     rc = rc ? rc : plan_memory(all, 1, &c->a, &m, e);
     return rc ? rc : verify_program(&p, &m, e);
@@ -230,6 +231,7 @@ static int run_case(struct random_case *c, bool tell)
         make_specs(c, &g);
         graph_init(&cut, &c->a, &e);
         rc = partition(&g, &c->mesh, &c->sharding, &cut, &e);
+        rc = rc ? rc : stages_cut(&cut, 1, &e);
         rc = rc ? rc : verify_partitioned(&cut, &c->mesh, &e);
         rc = rc ? rc : check_program(c, &cut, &e);
     }

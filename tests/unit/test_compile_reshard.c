@@ -13,7 +13,7 @@
 
 #include "common/compile/reshard.h"
 
-static const struct mesh two = {2, {{"dp", 2}, {"tp", 4}}};
+static const struct mesh two = {.n = 2, .axis = {{"dp", 2}, {"tp", 4}}};
 enum { DP, TP };
 
 static struct reshard way(const struct mesh *m, struct shape s, const struct spec *from,

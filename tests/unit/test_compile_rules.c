@@ -242,14 +242,14 @@ static void a_schedule_out_of_order_is_refused(void **state)
     struct arena a = {0};
     struct schedule s;
     struct err e = {0};
-    schedule_build(&s, &a, PROGRAM_TRAIN, 3);
+    schedule_build(&s, &a, PROGRAM_TRAIN, 3, JOB_1F1B, 0, 1);
     assert_int_equal(s.n, 7);
     assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), 0);
     struct slot keep = s.slots[0];
     s.slots[0] = s.slots[1];
     s.slots[1] = keep; // backward before forward
     assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), ERR_INTERNAL);
-    schedule_build(&s, &a, PROGRAM_TRAIN, 3);
+    schedule_build(&s, &a, PROGRAM_TRAIN, 3, JOB_1F1B, 0, 1);
     s.n--; // no update
     assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), ERR_INTERNAL);
     arena_clear(&a);
