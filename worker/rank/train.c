@@ -135,9 +135,10 @@ static void on_lost(void *ctx, const char *why)
         saver_lost(saver, why);
 }
 
-static bool leader_lost(void *link)
+// Nobody is waited for any more: who was asked to stop before this may not come.
+static bool is_over(void *link)
 {
-    return link_lost(link) != NULL;
+    return link_lost(link) || link_stop_requested(link);
 }
 
 static int open_world(struct trainer *t, struct err *e)
@@ -156,10 +157,13 @@ static int open_world(struct trainer *t, struct err *e)
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,
-                              .lost = leader_lost,
+                              .lost = is_over,
                               .ctx = t->link};
     memcpy(o.key, a->key, sizeof o.key);
-    return world_open(&o, &t->exec_options.world, e);
+    int rc = world_open(&o, &t->exec_options.world, e);
+    if (rc && !link_lost(t->link) && link_stop_requested(t->link))
+        rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks met");
+    return rc;
 }
 
 static int open_sampling(struct trainer *t, struct err *e)
