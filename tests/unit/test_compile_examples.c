@@ -52,7 +52,7 @@ static void every_example_plans_or_is_refused_as_it_says(void **state)
         fixture_clear(&f);
     }
     closedir(d);
-    assert_true(files >= 13);
+    assert_true(files >= 14);
 }
 
 // ---- shards ------------------------------------------------------------------------------------
@@ -84,6 +84,7 @@ static void the_guides_shards_are_those_worked_out_by_hand(void **state)
 #define FS  "cookbook-fsdp.yaml"
 #define FT  "cookbook-fsdp-tensor.yaml"
 #define BNS "by-name-and-size.yaml"
+#define VAE "vae-on-model.yaml"
     static const struct shard cases[] = {
         {DP, "layers/0/attn/qkv/weight", {4, {3, 512, 8, 128}}, {4, {3, 512, 8, 128}}},
         {DP, "act_seq", {3, {256, 128, 512}}, {3, {32, 128, 512}}},
@@ -111,6 +112,11 @@ static void the_guides_shards_are_those_worked_out_by_hand(void **state)
         {BNS, "layers/5/mlp/in/weight", {2, {768, 3072}}, {2, {768, 768}}},
         {BNS, "layers/5/mlp/out/weight", {2, {3072, 768}}, {2, {3072, 768}}},
         {BNS, "layers/5/mlp/in/bias", {1, {3072}}, {1, {3072}}},
+        {VAE, "encoder/in/weight", {2, {784, 512}}, {2, {784, 256}}},
+        {VAE, "encoder/logvar/weight", {2, {512, 32}}, {2, {256, 32}}},
+        {VAE, "encoder/mean/bias", {1, {32}}, {1, {32}}},
+        {VAE, "decoder/in/weight", {2, {32, 512}}, {2, {32, 256}}},
+        {VAE, "decoder/out/weight", {2, {512, 784}}, {2, {256, 784}}},
         {"classifier-on-eight.yaml", "act_hidden", {2, {256, 512}}, {2, {32, 512}}},
     };
     (void)state;
@@ -195,6 +201,31 @@ static void fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradie
     assert_int_equal(scatter.count, 19);
     assert_int_equal(scatter.bytes, all);
     assert_int_equal(cost.ncolls, 19 + 17 + 19 + 1);
+    fixture_clear(&f);
+}
+
+static void a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted(void **state)
+{
+    struct fixture f;
+    struct cost cost;
+    int64_t count[2] = {0};
+    uint64_t sent[2] = {0};
+    (void)state;
+    assert_int_equal(load(&f, VAE, NULL, 0), 0);
+    cost_count(&f.c, &f.a, &cost);
+    for (int i = 0; i < cost.ncolls; i++) {
+        const struct coll_row *r = &cost.colls[i];
+        if (r->axes != 1 << 1)
+            continue;
+        count[r->phase == PHASE_BACKWARD] += r->count;
+        sent[r->phase == PHASE_BACKWARD] += r->bytes;
+    }
+    // Forward: mean and logvar (64 samples a device × 32), the images (64 × 784). Backward: the
+    // latent's gradient; images have none. An all-reduce over two sends its operand once.
+    assert_int_equal(count[0], 3);
+    assert_int_equal(sent[0], 4 * (2 * 64 * 32 + 64 * 784));
+    assert_int_equal(count[1], 1);
+    assert_int_equal(sent[1], 4 * 64 * 32);
     fixture_clear(&f);
 }
 
@@ -314,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_tensor_on_the_gpus_of_two_hosts_lies_on_two_ranks_a_block),
         cmocka_unit_test(data_parallel_reduces_every_gradient_once),
         cmocka_unit_test(fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradient),
+        cmocka_unit_test(a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted),
         cmocka_unit_test(four_stages_hold_a_layer_each_and_send_its_output),
         cmocka_unit_test(a_gpt_in_three_dimensions_holds_half_of_its_stages_layers),
         cmocka_unit_test(at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads),
