@@ -22,7 +22,7 @@ OP_SRC      := $(OP_SRC:%=common/op/%.c)
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding usage optable vjp shard grad remat optim partition stage schedule lower plan verify dump cost report compile zigzag heads
+COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage
 COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -55,7 +55,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -71,12 +71,12 @@ CPU_ISAS    := baseline avx2 avx512
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
-UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_pipeline compile_precision compile_random compile_verify compile_sample compile_draws compile_context compile_heads
+UNIT_COMPILE := compile compile_decoder compile_remat compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_zero compile_precision compile_random compile_verify compile_sample compile_draws compile_context compile_heads compile_pipeline
 UNIT_COMPILE += compile_picture compile_device compile_examples
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join

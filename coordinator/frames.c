@@ -120,6 +120,8 @@ static void see(struct told *t, const Weft__Rank__Progress *p)
                           .ops = p->ops,
                           .coll_entered = p->coll_entered,
                           .coll_left = p->coll_left,
+                          .awaits = p->awaits,
+                          .awaits_entered = p->awaits_entered,
                           .heartbeat_ns = p->heartbeat_ns};
     snprintf(v.coll_text, sizeof v.coll_text, "%s", p->coll_text);
     t->h->started = true;

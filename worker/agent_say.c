@@ -68,6 +68,8 @@ static Weft__Rank__Progress *progress_of(const struct agent *g, const struct kep
     p->ops = r->view.ops;
     p->coll_entered = r->view.coll_entered;
     p->coll_left = r->view.coll_left;
+    p->awaits = r->view.awaits;
+    p->awaits_entered = r->view.awaits_entered;
     p->coll_text = text(out, r->view.coll_text);
     p->host = text(out, g->c.name);
     p->heartbeat_ns = r->view.heartbeat_ns;

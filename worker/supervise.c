@@ -360,7 +360,7 @@ static void look(struct proc *p)
             return; // not made yet
     }
     page_read(p->page, &v);
-    if (p->seen && page_view_equal(&v, &p->view))
+    if (p->seen && page_view_same(&v, &p->view))
         return;
     p->seen = true;
     p->view = v;

@@ -132,6 +132,12 @@ int page_view_equal(const struct page_view *a, const struct page_view *b)
            a->coll_left == b->coll_left && a->heartbeat_ns == b->heartbeat_ns;
 }
 
+int page_view_same(const struct page_view *a, const struct page_view *b)
+{
+    return page_view_equal(a, b) && a->awaits == b->awaits &&
+           a->awaits_entered == b->awaits_entered;
+}
+
 void page_view_text(const struct page_view *v, char *out, size_t size)
 {
     static const char *const phases[] = {"forward", "backward", "update"};

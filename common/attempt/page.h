@@ -51,6 +51,8 @@ struct page_view {
     uint64_t awaits_entered; // the last one that it saw that rank enter
 };
 void page_read(const struct progress_page *p, struct page_view *out);
+// True when there is nothing new to tell.
+int page_view_same(const struct page_view *a, const struct page_view *b);
 // True when nothing differs that is progress: whom a rank waits for is none.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
 // "step 12, backward, in collective 31 (fc1/weight)" into out.

@@ -25,8 +25,10 @@ void watch_clear(struct watch *w)
 void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now_ns)
 {
     struct watch_entry *en = &w->entries[rank];
-    if (en->seen && page_view_equal(&en->view, v))
+    if (en->seen && page_view_equal(&en->view, v)) {
+        en->view = *v; // whom it waits for may be new
         return;
+    }
     bool running = v->state == RANK_RUNNING && en->seen && en->view.state == RANK_RUNNING;
     if (running && v->step > en->view.step && en->stepped_ns) {
         int64_t took = (now_ns - en->stepped_ns) / (v->step - en->view.step);
@@ -57,10 +59,43 @@ static int64_t limit_of(const struct watch *w, int state)
     return state >= 0 && state < RANK_STATE_COUNT ? w->limit_ns[state] : 0;
 }
 
-// Negative when a is the more likely culprit.
-static int64_t compare(const struct watch_entry *a, bool a_suspect, const struct watch_entry *b,
-                       bool b_suspect)
+// The rank that r waits for, −1: nobody that is still there.
+static int awaited(const struct watch *w, int r)
 {
+    int awaits = w->entries[r].view.awaits, p = awaits > 0 ? awaits - 1 : -1;
+    bool there = p >= 0 && p < w->n && p != r && w->entries[p].seen && !w->entries[p].gone;
+    return there ? p : -1;
+}
+
+// Where the others' waiting ends: at one that waits for nobody, or within a circle.
+static bool is_end(const struct watch *w, int r)
+{
+    int at = awaited(w, r);
+    for (int k = 0; k < w->n && at >= 0 && at != r; k++)
+        at = awaited(w, at);
+    return awaited(w, r) < 0 || at == r;
+}
+
+// Its word about whom it waits for is old: that one has gone on since.
+static bool is_stale(const struct watch *w, int r)
+{
+    int p = awaited(w, r);
+    return p >= 0 && w->entries[p].view.coll_entered > w->entries[r].view.awaits_entered;
+}
+
+// Negative when a is the more likely culprit.
+static int64_t compare(const struct watch *w, int ra, bool a_suspect, int rb, bool b_suspect)
+{
+    const struct watch_entry *a = &w->entries[ra], *b = &w->entries[rb];
+    bool a_waits = awaited(w, ra) >= 0, b_waits = awaited(w, rb) >= 0;
+    if (a_waits != b_waits)
+        return a_waits ? 1 : -1;
+    if (a_waits && a_suspect != b_suspect)
+        return a_suspect ? -1 : 1;
+    if (a_waits && is_stale(w, ra) != is_stale(w, rb))
+        return is_stale(w, ra) ? -1 : 1;
+    if (a->view.step != b->view.step)
+        return a->view.step < b->view.step ? -1 : 1;
     if (a->view.coll_entered != b->view.coll_entered)
         return a->view.coll_entered < b->view.coll_entered ? -1 : 1;
     if (a_suspect != b_suspect)
@@ -108,10 +143,10 @@ bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int 
     bool worst_suspect = false;
     for (int r = 0; r < w->n; r++) {
         const struct watch_entry *en = &w->entries[r];
-        if (!en->seen || en->gone)
+        if (!en->seen || en->gone || !is_end(w, r))
             continue;
         bool s = suspect && suspect(ctx, r);
-        if (worst < 0 || compare(en, s, &w->entries[worst], worst_suspect) < 0) {
+        if (worst < 0 || compare(w, r, s, worst, worst_suspect) < 0) {
             worst = r;
             worst_suspect = s;
         }

@@ -4,10 +4,16 @@
 //
 // A running rank must change its page within hang_after of the longest step seen; in other states
 // it has that state's limit. A saving one whose process has been stopped or silent for as long as a
-// running one may stand still is not given more: the limit is for a process that writes. The
-// culprit is the rank whose entered collective number is lowest: the others wait for it. Among
-// equals it is one whose process is stopped or silent, then the one that has left fewer
-// collectives, started fewer instructions, changed longest ago.
+// running one may stand still is not given more: the limit is for a process that writes.
+//
+// The culprit is whom all wait for in the end: each page names one rank that its owner waits for in
+// a collective, and who follows these words from rank to rank comes to one that waits for nobody,
+// or around in a circle. A circle is either a deadlock or holds a rank that was stopped while it
+// waited, so that its word is old: one whose process is stopped or silent; else one that says to
+// have seen less of its peer than that peer has done. For the rest the number of the entered
+// collective tells, which ranks of different pipeline stages count differently: the lowest of
+// those in the earliest step, then the one that is stopped, has left fewer collectives, started
+// fewer instructions, changed longest ago.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

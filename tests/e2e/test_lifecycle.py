@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 
 import pytest
 import solo
@@ -68,10 +69,13 @@ def test_a_signal_to_one_rank_stops_all(place, noise):
     assert run.checkpoints()[-1].step == run.metrics()[-1]["step"]
 
 
-def test_a_signal_while_starting_stops_before_the_first_step(place, noise):
+@pytest.mark.parametrize("ms", [0, 5, 10, 20, 40] if not solo.LONG else range(0, 60, 1))
+def test_a_signal_while_starting_stops_before_the_first_step(place, noise, ms):
+    """Wherever they are: looking for rank 0, meeting, opening data, loading."""
     run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "early")
     parent = run.start()
     assert run.wait_until(lambda: len(run.pids()) == RANKS, parent)
+    time.sleep(ms / 1000)
     parent.signal(signal.SIGTERM)
     end = parent.wait()
     assert end.code == 75, end

@@ -18,7 +18,7 @@ def stop_and_collect(run, ranks, victim, step=15):
     assert run.wait_until(run.at(victim, step=step), ranks[victim])
     ranks[victim].signal(signal.SIGSTOP)
     try:
-        ends = {r: ranks[r].wait() for r in range(RANKS) if r != victim}
+        ends = {r: ranks[r].wait() for r in range(len(ranks)) if r != victim}
         page = run.page(victim)
     finally:
         solo.kill_pid(ranks[victim].pid)
@@ -55,6 +55,19 @@ def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, vict
     for end in ends.values():
         assert_named(end, victim, r"\S+", page)
     assert_wait_for_it(ends, victim, page)
+
+
+@pytest.mark.parametrize("step", [15, 31, 48] if solo.LONG else [15])
+@pytest.mark.parametrize("victim", [1, 2, 3] if solo.LONG else [1, 3])
+def test_in_a_pipeline_the_stopped_rank_is_named_whoever_counts_fewer_collectives(place, noise, victim, step):
+    """Stages count their collectives each for itself; messages make one wait for the other in both directions."""
+    made = solo.busy_job(noise, 4, mesh={"pp": 2, "tp": 2}, train__steps=100000, train__microbatches=4,
+                         restart={"hang_after": "1s"})  # fmt: skip
+    run = solo.Run(place, made, "stages")
+    ranks = [run.start_rank(r) for r in range(4)]
+    ends, page = stop_and_collect(run, ranks, victim, step)
+    for end in ends.values():
+        assert_named(end, victim, r"\S+", page)
 
 
 def assert_seen_by_peers(ends, victim, page):

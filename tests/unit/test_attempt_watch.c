@@ -91,6 +91,64 @@ static void among_equals_it_is_the_stopped_one(void **state)
     watch_clear(&w);
 }
 
+// A pipeline of two stages with two ranks each: 0, 1 and 2, 3. The later stage counts fewer
+// collectives than the earlier, wherever it stands.
+static struct page_view waits(uint64_t entered, int peer, uint64_t seen)
+{
+    struct page_view v = at(5, entered, entered - 1);
+    v.awaits = peer + 1;
+    v.awaits_entered = seen;
+    return v;
+}
+
+static void see_stages(struct watch *w, const struct page_view views[N])
+{
+    for (int r = 0; r < N; r++)
+        watch_see(w, r, &views[r], 1000 * MS);
+}
+
+static void the_culprit_is_whom_all_wait_for_in_the_end(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    // 1 computes for ever; its peer waits for it in a sum, the other stage for their messages.
+    see_stages(&w, (struct page_view[]){waits(31, 1, 30), at(5, 30, 30), waits(20, 0, 31),
+                                        waits(20, 1, 30)});
+    assert_true(watch_hung(&w, 1501 * MS, NULL, NULL, &v));
+    assert_int_equal(v.rank, 1);
+    assert_true(
+        watch_hung(&w, 1502 * MS, suspect_2, NULL, &v)); // an innocent one may be stopped too
+    assert_int_equal(v.rank, 1);
+    watch_clear(&w);
+}
+
+static void in_a_circle_it_is_the_stopped_one_or_whose_word_is_old(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    const struct page_view views[N] = {waits(31, 2, 20), waits(31, 3, 20), waits(20, 0, 30),
+                                       waits(20, 2, 20)};
+    watch_init(&w, N, 500 * MS);
+    // 2 was stopped as it waited for 0's message, which has come: 0 has entered 31 since.
+    see_stages(&w, views);
+    assert_true(watch_hung(&w, 1501 * MS, NULL, NULL, &v));
+    assert_int_equal(v.rank, 2);
+    assert_true(watch_hung(&w, 1502 * MS, suspect_2, NULL, &v));
+    assert_int_equal(v.rank, 2);
+    // Whom it waits for is told later than where it stands, and is no progress.
+    struct page_view fresh = waits(20, 0, 31);
+    watch_see(&w, 2, &fresh, 1503 * MS);
+    struct page_view old = waits(31, 2, 19);
+    watch_see(&w, 0, &old, 1503 * MS);
+    assert_true(watch_hung(&w, 1504 * MS, NULL, NULL, &v));
+    assert_int_equal(v.rank, 0);
+    assert_int_equal(v.still_ns, 504 * MS);
+    watch_clear(&w);
+}
+
 static void ended_ranks_and_other_states_are_not_hurried(void **state)
 {
     (void)state;
@@ -161,6 +219,8 @@ int main(void)
         cmocka_unit_test(a_long_step_is_waited_for_as_long_as_the_longest_seen),
         cmocka_unit_test(the_culprit_has_the_lowest_entered_collective),
         cmocka_unit_test(among_equals_it_is_the_stopped_one),
+        cmocka_unit_test(the_culprit_is_whom_all_wait_for_in_the_end),
+        cmocka_unit_test(in_a_circle_it_is_the_stopped_one_or_whose_word_is_old),
         cmocka_unit_test(ended_ranks_and_other_states_are_not_hurried),
         cmocka_unit_test(a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one),
         cmocka_unit_test(a_watcher_that_was_stopped_itself_starts_afresh),

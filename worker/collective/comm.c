@@ -359,21 +359,28 @@ static bool before(const struct awaited *a, const struct awaited *b)
     return a->peer->local != b->peer->local ? b->peer->local : a->got < b->got;
 }
 
+// Whom the first open operation of a communicator waits for.
+static void first_awaited(struct comm *c, struct awaited *first)
+{
+    struct coll *o = &c->ops[(c->completed + 1) % COLL_MAX_OPEN];
+    for (int k = 0; k < c->n && !c->freed && c->completed < c->started; k++) {
+        if (!op_owes(c, o, k))
+            continue;
+        const struct peer *p = c->members[k];
+        struct awaited a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
+        if (before(&a, first))
+            *first = a;
+    }
+}
+
+// What is open elsewhere holds nobody up: a receive, say, that was started early.
 uint64_t comms_awaited(struct world *w)
 {
     struct awaited first = {0};
-    for (int i = 0; i < w->ncomms; i++) {
-        struct comm *c = w->comms[i];
-        struct coll *o = &c->ops[(c->completed + 1) % COLL_MAX_OPEN];
-        for (int k = 0; k < c->n && !c->freed && c->completed < c->started; k++) {
-            if (!op_owes(c, o, k))
-                continue;
-            const struct peer *p = c->members[k];
-            struct awaited a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
-            if (before(&a, &first))
-                first = a;
-        }
-    }
+    if (w->waits)
+        first_awaited(w->waits, &first);
+    for (int i = 0; i < w->ncomms && !first.peer; i++)
+        first_awaited(w->comms[i], &first);
     return first.peer ? (uint64_t)(first.peer->rank + 1) << 48 | first.entered : 0;
 }
 

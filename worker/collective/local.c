@@ -475,7 +475,9 @@ int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e)
     if (o->number != t->number) // its place was given to a later one: it is complete
         return world_look(w, e);
     struct awaited a = {c, o->seq};
+    w->waits = c;
     int rc = world_wait(w, completed, &a, w->deadline_ns, e);
+    w->waits = NULL;
     if (rc == ERR_TIMEOUT && !w->broken.code) {
         op_late(c, &c->ops[(c->completed + 1) % COLL_MAX_OPEN], e);
         return world_break(w, e);

@@ -47,6 +47,7 @@ struct world {
     bool moved; // set by whatever made progress
     struct comm *comms[COMM_MAX];
     int ncomms;
+    struct comm *waits; // the one whose operation is waited for; null: none
     uint64_t number;
     struct err broken;        // code 0: whole
     _Atomic uint32_t aborted; // 0, 1 while why is written, 2

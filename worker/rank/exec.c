@@ -8,14 +8,15 @@
 
 #include "common/attempt/page.h"
 #include "common/compile/optable.h"
+#include "worker/rank/crew.h"
 
 struct bound {
     const struct instr *instr;
     struct op_call call; // OP
     struct op_attr attr; // OP, when the coordinate changes it
-    struct comm *comm;   // START, WAIT
+    struct comm *comm;   // START, SEND, RECV and their WAIT
     struct coll_args coll;
-    struct coll_ticket ticket; // START: what its WAIT waits for
+    struct coll_ticket ticket; // START, SEND, RECV: what its WAIT waits for
 };
 
 struct loaded {
@@ -31,7 +32,7 @@ struct exec {
     struct stream_q *stream;
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
-    struct dim_cut group[EXEC_COMMS];
+    struct crew crew[EXEC_COMMS];
     struct comm *comm[EXEC_COMMS];
     int ncomms;
 };
@@ -49,6 +50,14 @@ static const struct memory *memory_of(const struct exec *x)
 
 // ---- memory ------------------------------------------------------------------------------------
 
+static bool anyone_shares(const struct exec *x)
+{
+    for (int s = 0; s < x->o.compiled->nstages; s++)
+        if (compiled_memory(x->o.compiled, s)->region[REGION_SHARED])
+            return true;
+    return false;
+}
+
 static int regions_open(struct exec *x, struct err *e)
 {
     const struct memory *m = memory_of(x);
@@ -58,14 +67,16 @@ static int regions_open(struct exec *x, struct err *e)
         if (rc)
             return rc;
     }
-    if (m->region[REGION_SHARED]) {
+    // All ranks open a window together, also one whose own stage puts nothing into it.
+    if (anyone_shares(x)) {
+        void *window;
         PRE(x->o.world);
-        int rc = world_window(x->o.world, m->region[REGION_SHARED], &x->region[REGION_SHARED], e);
-        if (!rc && x->o.backend->adopt)
-            rc = x->o.backend->adopt(x->o.device, x->region[REGION_SHARED],
-                                     m->region[REGION_SHARED], e);
+        int rc = world_window(x->o.world, m->region[REGION_SHARED], &window, e);
+        if (!rc && m->region[REGION_SHARED] && x->o.backend->adopt)
+            rc = x->o.backend->adopt(x->o.device, window, m->region[REGION_SHARED], e);
         if (rc)
             return rc;
+        x->region[REGION_SHARED] = m->region[REGION_SHARED] ? window : NULL;
     }
     for (int r = 0; r < REGION_COUNT; r++) {
         int rc =
@@ -85,11 +96,12 @@ static void *address(const struct exec *x, const struct program *p, struct view 
 
 // ---- communicators -----------------------------------------------------------------------------
 
-// One an ordered list of axes, in the order the programs name them: the same on every rank.
-static int comm_get(struct exec *x, const struct dim_cut *group, struct comm **out, struct err *e)
+// One a crew, made as the programs come to it; ranks of other stages may come to theirs in another
+// order (a communicator is known by its name and its ranks).
+static int comm_get(struct exec *x, struct crew crew, struct comm **out, struct err *e)
 {
     for (int i = 0; i < x->ncomms; i++)
-        if (dim_equal(&x->group[i], group)) {
+        if (crew_equal(&x->crew[i], &crew)) {
             *out = x->comm[i];
             return 0;
         }
@@ -97,15 +109,15 @@ static int comm_get(struct exec *x, const struct dim_cut *group, struct comm **o
     if (x->ncomms == EXEC_COMMS)
         return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", EXEC_COMMS);
     const struct mesh *m = &x->o.compiled->mesh;
-    int *ranks = arena_array(&x->arena, int, dim_parts(m, group));
-    int n = cut_group(m, x->o.rank, group, ranks);
+    int *ranks = arena_array(&x->arena, int, crew_size(&crew, m));
+    int n = crew_ranks(&crew, m, x->o.rank, ranks);
     struct buf name = {0};
-    dim_cut_print(group, m, &name);
+    crew_print(&crew, m, &name);
     int rc = comm_new(x->o.world, buf_str(&name), ranks, n, out, e);
     buf_clear(&name);
     if (rc)
         return rc;
-    x->group[x->ncomms] = *group;
+    x->crew[x->ncomms] = crew;
     x->comm[x->ncomms++] = *out;
     return 0;
 }
@@ -171,7 +183,24 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
                                  .buf = t.data,
                                  .count = shape_count(&t.shape),
                                  .name = p->graph->nodes[i->node].what};
-    return comm_get(x, &i->group, &b->comm, e);
+    return comm_get(x, i->stages ? crew_of_stages(i) : crew_of_axes(&i->group), &b->comm, e);
+}
+
+// A message's name is the same on both sides, and another one for each microbatch: an order that
+// the sides do not share is told at once.
+static int bind_message(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+{
+    const struct instr *i = b->instr;
+    bool sends = i->kind == INSTR_SEND;
+    struct tensor t = tensor_at(x, p, sends ? i->in[0] : i->out[0]);
+    b->coll =
+        (struct coll_args){.op = sends ? COLL_SEND : COLL_RECV,
+                           .dtype = t.dtype,
+                           .buf = t.data,
+                           .count = shape_count(&t.shape),
+                           .name = arena_printf(&x->arena, "%s of microbatch %d",
+                                                p->graph->nodes[i->node].what, i->microbatch)};
+    return comm_get(x, crew_of_message(i, p->stage), &b->comm, e);
 }
 
 static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
@@ -188,8 +217,10 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
             bind_op(x, p, b);
         else if (b->instr->kind == INSTR_START)
             rc = bind_start(x, p, b, e);
+        else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
+            rc = bind_message(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
-            rc = comm_get(x, &b->instr->group, &b->comm, e);
+            b->comm = l->bound[b->instr->start].comm;
         if (rc)
             return rc;
     }
@@ -263,18 +294,18 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
         return 0;
     case INSTR_OP:
         return x->o.backend->ops[b->instr->op](x->stream, &b->call, e);
-    case INSTR_START: {
-        // The operand must be there before peers may read it.
+    case INSTR_START:
+    case INSTR_SEND:
+    case INSTR_RECV: {
+        // The operand must be there before peers may read it; what is received overwrites only
+        // what was read.
         int rc = x->o.backend->stream_sync(x->stream, e);
         return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
     }
     case INSTR_WAIT:
         return coll_wait(b->comm, &l->bound[b->instr->start].ticket, e);
-    case INSTR_SEND:
-    case INSTR_RECV:
-        break;
     }
-    return err_set(e, ERR_INTERNAL, "no transport carries messages between stages");
+    return 0;
 }
 
 static int fail(const struct bound *b, int rc, struct err *e)

@@ -83,7 +83,7 @@ static void *feed_main(void *arg)
 int feed_open(const struct feed_options *o, struct feed **out, struct err *e)
 {
     struct feed *f = calloc(1, sizeof *f);
-    uint64_t *ids = calloc((size_t)o->local, sizeof *ids);
+    uint64_t *ids = calloc((size_t)o->local + 1, sizeof *ids);
     if (!f || !ids) {
         free(f);
         free(ids);

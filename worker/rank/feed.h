@@ -18,7 +18,8 @@ struct feed_options {
     const void *ctx;
     int microbatches;
     int64_t microbatch;   // samples of a microbatch over all ranks
-    int64_t start, local; // of each microbatch: where this rank's part begins, and its samples
+    int64_t start, local; // of each microbatch: where this rank's part begins, and its samples;
+                          // none: a stage that reads no data
     uint64_t first, end;  // steps [first, end)
     void *host[2];        // borrowed staging, feed_bytes() each
 };

@@ -299,9 +299,7 @@ static void send_progress(struct link *l, int64_t now)
     if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
         return;
     page_read(l->page, &v);
-    bool same = page_view_equal(&v, &l->told) && v.awaits == l->told.awaits &&
-                v.awaits_entered == l->told.awaits_entered;
-    if (same && now - l->told_ns < CLOCK_S)
+    if (page_view_same(&v, &l->told) && now - l->told_ns < CLOCK_S)
         return;
     l->told = v;
     l->told_ns = now;
@@ -627,7 +625,7 @@ int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t
 }
 
 // The leader judges the deadline, since it knows who is missing; this side waits a little longer.
-enum { GRACE_S = 5, READY_TRIES = 40 };
+enum { GRACE_S = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
 
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
 {
@@ -654,8 +652,8 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
     post(l, &f);
     int rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
     // Asked to stop just now: the others may hold their answer already and start, so ours is given
-    // a moment to arrive; all begin, or all give up.
-    for (int i = 0; rc == ERR_ABORTED && i < READY_TRIES; i++) {
+    // time to arrive; all begin, or all give up. Rank 0 says at once when somebody gave up.
+    for (int i = 0; rc == ERR_ABORTED && i < (l->agent ? READY_TRIES : READY_TRIES_SOLO); i++) {
         clock_sleep_ms(5);
         rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
     }

@@ -35,17 +35,42 @@ static const char *spec_text(struct arena *a, const struct value *v, const struc
     return out;
 }
 
+// The stages that hold each value of the graph, a bit each; 0 for what does not outlive a step.
+static uint64_t *holders_find(struct arena *a, const struct compiled *c, int *tensors)
+{
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    uint64_t *stages = arena_array(a, uint64_t, g->nvalues);
+    for (int k = 0; k < c->nstages; k++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, k);
+        for (int b = 0; b < p->nbuffers; b++)
+            if (survives(&p->buffers[b])) {
+                *tensors += !stages[p->buffers[b].value];
+                stages[p->buffers[b].value] |= (uint64_t)1 << k;
+            }
+    }
+    return stages;
+}
+
+// Of the ranks that agree with `r` on all axes but these, those of some stages; their number.
+static int replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
+{
+    int n = mesh_group(&c->mesh, r, axes, out), kept = 0;
+    for (int i = 0; i < n; i++)
+        if (stages >> compiled_stage(c, out[i]) & 1)
+            out[kept++] = out[i];
+    return kept;
+}
+
 // One part a distinct box: made at the rank that is first among those holding it.
 static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
-                     const struct buffer *b, void *device, int rank)
+                     const struct value *v, uint64_t stages, void *device, int rank)
 {
     const struct mesh *m = &c->mesh;
-    const struct value *v = &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
     axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
     for (int r = 0; r < mesh_ranks(m); r++) {
         int *ranks = arena_array(a, int, mesh_product(m, free_axes));
-        int n = mesh_group(m, r, free_axes, ranks);
-        if (ranks[0] != r)
+        int n = replicas(c, r, free_axes, stages, ranks);
+        if (!n || ranks[0] != r)
             continue;
         struct deal_part *p = &s->parts[s->nparts];
         *p = (struct deal_part){.name = v->name,
@@ -57,6 +82,7 @@ static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
         for (int i = 0; i < n; i++)
             if (ranks[i] == rank)
                 s->local[s->nparts] = device;
+        s->values[s->nparts] = v;
         s->specs[s->nparts++] = spec_text(a, v, m);
     }
 }
@@ -64,19 +90,24 @@ static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e)
 {
-    const struct program *p = compiled_program(c, PROGRAM_TRAIN, compiled_stage(c, rank));
-    size_t most = (size_t)p->nbuffers * (size_t)mesh_ranks(&c->mesh);
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    int tensors = 0;
+    uint64_t *stages = holders_find(a, c, &tensors);
+    size_t most = (size_t)tensors * (size_t)mesh_ranks(&c->mesh);
     *s = (struct state){.exec = exec};
     s->parts = arena_array(a, struct deal_part, most);
     s->specs = arena_array(a, const char *, most);
+    s->values = arena_array(a, const struct value *, most);
     s->local = arena_array(a, void *, most);
-    for (int b = 0; b < p->nbuffers; b++) {
-        void *device;
-        if (!survives(&p->buffers[b]))
+    for (int v = 0; v < g->nvalues; v++) {
+        const char *name = g->values[v].name;
+        void *device = NULL;
+        if (!stages[v])
             continue;
-        if (!exec_buffer(exec, PROGRAM_TRAIN, p->buffers[b].name, &device))
-            return err_set(e, ERR_INTERNAL, "%s is not loaded", p->buffers[b].name);
-        parts_of(s, a, c, &p->buffers[b], device, rank);
+        if (stages[v] >> compiled_stage(c, rank) & 1 &&
+            !exec_buffer(exec, PROGRAM_TRAIN, name, &device))
+            return err_set(e, ERR_INTERNAL, "%s is not loaded", name);
+        parts_of(s, a, c, &g->values[v], stages[v], device, rank);
     }
     return 0;
 }
@@ -151,21 +182,15 @@ static int draw(struct state *s, int part, const struct value *v, uint64_t seed,
     return 0;
 }
 
-static const struct value *value_named(const struct compiled *c, const char *name)
-{
-    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
-    return &p->graph->values[p->buffers[program_find(p, name)].value];
-}
-
 // The arena was zeroed when it was made: only what is drawn is written.
-int state_init(struct state *s, const struct compiled *c, uint64_t seed, struct err *e)
+int state_init(struct state *s, uint64_t seed, struct err *e)
 {
     float *chunk = malloc(CHUNK * sizeof *chunk);
     if (!chunk)
         return err_set(e, ERR_NOMEM, "no memory to draw parameters");
     int rc = 0;
     for (int i = 0; i < s->nparts && !rc; i++) {
-        const struct value *v = value_named(c, s->parts[i].name);
+        const struct value *v = s->values[i];
         if (s->local[i] && v->kind == VALUE_PARAM && v->init != INIT_ZERO)
             rc = draw(s, i, v, seed, chunk, e);
     }

@@ -102,8 +102,10 @@ static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
     t->exec_options.backend->device_info(t->device, &info);
-    uint64_t here = t->attempt->listen ? 1 : (uint64_t)t->attempt->ranks;
-    uint64_t need = t->compiled.memory.arena * (info.shares_host ? here : 1);
+    uint64_t need = 0; // of the ranks that share the memory: those of other hosts are not known
+    for (int r = 0; r < t->attempt->ranks; r++)
+        if (r == t->attempt->rank || (info.shares_host && !t->attempt->listen))
+            need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
     if (need <= info.memory)
         return 0;
     return err_set(e, ERR_INVALID,
@@ -133,9 +135,10 @@ static void on_lost(void *ctx, const char *why)
         saver_lost(saver, why);
 }
 
-static bool leader_lost(void *link)
+// Nobody is waited for any more: who was asked to stop before this may not come.
+static bool is_over(void *link)
 {
-    return link_lost(link) != NULL;
+    return link_lost(link) || link_stop_requested(link);
 }
 
 static int open_world(struct trainer *t, struct err *e)
@@ -154,10 +157,13 @@ static int open_world(struct trainer *t, struct err *e)
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,
-                              .lost = leader_lost,
+                              .lost = is_over,
                               .ctx = t->link};
     memcpy(o.key, a->key, sizeof o.key);
-    return world_open(&o, &t->exec_options.world, e);
+    int rc = world_open(&o, &t->exec_options.world, e);
+    if (rc && !link_lost(t->link) && link_stop_requested(t->link))
+        rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks met");
+    return rc;
 }
 
 static int open_sampling(struct trainer *t, struct err *e)
@@ -234,9 +240,8 @@ static int open_state(struct trainer *t, struct err *e)
     int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->attempt->rank, e);
     if (rc)
         return rc;
-    return t->attempt->restore
-               ? restore(t, e)
-               : state_init(&t->state, &t->compiled, (uint64_t)t->job->train.seed, e);
+    return t->attempt->restore ? restore(t, e)
+                               : state_init(&t->state, (uint64_t)t->job->train.seed, e);
 }
 
 static int open_saver(struct trainer *t, struct err *e)
@@ -261,7 +266,7 @@ static int open_saver(struct trainer *t, struct err *e)
 
 static void log_plan(const struct trainer *t)
 {
-    const struct memory *m = &t->compiled.memory;
+    const struct memory *m = compiled_memory(&t->compiled, 0);
     if (t->attempt->rank == 0)
         log_info("plan",
                  "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f stash %.1f "

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts as real rank processes: killed and started again they end with the same bits, and a checkpoint
+of one mesh is the very same tensors on any other. make check-long runs the whole tables."""
+import meshes
+import pytest
+import solo
+
+MICRO = {"train": {"microbatches": 2}}
+OWN_NAMES = {
+    "mesh": {"x": 2, "y": 2},
+    "sharding": {
+        "rules": {"batch": "x", "embed": "x", "mlp": "y"},
+        "gather": ["x"],
+        "activations": {"act_seq": ["batch", "y"]},
+        "params": [{"match": "layers/1/weight", "spec": [["x", "y"]]}],
+    },
+}
+SEQUENCE = {"mesh": {"fsdp": 2, "tp": 2}, "sharding": {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}}
+
+RESUMED = {
+    "dp 3": ("mlp", {"mesh": {"dp": 3}}),
+    "tp 4": ("mlp", {"mesh": {"tp": 4}}),
+    "fsdp 2, tp 2, microbatches": ("mlp", {"mesh": {"fsdp": 2, "tp": 2}, **MICRO}),
+    "names and specs of one's own": ("mlp", OWN_NAMES),
+    "pp 2, fsdp 2": ("mlp", {"mesh": {"pp": 2, "fsdp": 2}, **MICRO}),
+    "uneven stages, gpipe": ("mlp", {"mesh": {"dp": 2, "pp": 2},
+                                     "pipeline": {"schedule": "gpipe", "stages": [3, 1]}, **MICRO}),
+    "tied gpt2 on pp 2, tp 2": ("gpt2", {"mesh": {"pp": 2, "tp": 2}, **MICRO}),
+    "gpt2, sequence parallel": ("gpt2", SEQUENCE),
+    "llama on dp 2, pp 2, tp 2": ("llama", {"mesh": {"dp": 2, "pp": 2, "tp": 2}, **MICRO}),
+    "llama on fsdp 2, pp 3": ("llama", {"mesh": {"fsdp": 2, "pp": 3}, **MICRO}),
+    "gpt2 on data 2, model 2, remat": ("gpt2", {"mesh": {"data": 2, "model": 2}, "train": {"remat": "block"}}),
+}  # fmt: skip
+RESUMED_SAMPLE = ["uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
+
+LAYOUTS = {
+    "one device": {"mesh": {"dp": 1}},
+    "dp 2": {"mesh": {"dp": 2}},
+    "dp 3": {"mesh": {"dp": 3}},
+    "fsdp 4": {"mesh": {"fsdp": 4}},
+    "tp 2": {"mesh": {"tp": 2}},
+    "tp 4": {"mesh": {"tp": 4}},
+    "fsdp 2, tp 2": {"mesh": {"fsdp": 2, "tp": 2}},
+    "pp 2": {"mesh": {"pp": 2}, **MICRO},
+    "pp 4": {"mesh": {"pp": 4}, **MICRO},
+    "dp 2, pp 2": {"mesh": {"dp": 2, "pp": 2}, **MICRO},
+    "pp 2, fsdp 2, tp 2": {"mesh": {"pp": 2, "fsdp": 2, "tp": 2}, **MICRO},
+    "own names": OWN_NAMES,
+}
+MOVES = {  # each to fewer ranks and to more, where there are any
+    "fsdp 2, tp 2": ["one device", "dp 3", "pp 2", "dp 2, pp 2", "pp 2, fsdp 2, tp 2"],
+    "dp 2, pp 2": ["one device", "tp 2", "fsdp 4", "pp 4", "pp 2, fsdp 2, tp 2"],
+    "pp 4": ["dp 3", "pp 2", "fsdp 2, tp 2", "own names", "pp 2, fsdp 2, tp 2"],
+    "tp 2": ["one device", "dp 2", "fsdp 4", "pp 4", "own names"],
+    "pp 2, fsdp 2, tp 2": ["one device", "dp 2", "tp 4", "own names", "dp 2, pp 2"],
+}
+PAIRS = [(a, b) for a, others in MOVES.items() for b in others]
+PAIRS_SAMPLE = [("fsdp 2, tp 2", "dp 3"), ("pp 4", "own names"), ("pp 2, fsdp 2, tp 2", "dp 2"),
+                ("tp 2", "fsdp 4")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    meshes.put_classifier(place)
+    meshes.put_text(place)
+    return place
+
+
+def long_job(data, kind):
+    made = meshes.classifier() if kind == "mlp" else meshes.decoder(kind)
+    made["data"]["train"] = {k: str(data / v) for k, v in made["data"]["train"].items()}
+    made["train"]["steps"] = 60
+    return made
+
+
+@pytest.mark.parametrize("which", RESUMED if solo.LONG else RESUMED_SAMPLE)
+def test_killed_it_resumes_to_the_same_bits(place, data, which):
+    kind, layout = RESUMED[which]
+    calm = meshes.trained(place, long_job(data, kind), layout, "calm")
+    run = meshes.run_in(place, long_job(data, kind), layout, "killed")
+    parent = run.start()
+    victim = run.ranks - 1
+    assert run.wait_until(run.saved(victim, 10), parent), "it ended before it could be killed"
+    solo.kill_pid(run.pids()[victim])
+    assert parent.wait().code not in (0, 75)
+    run.finish()
+    assert len(run.losses()) == 60
+    assert run.losses() == calm.losses()
+    assert run.final() == calm.final()
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory):
+    """A layout's run of 18 steps, by name: made once, with the checkpoint of step 12 the newest."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            place = tmp_path_factory.mktemp("origin")
+            meshes.put_classifier(place)
+            made[name] = meshes.trained(place, meshes.classifier(), LAYOUTS[name])
+            made[name].forget(12)
+        return made[name]
+
+    return of
+
+
+@pytest.mark.parametrize("first, then", PAIRS if solo.LONG else PAIRS_SAMPLE, ids=lambda n: n)
+def test_a_checkpoint_is_the_same_tensors_on_another_mesh(place, origin, first, then):
+    """With data that are no numbers no update is made: what the new mesh restored is what it saves. With
+    the real ones it goes on as the old mesh did."""
+    run = origin(first)
+    tensors = run.checkpoints()[-1].tensors()
+    still = meshes.moved(run, place / "still", meshes.classifier(), LAYOUTS[then])
+    meshes.spoil(still.place)
+    still.finish()
+    assert still.final() == tensors
+    assert [r["loss"] for r in still.metrics()][12:] == [None] * 6
+    on = meshes.moved(run, place / "on", meshes.classifier(), LAYOUTS[then])
+    on.finish()
+    meshes.assert_same_numbers(run, on, rows=18)
+    assert on.final() != tensors
