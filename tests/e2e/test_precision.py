@@ -5,6 +5,7 @@ import math
 
 import pytest
 import solo
+import test_vae as vae
 from test_decoder import MODELS, tokens  # noqa: F401: a fixture
 
 STEPS = 50
@@ -65,6 +66,15 @@ def test_a_classifier_learns_in_bf16_as_in_f32(place, toy):
         # The loss falls to nothing: what is left of it is compared with what it was.
         assert math.isclose(x["loss"], y["loss"], rel_tol=0.02, abs_tol=0.02 * a[0]["loss"]), (x, y)
     assert math.isclose(a[-1]["eval_accuracy"], b[-1]["eval_accuracy"], abs_tol=0.02)
+
+
+def test_random_draws_are_the_same_in_bf16(place, tokens, toy):  # noqa: F811
+    """Dropout and a vae's noise: the masks and numbers of f32, so its losses too."""
+    made = decoder(tokens, "gpt2", {"dp": 1}, {})
+    made["model"] = {**made["model"], "dropout": 0.1}
+    assert_near(train(place, made, "f32"), train(place, {**made, "precision": BF16}, "bf16"), 0.02)
+    made = vae.job(toy, {"dp": 1})
+    assert_near(train(place, made, "vae32"), train(place, {**made, "precision": BF16}, "vae16"), 0.02)
 
 
 @pytest.mark.parametrize("precision", [BF16, {"compute": "bf16", "reduce": "bf16"}], ids=["f32 sums", "bf16 sums"])

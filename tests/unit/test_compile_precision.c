@@ -256,6 +256,36 @@ static void memory_is_that_of_half_activations_and_whole_parameters(void **state
     fixture_clear(&f);
 }
 
+// ---- every model -------------------------------------------------------------------------------
+
+// The verifier holds every operand's dtype. Images as f32 are read beside activations in bf16, and
+// beside a loss in f32.
+static void every_model_builds_whatever_its_data_are(void **state)
+{
+    static const char *const jobs[] = {
+        "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4, activation: tanh}\n"
+        "data: {format: npy, dtype: f32, train: {images: i, labels: l}, eval: {images: i, labels: "
+        "l}, batch: 16}\n",
+        "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+        "data: {format: npy, dtype: u8, train: {images: i}, eval: {images: i}, batch: 16}\n",
+        "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+        "data: {format: npy, dtype: f32, train: {images: i}, eval: {images: i}, batch: 16}\n",
+        "model: {kind: decoder, preset: gpt2, layers: 2, embed: 24, heads: 4, seq: 8, vocab: 24, "
+        "dropout: 0.1}\n"
+        "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 16}\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        struct fixture f;
+        char job[800];
+        snprintf(job, sizeof job, "name: t\n%smesh: {fsdp: 2, tp: 2}\ntrain: {steps: 1}\n",
+                 jobs[i]);
+        compile_text(&f, with(job, "compute: bf16, reduce: bf16"), 0);
+        assert_int_equal(f.c.nprograms, 2);
+        fixture_clear(&f);
+    }
+}
+
 // ---- the verifier ------------------------------------------------------------------------------
 
 static int broken(struct fixture *f, enum op op, int operand, enum dtype t)
@@ -309,6 +339,7 @@ int main(void)
         cmocka_unit_test(activations_are_summed_in_their_own_dtype),
         cmocka_unit_test(a_parameter_is_cast_once_a_step),
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
+        cmocka_unit_test(every_model_builds_whatever_its_data_are),
         cmocka_unit_test(operands_of_two_dtypes_do_not_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
