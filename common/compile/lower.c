@@ -170,7 +170,7 @@ static enum buffer_kind kind_of(const struct value *v)
 static int buffer_add(struct lowering *l)
 {
     struct program *p = l->p;
-    p->buffers = arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    p->buffers = arena_grow(&l->maps, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
     return p->nbuffers++;
 }
 
@@ -228,7 +228,7 @@ static struct view view_of(struct lowering *l, int value, int m)
 static struct instr *emit(struct lowering *l, const struct instr *i)
 {
     struct program *p = l->p;
-    p->instrs = arena_grow(l->arena, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
+    p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
     p->instrs[p->ninstrs] = *i;
     return &p->instrs[p->ninstrs++];
 }
@@ -437,7 +437,9 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
         return;
     }
     bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
-    bool dead = !shared(l, in) && l->last_read[in] == i.node;
+    // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
+    bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
+    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
@@ -593,6 +595,10 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         wait_first(&l);
     stash_find(out);
     out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
+    out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);
+    out->instrs_cap = out->ninstrs;
+    out->buffers_cap = out->nbuffers;
     arena_clear(&l.maps);
     return 0;
 }

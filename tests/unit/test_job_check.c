@@ -119,7 +119,13 @@ static void test_keys_of_another_kind_are_refused_with_the_kind_they_need(void *
         "job.yaml:5:44: optimizer.momentum: acts only when optimizer.kind is momentum\n"
         "job.yaml:5:59: optimizer.weight_decay: acts only when optimizer.kind is adamw\n");
     expect_errors(VALID "schedule: {value: 1, peak: 2}\n",
-                  "job.yaml:5:22: schedule.peak: acts only when schedule.kind is warmup_cosine\n");
+                  "job.yaml:5:22: schedule.peak: acts only when schedule.kind is cosine or "
+                  "warmup_cosine\n");
+    expect_errors(VALID "schedule: {kind: cosine, warmup: 2, init: 1, steps: 3}\n",
+                  "job.yaml:5:26: schedule.warmup: acts only when schedule.kind is warmup_cosine\n"
+                  "job.yaml:5:37: schedule.init: acts only when schedule.kind is linear or "
+                  "warmup_cosine\n"
+                  "job.yaml:5:46: schedule.steps: acts only when schedule.kind is linear\n");
     expect_errors(VALID "optimizer: {kind: adam, groups: [{match: x, weight_decay: 1}]}\n",
                   "job.yaml:5:33: optimizer.groups: group 0: weight_decay acts only when "
                   "optimizer.kind is adamw\n");
@@ -147,6 +153,23 @@ static void test_the_warm_up_ends_before_the_decay(void **state)
     expect_errors(VALID "schedule: {kind: warmup_cosine, warmup: 10, decay: 5}\n",
                   "job.yaml:5:41: schedule.warmup: warmup (10 steps) must be less than decay (5), "
                   "which counts it in\n");
+}
+
+static void test_a_schedule_takes_the_jobs_steps_and_learns_something(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "schedule: {kind: linear, init: 1e-3}\n");
+    assert_int_equal(c.job.schedule.steps, 10);
+    case_clear(&c);
+    case_valid(&c, VALID "schedule: {kind: cosine}\n");
+    assert_int_equal(c.job.schedule.decay, 10);
+    case_clear(&c);
+    expect_errors(VALID "schedule: {kind: linear, steps: 5}\n",
+                  "job.yaml:5:11: schedule.init: is 0 like end: nothing would be learned; init: "
+                  "1e-3 would go down to 0\n");
+    expect_errors(VALID "schedule: {kind: linear, end: 1, steps: 0}\n",
+                  "job.yaml:5:41: schedule.steps: 0 is too small: it must be at least 1\n");
 }
 
 static void test_kept_steps_must_be_checkpoint_steps(void **state)
@@ -320,6 +343,37 @@ static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state
     }
 }
 
+static void test_stages_hold_the_models_layers(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, NAME_LINE "model: {inputs: 4, hidden: [8, 8, 8, 8], classes: 3}\n" DATA_LINE
+                             "train: {steps: 10}\nmesh: {dp: 2, stage: 3}\n");
+    assert_int_equal(job_stages(&c.job), 3);
+    assert_int_equal(job_pipeline_axis(&c.job), 1);
+    static const int64_t layers[] = {2, 2, 1}; // five: the remainder earliest
+    for (int s = 0; s < 3; s++)
+        assert_int_equal(job_stage_layers(&c.job, s), layers[s]);
+    case_clear(&c);
+    expect_errors(VALID "mesh: {pp: 3}\n", "job.yaml:5:7: mesh: pp: 3 stages are more than the "
+                                           "model's 2 layers: at most pp: 2\n");
+    expect_errors(VALID "mesh: {pipe: 65}\n", "job.yaml:5:7: mesh: pipe: 65 stages: a pipeline has "
+                                              "at most 64\n");
+    expect_errors(
+        VALID "mesh: {pp: 2}\npipeline: {stages: [1, 2]}\n",
+        "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
+        "2: [1, 1] would do\n");
+    expect_errors(VALID "mesh: {pp: 2}\npipeline: {stages: [1, 1, 1]}\n",
+                  "job.yaml:6:20: pipeline.stages: tells 3 stages, the mesh has 2 (pp): [1, 1] "
+                  "would do\n");
+    expect_errors(VALID "mesh: {dp: 2}\npipeline: {stages: [1, 1]}\n",
+                  "job.yaml:6:20: pipeline.stages: tells 2 stages, the mesh has none: give it an "
+                  "axis pp: 2\n");
+    expect_errors(VALID "mesh: {a: 2, b: 2}\nsharding: {rules: {layers: [a, b]}}\n",
+                  "job.yaml:6:19: sharding.rules: layers: the stages of a pipeline lie along one "
+                  "axis, these are 2\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_keys_of_another_kind_are_refused_with_the_kind_they_need),
         cmocka_unit_test(test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys),
         cmocka_unit_test(test_the_warm_up_ends_before_the_decay),
+        cmocka_unit_test(test_a_schedule_takes_the_jobs_steps_and_learns_something),
         cmocka_unit_test(test_kept_steps_must_be_checkpoint_steps),
         cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
         cmocka_unit_test(test_at_least_two_checkpoints_stay),
@@ -344,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_a_vae_has_one_hidden_width_and_no_labels),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
+        cmocka_unit_test(test_stages_hold_the_models_layers),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);
