@@ -29,6 +29,7 @@ RESUMED = {
     "gpt2, sequence parallel": ("gpt2", SEQUENCE),
     "llama on dp 2, pp 2, tp 2": ("llama", {"mesh": {"dp": 2, "pp": 2, "tp": 2}, **MICRO}),
     "llama on fsdp 2, pp 3": ("llama", {"mesh": {"fsdp": 2, "pp": 3}, **MICRO}),
+    "llama on pp 3, cp 2": ("llama", {"mesh": {"pp": 3, "cp": 2}, **MICRO}),
     "gpt2 on data 2, model 2, remat": ("gpt2", {"mesh": {"data": 2, "model": 2}, "train": {"remat": "block"}}),
 }  # fmt: skip
 RESUMED_SAMPLE = ["uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
