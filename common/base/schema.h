@@ -25,6 +25,7 @@ enum schema_type {
     SCHEMA_PARAMS, // [{match: glob, min: [sizes], spec: [entries]}, …]
     SCHEMA_POINTS, // {activation point: [entries], …}
     SCHEMA_AXES,   // [axes]
+    SCHEMA_REFINE, // struct job_refine: [axes], or a list of parameter specs
     SCHEMA_COUNT
 };
 

@@ -75,6 +75,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     p->build(g, job, kind, batch, job->data.batch);
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
+        optim_freeze(g, &job->optimizer);
         grad_build(g);
         remat_build(g, (enum job_remat)job->train.remat);
         optim_build(g, &job->optimizer);
@@ -126,6 +127,7 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
         return rc;
     graph_init(cut, p->arena, p->err);
     if (kind == PROGRAM_TRAIN) {
+        optim_check(g, &p->job->optimizer, &p->out->findings);
         sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
         heads_check(&p->sharding, p->job, m, g, &p->out->findings);
     }

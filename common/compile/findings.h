@@ -14,6 +14,7 @@
     X(AXIS_TWICE, ERROR)           \
     X(SPEC_TOO_LONG, ERROR)        \
     X(INDIVISIBLE, ERROR)          \
+    X(NOT_A_REFINEMENT, ERROR)     \
     X(WEIGHT_ON_BATCH_AXIS, ERROR) \
     X(BATCH_DROPPED, ERROR)        \
     X(UNUSED_AXIS, ERROR)          \

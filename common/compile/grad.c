@@ -104,13 +104,13 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float scale)
                                          .dtype = tape_dtype(t, value)});
 }
 
-// A value needs a cotangent when it is a parameter or its copy, or made from one by an op that has
-// a vjp.
+// A value needs a cotangent when it is a parameter that moves, or its copy, or made from one by an
+// op that has a vjp.
 static void mark_needs(struct tape *t)
 {
     struct graph *g = t->g;
     for (int i = 0; i < t->n; i++)
-        t->needs[i] = g->values[i].kind == VALUE_PARAM;
+        t->needs[i] = g->values[i].kind == VALUE_PARAM && !g->values[i].frozen;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         bool any = false;
@@ -125,7 +125,7 @@ static void sums_make(struct tape *t)
 {
     struct graph *g = t->g;
     for (int i = 0; i < t->n; i++) {
-        if (g->values[i].kind != VALUE_PARAM)
+        if (g->values[i].kind != VALUE_PARAM || g->values[i].frozen)
             continue;
         const char *name = arena_printf(g->arena, "grad/%s", g->values[i].name);
         t->grad_sum[i] = graph_sum(g, name, i, i);

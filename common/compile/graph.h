@@ -56,6 +56,7 @@ struct value {
     int of;              // STATE, gradient SUM, a parameter's copy (TEMP): the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
+    bool frozen;      // PARAM: stays as it is; nothing leads there
     int64_t limit;    // PARAM: entries of its vocab dimension from here on are padding; 0: none
     struct spec spec; // set by the partitioner
     uint64_t stages;  // of the partitioned graph: those that have it, a bit each

@@ -437,7 +437,9 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
         return;
     }
     bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
-    bool dead = !shared(l, in) && l->last_read[in] == i.node;
+    // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
+    bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
+    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;

@@ -2,6 +2,8 @@
 // The update of a step. See optim.h.
 #include "common/compile/optim.h"
 
+#include <fnmatch.h>
+
 static const enum dim none[1] = {DIM_NONE};
 
 static int vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
@@ -96,6 +98,63 @@ static int norm_build(struct graph *g)
         graph_contribute(g, total, part);
     }
     return total;
+}
+
+int optim_freeze(struct graph *g, const struct job_optimizer *o)
+{
+    int moving = 0, line = 0;
+    for (int v = 0; v < g->nvalues && !g->failed; v++) {
+        if (g->values[v].kind != VALUE_PARAM)
+            continue;
+        const struct job_group *group = job_group_of(o, g->values[v].name);
+        g->values[v].frozen = group && group->freeze;
+        line = g->values[v].frozen ? group->line : line;
+        moving += !g->values[v].frozen;
+    }
+    if (!g->failed && !moving) {
+        const char *where = line ? arena_printf(g->arena, " (line %d)", line) : "";
+        g->failed = err_set(g->err, ERR_INVALID,
+                            "optimizer.groups%s: every parameter is frozen: nothing would be "
+                            "trained; a narrower match would leave some",
+                            where);
+    }
+    return g->failed;
+}
+
+static const char *groups_without(const struct job_optimizer *o, int drop, struct arena *a)
+{
+    struct job_optimizer rest = *o;
+    struct buf b = {0};
+    rest.groups = arena_array(a, struct job_group, o->n_groups);
+    rest.n_groups = 0;
+    for (int i = 0; i < o->n_groups; i++)
+        if (i != drop)
+            rest.groups[rest.n_groups++] = o->groups[i];
+    buf_puts(&b, "optimizer.groups=");
+    job_groups_print(&rest, &b);
+    const char *text = arena_strdup(a, buf_str(&b));
+    buf_clear(&b);
+    return text;
+}
+
+void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f)
+{
+    for (int i = 0; i < o->n_groups; i++) {
+        const struct job_group *group = &o->groups[i];
+        bool any = false;
+        for (int v = 0; v < g->nvalues && !any; v++)
+            any = g->values[v].kind == VALUE_PARAM &&
+                  fnmatch(group->match, g->values[v].name, 0) == 0;
+        const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
+        if (!any)
+            findings_add(f, &(struct finding){.code = FINDING_NO_MATCH,
+                                              .tensor = group->match,
+                                              .message = arena_printf(f->arena,
+                                                                      "%s%s: no parameter matches "
+                                                                      "this group",
+                                                                      group->match, where),
+                                              .fix = groups_without(o, i, f->arena)});
+    }
 }
 
 int optim_build(struct graph *g, const struct job_optimizer *o)

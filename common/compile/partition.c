@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/compile/optable.h"
+#include "common/compile/refine.h"
 
 struct pass {
     const struct graph *from;
@@ -83,7 +84,7 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
     if (p->sum_of[old] >= 0) {
         int of = p->from->values[p->sum_of[old]].of;
         *has = of >= 0;
-        return of >= 0 ? p->to->values[p->map[of]].spec : (struct spec){0};
+        return of >= 0 ? refine_grad(p->sharding, p->mesh, &p->from->values[of]) : (struct spec){0};
     }
     if (v->kind == VALUE_TEMP && v->of >= 0) // a parameter's copy lies as the parameter does
         return sharding_spec(p->sharding, p->mesh, &p->from->values[v->of]);
@@ -179,7 +180,7 @@ static int leaf(struct pass *p, int old)
     if (v->kind == VALUE_PARAM)
         s = sharding_spec(p->sharding, p->mesh, v);
     if (v->of >= 0)
-        s = p->to->values[p->map[v->of]].spec;
+        s = refine_state(p->sharding, p->mesh, &p->from->values[v->of]);
     // Control bits: every rank sets its own, the metrics sum adds them up.
     return value_copy(p, old, &s, &p->map[old]);
 }
@@ -207,7 +208,7 @@ static struct spec contribution_spec(struct pass *p, int old_sum, const struct s
     int of = p->from->values[old_sum].of;
     if (of < 0)
         return *made; // the loss and its parts: never reduced in the graph
-    struct spec s = p->to->values[p->map[of]].spec;
+    struct spec s = refine_grad(p->sharding, p->mesh, &p->from->values[of]);
     axis_set open = (axis_set)(made->partial_sum & ~spec_axes(&s));
     if (p->common[old_sum] & ~open) {
         p->common[old_sum] &= open;
@@ -296,8 +297,8 @@ static int sum_make(struct pass *p, int old_sum, const struct spec *s)
     return 0;
 }
 
-// After the last contribution the gradient is made whole on the parameter's own cut, and the rest
-// of the graph reads that version.
+// After the last contribution the gradient is reduced to the optimiser's cut, and the rest of the
+// graph reads that version.
 static int contribute(struct pass *p, int old_sum, int old, int contrib)
 {
     struct graph *g = p->to;
@@ -313,10 +314,10 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
         return 0;
     }
     graph_contribute(g, p->map[old_sum], moved == contrib ? contrib : add_to_sum(p, old, moved));
-    bool gradient = p->from->values[old_sum].of >= 0;
-    if (--p->left[old_sum] > 0 || !gradient || !spec_partial(&s))
+    int of = p->from->values[old_sum].of;
+    if (--p->left[old_sum] > 0 || of < 0)
         return 0;
-    s.partial_sum = 0;
+    s = refine_state(p->sharding, p->mesh, &p->from->values[of]);
     return reduce(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
 }
 
@@ -357,6 +358,9 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
         if (rc)
             return rc;
         p->map[old] = copy->out[k];
+        for (int j = 0; j < n->nin; j++) // what is changed in place may be a cut of it
+            if (p->from->values[old].alias == n->in[j])
+                p->to->values[copy->out[k]].alias = copy->in[j];
     }
     graph_node(p->to, copy);
     return 0;
@@ -375,10 +379,24 @@ static const char *place_name(struct pass *p, int old)
                         p->from->scopes[n->scope], point_name(v->point));
 }
 
+// A parameter that was updated on its optimiser's cut is gathered into its own buffer.
+static int gather_param(struct pass *p, int old, int param)
+{
+    int made = p->map[old];
+    p->what = p->to->values[param].name;
+    int rc = reshard(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
+    if (p->map[old] != made)
+        p->to->values[p->map[old]].alias = param;
+    return rc;
+}
+
 // Brings what was made to where its point wants it, no part of a sum any more.
 static int settle(struct pass *p, int old)
 {
     bool has;
+    int alias = p->from->values[old].alias;
+    if (alias >= 0 && p->from->values[alias].kind == VALUE_PARAM)
+        return gather_param(p, old, p->map[alias]);
     struct spec after = wanted(p, old, &has), made = p->to->values[p->map[old]].spec;
     if (!has) {
         after = made;

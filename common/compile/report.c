@@ -6,6 +6,7 @@
 
 #include "common/compile/fit.h"
 #include "common/compile/picture.h"
+#include "common/compile/refine.h"
 
 static bool is_param(const struct buffer *b)
 {
@@ -277,6 +278,17 @@ static void text_params(const struct report *r, struct buf *out)
     }
 }
 
+// What ZeRO does not hold.
+static void text_saved(const struct report *r, int stage, enum buffer_kind kind, struct buf *out)
+{
+    uint64_t saved = refine_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
+    if (!saved)
+        return;
+    buf_puts(out, "              ");
+    put_bytes(out, saved);
+    buf_puts(out, " less than cut as the parameters\n");
+}
+
 static void text_memory(const struct report *r, int stage, struct buf *out)
 {
     const struct memory *m = compiled_memory(r->compiled, stage);
@@ -285,7 +297,9 @@ static void text_memory(const struct report *r, int stage, struct buf *out)
     buf_putc(out, '\n');
     put_line(out, "params", m->params);
     put_line(out, "grads", m->grads);
+    text_saved(r, stage, BUFFER_GRAD, out);
     put_line(out, "optimizer", m->optimizer);
+    text_saved(r, stage, BUFFER_OPTIMIZER, out);
     put_line(out, "stash", m->stash);
     put_line(out, "transient", m->transient);
     put_line(out, "workspace", m->workspace);

@@ -385,14 +385,15 @@ int shard_attention(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// The optimiser works where the parameter's state lies; clip and hyper are whole everywhere.
+// The optimiser works on the cut of its state, to which the gradient has been brought; clip and
+// hyper are whole everywhere.
 int shard_update(struct shard_query *q, struct err *e)
 {
     (void)e;
     for (int k = 0; k < q->node->nin - 2; k++)
-        q->need[k] = *q->in[0];
+        q->need[k] = *q->in[1];
     for (int k = 0; k < q->node->nout; k++)
-        q->out[k] = *q->in[0];
+        q->out[k] = *q->in[1];
     return 0;
 }
 

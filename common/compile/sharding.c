@@ -9,22 +9,17 @@
 #include <fnmatch.h>
 #include <string.h>
 
-struct making {
-    struct sharding *s;
-    const struct job *job;
-    const struct mesh *mesh;
-    struct findings *found;
-    const struct graph *graph; // once specs are held against its tensors
-};
+#include "common/compile/refine.h"
+#include "common/compile/sharding_words.h"
 
-static const char *text_of(struct arena *a, struct buf *b)
+const char *words_text(struct arena *a, struct buf *b)
 {
     const char *text = arena_strdup(a, buf_str(b));
     buf_clear(b);
     return text;
 }
 
-static const char *at_line(struct making *k, int line)
+const char *words_line(struct making *k, int line)
 {
     return line ? arena_printf(k->found->arena, " (line %d)", line) : "";
 }
@@ -33,12 +28,12 @@ static const char *axes_text(struct making *k, axis_set axes)
 {
     struct buf b = {0};
     axis_set_print(k->mesh, axes, &b);
-    return text_of(k->found->arena, &b);
+    return words_text(k->found->arena, &b);
 }
 
 // ---- fixes -------------------------------------------------------------------------------------
 
-static struct job_names without(struct arena *a, const struct job_names *s, int drop)
+struct job_names words_without(struct arena *a, const struct job_names *s, int drop)
 {
     struct job_names out = {0, arena_array(a, const char *, s->n + 1)};
     for (int i = 0; i < s->n; i++)
@@ -71,7 +66,7 @@ static const char *fix_rule(struct making *k, const char *dim, const struct job_
     struct buf b = {0};
     buf_printf(&b, "sharding.rules.%s=", dim);
     job_names_print(names, &b);
-    return text_of(k->found->arena, &b);
+    return words_text(k->found->arena, &b);
 }
 
 static const char *fix_point(struct making *k, const char *point, const struct job_spec *spec)
@@ -79,74 +74,75 @@ static const char *fix_point(struct making *k, const char *point, const struct j
     struct buf b = {0};
     buf_printf(&b, "sharding.activations.%s=", point);
     job_spec_print(spec, &b);
-    return text_of(k->found->arena, &b);
+    return words_text(k->found->arena, &b);
 }
 
-// The list of parameter specs with entry `at` replaced, or with one more in front of it.
-static const char *params_with(struct arena *a, const struct job_sharding *job, int at, bool insert,
-                               const struct job_param_spec *entry)
+const char *words_fix_entry(struct making *k, int at, const char *match, bool insert,
+                            const struct job_spec *spec)
 {
-    struct job_sharding s = *job;
-    struct buf b = {0};
-    s.params = arena_array(a, struct job_param_spec, s.n_params + 1);
-    s.n_params = 0;
-    for (int i = 0; i <= job->n_params; i++) {
-        if (i == at)
-            s.params[s.n_params++] = *entry;
-        if (i < job->n_params && (i != at || insert))
-            s.params[s.n_params++] = job->params[i];
-    }
-    buf_puts(&b, "sharding.params=");
-    job_params_print(&s, &b);
-    return text_of(a, &b);
-}
-
-static const char *fix_param(struct making *k, int at, const char *match, bool insert,
-                             const struct job_spec *spec)
-{
+    struct job_param_spec *list = arena_array(k->found->arena, struct job_param_spec, k->n + 1);
     struct job_param_spec entry = {.match = match, .spec = *spec};
+    struct buf b = {0};
+    int n = 0;
     if (!insert)
-        entry.min = k->job->sharding.params[at].min;
-    return params_with(k->found->arena, &k->job->sharding, at, insert, &entry);
+        entry.min = k->list[at].min;
+    for (int i = 0; i <= k->n; i++) {
+        if (i == at)
+            list[n++] = entry;
+        if (i < k->n && (i != at || insert))
+            list[n++] = k->list[i];
+    }
+    buf_printf(&b, "%s=", k->key);
+    job_params_print(n, list, &b);
+    return words_text(k->found->arena, &b);
+}
+
+struct job_spec words_of_spec(struct arena *a, const struct mesh *m, int dims,
+                              const struct spec *spec)
+{
+    struct job_spec out = {.n = dims};
+    for (int d = 0; d < dims; d++) {
+        struct job_names *names = &out.dim[d];
+        names->name = arena_array(a, const char *, MESH_MAX_AXES);
+        for (int i = 0; i < spec->dim[d].n; i++)
+            names->name[names->n++] = m->axis[spec->dim[d].axis[i]].name;
+    }
+    return out;
+}
+
+static struct making making_of(struct sharding *s, const struct job *job, const struct mesh *m,
+                               struct findings *f)
+{
+    return (struct making){
+        s, job, m, f, "sharding.params", job->sharding.n_params, job->sharding.params, NULL};
 }
 
 const char *sharding_fix_param(const struct job *job, const struct mesh *m, const struct value *v,
                                const struct spec *spec, struct arena *a)
 {
-    struct job_param_spec entry = {.match = v->name, .spec = {.n = v->shape.n}};
-    for (int d = 0; d < v->shape.n; d++) {
-        struct job_names *names = &entry.spec.dim[d];
-        names->name = arena_array(a, const char *, MESH_MAX_AXES);
-        for (int i = 0; i < spec->dim[d].n; i++)
-            names->name[names->n++] = m->axis[spec->dim[d].axis[i]].name;
-    }
-    return params_with(a, &job->sharding, 0, true, &entry);
+    struct findings f = {.arena = a};
+    struct making k = making_of(NULL, job, m, &f);
+    struct job_spec words = words_of_spec(a, m, v->shape.n, spec);
+    return words_fix_entry(&k, 0, v->name, true, &words);
 }
-
-// Where a spec stands, for what is wrong with it: a parameter's entry (at ≥ 0) or a point.
-struct place {
-    int param;
-    const char *name; // of the pattern or the point
-    const struct job_spec *spec;
-};
 
 static const char *fix_spec(struct making *k, const struct place *p, const struct job_spec *spec)
 {
-    return p->param >= 0 ? fix_param(k, p->param, p->name, false, spec)
+    return p->param >= 0 ? words_fix_entry(k, p->param, p->name, false, spec)
                          : fix_point(k, p->name, spec);
 }
 
 static const char *fix_dropped(struct making *k, const struct place *p, int d, int drop)
 {
     struct job_spec spec = *p->spec;
-    spec.dim[d] = without(k->found->arena, &p->spec->dim[d], drop);
+    spec.dim[d] = words_without(k->found->arena, &p->spec->dim[d], drop);
     return fix_spec(k, p, &spec);
 }
 
 // ---- names → axes ------------------------------------------------------------------------------
 
-static void unknown_axis(struct making *k, const char *tensor, const char *name, int line,
-                         const char *fix)
+void words_unknown_axis(struct making *k, const char *tensor, const char *name, int line,
+                        const char *fix)
 {
     struct buf mesh = {0};
     mesh_print(k->mesh, &mesh);
@@ -156,13 +152,13 @@ static void unknown_axis(struct making *k, const char *tensor, const char *name,
                                                  k->found->arena,
                                                  "%s%s: '%s' is no axis of the mesh %s, no rule "
                                                  "and no usual name of an axis",
-                                                 tensor, at_line(k, line), name, buf_str(&mesh)),
+                                                 tensor, words_line(k, line), name, buf_str(&mesh)),
                                              .fix = fix});
     buf_clear(&mesh);
 }
 
 // A pipeline's axis deals out layers: it cuts no tensor. True after saying so.
-static bool stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix)
+bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix)
 {
     if (axis < 0 || !(k->mesh->stages >> axis & 1))
         return false;
@@ -174,7 +170,7 @@ static bool stage_axis(struct making *k, const char *tensor, int axis, int line,
                                        k->found->arena,
                                        "%s%s: axis %s holds the stages of the pipeline, which have "
                                        "different layers: it cannot cut a tensor",
-                                       tensor, at_line(k, line), k->mesh->axis[axis].name),
+                                       tensor, words_line(k, line), k->mesh->axis[axis].name),
                                    .fix = fix});
     return true;
 }
@@ -184,13 +180,13 @@ static void rule_make(struct making *k, const struct job_rule *from, struct rule
     for (int i = 0; i < from->axes.n; i++) {
         int axis = job_axis_find(&k->job->mesh, from->axes.name[i]);
         if (axis == -2) {
-            struct job_names rest = without(k->found->arena, &from->axes, i);
-            unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
-                         from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
+            struct job_names rest = words_without(k->found->arena, &from->axes, i);
+            words_unknown_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim),
+                               from->axes.name[i], from->line, fix_rule(k, from->dim, &rest));
         } else if (to->dim != DIM_NONE && axis >= 0 && k->mesh->stages >> axis & 1) {
-            struct job_names rest = without(k->found->arena, &from->axes, i);
-            stage_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim), axis,
-                       from->line, fix_rule(k, from->dim, &rest));
+            struct job_names rest = words_without(k->found->arena, &from->axes, i);
+            words_stage_axis(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim), axis,
+                             from->line, fix_rule(k, from->dim, &rest));
         } else if (axis >= 0 && !(dim_axes(&to->axes) >> axis & 1)) {
             dim_append(&to->axes, axis);
         }
@@ -225,6 +221,16 @@ static const struct dim_cut *rule_axes(const struct rules *r, enum dim dim)
     return &none;
 }
 
+bool words_axes(const struct making *k, const char *name, struct dim_cut *out)
+{
+    int axis = job_axis_find(&k->job->mesh, name);
+    bool rule = job_rule_find(&k->job->sharding, name) != NULL;
+    *out = rule ? *rule_axes(&k->s->rules, dim_named(name)) : (struct dim_cut){0};
+    if (!rule && axis >= 0)
+        dim_append(out, axis);
+    return rule || axis != -2;
+}
+
 static void add_axis(struct making *k, const struct place *p, struct spec *to, int d, int i,
                      int axis)
 {
@@ -241,29 +247,23 @@ static void add_axis(struct making *k, const struct place *p, struct spec *to, i
                      .axes = (axis_set)(1u << axis),
                      .message = arena_printf(
                          k->found->arena, "%s%s: axis %s cuts two dimensions: one axis can cut one",
-                         p->name, at_line(k, p->spec->line), k->mesh->axis[axis].name),
+                         p->name, words_line(k, p->spec->line), k->mesh->axis[axis].name),
                      .fix = fix_dropped(k, p, d, i)});
 }
 
-static struct spec spec_make(struct making *k, const struct place *p)
+struct spec words_spec(struct making *k, const struct place *p)
 {
     struct spec to = {0};
     for (int d = 0; d < p->spec->n; d++)
         for (int i = 0; i < p->spec->dim[d].n; i++) {
             const char *name = p->spec->dim[d].name[i];
-            if (job_rule_find(&k->job->sharding, name)) {
-                const struct dim_cut *axes = rule_axes(&k->s->rules, dim_named(name));
-                for (int a = 0; a < axes->n; a++)
-                    add_axis(k, p, &to, d, i, axes->axis[a]);
-                continue;
-            }
-            int axis = job_axis_find(&k->job->mesh, name);
-            if (stage_axis(k, p->name, axis, p->spec->line, fix_dropped(k, p, d, i)))
-                continue;
-            if (axis >= 0)
-                add_axis(k, p, &to, d, i, axis);
-            else if (axis == -2)
-                unknown_axis(k, p->name, name, p->spec->line, fix_dropped(k, p, d, i));
+            struct dim_cut axes;
+            if (!words_axes(k, name, &axes))
+                words_unknown_axis(k, p->name, name, p->spec->line, fix_dropped(k, p, d, i));
+            for (int a = 0; a < axes.n; a++)
+                if (!words_stage_axis(k, p->name, axes.axis[a], p->spec->line,
+                                      fix_dropped(k, p, d, i)))
+                    add_axis(k, p, &to, d, i, axes.axis[a]);
         }
     return to;
 }
@@ -288,31 +288,33 @@ static void gather_make(struct making *k)
         }
         if (axis == -1)
             continue;
-        struct job_names rest = without(k->found->arena, names, i);
+        struct job_names rest = words_without(k->found->arena, names, i);
         buf_puts(&b, "sharding.gather=[");
         for (int n = 0; n < rest.n; n++)
             buf_printf(&b, "%s%s", n ? ", " : "", rest.name[n]);
         buf_putc(&b, ']');
-        unknown_axis(k, "sharding.gather", names->name[i], 0, text_of(k->found->arena, &b));
+        words_unknown_axis(k, "sharding.gather", names->name[i], 0,
+                           words_text(k->found->arena, &b));
     }
 }
 
 void sharding_make(struct sharding *s, const struct job *job, const struct mesh *m,
                    struct findings *f)
 {
-    struct making k = {s, job, m, f, NULL};
+    struct making k = making_of(s, job, m, f);
     const struct job_sharding *j = &job->sharding;
     *s = (struct sharding){.job = j};
     s->params = arena_array(f->arena, struct spec, j->n_params);
     rules_make(&k);
     gather_make(&k);
     for (int i = 0; i < j->n_params; i++)
-        s->params[i] = spec_make(&k, &(struct place){i, j->params[i].match, &j->params[i].spec});
+        s->params[i] = words_spec(&k, &(struct place){i, j->params[i].match, &j->params[i].spec});
     for (int i = 0; i < j->n_points; i++) {
         enum point p = point_named(j->points[i].point);
-        s->points[p] = spec_make(&k, &(struct place){-1, j->points[i].point, &j->points[i].spec});
+        s->points[p] = words_spec(&k, &(struct place){-1, j->points[i].point, &j->points[i].spec});
         s->given[p] = true;
     }
+    refine_make(s, job, m, f);
     struct value ids = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = POINT_IDS};
     struct spec spec = sharding_spec(s, m, &ids);
     s->batch = dim_axes(&spec.dim[0]);
@@ -364,7 +366,7 @@ struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct
     return s;
 }
 
-static bool matches(const struct job_param_spec *p, const struct value *v)
+bool words_match(const struct job_param_spec *p, const struct value *v)
 {
     if (fnmatch(p->match, v->name, 0) != 0 || p->min.n > v->shape.n)
         return false;
@@ -378,7 +380,7 @@ static bool matches(const struct job_param_spec *p, const struct value *v)
 static int entry_of(const struct sharding *s, const struct value *v)
 {
     for (int i = 0; s->job && i < s->job->n_params; i++)
-        if (matches(&s->job->params[i], v))
+        if (words_match(&s->job->params[i], v))
             return i;
     return -1;
 }
@@ -418,7 +420,7 @@ struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const 
 
 // ---- specs held against tensors ----------------------------------------------------------------
 
-static const char *sizes_that_do(struct making *k, int64_t size, int64_t parts)
+const char *words_sizes(struct making *k, int64_t size, int64_t parts)
 {
     int64_t below = size / parts * parts;
     return below ? arena_printf(k->found->arena, "%lld or %lld", (long long)below,
@@ -465,7 +467,7 @@ static const char *fix_without(struct making *k, const struct value *v, const ch
     for (int at = 0; at < spec.n; at++)
         if (d < 0 || at == d)
             spec.dim[at] = without_axes(k, &words->dim[at], axes);
-    return entry >= 0 ? fix_param(k, entry, match, true, &spec)
+    return entry >= 0 ? words_fix_entry(k, entry, match, true, &spec)
                       : fix_point(k, point_name(v->point), &spec);
 }
 
@@ -531,7 +533,7 @@ static void check_chunks(struct making *k, const struct value *v, int d, const s
                          "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
                          "each place on %s: %s would do",
                          tensor_name(v), (long long)size, (long long)unit, axes_text(k, axes),
-                         sizes_that_do(k, size, unit)),
+                         words_sizes(k, size, unit)),
                      .fix = arena_printf(k->found->arena, "model.seq=%lld", (long long)above)});
 }
 
@@ -569,7 +571,7 @@ static void check_divides(struct making *k, const struct value *v)
                              "%s%s: dimension %s of size %lld does not divide by %lld (%s): "
                              "%s would do",
                              tensor_name(v), likes.more, dim_name(v->dims[d]), (long long)size,
-                             (long long)parts, axes_text(k, axes), sizes_that_do(k, size, parts)),
+                             (long long)parts, axes_text(k, axes), words_sizes(k, size, parts)),
                          .fix = fix_without(k, v, likes.match, d, bad)});
     }
 }
@@ -588,17 +590,17 @@ static void check_length(struct making *k, const struct value *v, int longest)
     struct likes likes = likes_of(k, v);
     if (!likes.first)
         return;
-    findings_add(k->found,
-                 &(struct finding){.code = FINDING_SPEC_TOO_LONG,
-                                   .tensor = tensor_name(v),
-                                   .like = likes.match,
-                                   .message = arena_printf(
-                                       k->found->arena,
-                                       "%s%s: the spec%s has %d entries, the tensor %d dimensions",
-                                       tensor_name(v), likes.more, at_line(k, words->line),
-                                       words->n, longest),
-                                   .fix = entry >= 0 ? fix_param(k, entry, likes.match, true, &spec)
-                                                     : fix_point(k, point_name(v->point), &spec)});
+    findings_add(
+        k->found,
+        &(struct finding){
+            .code = FINDING_SPEC_TOO_LONG,
+            .tensor = tensor_name(v),
+            .like = likes.match,
+            .message = arena_printf(
+                k->found->arena, "%s%s: the spec%s has %d entries, the tensor %d dimensions",
+                tensor_name(v), likes.more, words_line(k, words->line), words->n, longest),
+            .fix = entry >= 0 ? words_fix_entry(k, entry, likes.match, true, &spec)
+                              : fix_point(k, point_name(v->point), &spec)});
 }
 
 static uint64_t gather_bytes(struct making *k, const struct value *v, axis_set axes)
@@ -620,7 +622,7 @@ static const char *fix_gather(struct making *k, axis_set axes)
         if (axes >> i & 1)
             buf_printf(&b, "%s%s", n++ ? ", " : "", k->mesh->axis[i].name);
     buf_putc(&b, ']');
-    return text_of(k->found->arena, &b);
+    return words_text(k->found->arena, &b);
 }
 
 // A weight cut on an axis that the batch uses is gathered by every pass that reads it: usage.c
@@ -681,36 +683,35 @@ static void check_point(struct making *k, const struct value *v)
                               k->found->arena,
                               "%s: the spec%s leaves out %s, which cuts the batch: every device "
                               "would hold and compute the others' samples too",
-                              point_name(v->point), at_line(k, words->line), axes_text(k, lost)),
+                              point_name(v->point), words_line(k, words->line), axes_text(k, lost)),
                           .fix = fix_point(k, point_name(v->point), &spec)});
 }
 
-static void check_matches(struct making *k, const struct graph *g)
+void words_check_matches(struct making *k, const struct graph *g)
 {
-    struct job_sharding rest = k->job->sharding;
-    for (int i = 0; i < k->job->sharding.n_params; i++) {
-        const struct job_param_spec *p = &k->job->sharding.params[i];
+    for (int i = 0; i < k->n; i++) {
+        const struct job_param_spec *p = &k->list[i];
         bool any = false;
         for (int v = 0; v < g->nvalues && !any; v++)
-            any = g->values[v].kind == VALUE_PARAM && matches(p, &g->values[v]);
+            any = g->values[v].kind == VALUE_PARAM && words_match(p, &g->values[v]);
         if (any)
             continue;
         struct buf b = {0};
-        rest.params = arena_array(k->found->arena, struct job_param_spec, rest.n_params + 1);
-        rest.n_params = 0;
-        for (int n = 0; n < k->job->sharding.n_params; n++)
+        struct job_param_spec *rest = arena_array(k->found->arena, struct job_param_spec, k->n + 1);
+        int left = 0;
+        for (int n = 0; n < k->n; n++)
             if (n != i)
-                rest.params[rest.n_params++] = k->job->sharding.params[n];
-        buf_puts(&b, "sharding.params=");
-        job_params_print(&rest, &b);
+                rest[left++] = k->list[n];
+        buf_printf(&b, "%s=", k->key);
+        job_params_print(left, rest, &b);
         findings_add(k->found,
                      &(struct finding){
                          .code = FINDING_NO_MATCH,
                          .tensor = p->match,
                          .message = arena_printf(k->found->arena, "%s%s: no parameter matches%s",
-                                                 p->match, at_line(k, p->spec.line),
+                                                 p->match, words_line(k, p->spec.line),
                                                  p->min.n ? " with these sizes or more" : ""),
-                         .fix = text_of(k->found->arena, &b)});
+                         .fix = words_text(k->found->arena, &b)});
     }
 }
 
@@ -735,12 +736,13 @@ struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, in
 void sharding_check(struct sharding *s, const struct job *job, const struct mesh *m,
                     const struct graph *g, struct findings *f)
 {
-    struct making k = {s, job, m, f, g};
+    struct making k = making_of(s, job, m, f);
+    k.graph = g;
     int longest[POINT_COUNT] = {0};
     for (int v = 0; v < g->nvalues; v++)
         if (g->values[v].shape.n > longest[g->values[v].point])
             longest[g->values[v].point] = g->values[v].shape.n;
-    check_matches(&k, g);
+    words_check_matches(&k, g);
     s->context = context_axes(s, m, g);
     for (int i = 0; i < g->nvalues; i++) {
         const struct value *v = &g->values[i];
@@ -756,4 +758,5 @@ void sharding_check(struct sharding *s, const struct job *job, const struct mesh
                 check_point(&k, v);
         }
     }
+    refine_check(s, job, m, g, f);
 }

@@ -18,12 +18,19 @@ struct rules {
     struct rule rule[DIM_COUNT];
 };
 
+struct refine { // see refine.h
+    const struct job_refine *job; // null: none
+    struct dim_cut axes;
+    struct spec *specs; // of job->params
+};
+
 struct sharding {
     struct rules rules;
     const struct job_sharding *job; // null: rules alone
     struct spec *params;            // of job->params
     struct spec points[POINT_COUNT];
     bool given[POINT_COUNT]; // else the rules'
+    struct refine grads, optimizer;
     axis_set gather;         // batch axes on which weights may be cut
     axis_set batch;          // axes that cut the batch at act_ids
     axis_set context;        // axes that cut the sequence where causal attention works

@@ -103,7 +103,8 @@ static void count_gathers(const struct cost *cost, struct findings *f)
         for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
             const struct coll_row *r = &cost->colls[k];
             const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
-            if (r->op == RESHARD_ALL_GATHER && fnmatch(match, r->tensor, 0) == 0)
+            if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
+                fnmatch(match, r->tensor, 0) == 0)
                 f->items[i].waste += r->bytes;
         }
 }

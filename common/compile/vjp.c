@@ -247,6 +247,8 @@ int vjp_norm(struct tape *t, const struct node *n, int cot)
         add_reduced(t, n->in[2], cot, 1);
     if (n->nin > 1 && tape_needs(t, n->in[1]))
         norm_weight(t, n, cot);
+    if (!tape_needs(t, n->in[0]))
+        return t->g->failed;
     graph_at(t->g, x.point);
     tape_add(t, n->in[0],
              graph_op(t->g, &(struct op_args){.op = OP_NORM_GRAD,

@@ -184,6 +184,19 @@ static void check_data(struct reading *r)
                               : "tokens are for model.kind: decoder");
 }
 
+static void check_linear(struct reading *r)
+{
+    struct reading_row *steps = reading_row(r, "schedule.steps");
+    struct job_schedule *s = &r->job->schedule;
+    if (!steps->active || !ALL_OK(r, "schedule.init", "schedule.end", "train.steps"))
+        return;
+    if (!steps->node)
+        s->steps = r->job->train.steps;
+    if (s->init == 0 && s->end == 0)
+        reading_error(r, reading_row(r, "schedule.init"),
+                      "is 0 like end: nothing would be learned; init: 1e-3 would go down to 0");
+}
+
 static void check_schedule(struct reading *r)
 {
     struct reading_row *decay = reading_row(r, "schedule.decay");
@@ -243,9 +256,9 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  preset_resolve,   check_data,     check_labels,   check_vae,
-        resolve_mesh,   check_batch,      check_pipeline, check_sample,   check_eval_files,
-        check_schedule, check_keep_every, check_backoff,  resolve_groups,
+        check_version, preset_resolve, check_data,       check_labels,  check_vae,
+        resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_eval_files,
+        check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -15,6 +15,7 @@ static const struct schema_row group_rows[] = {
      .type = SCHEMA_FLOAT,
      .max = 1e6,
      .offset = offsetof(struct job_group, lr_scale)},
+    {.path = "freeze", .type = SCHEMA_BOOL, .offset = offsetof(struct job_group, freeze)},
 };
 enum { ROWS = sizeof group_rows / sizeof *group_rows };
 
@@ -34,7 +35,7 @@ static bool read_member(const struct value *v, struct job_group *group)
         tree_error_key(v->errors, v->node, v->path, "unknown key: did you mean %s?", near);
     else
         tree_error_key(v->errors, v->node, v->path,
-                       "unknown key: a group has match, weight_decay and lr_scale");
+                       "unknown key: a group has match, weight_decay, lr_scale and freeze");
     return false;
 }
 
@@ -47,6 +48,7 @@ static bool read_group(const struct value *v, struct job_group *group)
                            tree_kind_text(v->node));
     bool ok = true;
     group->lr_scale = 1;
+    group->line = v->node->source->one_line ? 0 : v->node->line;
     for (const struct tree_node *n = v->node->first; n; n = n->next) {
         struct value member = *v;
         member.node = n;
@@ -56,6 +58,8 @@ static bool read_group(const struct value *v, struct job_group *group)
     group->own_decay = tree_get(v->node, "weight_decay") != NULL;
     if (!tree_get(v->node, "match"))
         return value_error(v, "has no match: say which parameters, as in match: \"*/bias\"");
+    if (group->freeze && (group->own_decay || tree_get(v->node, "lr_scale")))
+        return value_error(v, "freeze leaves weight_decay and lr_scale nothing to act on");
     return ok;
 }
 
@@ -79,23 +83,32 @@ bool value_read_groups(const struct value *v, void *field)
     return ok;
 }
 
-void value_print_groups(const struct schema_row *row, const void *field, struct buf *to)
+void job_groups_print(const struct job_optimizer *o, struct buf *to)
 {
-    const struct job_optimizer *o = field;
     buf_putc(to, '[');
     for (int i = 0; i < o->n_groups; i++) {
         const struct job_group *g = &o->groups[i];
         buf_puts(to, i ? ", {match: " : "{match: ");
-        value_print_string(row, &g->match, to);
+        value_print_string(NULL, &g->match, to);
         if (g->own_decay) {
             buf_puts(to, ", weight_decay: ");
-            value_print_float(row, &g->weight_decay, to);
+            value_print_float(NULL, &g->weight_decay, to);
         }
-        buf_puts(to, ", lr_scale: ");
-        value_print_float(row, &g->lr_scale, to);
+        if (g->freeze) {
+            buf_puts(to, ", freeze: true");
+        } else {
+            buf_puts(to, ", lr_scale: ");
+            value_print_float(NULL, &g->lr_scale, to);
+        }
         buf_putc(to, '}');
     }
     buf_putc(to, ']');
+}
+
+void value_print_groups(const struct schema_row *row, const void *field, struct buf *to)
+{
+    (void)row;
+    job_groups_print(field, to);
 }
 
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param)

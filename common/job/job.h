@@ -79,12 +79,22 @@ struct job_point_spec {
     const char *point; // "act_seq"
     struct job_spec spec;
 };
+// How gradients or optimiser state are cut further than their parameters: on axes, each on the
+// largest local dimension that it divides, or by specs as of parameters. Neither: as the
+// parameters.
+struct job_refine {
+    struct job_names axes;
+    int n_params;
+    struct job_param_spec *params;
+    int line; // 0: a default's or an override's
+};
 struct job_sharding {
     int n_rules, n_params, n_points;
     struct job_rule rules[JOB_RULES];
     struct job_param_spec *params;
     struct job_point_spec points[JOB_POINTS];
     struct job_names gather; // batch axes on which weights may be cut and gathered
+    struct job_refine grads, optimizer;
 };
 // The mesh axis that a name stands for, by itself or as another name of it (data: dp); -1: the mesh
 // has no such axis though the name is a usual one; -2: nobody knows the name.
@@ -93,7 +103,8 @@ int job_axis_find(const struct job_mesh *mesh, const char *name);
 const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim);
 void job_spec_print(const struct job_spec *s, struct buf *to);   // "[batch, [seq, tp], null]"
 void job_names_print(const struct job_names *s, struct buf *to); // "tp", "[a, b]", "null"
-void job_params_print(const struct job_sharding *s, struct buf *to);
+void job_params_print(int n, const struct job_param_spec *params, struct buf *to);
+void job_refine_print(const struct job_refine *r, struct buf *to);
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
@@ -102,6 +113,8 @@ struct job_group {       // of parameters; the first whose pattern matches the n
     double weight_decay; // the group's own or else the optimiser's
     bool own_decay;
     double lr_scale; // times the schedule
+    bool freeze;     // stays as it is: no gradient, no state, no part in the norm
+    int line;        // of the job file; 0: an override's
 };
 struct job_optimizer {        // fields of another kind hold their defaults and do not act
     int kind;                 // enum job_optimizer_kind
@@ -114,13 +127,13 @@ struct job_optimizer {        // fields of another kind hold their defaults and 
     struct job_group *groups;
 };
 
-enum job_schedule_kind { JOB_CONSTANT, JOB_WARMUP_COSINE };
+enum job_schedule_kind { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE, JOB_WARMUP_COSINE };
 
-struct job_schedule {       // the first update uses schedule(0), as in optax
-    int kind;               // enum job_schedule_kind
-    double value;           // constant
-    double init, peak, end; // warmup_cosine, learning rates
-    int64_t warmup, decay;  // warmup_cosine, steps; decay counts the warm-up in
+struct job_schedule {             // the first update uses schedule(0), as in optax
+    int kind;                     // enum job_schedule_kind
+    double value;                 // constant
+    double init, peak, end;       // linear: init, end; cosine: peak, end; warmup_cosine
+    int64_t steps, warmup, decay; // linear: steps; cosine: decay, which counts warmup_cosine's in
 };
 
 enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE };
@@ -228,6 +241,7 @@ void job_hash(const struct job *job, char hex[65]);
 // checkpoint.
 void job_identity(const struct job *job, char hex[65]);
 
+void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
 

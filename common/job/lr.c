@@ -4,6 +4,12 @@
 
 #include <math.h>
 
+static double linear(const struct job_schedule *s, int64_t step)
+{
+    double left = 1 - (double)(step < s->steps ? step : s->steps) / (double)s->steps;
+    return s->end + (s->init - s->end) * left;
+}
+
 // Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at
 // step `decay` (warm-up counted in) and stays.
 static double warmup_cosine(const struct job_schedule *s, int64_t step)
@@ -18,6 +24,9 @@ static double warmup_cosine(const struct job_schedule *s, int64_t step)
 double lr_at(const struct job_schedule *s, int64_t step)
 {
     switch ((enum job_schedule_kind)s->kind) {
+    case JOB_LINEAR:
+        return linear(s, step);
+    case JOB_COSINE: // without a warm-up
     case JOB_WARMUP_COSINE:
         return warmup_cosine(s, step);
     case JOB_CONSTANT:

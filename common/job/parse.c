@@ -89,15 +89,18 @@ static int keys_of(const struct reading *r, const char *path, const char **keys)
     return n;
 }
 
-// A key of another section that has this very name.
+// A key of another section that has this very name; of several the one that no job can leave out.
 static const char *same_name_elsewhere(const struct reading *r, const char *key)
 {
+    const char *found = NULL;
     for (int i = 0; i < r->n; i++) {
-        const char *dot = strrchr(r->rows[i].row->path, '.');
-        if (dot && strcmp(dot + 1, key) == 0)
-            return r->rows[i].row->path;
+        const struct schema_row *row = r->rows[i].row;
+        const char *dot = strrchr(row->path, '.');
+        bool required = !row->def && !row->derived && !row->optional;
+        if (dot && strcmp(dot + 1, key) == 0 && (!found || required))
+            found = row->path;
     }
-    return NULL;
+    return found;
 }
 
 static void unknown_key(struct reading *r, const struct tree_node *n, const char *section,

@@ -68,6 +68,8 @@ bool value_read_points(const struct value *v, void *field);
 void value_print_points(const struct schema_row *row, const void *field, struct buf *to);
 bool value_read_axes(const struct value *v, void *field);
 void value_print_axes(const struct schema_row *row, const void *field, struct buf *to);
+bool value_read_refine(const struct value *v, void *field);
+void value_print_refine(const struct schema_row *row, const void *field, struct buf *to);
 bool value_read_groups(const struct value *v, void *field);
 void value_print_groups(const struct schema_row *row, const void *field, struct buf *to);
 

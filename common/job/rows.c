@@ -56,6 +56,20 @@ static const struct schema_row sharding_rows[] = {
      .type = SCHEMA_POINTS,
      .def = "{}",
      .doc = "specs of act_ids, act_seq, act_att, act_hidden, act_logits in place of the rules'"},
+    {.path = "sharding.grads",
+     .type = SCHEMA_REFINE,
+     .offset = AT(job_sharding, grads),
+     .def = "[]",
+     .max_items = 100,
+     .doc = "cuts of the gradients beyond their parameters' (ZeRO-2, together with "
+            "sharding.optimizer): scattered in every microbatch"},
+    {.path = "sharding.optimizer",
+     .type = SCHEMA_REFINE,
+     .offset = AT(job_sharding, optimizer),
+     .def = "[]",
+     .max_items = 100,
+     .doc = "cuts of the optimiser's state beyond the gradients' (ZeRO-1): axes, each on the "
+            "largest dimension it divides, or {match, min, spec} as in sharding.params"},
     {.path = "sharding.gather",
      .type = SCHEMA_AXES,
      .def = "[fsdp]",
@@ -120,12 +134,14 @@ static const struct schema_row optimizer_rows[] = {
      .offset = 0,
      .def = "[]",
      .max_items = 100,
-     .doc = "parameters by glob, the first match wins: {match, weight_decay, lr_scale}"},
+     .doc = "parameters by glob, the first match wins: {match, weight_decay, lr_scale, or freeze: "
+            "true}"},
 };
 
 #define SCHED(field) AT(job_schedule, field)
-#define COSINE       "schedule.kind=warmup_cosine"
-static const char *const schedule_kinds[] = {"constant", "warmup_cosine", NULL};
+#define WARMUP       "schedule.kind=warmup_cosine"
+#define COSINE       "schedule.kind=cosine|warmup_cosine"
+static const char *const schedule_kinds[] = {"constant", "linear", "cosine", "warmup_cosine", NULL};
 static const struct schema_row schedule_rows[] = {
     {.path = "schedule.kind",
      .type = SCHEMA_ENUM,
@@ -145,7 +161,7 @@ static const struct schema_row schedule_rows[] = {
      .offset = SCHED(init),
      .def = "0",
      .max = 1e6,
-     .when = COSINE,
+     .when = "schedule.kind=linear|warmup_cosine",
      .doc = "learning rate of the first step"},
     {.path = "schedule.peak",
      .type = SCHEMA_FLOAT,
@@ -154,21 +170,30 @@ static const struct schema_row schedule_rows[] = {
      .max = 1e6,
      .above_min = true,
      .when = COSINE,
-     .doc = "learning rate after the warm-up"},
+     .doc = "learning rate after the warm-up; of cosine: of the first step"},
     {.path = "schedule.end",
      .type = SCHEMA_FLOAT,
      .offset = SCHED(end),
      .def = "0",
      .max = 1e6,
-     .when = COSINE,
-     .doc = "learning rate from step `decay` on"},
+     .when = "schedule.kind=linear|cosine|warmup_cosine",
+     .doc = "learning rate from step `decay` on (linear: `steps`)"},
+    {.path = "schedule.steps",
+     .type = SCHEMA_INT,
+     .offset = SCHED(steps),
+     .derived = "train.steps",
+     .min = 1,
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .when = "schedule.kind=linear",
+     .doc = "from init to end"},
     {.path = "schedule.warmup",
      .type = SCHEMA_INT,
      .offset = SCHED(warmup),
      .def = "0",
      .max = STEPS_MAX,
      .unit = "steps",
-     .when = COSINE,
+     .when = WARMUP,
      .doc = "linear from init to peak"},
     {.path = "schedule.decay",
      .type = SCHEMA_INT,

@@ -248,29 +248,34 @@ static bool read_param(const struct value *v, struct job_param_spec *p)
     return ok;
 }
 
-bool value_read_params(const struct value *v, void *field)
+static bool read_params(const struct value *v, int *n_params, struct job_param_spec **params)
 {
-    struct job_sharding *s = field;
     if (v->node->kind == TREE_BROKEN)
         return false;
     if (v->node->kind != TREE_LIST || v->node->count > v->row->max_items)
         return value_error(v, "must be a list of at most %d entries", v->row->max_items);
     bool ok = true;
     int i = 0;
-    s->n_params = v->node->count;
-    s->params = arena_array(v->arena, struct job_param_spec, s->n_params);
+    *n_params = v->node->count;
+    *params = arena_array(v->arena, struct job_param_spec, v->node->count);
     for (const struct tree_node *n = v->node->first; n; n = n->next, i++) {
         struct value one = item(v, n, i);
-        ok = read_param(&one, &s->params[i]) && ok;
+        ok = read_param(&one, &(*params)[i]) && ok;
     }
     return ok;
 }
 
-void job_params_print(const struct job_sharding *s, struct buf *to)
+bool value_read_params(const struct value *v, void *field)
+{
+    struct job_sharding *s = field;
+    return read_params(v, &s->n_params, &s->params);
+}
+
+void job_params_print(int n, const struct job_param_spec *params, struct buf *to)
 {
     buf_putc(to, '[');
-    for (int i = 0; i < s->n_params; i++) {
-        const struct job_param_spec *p = &s->params[i];
+    for (int i = 0; i < n; i++) {
+        const struct job_param_spec *p = &params[i];
         buf_puts(to, i ? ", {match: " : "{match: ");
         value_print_string(NULL, &p->match, to);
         if (p->min.n) {
@@ -286,8 +291,38 @@ void job_params_print(const struct job_sharding *s, struct buf *to)
 
 void value_print_params(const struct schema_row *row, const void *field, struct buf *to)
 {
+    const struct job_sharding *s = field;
     (void)row;
-    job_params_print(field, to);
+    job_params_print(s->n_params, s->params, to);
+}
+
+// ---- gradients and optimiser state -------------------------------------------------------------
+
+// A list of maps is one of specs; all else is axes.
+bool value_read_refine(const struct value *v, void *field)
+{
+    struct job_refine *r = field;
+    *r = (struct job_refine){.line = line_of(v->node)};
+    if (v->node->kind == TREE_LIST && v->node->first && v->node->first->kind == TREE_MAP)
+        return read_params(v, &r->n_params, &r->params);
+    if (v->node->kind == TREE_MAP)
+        return value_error(v, "must be a list of axes such as [dp], or of specs such as [{match: "
+                              "\"embed/*\", spec: [dp]}], not a map");
+    return read_names(v, &r->axes);
+}
+
+void job_refine_print(const struct job_refine *r, struct buf *to)
+{
+    if (r->n_params)
+        job_params_print(r->n_params, r->params, to);
+    else
+        print_list(&r->axes, to);
+}
+
+void value_print_refine(const struct schema_row *row, const void *field, struct buf *to)
+{
+    (void)row;
+    job_refine_print(field, to);
 }
 
 // ---- activation points -------------------------------------------------------------------------

@@ -379,5 +379,7 @@ const struct value_type value_types[SCHEMA_COUNT] = {
     [SCHEMA_PARAMS] = {"list of parameter specs", value_read_params, value_print_params},
     [SCHEMA_POINTS] = {"map of point: spec", value_read_points, value_print_points},
     [SCHEMA_AXES] = {"list of axes", value_read_axes, value_print_axes},
+    [SCHEMA_REFINE] = {"list of axes, or of parameter specs", value_read_refine,
+                       value_print_refine},
     [SCHEMA_GROUPS] = {"list of groups", value_read_groups, value_print_groups},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the idx and npy readers: any bytes are refused with a message or are an array whose every
-// element lies inside them.
+// Fuzzes the readers of idx, npy and llm.c's tokens: any bytes are refused with a message or are an
+// array whose every element lies inside them.
 #include <stdlib.h>
 
 #include "common/data/array.h"

@@ -23,7 +23,11 @@ CASES = {
     "llama": dict(vocab=24, padded=24, eps=1e-5, clip=1.7, group=None, kv_heads=2, theta=30.0),
     "cookbook": dict(vocab=24, padded=24, eps=1e-6, clip=1.2, group=None),
 }
-jax_mlp.RUNS = {"adamw": jax_mlp.RUNS["adamw"], "sgd": dict(rate=0.05)}
+jax_mlp.RUNS = {
+    "adamw": jax_mlp.RUNS["adamw"],
+    "sgd": dict(rate=0.05),
+    "frozen": {**jax_mlp.RUNS["frozen"], "freeze": ["layers/0/*", "*/mlp/*"], "clip": 1.0},
+}
 
 
 def shapes(name, c):
@@ -157,7 +161,7 @@ def make_case(name, c):
     jax_mlp.loss_of = lambda case: loss_of(name, case)
     for kind in jax_mlp.RUNS:
         end, grads, losses, norms = jax_mlp.train(c, kind, start, tokens, targets)
-        clipped = sum(n > c["clip"] for n in norms)
+        clipped = sum(n > jax_mlp.clip(c, kind) for n in norms)
         assert 0 < clipped < STEPS, f"{name} {kind}: clipping acts on {clipped} steps: {norms}"
         out |= {f"{kind}/{k}": v for k, v in end.items()}
         out |= {f"grad/{k}": v for k, v in grads.items()}

@@ -14,6 +14,7 @@ the tolerances of test_jax.c are left to weft's own rounding. What is stored is 
 A golden holds, beside the tensors, the job's text for each run ("job/adamw", bytes): test_jax.c
 reads it with weft's own reader. The numbers that optax gets come from the same table, RUNS.
 """
+import fnmatch
 import json
 import math
 import pathlib
@@ -35,16 +36,26 @@ CASES = {
         inputs=12, hidden=[20, 8], classes=7, activation="gelu", batch=12, clip=0.6, group=2.0
     ),
 }
-COSINE = dict(init=1e-4, peak=1e-2, warmup=5, decay=18, end=5e-4)
+COSINE = dict(kind="warmup_cosine", init=1e-4, peak=1e-2, warmup=5, decay=18, end=5e-4)
+FALLING = dict(kind="cosine", peak=1e-2, decay=16, end=1e-3)
+# Runs: name → the optimiser (kind: the name, unless said), and the globs of frozen parameters.
 RUNS = {
     "adamw": dict(b1=0.9, b2=0.95, weight_decay=0.1, schedule=COSINE),
     "sgd": dict(rate=0.2),
     "momentum": dict(rate=0.02, momentum=0.9),
+    "frozen": dict(
+        kind="adamw", b1=0.9, b2=0.95, weight_decay=0.1, schedule=FALLING, freeze=["layers/0/*"],
+        clip=0.7,
+    ),
 }
 SCHEDULES = [
-    dict(init=0.0, peak=1e-3, warmup=10, decay=20, end=0.0),
-    dict(init=2e-4, peak=3e-3, warmup=0, decay=25, end=1e-4),
-    dict(init=1e-5, peak=0.25, warmup=7, decay=19, end=2.5e-2),
+    dict(kind="warmup_cosine", init=0.0, peak=1e-3, warmup=10, decay=20, end=0.0),
+    dict(kind="warmup_cosine", init=2e-4, peak=3e-3, warmup=0, decay=25, end=1e-4),
+    dict(kind="warmup_cosine", init=1e-5, peak=0.25, warmup=7, decay=19, end=2.5e-2),
+    dict(kind="cosine", peak=3e-3, decay=17, end=0.0),
+    dict(kind="cosine", peak=0.25, decay=40, end=2.5e-2),
+    dict(kind="linear", init=3e-3, end=1e-4, steps=19),
+    dict(kind="linear", init=0.0, end=0.5, steps=40),
 ]
 
 
@@ -116,20 +127,28 @@ def initial(case):
 
 
 def schedule_text(s):
-    fields = ", ".join(f"{k}: {v!r}" for k, v in s.items())
-    return f"schedule: {{kind: warmup_cosine, {fields}}}\n"
+    fields = ", ".join(f"{k}: {v}" for k, v in s.items())
+    return f"schedule: {{{fields}}}\n"
 
 
-def job_text(case, kind):
-    run = RUNS[kind]
-    opt = [f"kind: {kind}", f"clip_norm: {case['clip']}"]
+def clip(case, name):
+    return RUNS[name].get("clip", case["clip"])
+
+
+def job_text(case, name):
+    run = RUNS[name]
+    kind = run.get("kind", name)
+    opt = [f"kind: {kind}", f"clip_norm: {clip(case, name)}"]
     if kind == "adamw":
         opt += [f"betas: [{run['b1']}, {run['b2']}]", f"weight_decay: {run['weight_decay']}"]
     if kind == "momentum":
         opt += [f"momentum: {run['momentum']}", "nesterov: true"]
+    groups = [f'{{match: "{glob}", freeze: true}}' for glob in run.get("freeze", [])]
     if case["group"]:
         decay = ", weight_decay: 0" if kind == "adamw" else ""
-        opt += [f'groups: [{{match: "*/bias", lr_scale: {case["group"]}{decay}}}]']
+        groups += [f'{{match: "*/bias", lr_scale: {case["group"]}{decay}}}']
+    if groups:
+        opt += [f"groups: [{', '.join(groups)}]"]
     rate = run.get("rate")
     return (
         "name: parity\n"
@@ -154,11 +173,17 @@ def batches(case, rng):
     return np.clip(centres[labels] + noise, 0, 255).astype(np.uint8), labels
 
 
-def optimizer(case, kind, params):
+def moving(name, params):
+    frozen = RUNS[name].get("freeze", [])
+    return {p: not any(fnmatch.fnmatchcase(p, glob) for glob in frozen) for p in params}
+
+
+def optimizer(case, name, params):
     import optax
 
-    run, bias = RUNS[kind], {name: name.endswith("/bias") for name in params}
-    chain = [optax.clip_by_global_norm(case["clip"])]
+    run, bias = RUNS[name], {name: name.endswith("/bias") for name in params}
+    kind = run.get("kind", name)
+    chain = [optax.clip_by_global_norm(clip(case, name))]
     if kind == "adamw":
         mask = {name: not b for name, b in bias.items()} if case["group"] else None
         chain += [
@@ -171,12 +196,20 @@ def optimizer(case, kind, params):
         chain += [optax.sgd(run["rate"], momentum=run.get("momentum"), nesterov=kind == "momentum")]
     if case["group"]:
         chain += [optax.masked(optax.scale(case["group"]), bias)]
-    return optax.chain(*chain)
+    moves = moving(name, params)
+    stays = {p: not m for p, m in moves.items()}
+    return optax.chain(
+        optax.masked(optax.chain(*chain), moves), optax.masked(optax.set_to_zero(), stays)
+    )
 
 
 def schedule(s):
     import optax
 
+    if s["kind"] == "linear":
+        return optax.linear_schedule(s["init"], s["end"], s["steps"])
+    if s["kind"] == "cosine":
+        return optax.cosine_decay_schedule(s["peak"], s["decay"], alpha=s["end"] / s["peak"])
     return optax.warmup_cosine_decay_schedule(
         init_value=s["init"], peak_value=s["peak"], warmup_steps=s["warmup"],
         decay_steps=s["decay"], end_value=s["end"],
@@ -206,13 +239,13 @@ def train(case, kind, start, images, labels):
 
     step = loss_of(case)
     params = {k: v.astype(np.float64) for k, v in start.items()}
-    opt = optimizer(case, kind, params)
+    opt, moves = optimizer(case, kind, params), moving(kind, params)
     state, first, losses, norms = opt.init(params), None, [], []
     for t in range(STEPS):
         loss, grads = step(params, images[t], labels[t])
         first = first or grads
         losses.append(float(loss))
-        norms.append(float(optax.global_norm(grads)))
+        norms.append(float(optax.global_norm([grads[p] for p, m in moves.items() if m])))
         updates, state = opt.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     return params, first, losses, norms
@@ -225,8 +258,8 @@ def make_case(case):
     out |= {f"init/{k}": v for k, v in start.items()}
     for kind in RUNS:
         end, grads, losses, norms = train(case, kind, start, images, labels)
-        clipped = sum(n > case["clip"] for n in norms)
-        assert 0 < clipped < STEPS, f"{kind}: clipping acts on {clipped} of {STEPS} steps"
+        clipped = sum(n > clip(case, kind) for n in norms)
+        assert 0 < clipped < STEPS, f"{kind}: clipping acts on {clipped} of {STEPS} steps: {norms}"
         out |= {f"{kind}/{k}": v for k, v in end.items()}
         out |= {f"grad/{k}": v for k, v in grads.items()}
         out |= {f"{kind}/losses": losses, f"{kind}/norms": norms}

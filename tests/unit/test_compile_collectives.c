@@ -200,6 +200,87 @@ static void a_cut_row_is_summed_in_three_small_parts(void **state)
            rows);
 }
 
+// ---- optimiser state and gradients cut further -------------------------------------------------
+
+// A gradient is scattered into its optimiser's cut once a step, and the parameter gathered from it.
+#define STATE_CUT(name, floats, n)                                                  \
+    {SCATTER, 1, BWD, "grad/" name, 1, 4 * (floats), 4 * (floats) * ((n)-1) / (n)}, \
+    {                                                                               \
+        GATHER, 1, UPD, name, 1, 4 * (floats), 4 * (floats) * ((n)-1) / (n)         \
+    }
+// The same, but scattered in both microbatches.
+#define GRADS_CUT(name, floats, n)                                                  \
+    {SCATTER, 1, BWD, "grad/" name, 2, 8 * (floats), 8 * (floats) * ((n)-1) / (n)}, \
+    {                                                                               \
+        GATHER, 1, UPD, name, 1, 4 * (floats), 4 * (floats) * ((n)-1) / (n)         \
+    }
+
+static void zero_1_scatters_each_gradient_once_and_gathers_the_parameter(void **state)
+{
+#define ALL(CUT, n)                                                                              \
+    CUT("layers/0/weight", 128, n), CUT("layers/0/bias", 16, n), CUT("layers/1/weight", 128, n), \
+        CUT("layers/1/bias", 8, n), CUT("layers/2/weight", 32, n)
+    static const struct row two[] = {ALL(STATE_CUT, 2),
+                                     STATE_CUT("layers/2/bias", 4, 2),
+                                     {REDUCE, 1, UPD, "metrics", 1, 16, 16}};
+    static const struct row four[] = {ALL(STATE_CUT, 4),
+                                      STATE_CUT("layers/2/bias", 4, 4),
+                                      {REDUCE, 1, UPD, "metrics", 1, 16, 24}};
+    // Eight do not divide the last bias: it stays whole and is summed.
+    static const struct row eight[] = {ALL(STATE_CUT, 8),
+                                       {REDUCE, 1, BWD, "grad/layers/2/bias", 1, 16, 28},
+                                       {REDUCE, 1, UPD, "metrics", 1, 16, 28}};
+    (void)state;
+    EXPECT(JOB "mesh: {dp: 2}\nsharding: {optimizer: [dp]}\n", two);
+    EXPECT(JOB "mesh: {dp: 4}\nsharding: {optimizer: [dp]}\n", four);
+    EXPECT(JOB "mesh: {dp: 8}\nsharding: {optimizer: [dp]}\n", eight);
+}
+
+static void zero_2_scatters_in_every_microbatch(void **state)
+{
+    static const struct row four[] = {ALL(GRADS_CUT, 4),
+                                      GRADS_CUT("layers/2/bias", 4, 4),
+                                      {REDUCE, 1, UPD, "metrics", 1, 16, 24}};
+    static const struct row eight[] = {ALL(GRADS_CUT, 8),
+                                       {REDUCE, 1, BWD, "grad/layers/2/bias", 1, 16, 28},
+                                       {REDUCE, 1, UPD, "metrics", 1, 16, 28}};
+    (void)state;
+    EXPECT(JOB "mesh: {dp: 4}\nsharding: {grads: [dp], optimizer: [dp]}\n", four);
+    EXPECT(JOB "mesh: {dp: 8}\nsharding: {grads: [dp], optimizer: [dp]}\n", eight);
+}
+
+// HSDP with the state cut over the replicas too: what fsdp left of a gradient is scattered over dp
+// once. A bias, whole in both, is scattered over dp and the half summed over fsdp: 8n/2 bytes,
+// fewer than any way that sums first.
+static void replicas_share_the_state_of_what_is_sharded(void **state)
+{
+#define BIAS(name, floats)                                             \
+    {SCATTER, 1, BWD, "grad/" name, 1, 4 * (floats), 2 * (floats)},    \
+        {REDUCE, 2, BWD, "grad/" name, 1, 2 * (floats), 2 * (floats)}, \
+    {                                                                  \
+        GATHER, 1, UPD, name, 1, 4 * (floats), 2 * (floats)            \
+    }
+    static const struct row rows[] = {
+        {GATHER, 2, FWD, "layers/0/weight", 2, 1024, 512},
+        {GATHER, 2, FWD, "layers/1/weight", 2, 1024, 512},
+        {GATHER, 2, FWD, "layers/2/weight", 2, 256, 128},
+        {GATHER, 2, BWD, "layers/1/weight", 2, 1024, 512},
+        {GATHER, 2, BWD, "layers/2/weight", 2, 256, 128},
+        {SCATTER, 2, BWD, "grad/layers/0/weight", 2, 1024, 512},
+        {SCATTER, 2, BWD, "grad/layers/1/weight", 2, 1024, 512},
+        {SCATTER, 2, BWD, "grad/layers/2/weight", 2, 256, 128},
+        STATE_CUT("layers/0/weight", 64, 2),
+        STATE_CUT("layers/1/weight", 64, 2),
+        STATE_CUT("layers/2/weight", 16, 2),
+        BIAS("layers/0/bias", 16),
+        BIAS("layers/1/bias", 8),
+        BIAS("layers/2/bias", 4),
+        {REDUCE, 3, UPD, "metrics", 1, 16, 24},
+    };
+    (void)state;
+    EXPECT(JOB "mesh: {dp: 2, fsdp: 2}\nsharding: {optimizer: [dp]}\n", rows);
+}
+
 // ---- decoders ----------------------------------------------------------------------------------
 //
 // L = 2 layers of embed 8, 4 heads of 2, mlp 16; 4 samples of 4 tokens of a vocabulary of 16, over
@@ -356,6 +437,9 @@ int main(void)
         cmocka_unit_test(sharded_inside_replicated_outside),
         cmocka_unit_test(residuals_cut_on_tp_scatter_and_gather),
         cmocka_unit_test(a_cut_row_is_summed_in_three_small_parts),
+        cmocka_unit_test(zero_1_scatters_each_gradient_once_and_gathers_the_parameter),
+        cmocka_unit_test(zero_2_scatters_in_every_microbatch),
+        cmocka_unit_test(replicas_share_the_state_of_what_is_sharded),
         cmocka_unit_test(tensor_parallelism_sums_what_enters_and_leaves_a_block_once),
         cmocka_unit_test(
             sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share),

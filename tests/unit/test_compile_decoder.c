@@ -163,6 +163,16 @@ static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
     }
 }
 
+// Gradients and state cut further on any axes, in any order.
+static void random_cuts_beyond(struct sharding *s, const struct mesh *m, unsigned *seed)
+{
+    struct refine *both[] = {&s->grads, &s->optimizer};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0, first = rand_r(seed) % m->n; i < m->n; i++)
+            if (rand_r(seed) % 2)
+                dim_append(&both[k]->axes, (first + i) % m->n);
+}
+
 static void rules_of_every_kind_give_the_same_step(void **state)
 {
     static const struct mesh meshes[] = {{1, {{"a", 2}}, 0},
@@ -187,6 +197,7 @@ static void rules_of_every_kind_give_the_same_step(void **state)
             snprintf(what, sizeof what, "model %d, case %u", k, c);
             graph_init(&g, &a, &e);
             random_rules(&sharding.rules, m, &seed);
+            random_cuts_beyond(&sharding, m, &seed);
             int rc = partition(one.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
             rc = rc ? rc : verify_partitioned(&g, m, &e);
             if (rc)
@@ -225,6 +236,31 @@ static void more_ways_than_key_heads_leave_them_whole(void **state)
     model = "preset: llama, embed: 24, heads: 12, kv_heads: 3, head_dim: 4, mlp: 24";
     compile_text(&f, decoder_text(model, "tp: 4", 1, ""), ERR_INVALID);
     assert_non_null(strstr(f.e.text, "3 key heads do not go with 12 query heads cut 4 ways"));
+    fixture_clear(&f);
+}
+
+// llama's q and kv, and gate and up, flow back in parts of one sum: added as they are, and only
+// where both are such parts.
+static void parts_of_a_sum_are_added_to_their_like_alone(void **state)
+{
+    struct fixture f;
+    struct err e = {0};
+    (void)state;
+    compile_text(&f, decoder_text(models[1], "tp: 2", 1, ""), 0);
+    struct graph g = *f.c.program[PROGRAM_TRAIN]->graph;
+    int found = 0;
+    assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), 0);
+    for (int i = 0; i < g.nnodes; i++) {
+        const struct node *n = &g.nodes[i];
+        if (n->kind != NODE_OP || n->op != OP_ADD || !g.values[n->out[0]].spec.partial_sum)
+            continue;
+        struct spec *one = &g.values[n->in[found % 2]].spec, keep = *one;
+        one->partial_sum = 0;
+        assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
+        *one = keep;
+        found++;
+    }
+    assert_int_equal(found, 4); // two in each of two layers
     fixture_clear(&f);
 }
 
@@ -325,6 +361,7 @@ int main(void)
         cmocka_unit_test(the_default_rules_on_usual_meshes_give_the_same_step),
         cmocka_unit_test(rules_of_every_kind_give_the_same_step),
         cmocka_unit_test(more_ways_than_key_heads_leave_them_whole),
+        cmocka_unit_test(parts_of_a_sum_are_added_to_their_like_alone),
         cmocka_unit_test(tensor_parallelism_reduces_twice_a_layer_and_once_for_the_embedding),
         cmocka_unit_test(sharded_parameters_are_gathered_for_each_pass_that_reads_them),
         cmocka_unit_test(presets_have_the_public_sizes),

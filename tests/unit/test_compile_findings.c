@@ -115,6 +115,43 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          "layer/*", "no parameter matches", 1},
         {JOB SQUARE "sharding: {params: [{match: \"layers/*\", min: [1000], spec: [tp]}]}\n",
          FINDING_NO_MATCH, "layers/*", "with these sizes or more", 1},
+        {JOB SQUARE "sharding: {optimizer: [dp, zz]}\n", FINDING_AXIS_UNKNOWN, "sharding.optimizer",
+         "(line 6): 'zz' is no axis", 1},
+        {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [dp, [tp, dp]]}]}\n",
+         FINDING_AXIS_TWICE, "*/0/weight", "axis dp cuts two dimensions", 1},
+        {JOB SQUARE "sharding: {optimizer: [{match: \"layers/*\", spec: [~, tp]}]}\n",
+         FINDING_SPEC_TOO_LONG, "layers/2/bias",
+         "the spec in sharding.optimizer (line 6) has 2 entries, the tensor 1", 1},
+        {JOB SQUARE "sharding: {optimizer: [{match: \"*/2/bias\", spec: [dp]}]}\n",
+         FINDING_INDIVISIBLE, "layers/2/bias",
+         "dimension classes of size 5 does not divide by 2, as sharding.optimizer (line 6) asks "
+         "with dp: 4 or 6 would do",
+         1},
+        {JOB SQUARE "sharding: {grads: [{match: weights, spec: [dp]}]}\n", FINDING_NO_MATCH,
+         "weights", "no parameter matches", 1},
+        {JOB SQUARE "optimizer: {groups: [{match: \"*/bias\", lr_scale: 2}, {match: biases, "
+                    "freeze: true}]}\n",
+         FINDING_NO_MATCH, "biases", "biases (line 6): no parameter matches this group", 1},
+        // tp comes first: the parameter's own cut cannot be left out, nor follow.
+        {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [dp]}]}\n",
+         FINDING_NOT_A_REFINEMENT, "layers/0/weight",
+         "sharding.optimizer (line 6) cuts [dp, ~], which does not go on from the gradient's [~, "
+         "tp]: [dp, tp] would do",
+         1},
+        {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [~, [dp, tp]]}]}\n",
+         FINDING_NOT_A_REFINEMENT, "layers/0/weight", "[~, [tp, dp]] would do", 1},
+        {JOB SQUARE "sharding: {grads: [{match: \"*/1/weight\", spec: [dp, tp]}]}\n",
+         FINDING_NOT_A_REFINEMENT, "layers/1/weight",
+         "sharding.grads (line 6) cuts [dp, tp], which does not go on from the parameter's [tp, ~]",
+         1},
+        // Gradients cut finer than their optimiser.
+        {JOB SQUARE "sharding: {grads: [dp]}\n", FINDING_NOT_A_REFINEMENT, "sharding.optimizer",
+         "does not go on from the gradient's", 1},
+        {JOB SQUARE "sharding: {grads: [{match: \"*/0/weight\", spec: [dp, tp]}]}\n",
+         FINDING_NOT_A_REFINEMENT, "sharding.optimizer", "does not go on from the gradient's", 1},
+        {JOB SQUARE "sharding: {grads: [dp], optimizer: [{match: \"*/0/weight\", spec: [dp, "
+                    "tp]}]}\n",
+         FINDING_NOT_A_REFINEMENT, "layers/1/weight", "does not go on from the gradient's", 1},
         {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\nmesh: {tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp repeat each other's matmuls", 1},

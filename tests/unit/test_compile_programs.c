@@ -314,6 +314,10 @@ static void every_strategy_trains_to_the_numbers_of_one_device(void **state)
         "activations: {act_logits: [batch, tp]}}\n",
         // Residual-wide activations cut on tp too: scatters and gathers along the inner dimension.
         "mesh: {dp: 2, tp: 2}\nsharding: {activations: {act_seq: [batch, tp]}}\n",
+        // State, and gradients too, cut further than their parameters.
+        "mesh: {dp: 4}\nsharding: {optimizer: [dp]}\n",
+        "mesh: {dp: 2, fsdp: 3, tp: 2}\nsharding: {optimizer: [dp, tp]}\n",
+        "mesh: {dp: 3, tp: 2}\nsharding: {grads: [dp], optimizer: [dp, tp]}\n",
         // Whole on a batch axis in between: exchanges.
         "mesh: {x: 2, y: 2}\nsharding: {rules: {batch: [x, y]}, activations: {act_hidden: [[x, y],"
         " ~], act_seq: [[x, y], ~]}, gather: [x, y], params: [{match: layers/1/weight, spec: [[y, "
@@ -389,9 +393,10 @@ static void random_sharding(char *to, size_t size, unsigned seed)
     char spec[64];
     size_t len = (size_t)snprintf(to, size,
                                   "mesh: %s\nsharding:\n  gather: [%s]\n  rules: {batch: %s}\n"
-                                  "  params:\n",
+                                  "  optimizer: [%s]\n  params:\n",
                                   meshes[m].mesh, meshes[m].all,
-                                  n > 1 ? meshes[m].axes[rand_r(&seed) % n] : "~");
+                                  n > 1 ? meshes[m].axes[rand_r(&seed) % n] : "~",
+                                  meshes[m].axes[rand_r(&seed) % n]);
     for (int i = 0; i < 6; i++) {
         random_spec(spec, sizeof spec, meshes[m].axes, n, strstr(names[i], "bias") ? 1 : 2, &seed);
         len +=

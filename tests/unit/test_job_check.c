@@ -119,7 +119,13 @@ static void test_keys_of_another_kind_are_refused_with_the_kind_they_need(void *
         "job.yaml:5:44: optimizer.momentum: acts only when optimizer.kind is momentum\n"
         "job.yaml:5:59: optimizer.weight_decay: acts only when optimizer.kind is adamw\n");
     expect_errors(VALID "schedule: {value: 1, peak: 2}\n",
-                  "job.yaml:5:22: schedule.peak: acts only when schedule.kind is warmup_cosine\n");
+                  "job.yaml:5:22: schedule.peak: acts only when schedule.kind is cosine or "
+                  "warmup_cosine\n");
+    expect_errors(VALID "schedule: {kind: cosine, warmup: 2, init: 1, steps: 3}\n",
+                  "job.yaml:5:26: schedule.warmup: acts only when schedule.kind is warmup_cosine\n"
+                  "job.yaml:5:37: schedule.init: acts only when schedule.kind is linear or "
+                  "warmup_cosine\n"
+                  "job.yaml:5:46: schedule.steps: acts only when schedule.kind is linear\n");
     expect_errors(VALID "optimizer: {kind: adam, groups: [{match: x, weight_decay: 1}]}\n",
                   "job.yaml:5:33: optimizer.groups: group 0: weight_decay acts only when "
                   "optimizer.kind is adamw\n");
@@ -147,6 +153,23 @@ static void test_the_warm_up_ends_before_the_decay(void **state)
     expect_errors(VALID "schedule: {kind: warmup_cosine, warmup: 10, decay: 5}\n",
                   "job.yaml:5:41: schedule.warmup: warmup (10 steps) must be less than decay (5), "
                   "which counts it in\n");
+}
+
+static void test_a_schedule_takes_the_jobs_steps_and_learns_something(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "schedule: {kind: linear, init: 1e-3}\n");
+    assert_int_equal(c.job.schedule.steps, 10);
+    case_clear(&c);
+    case_valid(&c, VALID "schedule: {kind: cosine}\n");
+    assert_int_equal(c.job.schedule.decay, 10);
+    case_clear(&c);
+    expect_errors(VALID "schedule: {kind: linear, steps: 5}\n",
+                  "job.yaml:5:11: schedule.init: is 0 like end: nothing would be learned; init: "
+                  "1e-3 would go down to 0\n");
+    expect_errors(VALID "schedule: {kind: linear, end: 1, steps: 0}\n",
+                  "job.yaml:5:41: schedule.steps: 0 is too small: it must be at least 1\n");
 }
 
 static void test_kept_steps_must_be_checkpoint_steps(void **state)
@@ -335,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_keys_of_another_kind_are_refused_with_the_kind_they_need),
         cmocka_unit_test(test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys),
         cmocka_unit_test(test_the_warm_up_ends_before_the_decay),
+        cmocka_unit_test(test_a_schedule_takes_the_jobs_steps_and_learns_something),
         cmocka_unit_test(test_kept_steps_must_be_checkpoint_steps),
         cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
         cmocka_unit_test(test_at_least_two_checkpoints_stay),

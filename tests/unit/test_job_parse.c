@@ -278,8 +278,9 @@ static void test_words_are_chosen_from_a_list(void **state)
 {
     (void)state;
     expect_errors(VALID
-                  "schedule: {kind: cosine}\noptimizer: {kind: adanw}\nresources: {kind: [cpu]}\n",
-                  "job.yaml:5:18: schedule.kind: 'cosine' is not one of constant or warmup_cosine\n"
+                  "schedule: {kind: steps}\noptimizer: {kind: adanw}\nresources: {kind: [cpu]}\n",
+                  "job.yaml:5:18: schedule.kind: 'steps' is not one of constant, linear, cosine or "
+                  "warmup_cosine\n"
                   "job.yaml:6:19: optimizer.kind: 'adanw' is not one of sgd, momentum, adam or "
                   "adamw: did you mean adamw?\n"
                   "job.yaml:7:19: resources.kind: must be a word, not a list\n");
@@ -407,9 +408,11 @@ static void test_groups_say_which_parameters_and_what_changes(void **state)
     struct job_case c;
     case_valid(&c, VALID "optimizer:\n  weight_decay: 0.5\n  groups:\n"
                          "    - {match: \"*/bias\", weight_decay: 0}\n"
-                         "    - {match: \"layers/0/*\", lr_scale: 0.1}\n");
+                         "    - {match: \"layers/0/*\", lr_scale: 0.1}\n"
+                         "    - {match: \"layers/2/*\", freeze: true}\n");
     const struct job_optimizer *o = &c.job.optimizer;
-    assert_int_equal(o->n_groups, 2);
+    assert_int_equal(o->n_groups, 3);
+    assert_true(o->groups[2].freeze && o->groups[2].line == 10 && !o->groups[1].freeze);
     assert_true(o->groups[0].weight_decay == 0 && o->groups[0].lr_scale == 1);
     assert_true(o->groups[1].weight_decay == 0.5 && o->groups[1].lr_scale == 0.1);
     assert_ptr_equal(job_group_of(o, "layers/0/bias"), &o->groups[0]); // the first match wins
@@ -425,21 +428,28 @@ static void test_groups_report_each_member(void **state)
         VALID "optimizer:\n  groups:\n"
               "    - {lr_scale: -1, match: a}\n"
               "    - {lr_scal: 1, match: a}\n"
-              "    - {freeze: true, match: a}\n"
+              "    - {momentum: 1, match: a}\n"
               "    - {lr_scale: 1}\n"
               "    - 5\n"
               "    - *x\n",
         "job.yaml:7:18: optimizer.groups[0].lr_scale: -1 is too small: it must be at least "
         "0\n"
         "job.yaml:8:8: optimizer.groups[1].lr_scal: unknown key: did you mean lr_scale?\n"
-        "job.yaml:9:8: optimizer.groups[2].freeze: unknown key: a group has match, "
-        "weight_decay and lr_scale\n"
+        "job.yaml:9:8: optimizer.groups[2].momentum: unknown key: a group has match, "
+        "weight_decay, lr_scale and freeze\n"
         "job.yaml:10:7: optimizer.groups[3]: has no match: say which parameters, as in "
         "match: \"*/bias\"\n"
         "job.yaml:11:7: optimizer.groups[4]: must be a map such as {match: \"*/bias\", "
         "weight_decay: 0}, not a single value\n"
         "job.yaml:12:7: optimizer.groups: aliases (*x) are not part of job files: write "
         "the value out\n");
+    expect_errors(VALID "optimizer: {groups: [{match: a, freeze: true, lr_scale: 1}, {match: b, "
+                        "weight_decay: 0, freeze: true}, {match: c, freeze: 1}]}\n",
+                  "job.yaml:5:22: optimizer.groups[0]: freeze leaves weight_decay and lr_scale "
+                  "nothing to act on\n"
+                  "job.yaml:5:61: optimizer.groups[1]: freeze leaves weight_decay and lr_scale "
+                  "nothing to act on\n"
+                  "job.yaml:5:123: optimizer.groups[2].freeze: must be true or false, not '1'\n");
     expect_errors(VALID "optimizer: {groups: all}\n",
                   "job.yaml:5:21: optimizer.groups: must be a list of at most 100 groups\n");
 }

@@ -42,6 +42,8 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "norm: null, position: null}\n"
                                           "  params: []\n"
                                           "  activations: {}\n"
+                                          "  grads: []\n"
+                                          "  optimizer: []\n"
                                           "  gather: [fsdp]\n"
                                           "pipeline:\n"
                                           "  schedule: 1f1b\n"
@@ -258,7 +260,7 @@ static void random_optimizer(struct dice *d, struct buf *to)
     if (strcmp(kind, "adamw") == 0)
         buf_printf(to,
                    "  weight_decay: %.17g\n  groups: [{match: '*/b\"i:as', weight_decay: %.17g}, "
-                   "{lr_scale: %.17g, match: x*}]\n",
+                   "{lr_scale: %.17g, match: x*}, {match: y, freeze: true}]\n",
                    any_fraction(d), any_fraction(d), any_fraction(d));
 }
 

@@ -44,6 +44,25 @@ static void specs_have_nulls_axes_rules_and_lists(void **state)
     case_clear(&c);
 }
 
+static void state_is_cut_by_axes_or_by_specs(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID "sharding:\n"
+                         "  grads: dp\n"
+                         "  optimizer:\n"
+                         "    - {match: \"embed/*\", min: [100], spec: [[tp, dp]]}\n");
+    const struct job_sharding *s = &c.job.sharding;
+    assert_int_equal(s->grads.axes.n, 1);
+    assert_string_equal(s->grads.axes.name[0], "dp");
+    assert_int_equal(s->grads.line, 6);
+    assert_int_equal(s->grads.n_params + s->optimizer.axes.n, 0);
+    assert_int_equal(s->optimizer.n_params, 1);
+    assert_string_equal(s->optimizer.params[0].spec.dim[0].name[1], "dp");
+    assert_int_equal(s->optimizer.params[0].spec.line, 8);
+    case_clear(&c);
+}
+
 // The resolved text of a job reads back to itself.
 static void what_prints_reads_back(void **state)
 {
@@ -54,6 +73,7 @@ static void what_prints_reads_back(void **state)
          "mesh: {n: 2}\n"),
         "sharding: {activations: {act_ids: [[x, y]], act_logits: [batch, ~]}, gather: [x, y]}\n"
         "mesh: {x: 2, y: 3}\n",
+        "sharding: {grads: [{match: \"*\", min: [1], spec: [~, dp]}], optimizer: [dp, fsdp]}\n",
     };
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -99,6 +119,24 @@ static void wrong_forms_are_told_with_their_place(void **state)
         "job.yaml:5:20: sharding.gather: must be a list such as [fsdp], not a single value\n");
 }
 
+static void wrong_cuts_of_state_are_told_with_their_place(void **state)
+{
+    (void)state;
+    expect_errors(VALID "sharding: {optimizer: {dp: 2}}\n",
+                  "job.yaml:5:23: sharding.optimizer: must be a list of axes such as [dp], or of "
+                  "specs such as [{match: \"embed/*\", spec: [dp]}], not a map\n");
+    expect_errors(VALID "sharding: {optimizer: [dp, {match: x, spec: [dp]}]}\n",
+                  "job.yaml:5:28: sharding.optimizer[1]: must be text, not a map\n");
+    expect_errors(VALID "sharding: {grads: [{spec: [dp]}]}\n",
+                  "job.yaml:5:20: sharding.grads[0]: must have match and spec: which parameters, "
+                  "and how they are cut\n");
+    expect_errors(VALID "sharding: {grads: [a, b, c, d, e, f, g, h, i]}\n",
+                  "job.yaml:5:19: sharding.grads: has 9 items: it may have 8\n");
+    expect_errors(VALID "sharding: {optimiser: [dp]}\n",
+                  "job.yaml:5:12: sharding.optimiser: unknown key: did you mean "
+                  "sharding.optimizer?\n");
+}
+
 static void a_name_stands_for_whichever_of_its_axis_the_mesh_has(void **state)
 {
     (void)state;
@@ -138,8 +176,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_given_replace_their_keys_only),
         cmocka_unit_test(specs_have_nulls_axes_rules_and_lists),
+        cmocka_unit_test(state_is_cut_by_axes_or_by_specs),
         cmocka_unit_test(what_prints_reads_back),
         cmocka_unit_test(wrong_forms_are_told_with_their_place),
+        cmocka_unit_test(wrong_cuts_of_state_are_told_with_their_place),
         cmocka_unit_test(a_name_stands_for_whichever_of_its_axis_the_mesh_has),
         cmocka_unit_test(the_batch_divides_by_all_the_axes_that_cut_it),
     };
