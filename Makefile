@@ -87,7 +87,7 @@ OPS_TESTS   := backend ops transformer draw numerics bf16
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
-BENCHES     := kernels allreduce ckpt_write compile
+BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement
 
