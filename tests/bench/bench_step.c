@@ -2,7 +2,8 @@
 // A job's training step on this machine, and where its time goes: the program that ranks run, with
 // data, without their loop around it.
 //
-//   bench_step [--steps N] [--warm N] [--table | --each] [-s KEY=VALUE]... JOB
+//   bench_step [--steps N] [--warm N] [--table | --each] [--as-read]
+//              [-s KEY=VALUE]... JOB
 //
 // A process a rank; processor time is that of all. Says what the median step takes, and the tenth
 // and the ninetieth of a hundred;
@@ -10,8 +11,8 @@
 // prints "wall processor" of each step instead, in ms; --table adds rank 0's instructions summed by
 // kind: calls a step, milliseconds of the wall and of the processors (which other programs do not
 // change much), shares of both, and what a processor makes of it: GFLOP/s (products) or GB/s (of
-// what is read and written; collectives: of their buffer). The clocks are read after each
-// instruction then, about a microsecond.
+// what is read and written; collectives: of their buffer). --as-read compiles without order.h. The
+// clocks are read after each instruction then, about a microsecond.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ static struct {
     const char *job, *set[SETS];
     int nset, steps, warm;
     bool table, each;
+    struct compile_options compile;
     char dir[64];
 } o = {.steps = 15, .warm = 4, .dir = "/tmp/weft-bench-XXXXXX"};
 
@@ -344,6 +346,8 @@ static int arguments(int argc, char **argv)
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "--table") == 0)
             o.table = true;
+        else if (strcmp(argv[i], "--as-read") == 0)
+            o.compile.as_read = true;
         else if (strcmp(argv[i], "--each") == 0)
             o.each = true;
         else if (strcmp(argv[i], "--steps") == 0 && more)
@@ -367,15 +371,15 @@ int main(int argc, char **argv)
     struct err e = {0};
     int status, failed = 0;
     if (arguments(argc, argv)) {
-        fprintf(stderr,
-                "usage: bench_step [--steps N] [--warm N] [--table | --each] [-s K=V]... JOB\n");
+        fprintf(stderr, "usage: bench_step [--steps N] [--warm N] [--table | --each] [--as-read] "
+                        "[-s K=V]... JOB\n");
         return 2;
     }
     if (job_load(&b.arena, &weft_schema, o.job, o.set, o.nset, &b.job, &errs)) {
         fprintf(stderr, "bench_step: %s: %s\n", o.job, errs.items[0].message);
         return 2;
     }
-    if (model_compile(&b.job, &b.arena, &b.compiled, NULL, &e)) {
+    if (model_compile_as(&b.job, &o.compile, &b.arena, &b.compiled, NULL, &e)) {
         fprintf(stderr, "bench_step: %s\n", e.text);
         return 2;
     }

@@ -15,6 +15,7 @@
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
+#include "common/compile/order.h"
 #include "common/compile/partition.h"
 #include "common/compile/plan.h"
 #include "common/compile/schedule.h"
@@ -232,6 +233,8 @@ static int run_case(struct random_case *c, bool tell)
         graph_init(&cut, &c->a, &e);
         rc = partition(&g, &c->mesh, &c->sharding, &cut, &e);
         rc = rc ? rc : stages_cut(&cut, 1, &e);
+        if (!rc)
+            order_nodes(&cut);
         rc = rc ? rc : verify_partitioned(&cut, &c->mesh, &e);
         rc = rc ? rc : check_program(c, &cut, &e);
     }
