@@ -84,7 +84,8 @@ int folder_lock(const char *dir, int *fd, struct err *e)
         if (errno != EWOULDBLOCK)
             rc = err_errno(e, ERR_IO, "cannot lock %s", path);
         else if (!(rc = folder_read(dir, "lock", pid, sizeof pid, e)))
-            rc = err_set(e, ERR_EXISTS, "%s is in use by pid %.*s", dir, (int)strcspn(pid, "\n"), pid);
+            rc = err_set(e, ERR_EXISTS, "%s is in use by pid %.*s", dir, (int)strcspn(pid, "\n"),
+                         pid);
     } else {
         int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
         if (ftruncate(*fd, 0) || pwrite(*fd, pid, (size_t)n, 0) != n)

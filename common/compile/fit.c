@@ -93,6 +93,14 @@ static void cut_state(const struct fitting *f, struct settings *s)
         put(s, text);
 }
 
+static void cut_grads(const struct fitting *f, struct settings *s)
+{
+    const char *text = with_batch_axes(f, "sharding.grads", NULL);
+    cut_state(f, s);
+    if (text)
+        put(s, text);
+}
+
 static void cut_weights(const struct fitting *f, struct settings *s)
 {
     const struct job_rule *embed = job_rule_find(&f->job->sharding, "embed");
@@ -180,8 +188,8 @@ static bool with_microbatches(struct fitting *f, struct settings *s)
 static const char *find_fix(struct fitting *f)
 {
     static void (*const ways[])(const struct fitting *, struct settings *) = {
-        cut_state, cut_weights, remat_block, remat_full};
-    enum { WAYS = sizeof ways / sizeof *ways };
+        cut_state, cut_grads, cut_weights, remat_block, remat_full};
+    enum { WAYS = sizeof ways / sizeof *ways, WEIGHTS = 2 };
     struct buf fix = {0};
     struct settings all = {0}, micro = {0};
     int found = 0;
@@ -197,7 +205,7 @@ static const char *find_fix(struct fitting *f)
         put_fix(&fix, &micro);
         found++;
     }
-    for (int i = 1; i < WAYS && !found; i++) { // cut weights have their state cut, too
+    for (int i = WEIGHTS; i < WAYS && !found; i++) { // their state is cut with them
         all.n -= i == WAYS - 1 && all.n && strcmp(all.text[all.n - 1], "train.remat=block") == 0;
         int before = all.n;
         ways[i](f, &all);

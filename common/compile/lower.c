@@ -181,7 +181,7 @@ static enum buffer_kind kind_of(const struct value *v)
 static int buffer_add(struct lowering *l)
 {
     struct program *p = l->p;
-    p->buffers = arena_grow(l->arena, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    p->buffers = arena_grow(&l->maps, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
     return p->nbuffers++;
 }
 
@@ -239,7 +239,7 @@ static struct view view_of(struct lowering *l, int value, int m)
 static struct instr *emit(struct lowering *l, const struct instr *i)
 {
     struct program *p = l->p;
-    p->instrs = arena_grow(l->arena, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
+    p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
     p->instrs[p->ninstrs] = *i;
     return &p->instrs[p->ninstrs++];
 }
@@ -653,6 +653,10 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         wait_first(&l);
     stash_find(out);
     out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
+    out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);
+    out->instrs_cap = out->ninstrs;
+    out->buffers_cap = out->nbuffers;
     arena_clear(&l.maps);
     return 0;
 }

@@ -2,6 +2,7 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/optable.h"
 
+#include "common/op/gemm.h"
 #include "common/op/widen.h"
 
 static const char *value_text(const struct value *v)

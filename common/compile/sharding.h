@@ -18,7 +18,7 @@ struct rules {
     struct rule rule[DIM_COUNT];
 };
 
-struct refine { // see refine.h
+struct refine {                   // see refine.h
     const struct job_refine *job; // null: none
     struct dim_cut axes;
     struct spec *specs; // of job->params
@@ -31,10 +31,10 @@ struct sharding {
     struct spec points[POINT_COUNT];
     bool given[POINT_COUNT]; // else the rules'
     struct refine grads, optimizer;
-    axis_set gather;         // batch axes on which weights may be cut
-    axis_set batch;          // axes that cut the batch at act_ids
-    axis_set context;        // axes that cut the sequence where causal attention works
-    bool lenient;            // cuts that do not divide are left out: they are found already
+    axis_set gather;  // batch axes on which weights may be cut
+    axis_set batch;   // axes that cut the batch at act_ids
+    axis_set context; // axes that cut the sequence where causal attention works
+    bool lenient;     // cuts that do not divide are left out: they are found already
 };
 
 void sharding_make(struct sharding *s, const struct job *job, const struct mesh *m,

@@ -100,6 +100,7 @@ int tokens_read(const struct dataset *ds, const uint64_t *ids, size_t n, int32_t
     for (size_t k = 0; k < n; k++, out += ds->seq + 1) {
         PRE(ids[k] < ds->n);
         const struct shard *s = shard_of(ds, ids[k]);
+        PRE(s != NULL);
         int rc = s == checked ? 0 : array_check(&s->tokens, e);
         checked = s;
         rc = rc ? rc : read_sample(ds, &s->tokens, (ids[k] - s->first) * (uint64_t)ds->seq, out, e);

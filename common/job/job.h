@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "common/base/schema.h"
 #include "common/job/sample.h"
+#include "common/job/specs.h"
 
 enum {
     JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form
@@ -21,7 +22,6 @@ enum {
     JOB_MAX_DEPTH = 16,      // of nesting
     JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
-    JOB_MAX_AXES = 8,
     JOB_MAX_STAGES = 64,
 };
 
@@ -44,67 +44,6 @@ struct job_model {
     double dropout, dropout_attention, dropout_residual, dropout_embedding; // shares; the first is
                                                                             // the others' default
 };
-
-struct job_axis {
-    const char *name; // "dp" or "data"
-    int64_t size;     // at least 1: -1 of the file is resolved
-};
-struct job_mesh { // row-major: the last axis varies fastest over ranks
-    int n;
-    struct job_axis axis[JOB_MAX_AXES];
-};
-
-// Names of mesh axes, or of rules that stand for their axes; major first, none: uncut.
-enum { JOB_SPEC_DIMS = 8, JOB_RULES = 10, JOB_POINTS = 5 };
-struct job_names {
-    int n;
-    const char **name;
-};
-struct job_spec { // a PartitionSpec: what is left out is uncut
-    int n;
-    struct job_names dim[JOB_SPEC_DIMS];
-    int line; // of the job file; 0: an override's
-};
-struct job_rule { // which axes cut a logical dimension
-    const char *dim;
-    struct job_names axes;
-    int line; // 0: a default's or an override's
-};
-struct job_param_spec {     // of parameters; the first that matches wins
-    const char *match;      // a glob as in struct job_group
-    struct schema_list min; // int64_t: matches from these sizes on, dimension by dimension
-    struct job_spec spec;
-};
-struct job_point_spec {
-    const char *point; // "act_seq"
-    struct job_spec spec;
-};
-// How gradients or optimiser state are cut further than their parameters: on axes, each on the
-// largest local dimension that it divides, or by specs as of parameters. Neither: as the
-// parameters.
-struct job_refine {
-    struct job_names axes;
-    int n_params;
-    struct job_param_spec *params;
-    int line; // 0: a default's or an override's
-};
-struct job_sharding {
-    int n_rules, n_params, n_points;
-    struct job_rule rules[JOB_RULES];
-    struct job_param_spec *params;
-    struct job_point_spec points[JOB_POINTS];
-    struct job_names gather; // batch axes on which weights may be cut and gathered
-    struct job_refine grads, optimizer;
-};
-// The mesh axis that a name stands for, by itself or as another name of it (data: dp); -1: the mesh
-// has no such axis though the name is a usual one; -2: nobody knows the name.
-int job_axis_find(const struct job_mesh *mesh, const char *name);
-// The rule of a dimension, or null.
-const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim);
-void job_spec_print(const struct job_spec *s, struct buf *to);   // "[batch, [seq, tp], null]"
-void job_names_print(const struct job_names *s, struct buf *to); // "tp", "[a, b]", "null"
-void job_params_print(int n, const struct job_param_spec *params, struct buf *to);
-void job_refine_print(const struct job_refine *r, struct buf *to);
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
@@ -154,8 +93,8 @@ struct job_precision { // parameters, optimiser state and sums of gradients are 
     int reduce;        // of gradients on their way between devices
 };
 struct job_eval {
-    int64_t every;   // steps; 0: only after the last step. Both 0 without data.eval
-    int64_t batches; // 0: the whole set
+    int64_t every;            // steps; 0: only after the last step. Both 0 without data.eval
+    int64_t batches;          // 0: the whole set
     struct job_sample sample; // after each evaluation
 };
 struct job_metrics {

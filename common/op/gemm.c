@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matmul's labels as a batched GEMM. See op.h.
+// A matmul's labels as a batched GEMM. See gemm.h.
 //
 // Each label is in two or three of the operands; which ones says whether it is batch, m, n or k.
 // A run of labels of one kind must be adjacent, and in the same order, in every operand that has
 // it; then the run is one dimension of the product of its sizes.
-#include "common/op/op.h"
+#include "common/op/gemm.h"
 
 enum { IN_A = 1, IN_B = 2, IN_OUT = 4 };
 enum group { M, N, K, BATCH, GROUPS };

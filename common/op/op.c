@@ -78,3 +78,8 @@ int op_outputs(enum op op)
     PRE(op >= 0 && op < OP_COUNT);
     return ops[op].nout;
 }
+
+int attention_positions(enum op op)
+{
+    return op == OP_ATTENTION ? 3 : 4;
+}

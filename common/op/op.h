@@ -193,15 +193,11 @@ struct op_attr {
 };
 
 // The first of ATTENTION's two operands of positions; a step follows them.
-static inline int attention_positions(enum op op)
-{
-    return op == OP_ATTENTION ? 3 : 4;
-}
+int attention_positions(enum op op);
 
 // A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not
 // depend on the threads; its workspace is a double for each.
 enum { OP_CHUNKS = 1024 };
-
 // ATTENTION works on so many query rows at a time, in at most so many parts side by side; its
 // workspace is one block of scores for each, two for the gradient, and the positions of the keys.
 enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
@@ -221,18 +217,3 @@ struct op_call {
     size_t workspace_bytes;
     bool accumulate; // add to what out[0] holds (MATMUL, SUM, SQNORM): sums over microbatches
 };
-
-// A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each
-// of batch, m, n, k is a run of adjacent labels. Returns false when the layout needs a transpose
-// that GEMM strides cannot express (the compiler then refuses it at plan time).
-struct gemm {
-    int64_t batch, m, n, k;
-    bool trans_a, trans_b;                // a is stored [k][m]; b is stored [n][k]
-    int64_t lda, ldb, ldc;                // row strides in elements
-    int64_t stride_a, stride_b, stride_c; // of one batch
-};
-//
-// A label that leads every operand that has it, and that one operand lacks, is a batch of stride 0
-// there: where the output lacks it, the batches' products add up.
-bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
-                      const struct shape *out, struct gemm *g);

@@ -2,6 +2,7 @@
 // What the files of the CPU backend share: the device, and the ops' functions.
 #pragma once
 #include "common/base/list.h"
+#include "common/op/gemm.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/vec.h"

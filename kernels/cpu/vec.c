@@ -2,7 +2,7 @@
 // The inner loops. See vec.h. Compiled with -DVEC_ISA=baseline|avx2|avx512 and that set's flags.
 #include "kernels/cpu/vec.h"
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_math.h"
 
 #include "kernels/cpu/draw.h"
 

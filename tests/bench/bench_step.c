@@ -26,6 +26,7 @@
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
+#include "common/op/gemm.h"
 #include "tests/bench/board.h"
 #include "worker/rank/inputs.h"
 #include "worker/rank/state.h"

@@ -194,5 +194,6 @@ def test_a_submission_without_an_answer_is_repeated_with_its_request(bin):
 
 def test_a_daemon_that_gives_up_ends_the_run_naming_its_log(bin):
     (bin.folder / "bad").touch()
+    bin.words("break")  # the job goes on meanwhile
     end = bin.run()
     assert end.code == 3 and "weft-worker ended with 78" in end.err and "worker.log" in end.err, end

@@ -93,7 +93,7 @@ def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
     rows, without = one.metrics(), train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
     assert abs(rows[0]["loss"] - without[0]["loss"]) > 1e-4
     assert rows[-1]["eval_loss"] < rows[-1]["loss"]  # which nothing is dropped of
-    meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"dp": 2, "tp": 2}, 2)]
+    meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"pp": 2}, 4), ({"dp": 2, "tp": 2}, 2)]
     for i, (mesh, micro) in enumerate(meshes):
         made = job(tokens, "gpt2", mesh, model=rates, train={"microbatches": micro})
         made["train"]["remat"] = ["none", "block", "full"][i % 3]

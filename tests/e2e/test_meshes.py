@@ -17,6 +17,8 @@ OWN_NAMES = {
 }
 SEQUENCE = {"mesh": {"fsdp": 2, "tp": 2}, "sharding": {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}}
 
+ZERO_2 = {"optimizer": ["dp"], "grads": ["dp"]}
+
 RESUMED = {
     "dp 3": ("mlp", {"mesh": {"dp": 3}}),
     "tp 4": ("mlp", {"mesh": {"tp": 4}}),
@@ -29,6 +31,8 @@ RESUMED = {
     "gpt2, sequence parallel": ("gpt2", SEQUENCE),
     "llama on dp 2, pp 2, tp 2": ("llama", {"mesh": {"dp": 2, "pp": 2, "tp": 2}, **MICRO}),
     "llama on fsdp 2, pp 3": ("llama", {"mesh": {"fsdp": 2, "pp": 3}, **MICRO}),
+    "llama on pp 3, cp 2": ("llama", {"mesh": {"pp": 3, "cp": 2}, **MICRO}),
+    "gpt2 on dp 2, pp 2, ZeRO-2": ("gpt2", {"mesh": {"dp": 2, "pp": 2}, "sharding": ZERO_2, **MICRO}),
     "gpt2 on data 2, model 2, remat": ("gpt2", {"mesh": {"data": 2, "model": 2}, "train": {"remat": "block"}}),
 }  # fmt: skip
 RESUMED_SAMPLE = ["uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
@@ -46,6 +50,8 @@ LAYOUTS = {
     "dp 2, pp 2": {"mesh": {"dp": 2, "pp": 2}, **MICRO},
     "pp 2, fsdp 2, tp 2": {"mesh": {"pp": 2, "fsdp": 2, "tp": 2}, **MICRO},
     "own names": OWN_NAMES,
+    "dp 2, ZeRO-1": {"mesh": {"dp": 2}, "sharding": {"optimizer": ["dp"]}},
+    "dp 4, ZeRO-2": {"mesh": {"dp": 4}, "sharding": ZERO_2},
 }
 MOVES = {  # each to fewer ranks and to more, where there are any
     "fsdp 2, tp 2": ["one device", "dp 3", "pp 2", "dp 2, pp 2", "pp 2, fsdp 2, tp 2"],
@@ -53,10 +59,11 @@ MOVES = {  # each to fewer ranks and to more, where there are any
     "pp 4": ["dp 3", "pp 2", "fsdp 2, tp 2", "own names", "pp 2, fsdp 2, tp 2"],
     "tp 2": ["one device", "dp 2", "fsdp 4", "pp 4", "own names"],
     "pp 2, fsdp 2, tp 2": ["one device", "dp 2", "tp 4", "own names", "dp 2, pp 2"],
+    "dp 4, ZeRO-2": ["dp 2, ZeRO-1", "pp 2", "tp 4"],
 }
 PAIRS = [(a, b) for a, others in MOVES.items() for b in others]
 PAIRS_SAMPLE = [("fsdp 2, tp 2", "dp 3"), ("pp 4", "own names"), ("pp 2, fsdp 2, tp 2", "dp 2"),
-                ("tp 2", "fsdp 4")]  # fmt: skip
+                ("dp 4, ZeRO-2", "tp 4")]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

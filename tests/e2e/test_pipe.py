@@ -53,6 +53,25 @@ def test_a_decoder_in_stages_trains_to_the_numbers_of_one_device(place, data, pr
     assert set(one.final()) == set(many.final())
 
 
+SEQUENCE = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
+WITH_MORE = {  # decoder, what its job says more, layout, tolerance
+    "dropout": ("gpt2", {"model": {"dropout": 0.1}}, {"mesh": {"pp": 2, "dp": 2}, **MICRO}, 2e-5),
+    "context parallel": ("llama", {}, {"mesh": {"pp": 3, "cp": 2}, **MICRO}, 2e-5),
+    "remat": ("llama", {}, {"mesh": {"pp": 3, "fsdp": 2}, "train": {"microbatches": 2, "remat": "full"}}, 2e-5),
+    "sequence parallel": ("gpt2", {}, {"mesh": {"pp": 2, "tp": 2}, "sharding": SEQUENCE, **MICRO}, 2e-5),
+    "bf16": ("llama", {"precision": {"compute": "bf16", "reduce": "bf16"}},
+             {"mesh": {"dp": 2, "pp": 3}, "train": {"microbatches": 2}}, 0.02),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WITH_MORE if solo.LONG else ["dropout", "context parallel", "bf16"])
+def test_what_else_a_job_asks_for_holds_in_stages(place, data, what):
+    preset, more, layout, tolerance = WITH_MORE[what]
+    made = meshes.laid_out(job(data, preset), more)
+    one = meshes.trained(place, made, {"mesh": {"dp": 1}}, "one")
+    meshes.assert_same_numbers(one, meshes.trained(place, made, layout, "many"), 18, tolerance)
+
+
 def writers(checkpoint):
     """{tensor: the ranks that wrote it}"""
     return {t["name"]: {int(s["file"].split("-")[1]) for s in t["slices"]} for t in checkpoint.manifest["tensors"]}

@@ -12,7 +12,7 @@ import solo
 
 PERIOD = b"the quick brown fox jumps over the lazy dog. "
 LICENCES = pathlib.Path("/usr/share/common-licenses")
-MESHES = [{"dp": 1}, {"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"dp": 2, "tp": 2}]
+MESHES = [{"dp": 1}, {"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"dp": 2, "tp": 2}, {"pp": 2}]
 LAYERS, EMBED, HEADS, SEQ = 2, 32, 4, 32
 
 

@@ -67,6 +67,16 @@ static void zigzag_gives_every_part_the_same_attention(void **state)
 
 // ---- the same step -----------------------------------------------------------------------------
 
+// The counter of random draws, where the model draws.
+static void set_counter(struct interp *x, double step)
+{
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].name && !strcmp(x->g->values[v].name, "step")) {
+            interp_set(x, "step", &step);
+            return;
+        }
+}
+
 static void compare_on(const char *model, int seq, const char *mesh, const char *sharding,
                        const char *train, int parts)
 {
@@ -83,6 +93,8 @@ static void compare_on(const char *model, int seq, const char *mesh, const char 
     set_params(&whole);
     set_params(&cut);
     for (int s = 0; s < 2; s++) {
+        set_counter(&whole, s);
+        set_counter(&cut, s);
         decoder_step_in(&whole, &natural);
         decoder_step_in(&cut, &p->zigzag);
     }
@@ -117,6 +129,22 @@ static void a_cut_sequence_trains_to_the_numbers_of_one_device(void **state)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             compare_on(models[k], cases[c].seq, cases[c].mesh, cases[c].sharding, cases[c].train,
                        cases[c].parts);
+}
+
+// Dropout is drawn by position, wherever that lies and however often it is made.
+static void draws_follow_positions(void **state)
+{
+    static const char *const drops[] = {
+        "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24, dropout: 0.2",
+        "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50, "
+        "dropout: 0.2",
+    };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        compare_on(drops[k], 8, "cp: 2", "", "", 2);
+        compare_on(drops[k], 8, "cp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}",
+                   ", remat: full", 2);
+    }
 }
 
 // ---- what is sent ------------------------------------------------------------------------------
@@ -263,6 +291,7 @@ int main(void)
         cmocka_unit_test(every_position_has_one_column),
         cmocka_unit_test(zigzag_gives_every_part_the_same_attention),
         cmocka_unit_test(a_cut_sequence_trains_to_the_numbers_of_one_device),
+        cmocka_unit_test(draws_follow_positions),
         cmocka_unit_test(keys_and_values_are_gathered_and_every_gradient_summed_once),
         cmocka_unit_test(tensor_parallel_cuts_what_context_parallel_gathers),
         cmocka_unit_test(a_sequence_that_does_not_deal_out_is_refused_with_one_that_does),

@@ -138,6 +138,39 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     fixture_clear(&f);
 }
 
+// A gradient, two moments and the parameter: 16 bytes each. Over eight devices the moments cut are
+// 9 bytes, the gradients too 5.5, everything 2.
+#define DEEP                                                                               \
+    "name: t\nmodel: {kind: mlp, inputs: 1024, hidden: [1024, 1024, 1024], classes: 64}\n" \
+    "data: {train: {images: i, labels: l}, batch: 8}\ntrain: {steps: 1}\nmesh: {dp: 8}\n"
+
+static void state_gradients_and_weights_are_cut_as_far_as_it_takes(void **state)
+{
+    // 3·(1024² + 1024) + 1024·64 + 64 parameters; activations of a sample are a few KB.
+    enum { PARAMS = 3 * (1024 * 1024 + 1024) + 1024 * 64 + 64 };
+    static const struct {
+        double bytes; // a parameter that the device has room for
+        const char *says, *not ;
+    } cases[] = {
+        {10, "sharding.optimizer=[dp] or ", NULL},
+        {7, "sharding.optimizer=[dp] and sharding.grads=[dp]", "sharding.optimizer=[dp] or"}};
+    struct fixture f;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        compile_text(&f, DEEP, 0);
+        assert_int_equal(f.c.memory.params + f.c.memory.grads + f.c.memory.optimizer,
+                         (uint64_t)16 * PARAMS);
+        struct device_model d = {"small", (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20), 0, 0};
+        model_fit(&f.job, &d, &f.c, &f.a);
+        const struct finding *one = does_not_fit(&f);
+        assert_non_null(one);
+        assert_non_null(one->fix);
+        if (!strstr(one->fix, cases[i].says) || (cases[i].not &&strstr(one->fix, cases[i].not )))
+            fail_msg("%.3g bytes a parameter: %s", cases[i].bytes, one->fix);
+        fixture_clear(&f);
+    }
+}
+
 // Activations of eight microbatches are an eighth of one's; the parameters are small.
 #define WIDE                                                                          \
     "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64, 64, 64, 64], classes: 8}\n" \
@@ -184,6 +217,7 @@ int main(void)
         cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
         cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
         cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
+        cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

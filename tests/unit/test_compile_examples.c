@@ -52,7 +52,7 @@ static void every_example_plans_or_is_refused_as_it_says(void **state)
         fixture_clear(&f);
     }
     closedir(d);
-    assert_true(files >= 11);
+    assert_true(files >= 14);
 }
 
 // ---- shards ------------------------------------------------------------------------------------
@@ -84,6 +84,7 @@ static void the_guides_shards_are_those_worked_out_by_hand(void **state)
 #define FS  "cookbook-fsdp.yaml"
 #define FT  "cookbook-fsdp-tensor.yaml"
 #define BNS "by-name-and-size.yaml"
+#define VAE "vae-on-model.yaml"
     static const struct shard cases[] = {
         {DP, "layers/0/attn/qkv/weight", {4, {3, 512, 8, 128}}, {4, {3, 512, 8, 128}}},
         {DP, "act_seq", {3, {256, 128, 512}}, {3, {32, 128, 512}}},
@@ -111,6 +112,11 @@ static void the_guides_shards_are_those_worked_out_by_hand(void **state)
         {BNS, "layers/5/mlp/in/weight", {2, {768, 3072}}, {2, {768, 768}}},
         {BNS, "layers/5/mlp/out/weight", {2, {3072, 768}}, {2, {3072, 768}}},
         {BNS, "layers/5/mlp/in/bias", {1, {3072}}, {1, {3072}}},
+        {VAE, "encoder/in/weight", {2, {784, 512}}, {2, {784, 256}}},
+        {VAE, "encoder/logvar/weight", {2, {512, 32}}, {2, {256, 32}}},
+        {VAE, "encoder/mean/bias", {1, {32}}, {1, {32}}},
+        {VAE, "decoder/in/weight", {2, {32, 512}}, {2, {32, 256}}},
+        {VAE, "decoder/out/weight", {2, {512, 784}}, {2, {256, 784}}},
         {"classifier-on-eight.yaml", "act_hidden", {2, {256, 512}}, {2, {32, 512}}},
     };
     (void)state;
@@ -198,6 +204,77 @@ static void fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradie
     fixture_clear(&f);
 }
 
+static void a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted(void **state)
+{
+    struct fixture f;
+    struct cost cost;
+    int64_t count[2] = {0};
+    uint64_t sent[2] = {0};
+    (void)state;
+    assert_int_equal(load(&f, VAE, NULL, 0), 0);
+    cost_count(&f.c, &f.a, &cost);
+    for (int i = 0; i < cost.ncolls; i++) {
+        const struct coll_row *r = &cost.colls[i];
+        if (r->axes != 1 << 1)
+            continue;
+        count[r->phase == PHASE_BACKWARD] += r->count;
+        sent[r->phase == PHASE_BACKWARD] += r->bytes;
+    }
+    // Forward: mean and logvar (64 samples a device × 32), the images (64 × 784). Backward: the
+    // latent's gradient; images have none. An all-reduce over two sends its operand once.
+    assert_int_equal(count[0], 3);
+    assert_int_equal(sent[0], 4 * (2 * 64 * 32 + 64 * 784));
+    assert_int_equal(count[1], 1);
+    assert_int_equal(sent[1], 4 * 64 * 32);
+    fixture_clear(&f);
+}
+
+// ---- pipelines ---------------------------------------------------------------------------------
+
+// Linear layers 784 → 512 → 512 → 256 → 10, one a stage; what crosses is a layer's output.
+static void four_stages_hold_a_layer_each_and_send_its_output(void **state)
+{
+    static const uint64_t params[] = {784 * 512 + 512, 512 * 512 + 512, 512 * 256 + 256,
+                                      256 * 10 + 10};
+    static const uint64_t width[] = {512, 512, 256};
+    struct fixture f;
+    struct cost cost;
+    uint64_t sent[2][4] = {0};
+    (void)state;
+    assert_int_equal(load(&f, "stages.yaml", NULL, 0), 0);
+    assert_int_equal(f.c.nstages, 4);
+    for (int s = 0; s < 4; s++) {
+        assert_int_equal(compiled_memory(&f.c, s)->params, 4 * params[s]);
+        assert_int_equal(compiled_memory(&f.c, s)->optimizer, 8 * params[s]);
+    }
+    cost_count(&f.c, &f.a, &cost);
+    for (int i = 0; i < cost.ncolls; i++)
+        for (int s = 0; s < 4; s++)
+            if (cost.colls[i].send && cost.colls[i].stages >> s & 1)
+                sent[cost.colls[i].phase == PHASE_BACKWARD][s] += cost.colls[i].bytes;
+    for (int s = 0; s < 3; s++) { // 256 samples of floats; a stage's cotangent goes back
+        assert_int_equal(sent[0][s], 256 * width[s] * 4);
+        assert_int_equal(sent[1][s + 1], 256 * width[s] * 4);
+    }
+    assert_int_equal(sent[0][3] + sent[1][0], 0);
+    fixture_clear(&f);
+}
+
+// Four layers of 12·256² + 13·256 parameters. Two lie on a stage; of each, tp halves the matrices
+// and the biases of what is cut (3·256 and 4·256), not norms and output biases (6·256).
+static void a_gpt_in_three_dimensions_holds_half_of_its_stages_layers(void **state)
+{
+    enum { E = 256, SHARD = (12 * E * E + 7 * E) / 2 + 6 * E };
+    struct fixture f;
+    (void)state;
+    assert_int_equal(load(&f, "gpt-3d.yaml", NULL, 0), 0);
+    assert_int_equal(f.c.nstages, 2);
+    // The first stage has the embeddings, the last the final norm and, for the head, the table too.
+    assert_int_equal(compiled_memory(&f.c, 0)->params, 4 * (2 * SHARD + 128 * E + 128 * E));
+    assert_int_equal(compiled_memory(&f.c, 1)->params, 4 * (2 * SHARD + 128 * E + 2 * E));
+    fixture_clear(&f);
+}
+
 // ---- refusals ----------------------------------------------------------------------------------
 
 static void at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads(void **state)
@@ -268,6 +345,9 @@ int main(void)
         cmocka_unit_test(a_tensor_on_the_gpus_of_two_hosts_lies_on_two_ranks_a_block),
         cmocka_unit_test(data_parallel_reduces_every_gradient_once),
         cmocka_unit_test(fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradient),
+        cmocka_unit_test(a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted),
+        cmocka_unit_test(four_stages_hold_a_layer_each_and_send_its_output),
+        cmocka_unit_test(a_gpt_in_three_dimensions_holds_half_of_its_stages_layers),
         cmocka_unit_test(at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads),
         cmocka_unit_test(weights_on_data_are_refused_with_two_ways_out),
         cmocka_unit_test(gpt3_is_refused_by_80_gb_devices_and_fits_with_its_fix),

@@ -159,6 +159,17 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\n"
          "mesh: {fsdp: 2, tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp", 1},
+        {JOB "mesh: {pp: 2, tp: 2}\nsharding: {rules: {mlp: [tp, pp]}}\n", FINDING_STAGE_AXIS,
+         "sharding.rules.mlp", "(line 6): axis pp holds the stages", 1},
+        {JOB "mesh: {pipe: 2}\nsharding: {params: [{match: layers/0/weight, spec: [~, pp]}]}\n",
+         FINDING_STAGE_AXIS, "layers/0/weight", "(line 6): axis pipe holds the stages", 1},
+        {JOB "mesh: {dp: 2, pp: 2}\nsharding: {activations: {act_seq: [batch, pp]}}\n",
+         FINDING_STAGE_AXIS, "act_seq", "axis pp holds the stages", 1},
+        {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [16, 8, 16], classes: 5}\n"
+         "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1, microbatches: 2}\n"
+         "mesh: {pp: 2}\npipeline: {stages: [1, 3]}\n",
+         FINDING_STAGE_IMBALANCE, NULL, "stage 1 has 3 layers where 2 would do", 1},
+        {JOB "mesh: {pp: 3}\n", FINDING_FEW_MICROBATCHES, NULL, "2 microbatches for 3 stages", 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -206,6 +217,8 @@ static void a_sound_sharding_has_no_findings(void **state)
         JOB "mesh: {data: 2, model: 2}\n",
         JOB "mesh: {x: 2, y: 2}\nsharding: {rules: {batch: x, mlp: y}}\n",
         JOB SQUARE "sharding: {activations: {act_seq: [batch, tp]}}\n",
+        JOB "mesh: {pp: 2}\n", // three layers: one stage must have two
+        JOB "mesh: {dp: 2, stage: 2, tp: 2}\n",
     };
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -168,6 +168,62 @@ static void gradient_accumulation_is_forward_and_backward_in_turn(void **state)
            "stages wait 0 of the time\n");
 }
 
+static char *draw_pipeline(enum picture p, int width, const char *schedule, int stages)
+{
+    struct fixture f;
+    struct buf out = {0};
+    char text[1000];
+    snprintf(text, sizeof text,
+             "name: t\nmodel: {kind: mlp, inputs: 4, hidden: [8, 8, 8], classes: 4}\n"
+             "data: {train: {images: i, labels: l}, batch: 16}\n"
+             "train: {steps: 1, microbatches: 4}\n"
+             "mesh: {pp: %d}\npipeline: {schedule: %s}\n",
+             stages, schedule);
+    compile_text(&f, text, 0);
+    picture_print(p, &f.c, width, &out);
+    fixture_clear(&f);
+    return out.data;
+}
+
+static void a_stage_waits_for_its_neighbours(void **state)
+{
+    (void)state;
+    // Two stages of two layers. 1f1b: stage 0 has done F0 and F1 when B0 comes, at 4; the last
+    // backward of stage 1 ends at 13. 12 of 15 units are work.
+    expect(draw_pipeline(PICTURE_SCHEDULE, 80, "1f1b", 2),
+           "a step of 2 stages and 4 microbatches, time to the right\n"
+           "stage 0   │F0 F1 ·  ·  B0    F2 B1    F3 B2    ·  B3    │ U\n"
+           "stage 1   │·  F0 B0    F1 B1    F2 B2    F3 B3    ·  ·  │ U\n"
+           "F forward, B backward (twice as long), each of a microbatch; U update; · waits\n"
+           "stages wait 0.2 of the time\n");
+    expect(draw_pipeline(PICTURE_SCHEDULE, 80, "gpipe", 2),
+           "a step of 2 stages and 4 microbatches, time to the right\n"
+           "stage 0   │F0 F1 F2 F3 ·  ·  ·  B0    B1    B2    B3    │ U\n"
+           "stage 1   │·  F0 F1 F2 F3 B0    B1    B2    B3    ·  ·  │ U\n"
+           "F forward, B backward (twice as long), each of a microbatch; U update; · waits\n"
+           "stages wait 0.2 of the time\n");
+}
+
+static void a_long_schedule_keeps_its_beginning_and_its_end(void **state)
+{
+    (void)state;
+    // 26 columns are 8 units of 3: five from the beginning, an ellipsis, two from the end.
+    expect(draw_pipeline(PICTURE_SCHEDULE, 40, "gpipe", 2),
+           "a step of 2 stages and 4 microbatches, time to the right\n"
+           "stage 0   │F0 F1 F2 F3 ·  …  B3    │ U\n"
+           "stage 1   │·  F0 F1 F2 F3 …  ·  ·  │ U\n"
+           "F forward, B backward (twice as long), each of a microbatch; U update; · waits\n"
+           "stages wait 0.2 of the time\n");
+}
+
+static void a_stages_parameter_lies_on_its_ranks_alone(void **state)
+{
+    (void)state;
+    expect(part(draw_pipeline(PICTURE_SHARDING, 80, "1f1b", 4), "layers/2/bias"),
+           "layers/2/bias  8 [~]\n"
+           "  whole on 1 device: 2\n");
+}
+
 static void memory_is_told_by_category(void **state)
 {
     (void)state;
@@ -221,6 +277,9 @@ int main(void)
         cmocka_unit_test(the_order_of_a_dimensions_axes_is_seen),
         cmocka_unit_test(a_tensor_on_the_inner_axis_of_two_hosts_is_there_twice),
         cmocka_unit_test(gradient_accumulation_is_forward_and_backward_in_turn),
+        cmocka_unit_test(a_stage_waits_for_its_neighbours),
+        cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
+        cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
         cmocka_unit_test(memory_is_told_by_category),
         cmocka_unit_test(nothing_drawn_is_wider_than_the_terminal),
     };

@@ -8,7 +8,8 @@
 // ---- the same step ------------------------------------------------------------------------------
 
 // Gradients and the metrics are the last step's, parameters of two.
-static void compare_steps(const struct interp *whole, const struct interp *parts, const char *what)
+static void compare_steps(const struct interp *whole, const struct interp *parts, const char *what,
+                          bool gradients)
 {
     compare_params(whole, parts, what);
     double *one = interp_get(whole, "metrics"), *all = interp_get(parts, "metrics");
@@ -18,7 +19,7 @@ static void compare_steps(const struct interp *whole, const struct interp *parts
     assert_true(one[METRIC_LOSS] > 0 && one[METRIC_SQNORM] > 0);
     free(one);
     free(all);
-    for (int v = 0; v < whole->g->nvalues; v++) {
+    for (int v = 0; v < whole->g->nvalues && gradients; v++) {
         const struct value *val = &whole->g->values[v];
         if (val->kind != VALUE_SUM || val->of < 0)
             continue;
@@ -50,7 +51,8 @@ static const char *mlp_text(const char *mesh, int microbatches, const char *more
 struct piped {
     const char *mesh;
     int microbatches;
-    const char *more; // of the job
+    const char *more;  // of the job
+    const char *train; // of its train section, or null
 };
 
 static void mlp_case(const struct interp *whole, const struct piped *p)
@@ -63,7 +65,7 @@ static void mlp_case(const struct interp *whole, const struct piped *p)
     set_params(&parts);
     step(&f, &parts);
     step(&f, &parts);
-    compare_steps(whole, &parts, p->mesh);
+    compare_steps(whole, &parts, p->mesh, true);
     assert_true(parts.sent > 0);
     interp_clear(&parts);
     fixture_clear(&f);
@@ -72,18 +74,18 @@ static void mlp_case(const struct interp *whole, const struct piped *p)
 static void a_classifier_cut_into_stages_trains_as_on_one_device(void **state)
 {
     static const struct piped cases[] = {
-        {"pp: 2", 1, ""},
-        {"pp: 2", 2, "pipeline: {schedule: gpipe}\n"},
-        {"pipe: 4", 4, ""},
-        {"stage: 5", 2, ""},
-        {"pp: 4", 2, "pipeline: {schedule: gpipe, stages: [1, 1, 1, 2]}\n"},
-        {"pp: 2", 4, "pipeline: {stages: [1, 4]}\n"},
-        {"dp: 2, pp: 2", 2, ""},
-        {"pp: 2, dp: 2", 4, "pipeline: {stages: [4, 1]}\n"},
-        {"dp: 2, pp: 2, tp: 2", 2, ""},
-        {"pp: 2, fsdp: 2", 2, ""},
-        {"tp: 2, pp: 4", 1, "pipeline: {schedule: gpipe}\n"},
-        {"data: 2, x: 2", 2, "sharding: {rules: {layers: x}}\n"},
+        {"pp: 2", 1, "", NULL},
+        {"pp: 2", 2, "pipeline: {schedule: gpipe}\n", NULL},
+        {"pipe: 4", 4, "", NULL},
+        {"stage: 5", 2, "", NULL},
+        {"pp: 4", 2, "pipeline: {schedule: gpipe, stages: [1, 1, 1, 2]}\n", NULL},
+        {"pp: 2", 4, "pipeline: {stages: [1, 4]}\n", NULL},
+        {"dp: 2, pp: 2", 2, "", NULL},
+        {"pp: 2, dp: 2", 4, "pipeline: {stages: [4, 1]}\n", NULL},
+        {"dp: 2, pp: 2, tp: 2", 2, "", NULL},
+        {"pp: 2, fsdp: 2", 2, "", NULL},
+        {"tp: 2, pp: 4", 1, "pipeline: {schedule: gpipe}\n", NULL},
+        {"data: 2, x: 2", 2, "sharding: {rules: {layers: x}}\n", NULL},
     };
     struct fixture one;
     struct interp whole;
@@ -104,7 +106,8 @@ static const char *decoder_deep(const char *model, const char *mesh, int microba
                                 const char *train, const char *more)
 {
     static char text[1200];
-    const char *two = decoder_job(model, mesh, microbatches, "", train), *at = strstr(two, "layers: 2");
+    const char *two = decoder_job(model, mesh, microbatches, "", train),
+               *at = strstr(two, "layers: 2");
     const char *plain = strstr(two, "sharding: {}\n");
     assert_non_null(at);
     assert_non_null(plain);
@@ -117,12 +120,14 @@ static void decoder_case(const struct interp *whole, const char *model, const st
 {
     struct fixture f;
     struct interp parts;
-    compile_text(&f, decoder_deep(model, p->mesh, p->microbatches, "", p->more), 0);
+    compile_text(
+        &f, decoder_deep(model, p->mesh, p->microbatches, p->train ? p->train : "", p->more), 0);
     interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, p->microbatches);
     set_params(&parts);
     decoder_step(&parts);
     decoder_step(&parts);
-    compare_steps(whole, &parts, p->mesh);
+    // Scattered into the optimiser's cut, a gradient leaves parts of a sum behind.
+    compare_steps(whole, &parts, p->mesh, !strstr(p->more, "optimizer"));
     interp_clear(&parts);
     fixture_clear(&f);
 }
@@ -131,16 +136,21 @@ static void decoder_case(const struct interp *whole, const char *model, const st
 static void a_decoder_cut_into_stages_trains_as_on_one_device(void **state)
 {
     static const struct piped cases[] = {
-        {"pp: 2", 1, ""},
-        {"pp: 2", 2, "pipeline: {schedule: gpipe}\n"},
-        {"pp: 4", 4, ""},
-        {"pp: 4", 2, "pipeline: {schedule: gpipe}\n"},
-        {"pp: 2", 4, "pipeline: {stages: [1, 3]}\n"},
-        {"dp: 2, pp: 2", 2, "pipeline: {stages: [3, 1]}\n"},
-        {"dp: 2, pp: 2, tp: 2", 2, ""},
-        {"pp: 2, fsdp: 2", 2, ""},
-        {"pp: 2, tp: 2", 1, "sharding: {activations: {act_seq: [batch, [seq, tp]]}}\n"},
-        {"pp: 3, fsdp: 2", 4, ""},
+        {"pp: 2", 1, "", NULL},
+        {"pp: 2", 2, "pipeline: {schedule: gpipe}\n", NULL},
+        {"pp: 4", 4, "", NULL},
+        {"pp: 4", 2, "pipeline: {schedule: gpipe}\n", NULL},
+        {"pp: 2", 4, "pipeline: {stages: [1, 3]}\n", NULL},
+        {"dp: 2, pp: 2", 2, "pipeline: {stages: [3, 1]}\n", NULL},
+        {"dp: 2, pp: 2, tp: 2", 2, "", NULL},
+        {"pp: 2, fsdp: 2", 2, "", NULL},
+        {"pp: 2, tp: 2", 1, "sharding: {activations: {act_seq: [batch, [seq, tp]]}}\n", NULL},
+        {"pp: 3, fsdp: 2", 4, "", NULL},
+        {"dp: 2, pp: 2", 2, "sharding: {optimizer: [dp]}\n", NULL},
+        {"dp: 2, pp: 2", 2, "sharding: {optimizer: [dp], grads: [dp]}\n", NULL},
+        {"pp: 2, cp: 2", 2, "", NULL},
+        {"pp: 2, fsdp: 2", 2, "", ", remat: block"},
+        {"dp: 2, pp: 2", 2, "pipeline: {schedule: gpipe}\n", ", remat: full"},
     };
     (void)state;
     for (int k = 0; k < MODELS; k++) {
@@ -158,11 +168,435 @@ static void a_decoder_cut_into_stages_trains_as_on_one_device(void **state)
     }
 }
 
+// The parts of the loss are the last stage's: every rank is told them.
+static void an_evaluation_in_stages_counts_what_one_device_counts(void **state)
+{
+    struct fixture one, f;
+    struct interp whole, parts;
+    (void)state;
+    compile_text(&one, mlp_text("dp: 1", 1, ""), 0);
+    compile_text(&f, mlp_text("pp: 2, dp: 2", 2, ""), 0);
+    make_batch(&one);
+    interp_init(&whole, one.c.global[PROGRAM_EVAL], NULL, 1);
+    interp_init(&parts, f.c.program[PROGRAM_EVAL]->graph, &f.c.mesh, 2);
+    struct interp *both[2] = {&whole, &parts};
+    for (int k = 0; k < 2; k++) {
+        set_params(both[k]);
+        for (int m = 0; m < both[k]->microbatches; m++) {
+            interp_feed(both[k], "images", one.images, m);
+            interp_feed(both[k], "labels", one.labels, m);
+            interp_phase(both[k], PHASE_FORWARD, m);
+        }
+        interp_phase(both[k], PHASE_UPDATE, both[k]->microbatches - 1);
+    }
+    compare(&whole, &parts, "metrics");
+    double *metrics = interp_get(&whole, "metrics");
+    assert_true(metrics[0] > 0);
+    free(metrics);
+    interp_clear(&whole);
+    interp_clear(&parts);
+    fixture_clear(&one);
+    fixture_clear(&f);
+}
+
+// ---- turns --------------------------------------------------------------------------------------
+
+enum { SLOTS = 32 };
+struct table {
+    struct arena a;
+    struct schedule stage[4];
+    struct schedule_cost cost;
+    struct err e;
+};
+
+static void table_build(struct table *t, enum job_pipeline_schedule how, int stages, int micro)
+{
+    *t = (struct table){0};
+    for (int s = 0; s < stages; s++)
+        schedule_build(&t->stage[s], &t->a, PROGRAM_TRAIN, micro, how, s, stages);
+}
+
+static int table_run(struct table *t, int stages, const int64_t *layers)
+{
+    for (int s = 0; s < stages; s++)
+        if (schedule_verify(&t->stage[s], PROGRAM_TRAIN, &t->e))
+            return t->e.code;
+    return schedule_simulate(t->stage, stages, layers, &t->cost, &t->e);
+}
+
+// "F0 B0 F1 B1"; the update stands behind it.
+static void stage_write(struct table *t, int stage, const char *text, int micro)
+{
+    struct schedule *s = &t->stage[stage];
+    *s = (struct schedule){.microbatches = micro, .slots = arena_array(&t->a, struct slot, SLOTS)};
+    for (; *text; text += strcspn(text, " "), text += strspn(text, " "))
+        s->slots[s->n++] = (struct slot){.phase = *text == 'F' ? PHASE_FORWARD : PHASE_BACKWARD,
+                                         .microbatch = text[1] - '0'};
+    s->slots[s->n++] = (struct slot){.phase = PHASE_UPDATE, .microbatch = micro - 1};
+}
+
+static void expect_turns(const struct schedule *s, const char *want)
+{
+    char text[4 * SLOTS] = "";
+    for (int i = 0; i < s->n - 1; i++)
+        sprintf(text + strlen(text), "%s%c%d", i ? " " : "",
+                s->slots[i].phase == PHASE_FORWARD ? 'F' : 'B', s->slots[i].microbatch);
+    assert_string_equal(text, want);
+    assert_int_equal(s->slots[s->n - 1].phase, PHASE_UPDATE);
+}
+
+static void one_forward_one_backward_fills_the_stages_behind_first(void **state)
+{
+    struct table t;
+    (void)state;
+    table_build(&t, JOB_1F1B, 3, 4);
+    expect_turns(&t.stage[0], "F0 F1 F2 B0 F3 B1 B2 B3");
+    expect_turns(&t.stage[1], "F0 F1 B0 F2 B1 F3 B2 B3");
+    expect_turns(&t.stage[2], "F0 B0 F1 B1 F2 B2 F3 B3");
+    arena_clear(&t.a);
+    table_build(&t, JOB_1F1B, 3, 1);
+    expect_turns(&t.stage[0], "F0 B0");
+    arena_clear(&t.a);
+}
+
+static void gpipe_runs_all_forwards_first(void **state)
+{
+    struct table t;
+    (void)state;
+    table_build(&t, JOB_GPIPE, 2, 3);
+    expect_turns(&t.stage[0], "F0 F1 F2 B0 B1 B2");
+    expect_turns(&t.stage[1], "F0 F1 F2 B0 B1 B2");
+    arena_clear(&t.a);
+}
+
+static void equal_stages_idle_for_what_the_first_microbatch_takes_to_come_through(void **state)
+{
+    static const int64_t layers[] = {2, 2, 2, 2};
+    static const struct {
+        enum job_pipeline_schedule how;
+        int stages, micro, stash;
+    } cases[] = {
+        {JOB_1F1B, 4, 8, 4}, {JOB_GPIPE, 4, 8, 8}, {JOB_1F1B, 4, 2, 2},  {JOB_GPIPE, 4, 2, 2},
+        {JOB_1F1B, 2, 1, 1}, {JOB_1F1B, 1, 3, 1},  {JOB_GPIPE, 1, 3, 1},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct table t;
+        int p = cases[c].stages, m = cases[c].micro;
+        table_build(&t, cases[c].how, p, m);
+        assert_int_equal(table_run(&t, p, layers), 0);
+        assert_true(t.cost.makespan == 6.0 * (m + p - 1)); // two layers, forward and backward
+        assert_true(fabs(t.cost.bubble - (p - 1.0) / (m + p - 1)) < 1e-12);
+        assert_int_equal(t.cost.peak_stash, cases[c].stash);
+        arena_clear(&t.a);
+    }
+}
+
+// Layers 1 and 3, two microbatches: the second stage works from 1 to 19 without a break, the first
+// ends its last backward at 21. 24 of 42 are work.
+static void a_slow_stage_makes_the_other_wait(void **state)
+{
+    static const int64_t layers[] = {1, 3};
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        struct table t;
+        table_build(&t, (enum job_pipeline_schedule)how, 2, 2);
+        assert_int_equal(table_run(&t, 2, layers), 0);
+        assert_true(t.cost.makespan == 21);
+        assert_true(fabs(t.cost.bubble - 3.0 / 7) < 1e-12);
+        assert_true(t.stage[1].slots[0].start == 1 && t.stage[1].slots[3].end == 19);
+        arena_clear(&t.a);
+    }
+}
+
+static void bad_tables_are_refused(void **state)
+{
+    static const int64_t layers[] = {1, 1};
+    static const struct {
+        const char *first, *second, *says;
+        int micro;
+    } cases[] = {
+        {"F0 F1 B0", "F0 B0 F1 B1", "2 forward, 1 backward", 2},
+        {"F0 F1 B0 B1", "F0 B0", "1 forward, 1 backward", 2},
+        {"F1 F0 B0 B1", "F0 B0 F1 B1", "forward of microbatch 1 out of order", 2},
+        {"F0 F1 B1 B0", "F0 F1 B1 B0", "backward of microbatch 1 out of order", 2},
+        {"F0 B0 B1 F1", "F0 B0 F1 B1", "backward of microbatch 1 before its forward", 2},
+        // each alone is fine: the first wants what the second makes after what it wants
+        {"F0 B0 F1 B1", "F0 F1 B0 B1", "deadlock: stage 0 waits for what it needs", 2},
+        // runs only where messages pile up: two lie on their way while both stages send
+        {"F0 F1 F2 F3 B0 B1 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3", "deadlock: stage 0 waits to send",
+         4},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct table t = {0};
+        stage_write(&t, 0, cases[c].first, cases[c].micro);
+        stage_write(&t, 1, cases[c].second, cases[c].micro);
+        assert_int_equal(table_run(&t, 2, layers), ERR_INTERNAL);
+        if (!strstr(t.e.text, cases[c].says))
+            fail_msg("%s", t.e.text);
+        arena_clear(&t.a);
+    }
+    struct table t = {0}; // without the check of each: a microbatch that nobody receives
+    stage_write(&t, 0, "F0 F1 B0 B1", 2);
+    stage_write(&t, 1, "F0 B0", 2);
+    assert_int_equal(schedule_simulate(t.stage, 2, layers, &t.cost, &t.e), ERR_INTERNAL);
+    arena_clear(&t.a);
+}
+
+static struct instr *find_instr(struct program *p, enum instr_kind kind, int skip)
+{
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == kind && skip-- == 0)
+            return &p->instrs[i];
+    fail_msg("no such instruction");
+    return NULL;
+}
+
+static void programs_whose_messages_do_not_meet_are_refused(void **state)
+{
+    struct fixture f;
+    struct err e = {0};
+    (void)state;
+    compile_text(&f, mlp_text("pp: 2", 2, ""), 0);
+    struct program *p = f.c.program[PROGRAM_TRAIN];
+    assert_int_equal(verify_stages(p, 2, &e), 0);
+    struct instr *recv = find_instr(&p[1], INSTR_RECV, 0);
+    recv->microbatch = 1;
+    assert_int_equal(verify_stages(p, 2, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.text, "is two"));
+    recv->microbatch = 0;
+    struct instr *sent = find_instr(&p[0], INSTR_SEND, 1);
+    sent->kind = INSTR_MARK;
+    assert_int_equal(verify_stages(p, 2, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.text, "for ever"));
+    sent->kind = INSTR_SEND;
+    sent->peer = 2;
+    assert_int_equal(verify_stages(p, 2, &e), ERR_INTERNAL);
+    sent->peer = 1;
+    assert_int_equal(verify_stages(p, 2, &e), 0);
+    fixture_clear(&f);
+}
+
+// ---- what crosses
+// ---------------------------------------------------------------------------------
+
+struct row {
+    bool send;
+    enum reshard_kind op;
+    uint64_t stages;
+    enum phase phase;
+    const char *tensor;
+    int group;
+    int64_t count;
+    uint64_t whole, bytes;
+};
+#define SEND 1, RESHARD_SLICE
+#define SUM  0, RESHARD_ALL_REDUCE
+#define FWD  PHASE_FORWARD
+#define BWD  PHASE_BACKWARD
+#define UPD  PHASE_UPDATE
+
+// All rows that run along the stages, and no other.
+static void expect_rows(const char *text, const struct row *want, int n)
+{
+    struct fixture f;
+    struct cost cost;
+    int along = 0;
+    compile_text(&f, text, 0);
+    cost_count(&f.c, &f.a, &cost);
+    for (int i = 0; i < cost.ncolls; i++) {
+        const struct coll_row *r = &cost.colls[i];
+        int k = 0;
+        if (!(r->axes & f.c.mesh.stages))
+            continue;
+        along++;
+        while (k < n && (r->send != want[k].send || r->phase != want[k].phase ||
+                         r->stages != want[k].stages || strcmp(r->tensor, want[k].tensor) != 0))
+            k++;
+        if (k == n)
+            fail_msg("unexpected: %s of %s, %s, stages %llx", coll_row_name(r), r->tensor,
+                     phase_name(r->phase), (unsigned long long)r->stages);
+        if (r->op != want[k].op || r->group != want[k].group || r->count != want[k].count ||
+            r->tensor_bytes != want[k].whole || r->bytes != want[k].bytes)
+            fail_msg("%s of %s: %s, group %d, %lld times, %llu whole, %llu sent", coll_row_name(r),
+                     r->tensor, phase_name(r->phase), r->group, (long long)r->count,
+                     (unsigned long long)r->tensor_bytes, (unsigned long long)r->bytes);
+    }
+    assert_int_equal(along, n);
+    fixture_clear(&f);
+}
+#define EXPECT(text, rows) expect_rows(text, rows, (int)(sizeof(rows) / sizeof *(rows)))
+
+// Five linear layers over four stages: 2, 1, 1, 1. Two microbatches of 8 rows; what leaves the
+// stages is 8, 16 and 8 floats wide. The metrics are four floats, summed over all ranks.
+static void a_classifier_sends_what_leaves_a_stage_and_the_gradient_of_it(void **state)
+{
+    static const struct row rows[] = {
+        {SEND, 1, FWD, "layers/1/act_seq", 2, 2, 512, 512},
+        {SEND, 2, FWD, "layers/2/act_hidden", 2, 2, 1024, 1024},
+        {SEND, 4, FWD, "layers/3/act_seq", 2, 2, 512, 512},
+        {SEND, 8, BWD, "grad/layers/4/act_seq", 2, 2, 512, 512},
+        {SEND, 4, BWD, "grad/layers/3/act_hidden", 2, 2, 1024, 1024},
+        {SEND, 2, BWD, "grad/layers/2/act_seq", 2, 2, 512, 512},
+        {SUM, 15, UPD, "metrics", 4, 1, 16, 24},
+    };
+    (void)state;
+    EXPECT(mlp_text("pp: 4", 2, ""), rows);
+    EXPECT(mlp_text("pp: 4", 2, "pipeline: {schedule: gpipe}\n"), rows);
+}
+
+// Each device sends its own half: of the rows, and of what tp cuts between the layers of a pair.
+static void every_device_sends_its_own_part(void **state)
+{
+    static const struct row rows[] = {
+        {SEND, 1, FWD, "layers/2/act_hidden", 2, 2, 256, 256},
+        {SEND, 2, BWD, "grad/layers/3/act_hidden", 2, 2, 256, 256},
+        {SUM, 3, UPD, "metrics", 8, 1, 16, 28},
+    };
+    (void)state;
+    EXPECT(mlp_text("dp: 2, pp: 2, tp: 2", 2, ""), rows);
+}
+
+// 784 → 512 → 512 → 256 → 10, a layer a stage, four microbatches of 16.
+static void the_guides_four_stage_classifier(void **state)
+{
+    static const struct row rows[] = {
+        {SEND, 1, FWD, "layers/0/act_hidden", 2, 4, 131072, 131072},
+        {SEND, 2, FWD, "layers/1/act_seq", 2, 4, 131072, 131072},
+        {SEND, 4, FWD, "layers/2/act_hidden", 2, 4, 65536, 65536},
+        {SEND, 8, BWD, "grad/layers/3/act_hidden", 2, 4, 65536, 65536},
+        {SEND, 4, BWD, "grad/layers/2/act_seq", 2, 4, 131072, 131072},
+        {SEND, 2, BWD, "grad/layers/1/act_hidden", 2, 4, 131072, 131072},
+        {SUM, 15, UPD, "metrics", 4, 1, 16, 24},
+    };
+    static const char text[] = "name: t\n"
+                               "model: {inputs: 784, hidden: [512, 512, 256], classes: 10}\n"
+                               "mesh: {stage: 4}\n"
+                               "data: {train: {images: i, labels: l}, batch: 64}\n"
+                               "train: {steps: 1, microbatches: 4}\n";
+    struct fixture f;
+    (void)state;
+    EXPECT(text, rows);
+    compile_text(&f, text, 0);
+    assert_int_equal(f.c.findings.n, 0);
+    assert_true(fabs(f.c.turns.bubble - 3.0 / 7) < 1e-12);
+    fixture_clear(&f);
+}
+
+// [batch 4, seq 8, embed 24] floats are 3,072 bytes; the tied embedding is 24 × 24 floats on the
+// first and the last of the stages, which alone sum it.
+static void a_tied_embedding_is_summed_over_its_stages_once_a_step(void **state)
+{
+    static const struct row tied[] = {
+        {SEND, 1, FWD, "layers/1/act_seq", 2, 2, 6144, 6144},
+        {SEND, 2, FWD, "layers/2/act_seq", 2, 2, 6144, 6144},
+        {SEND, 4, BWD, "grad/layers/3/act_seq", 2, 2, 6144, 6144},
+        {SEND, 2, BWD, "grad/layers/2/act_seq", 2, 2, 6144, 6144},
+        {SUM, 5, UPD, "grad/embed/tokens", 2, 1, 2304, 2304},
+        {SUM, 7, UPD, "metrics", 3, 1, 16, 22}, // 2 · 2/3 · 16, rounded up
+    };
+    (void)state;
+    EXPECT(decoder_deep(models[0], "pp: 3", 2, "", ""), tied);
+}
+
+static void an_untied_decoder_sends_its_boundary_alone(void **state)
+{
+    static const struct row rows[] = {
+        {SEND, 1, FWD, "layers/1/act_seq", 2, 2, 6144, 6144},
+        {SEND, 2, BWD, "grad/layers/2/act_seq", 2, 2, 6144, 6144},
+        {SUM, 3, UPD, "metrics", 2, 1, 16, 16},
+    };
+    static const struct row halves[] = {
+        {SEND, 1, FWD, "layers/1/act_seq", 2, 2, 3072, 3072},
+        {SEND, 2, BWD, "grad/layers/2/act_seq", 2, 2, 3072, 3072},
+        {SUM, 3, UPD, "metrics", 2, 1, 16, 16},
+    };
+    (void)state;
+    EXPECT(decoder_deep(models[1], "pp: 2", 2, "", ""), rows);
+    EXPECT(decoder_deep(models[2], "pp: 2", 2, "", ""), rows);
+    EXPECT(decoder_deep(models[1], "pp: 2", 2, "", "precision: {compute: bf16}\n"), halves);
+}
+
+// The copy in bf16 of a tied embedding is each stage's own: it is never sent. Its sum is f32.
+static void each_stage_casts_its_own_copy_of_a_tied_embedding(void **state)
+{
+    static const struct row rows[] = {
+        {SEND, 1, FWD, "layers/1/act_seq", 2, 2, 3072, 3072},
+        {SEND, 2, BWD, "grad/layers/2/act_seq", 2, 2, 3072, 3072},
+        {SUM, 3, UPD, "grad/embed/tokens", 2, 1, 2304, 2304},
+        {SUM, 3, UPD, "metrics", 2, 1, 16, 16},
+    };
+    (void)state;
+    EXPECT(decoder_deep(models[0], "pp: 2", 2, "", "precision: {compute: bf16}\n"), rows);
+}
+
+// ---- what a stage takes
+// -----------------------------------------------------------------------------
+
+// Floats of the layers: 8·16 + 16 = 144, 16·8 + 8 = 136, 144, 136 and 8·4 + 4 = 36.
+static void a_stage_holds_its_own_layers(void **state)
+{
+    static const uint64_t floats[] = {144 + 136, 144, 136, 36};
+    struct fixture f;
+    (void)state;
+    compile_text(&f, mlp_text("pp: 4", 2, ""), 0);
+    uint64_t most = 0;
+    assert_int_equal(f.c.nstages, 4);
+    for (int s = 0; s < 4; s++) {
+        const struct memory *m = compiled_memory(&f.c, s);
+        assert_int_equal(m->params, 4 * floats[s]);
+        assert_int_equal(m->grads, 4 * floats[s]);
+        assert_int_equal(m->optimizer, 8 * floats[s]);
+        assert_int_equal(m->arena, m->params + m->grads + m->optimizer + m->stash + m->transient +
+                                       m->workspace);
+        most = m->arena > most ? m->arena : most;
+        assert_int_equal(compiled_program(&f.c, PROGRAM_TRAIN, s)->stage, s);
+        assert_int_equal(compiled_stage(&f.c, s), s);
+    }
+    assert_int_equal(f.c.memory.arena, most);
+    fixture_clear(&f);
+}
+
+static uint64_t first_stash(const char *schedule, int microbatches)
+{
+    struct fixture f;
+    compile_text(&f, mlp_text("pp: 2", microbatches, schedule), 0);
+    uint64_t bytes = compiled_memory(&f.c, 0)->stash;
+    fixture_clear(&f);
+    return bytes * (uint64_t)microbatches; // a microbatch's rows are that many times fewer
+}
+
+// The first stage keeps what its backward reads of each microbatch under way: of two with 1f1b.
+static void one_forward_one_backward_keeps_fewer_microbatches(void **state)
+{
+    static const char gpipe[] = "pipeline: {schedule: gpipe}\n";
+    (void)state;
+    assert_int_equal(first_stash(gpipe, 8), 2 * first_stash(gpipe, 4));
+    assert_int_equal(first_stash("", 8), first_stash("", 4));
+    assert_true(first_stash("", 8) < first_stash(gpipe, 8) / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_classifier_cut_into_stages_trains_as_on_one_device),
         cmocka_unit_test(a_decoder_cut_into_stages_trains_as_on_one_device),
+        cmocka_unit_test(an_evaluation_in_stages_counts_what_one_device_counts),
+        cmocka_unit_test(one_forward_one_backward_fills_the_stages_behind_first),
+        cmocka_unit_test(gpipe_runs_all_forwards_first),
+        cmocka_unit_test(equal_stages_idle_for_what_the_first_microbatch_takes_to_come_through),
+        cmocka_unit_test(a_slow_stage_makes_the_other_wait),
+        cmocka_unit_test(bad_tables_are_refused),
+        cmocka_unit_test(programs_whose_messages_do_not_meet_are_refused),
+        cmocka_unit_test(a_classifier_sends_what_leaves_a_stage_and_the_gradient_of_it),
+        cmocka_unit_test(every_device_sends_its_own_part),
+        cmocka_unit_test(the_guides_four_stage_classifier),
+        cmocka_unit_test(a_tied_embedding_is_summed_over_its_stages_once_a_step),
+        cmocka_unit_test(an_untied_decoder_sends_its_boundary_alone),
+        cmocka_unit_test(each_stage_casts_its_own_copy_of_a_tied_embedding),
+        cmocka_unit_test(a_stage_holds_its_own_layers),
+        cmocka_unit_test(one_forward_one_backward_keeps_fewer_microbatches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static void mesh_case(int model, const char *mesh, const char *sharding, int mic
 
 static void a_cut_batch_gives_one_devices_gradients(void **state)
 {
-    static const char *const meshes[] = {"dp: 2", "fsdp: 2", "dp: 2, fsdp: 2", "dp: 1"};
+    static const char *const meshes[] = {"dp: 2", "fsdp: 2", "dp: 2, fsdp: 2", "pp: 2, dp: 2"};
     (void)state;
     for (int model = 0; model < MODELS; model++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
@@ -123,7 +123,7 @@ static void a_cut_sum_differs_by_rounding(void **state)
 // Two roundings and more, of parts that are larger than their sum.
 static void sums_in_bf16_differ_by_their_rounding(void **state)
 {
-    static const char *const meshes[] = {"dp: 4", "fsdp: 2", "dp: 2, fsdp: 2"};
+    static const char *const meshes[] = {"dp: 4", "fsdp: 2", "dp: 2, fsdp: 2", "pp: 2, dp: 2"};
     (void)state;
     for (int model = 0; model < MODELS; model++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)

@@ -3,163 +3,13 @@
 // backend and the in-process communicator, which finds wrong orders and deadlocks. Parameters after
 // two steps, and an evaluation, are those of the unpartitioned graph in double precision; replicas
 // agree to the bit; the memory taken is what the plan said.
-#include <pthread.h>
-#include <stdio.h>
-
 #include "tests/ops/rig.h"
+#include "tests/support/crew.h"
 #include "tests/unit/compile_case.h"
-#include "worker/collective/fake.h"
-#include "worker/rank/exec.h"
 
-enum { MOST = 12, STEPS = 2 };
-
-struct crew { // what the ranks of one case share
-    struct fixture f;
-    const struct backend *backend;
-    struct fake *fake;
-    const struct interp *start; // where parameters begin
-};
-
-struct actor {
-    struct crew *crew;
-    int rank, rc;
-    struct err e;
-    struct exec *x;
-    float *after[PROGRAM_KINDS][256]; // buffers as they ended
-};
-
-static const struct value *value_of(const struct program *p, int b)
-{
-    return &p->graph->values[p->buffers[b].value];
-}
-
-// Element i of a rank's part, as an index into the whole tensor.
-static int64_t index_of(const struct program *p, int b, int rank, int64_t i)
-{
-    const struct value *v = value_of(p, b);
-    const struct shape *local = &p->buffers[b].shape;
-    int64_t start[MAX_DIMS], index = 0, stride = 1;
-    spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
-    for (int d = v->shape.n - 1; d >= 0; d--) {
-        index += (start[d] + i % local->dim[d]) * stride;
-        i /= local->dim[d];
-        stride *= v->shape.dim[d];
-    }
-    return index;
-}
-
-static void store(enum dtype t, void *to, int64_t i, double v)
-{
-    if (t == DT_F32)
-        ((float *)to)[i] = (float)v;
-    else if (t == DT_I32)
-        ((int32_t *)to)[i] = (int32_t)v;
-    else
-        ((uint8_t *)to)[i] = (uint8_t)v;
-}
-
-// A rank's part of a whole tensor, or of each microbatch of the data, into its buffer.
-static void put(struct actor *a, const struct program *p, int b, const double *whole)
-{
-    const struct buffer *buf = &p->buffers[b];
-    int64_t n = shape_count(&buf->shape), all = shape_count(&value_of(p, b)->shape);
-    void *device, *host = malloc(buf->bytes + 1);
-    for (int m = 0; m < buf->copies; m++)
-        for (int64_t i = 0; i < n; i++)
-            store(buf->dtype, host, m * n + i, whole[m * all + index_of(p, b, a->rank, i)]);
-    exec_buffer(a->x, p->kind, buf->name, &device);
-    a->rc = a->rc ? a->rc : exec_put(a->x, device, host, buf->bytes, &a->e);
-    free(host);
-}
-
-static void put_all(struct actor *a, enum program_kind kind)
-{
-    const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
-    const double control[CONTROL_SLOTS] = {0, 0};
-    struct fixture *f = &a->crew->f;
-    const struct program *p = f->c.program[kind];
-    for (int b = 0; b < p->nbuffers; b++) {
-        const struct buffer *buf = &p->buffers[b];
-        if (buf->source == VALUE_INPUT)
-            put(a, p, b, value_of(p, b)->shape.n == 2 ? f->images : f->labels);
-        else if (buf->source == VALUE_PARAM && kind == PROGRAM_TRAIN)
-            put(a, p, b, a->crew->start->value[interp_find(a->crew->start, value_of(p, b)->name)]);
-        else if (buf->source == VALUE_SCALAR)
-            put(a, p, b,
-                !strcmp(buf->name, "one")     ? &one
-                : !strcmp(buf->name, "hyper") ? hyper
-                                              : control);
-    }
-}
-
-static void take_all(struct actor *a, enum program_kind kind)
-{
-    const struct program *p = a->crew->f.c.program[kind];
-    for (int b = 0; b < p->nbuffers; b++) {
-        void *device;
-        if (p->buffers[b].source != VALUE_PARAM && b != p->metrics)
-            continue;
-        a->after[kind][b] = malloc(p->buffers[b].bytes);
-        exec_buffer(a->x, kind, p->buffers[b].name, &device);
-        a->rc =
-            a->rc ? a->rc : exec_get(a->x, a->after[kind][b], device, p->buffers[b].bytes, &a->e);
-    }
-}
-
-static void play(struct actor *a, struct exec_options *o)
-{
-    a->rc = exec_open(o, &a->x, &a->e);
-    if (a->rc)
-        return;
-    put_all(a, PROGRAM_TRAIN);
-    for (int s = 0; s < STEPS && !a->rc; s++)
-        a->rc = exec_run(a->x, PROGRAM_TRAIN, &a->e);
-    take_all(a, PROGRAM_TRAIN);
-    put_all(a, PROGRAM_EVAL);
-    a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
-    take_all(a, PROGRAM_EVAL);
-    a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
-    exec_close(a->x);
-}
-
-static void *act(void *arg)
-{
-    struct actor *a = arg;
-    struct exec_options o = {
-        .compiled = &a->crew->f.c, .backend = a->crew->backend, .rank = a->rank};
-    a->rc = o.backend->device_open(&(struct device_options){.threads = 1}, &o.device, &a->e);
-    a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
-    if (!a->rc)
-        play(a, &o);
-    if (o.world && a->rc) // ends the others' waits
-        world_abort(o.world, "a rank failed");
-    world_close(o.world);
-    o.backend->device_close(o.device);
-    return NULL;
-}
+enum { STEPS = 2 };
 
 // ---- what it is held against -------------------------------------------------------------------
-
-static void check_buffer(const struct actor *actors, int ranks, const struct program *p, int b,
-                         const double *want, double rtol, const char *what)
-{
-    int64_t whole = shape_count(&value_of(p, b)->shape);
-    float *seen = malloc(sizeof *seen * (size_t)whole);
-    for (int64_t i = 0; i < whole; i++)
-        seen[i] = NAN;
-    for (int r = 0; r < ranks; r++)
-        for (int64_t i = 0; i < shape_count(&p->buffers[b].shape); i++) {
-            int64_t at = index_of(p, b, r, i);
-            float got = actors[r].after[p->kind][b][i];
-            if (!isnan(seen[at]) && seen[at] != got)
-                fail_msg("%s: %s[%lld]: replicas differ", what, p->buffers[b].name, (long long)at);
-            seen[at] = got;
-            if (!(fabs((double)got - want[at]) <= rtol * (0.1 + fabs(want[at]))))
-                fail_msg("%s: %s[%lld] is %.9g, not %.9g", what, p->buffers[b].name, (long long)at,
-                         (double)got, want[at]);
-        }
-    free(seen);
-}
 
 static void train_reference(struct fixture *f, struct interp *x)
 {
@@ -183,10 +33,16 @@ static void evaluate_reference(struct fixture *f, const struct interp *trained, 
     interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
-static void check_results(struct crew *crew, const struct actor *actors, int ranks,
-                          const char *what)
+static void check(const struct crew *crew, enum program_kind kind, const char *name,
+                  const double *want, double rtol, const char *what)
 {
-    struct fixture *f = &crew->f;
+    struct err e = {0};
+    if (crew_compare(crew, kind, name, want, rtol, 0.1 * rtol, &e))
+        fail_msg("%s: %s", what, e.text);
+}
+
+static void check_results(struct fixture *f, const struct crew *crew, const char *what)
+{
     struct interp trained, evaluated;
     interp_init(&trained, f->c.global[PROGRAM_TRAIN], NULL, (int)f->job.train.microbatches);
     set_params(&trained);
@@ -195,35 +51,19 @@ static void check_results(struct crew *crew, const struct actor *actors, int ran
     // Where bf16 falls to the other side of a tie, what is made of it moves by some units, and one
     // sample of 48 may be told as another class.
     bool half = f->job.precision.compute == JOB_BF16;
-    double rtol = 2e-5, metrics = half ? 0x1p-6 : rtol;
-    const struct program *p = f->c.program[PROGRAM_TRAIN];
-    for (int b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].source == VALUE_PARAM)
-            check_buffer(actors, ranks, p, b,
-                         trained.value[interp_find(&trained, value_of(p, b)->name)],
-                         half ? 2e-4 : rtol, what);
+    double rtol = 2e-5;
+    for (int v = 0; v < trained.g->nvalues; v++) {
+        const struct value *val = &trained.g->values[v];
+        if (val->kind == VALUE_PARAM && val->alias < 0)
+            check(crew, PROGRAM_TRAIN, val->name, trained.value[v], half ? 2e-4 : rtol, what);
+    }
     // The last step's metrics: loss and squared norm, of the parameters before it.
-    check_buffer(actors, ranks, p, p->metrics, trained.value[interp_find(&trained, "metrics")],
-                 metrics, what);
-    p = f->c.program[PROGRAM_EVAL];
-    check_buffer(actors, ranks, p, p->metrics, evaluated.value[interp_find(&evaluated, "metrics")],
-                 half ? 0.1 : rtol, what);
+    check(crew, PROGRAM_TRAIN, "metrics", trained.value[interp_find(&trained, "metrics")],
+          half ? 0x1p-6 : rtol, what);
+    check(crew, PROGRAM_EVAL, "metrics", evaluated.value[interp_find(&evaluated, "metrics")],
+          half ? 0.1 : rtol, what);
     interp_clear(&evaluated);
     interp_clear(&trained);
-}
-
-static void run_crew(struct crew *crew, struct actor *actors, int ranks, const char *what)
-{
-    pthread_t threads[MOST];
-    for (int r = 0; r < ranks; r++) {
-        actors[r] = (struct actor){.crew = crew, .rank = r};
-        assert_int_equal(pthread_create(&threads[r], NULL, act, &actors[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(threads[r], NULL);
-    for (int r = 0; r < ranks; r++)
-        if (actors[r].rc)
-            fail_msg("%s: rank %d: %s", what, r, actors[r].e.text);
 }
 
 // Which moves the cases have carried out: none may be missing at the end.
@@ -243,40 +83,33 @@ static void count_moves(const struct compiled *c)
 // Compiles the job with `more` behind it and runs it. False when the compiler refuses it.
 static bool run_job(const char *text, const char *more, bool may_refuse)
 {
+    static const double one = 1, hyper[HYPER_SLOTS] = {0.01, 1 / (1 - 0.9), 1 / (1 - 0.999)};
+    static const double control[CONTROL_SLOTS];
     char whole[3000];
-    struct crew crew = {0};
+    struct fixture f;
     struct interp start;
-    static struct actor actors[MOST];
+    struct err e = {0};
     snprintf(whole, sizeof whole, "%s%s", text, more);
-    int rc = compile_any(&crew.f, whole);
-    if (rc && may_refuse) {
-        fixture_clear(&crew.f);
-        return false;
+    int rc = compile_any(&f, whole);
+    if (rc && !may_refuse)
+        fail_msg("%s: %s", more, f.e.text);
+    if (!rc) {
+        count_moves(&f.c);
+        make_batch(&f);
+        interp_init(&start, f.c.global[PROGRAM_TRAIN], NULL, 1);
+        set_params(&start);
+        const struct crew_tensor data[] = {{"images", f.images}, {"labels", f.labels},
+                                           {"one", &one},        {"hyper", hyper},
+                                           {"control", control}, {NULL, NULL}};
+        struct crew crew = {.compiled = &f.c, .start = &start, .data = data, .steps = STEPS};
+        if (crew_run(&crew, &e))
+            fail_msg("%s: %s", more, e.text);
+        check_results(&f, &crew, more);
+        crew_clear(&crew);
+        interp_clear(&start);
     }
-    if (rc)
-        fail_msg("%s: %s", more, crew.f.e.text);
-    struct rig rig;
-    rig_open(&rig, 1, NULL);
-    crew.backend = rig.backend;
-    int ranks = mesh_ranks(&crew.f.c.mesh);
-    assert_true(ranks <= MOST);
-    crew.fake = fake_new(ranks);
-    count_moves(&crew.f.c);
-    make_batch(&crew.f);
-    interp_init(&start, crew.f.c.global[PROGRAM_TRAIN], NULL, 1);
-    set_params(&start);
-    crew.start = &start;
-    run_crew(&crew, actors, ranks, more);
-    check_results(&crew, actors, ranks, more);
-    for (int r = 0; r < ranks; r++)
-        for (int k = 0; k < PROGRAM_KINDS; k++)
-            for (int b = 0; b < 256; b++)
-                free(actors[r].after[k][b]);
-    interp_clear(&start);
-    fake_free(crew.fake);
-    rig_close(&rig);
-    fixture_clear(&crew.f);
-    return true;
+    fixture_clear(&f);
+    return !rc;
 }
 
 // ---- the cases ---------------------------------------------------------------------------------

@@ -53,9 +53,12 @@ static void decoders_train_to_the_same_bits_on_any_mesh(void **state)
         {"fsdp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}"},
         {"x: 2, y: 2", "rules: {batch: x, embed: y, heads: y}, gather: [x, y]"},
         {"dp: 2, fsdp: 2, tp: 2", ""},
+        {"pp: 2, dp: 2", ""},
+        {"tp: 2, pp: 2", ""},
     };
+    const int count = getenv("WEFT_LONG") ? MODELS : 2;
     (void)state;
-    for (int k = 0; k < MODELS; k++)
+    for (int k = 0; k < count; k++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             struct fixture f[MODES];
             struct interp x[MODES];
@@ -161,6 +164,25 @@ static void a_decoder_keeps_what_it_should(void **state)
     assert_true(arena[BLOCK] < arena[NONE]);
 }
 
+// Two stages of two layers, a microbatch at a time on the first (gpipe keeps both). `full` keeps of
+// a token what enters the second, 32 floats, and the head's.
+static void a_stage_keeps_what_enters_it(void **state)
+{
+    static const uint64_t layer = 8 * 32 + 2 * 64, head = 2 * 32 + 64 + 2;
+    static const uint64_t first[] = {2 * layer, 2 * 32, 0};
+    static const uint64_t second[] = {2 * layer + head, 2 * 32 + head, 32 + head};
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture f;
+        char text[600];
+        snprintf(text, sizeof text, "%spipeline: {schedule: gpipe}\n", deep_text("pp: 2", m));
+        compile_text(&f, text, 0);
+        assert_int_equal(compiled_memory(&f.c, 0)->stash, 2 * 4 * 16 * 4 * first[m]);
+        assert_int_equal(compiled_memory(&f.c, 1)->stash, 2 * 4 * 16 * 4 * second[m]);
+        fixture_clear(&f);
+    }
+}
+
 // ---- what it costs -----------------------------------------------------------------------------
 
 static int64_t count_of(const struct cost *c, enum reshard_kind op, enum phase phase,
@@ -230,6 +252,7 @@ int main(void)
         cmocka_unit_test(a_classifier_trains_to_the_same_bits_on_any_mesh),
         cmocka_unit_test(a_classifier_keeps_what_it_should),
         cmocka_unit_test(a_decoder_keeps_what_it_should),
+        cmocka_unit_test(a_stage_keeps_what_enters_it),
         cmocka_unit_test(tensor_parallel_sums_again_what_is_made_again),
         cmocka_unit_test(repeated_work_shares_the_gathers_of_the_backward),
     };

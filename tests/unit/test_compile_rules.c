@@ -11,6 +11,7 @@
 #include "common/compile/optable.h"
 #include "common/compile/partition.h"
 #include "common/compile/schedule.h"
+#include "common/op/gemm.h"
 
 static const struct mesh grid = {.n = 3, .axis = {{"dp", 2}, {"tp", 3}, {"one", 1}}};
 

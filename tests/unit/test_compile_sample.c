@@ -136,6 +136,8 @@ static void every_device_of_any_mesh_has_the_same_logits(void **state)
         {"dp: 2, tp: 2", ""},
         {"cp: 2", ""},
         {"cp: 2, tp: 2", ""},
+        {"pp: 2", ""},
+        {"dp: 2, pp: 2, tp: 2", ""},
         {"tp: 2, fsdp: 2", ""},
         {"dp: 2, fsdp: 2, tp: 2", ""},
         {"fsdp: 2, tp: 4", ""},

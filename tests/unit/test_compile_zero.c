@@ -133,6 +133,8 @@ static const struct {
     {"dp: 2, fsdp: 2, tp: 2", "optimizer: [dp]"},
     {"dp: 2, fsdp: 2, tp: 2",
      "grads: [dp], optimizer: [dp, tp], activations: {act_seq: [batch, [seq, tp]]}"},
+    {"dp: 2, pp: 2", "optimizer: [dp]"},
+    {"pp: 2, dp: 2, tp: 2", "grads: [dp], optimizer: [dp, tp]"},
     {"x: 2, y: 2", "rules: {batch: [x, y]}, grads: [y], optimizer: [x, y]"},
     {"x: 2, y: 4", "rules: {batch: [x], mlp: y, heads: y}, optimizer: [y, x]"},
     {"dp: 2, tp: 2", "optimizer: [{match: \"*mlp/out/weight\", spec: [[tp, dp]]}, "

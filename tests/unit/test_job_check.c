@@ -343,6 +343,37 @@ static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state
     }
 }
 
+static void test_stages_hold_the_models_layers(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, NAME_LINE "model: {inputs: 4, hidden: [8, 8, 8, 8], classes: 3}\n" DATA_LINE
+                             "train: {steps: 10}\nmesh: {dp: 2, stage: 3}\n");
+    assert_int_equal(job_stages(&c.job), 3);
+    assert_int_equal(job_pipeline_axis(&c.job), 1);
+    static const int64_t layers[] = {2, 2, 1}; // five: the remainder earliest
+    for (int s = 0; s < 3; s++)
+        assert_int_equal(job_stage_layers(&c.job, s), layers[s]);
+    case_clear(&c);
+    expect_errors(VALID "mesh: {pp: 3}\n", "job.yaml:5:7: mesh: pp: 3 stages are more than the "
+                                           "model's 2 layers: at most pp: 2\n");
+    expect_errors(VALID "mesh: {pipe: 65}\n", "job.yaml:5:7: mesh: pipe: 65 stages: a pipeline has "
+                                              "at most 64\n");
+    expect_errors(
+        VALID "mesh: {pp: 2}\npipeline: {stages: [1, 2]}\n",
+        "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
+        "2: [1, 1] would do\n");
+    expect_errors(VALID "mesh: {pp: 2}\npipeline: {stages: [1, 1, 1]}\n",
+                  "job.yaml:6:20: pipeline.stages: tells 3 stages, the mesh has 2 (pp): [1, 1] "
+                  "would do\n");
+    expect_errors(VALID "mesh: {dp: 2}\npipeline: {stages: [1, 1]}\n",
+                  "job.yaml:6:20: pipeline.stages: tells 2 stages, the mesh has none: give it an "
+                  "axis pp: 2\n");
+    expect_errors(VALID "mesh: {a: 2, b: 2}\nsharding: {rules: {layers: [a, b]}}\n",
+                  "job.yaml:6:19: sharding.rules: layers: the stages of a pipeline lie along one "
+                  "axis, these are 2\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_a_vae_has_one_hidden_width_and_no_labels),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
+        cmocka_unit_test(test_stages_hold_the_models_layers),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads. See crew.h.
+#include "tests/support/crew.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/ops/rig.h"
+#include "worker/collective/fake.h"
+
+struct actor {
+    const struct crew *crew;
+    int rank, rc;
+    struct err e;
+    struct exec *x;
+    void **after[PROGRAM_KINDS]; // buffers as they ended, null for what nobody asks for
+};
+
+static const struct program *program_of(const struct crew *c, enum program_kind kind, int rank)
+{
+    return compiled_program(c->compiled, kind, compiled_stage(c->compiled, rank));
+}
+
+static const struct value *value_of(const struct program *p, int b)
+{
+    return &p->graph->values[p->buffers[b].value];
+}
+
+// ---- parts and wholes --------------------------------------------------------------------------
+
+// What a rank holds of a buffer: where it begins in the whole, and in which order columns come.
+struct part {
+    const struct shape *whole, *local;
+    const struct zigzag *order; // of dimension 1, or null
+    int64_t start[MAX_DIMS];
+};
+
+static struct part part_of(const struct program *p, int b, int rank)
+{
+    const struct value *v = value_of(p, b);
+    bool ordered = v->kind == VALUE_INPUT && v->shape.n > 1 && v->dims[1] == DIM_SEQ;
+    struct part part = {&v->shape, &p->buffers[b].shape, ordered ? &p->zigzag : NULL, {0}};
+    spec_start(&v->spec, &p->mesh, &v->shape, rank, part.start);
+    return part;
+}
+
+// Element i of a part, as an index into the whole tensor.
+static int64_t index_of(const struct part *p, int64_t i)
+{
+    int64_t index = 0, stride = 1;
+    for (int d = p->whole->n - 1; d >= 0; d--) {
+        int64_t at = p->start[d] + i % p->local->dim[d];
+        index += (d == 1 && p->order ? zigzag_position(p->order, at) : at) * stride;
+        i /= p->local->dim[d];
+        stride *= p->whole->dim[d];
+    }
+    return index;
+}
+
+static void store(enum dtype t, void *to, int64_t i, double v)
+{
+    if (t == DT_F32)
+        ((float *)to)[i] = (float)v;
+    else if (t == DT_I32)
+        ((int32_t *)to)[i] = (int32_t)v;
+    else
+        ((uint8_t *)to)[i] = (uint8_t)v;
+}
+
+// A rank's part of a whole tensor, or of each microbatch of the data, into its buffer.
+static void put(struct actor *a, const struct program *p, int b, const double *whole)
+{
+    const struct buffer *buf = &p->buffers[b];
+    const struct part part = part_of(p, b, a->rank);
+    int64_t n = shape_count(part.local), all = shape_count(part.whole);
+    void *device, *host = malloc(buf->bytes + 1);
+    for (int m = 0; m < buf->copies; m++)
+        for (int64_t i = 0; i < n; i++)
+            store(buf->dtype, host, m * n + i, whole[m * all + index_of(&part, i)]);
+    exec_buffer(a->x, p->kind, buf->name, &device);
+    a->rc = a->rc ? a->rc : exec_put(a->x, device, host, buf->bytes, &a->e);
+    free(host);
+}
+
+// ---- a rank ------------------------------------------------------------------------------------
+
+static const double *data_called(const struct crew *c, const char *name)
+{
+    const struct crew_tensor *d = c->data;
+    while (d->name && strcmp(d->name, name) != 0)
+        d++;
+    return d->whole;
+}
+
+static void put_all(struct actor *a, enum program_kind kind, int step)
+{
+    const struct program *p = program_of(a->crew, kind, a->rank);
+    const double count = step;
+    for (int b = 0; b < p->nbuffers && !a->rc; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        bool data = buf->source == VALUE_INPUT || buf->source == VALUE_SCALAR;
+        if (!data && (buf->source != VALUE_PARAM || kind != PROGRAM_TRAIN || step))
+            continue;
+        const char *name = value_of(p, b)->name;
+        const double *whole = !data ? a->crew->start->value[interp_find(a->crew->start, name)]
+                                    : (!strcmp(name, "step") ? &count : data_called(a->crew, name));
+        if (whole)
+            put(a, p, b, whole);
+        else
+            a->rc = err_set(&a->e, ERR_NOTFOUND, "no data for %s", name);
+    }
+}
+
+static void take_all(struct actor *a, enum program_kind kind)
+{
+    const struct program *p = program_of(a->crew, kind, a->rank);
+    a->after[kind] = calloc((size_t)p->nbuffers, sizeof *a->after[kind]);
+    for (int b = 0; b < p->nbuffers && !a->rc; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        void *device;
+        if (buf->source != VALUE_PARAM && buf->source != VALUE_STATE && b != p->metrics)
+            continue;
+        a->after[kind][b] = malloc(buf->bytes);
+        exec_buffer(a->x, kind, buf->name, &device);
+        a->rc = exec_get(a->x, a->after[kind][b], device, buf->bytes, &a->e);
+    }
+}
+
+static void play(struct actor *a, const struct exec_options *o)
+{
+    a->rc = exec_open(o, &a->x, &a->e);
+    if (a->rc)
+        return;
+    for (int s = 0; s < a->crew->steps && !a->rc; s++) {
+        put_all(a, PROGRAM_TRAIN, s);
+        a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_TRAIN, &a->e);
+    }
+    take_all(a, PROGRAM_TRAIN);
+    if (a->crew->compiled->nprograms > PROGRAM_EVAL) {
+        put_all(a, PROGRAM_EVAL, 0);
+        a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
+        take_all(a, PROGRAM_EVAL);
+    }
+    a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
+    exec_close(a->x);
+}
+
+static void *act(void *arg)
+{
+    struct actor *a = arg;
+    struct exec_options o = {
+        .compiled = a->crew->compiled, .backend = a->crew->backend, .rank = a->rank};
+    a->rc = o.backend->device_open(&(struct device_options){.threads = 1}, &o.device, &a->e);
+    a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
+    if (!a->rc)
+        play(a, &o);
+    if (o.world && a->rc) // ends the others' waits
+        world_abort(o.world, "a rank failed");
+    world_close(o.world);
+    o.backend->device_close(o.device);
+    return NULL;
+}
+
+// ---- the crew ----------------------------------------------------------------------------------
+
+int crew_run(struct crew *c, struct err *e)
+{
+    pthread_t threads[CREW_MAX];
+    struct rig rig;
+    rig_open(&rig, 1, NULL);
+    c->backend = rig.backend;
+    c->ranks = mesh_ranks(&c->compiled->mesh);
+    PRE(c->ranks <= CREW_MAX);
+    c->fake = fake_new(c->ranks);
+    c->actors = calloc((size_t)c->ranks, sizeof *c->actors);
+    for (int r = 0; r < c->ranks; r++) {
+        c->actors[r] = (struct actor){.crew = c, .rank = r};
+        if (pthread_create(&threads[r], NULL, act, &c->actors[r]))
+            abort();
+    }
+    for (int r = 0; r < c->ranks; r++)
+        pthread_join(threads[r], NULL);
+    fake_free(c->fake);
+    rig_close(&rig);
+    for (int r = 0; r < c->ranks; r++)
+        if (c->actors[r].rc)
+            return err_set(e, c->actors[r].rc, "rank %d: %s", r, c->actors[r].e.text);
+    return 0;
+}
+
+void crew_clear(struct crew *c)
+{
+    for (int r = 0; r < c->ranks; r++)
+        for (int k = 0; k < PROGRAM_KINDS; k++) {
+            void **after = c->actors[r].after[k];
+            for (int b = 0; after && b < program_of(c, (enum program_kind)k, r)->nbuffers; b++)
+                free(after[b]);
+            free(after);
+        }
+    free(c->actors);
+}
+
+// A rank's part into `seen`, the whole as the ranks before have it.
+static int compare_part(const struct crew *c, enum program_kind kind, int rank, int b, float *seen,
+                        const double *want, double rtol, double slack, struct err *e)
+{
+    const struct program *p = program_of(c, kind, rank);
+    const struct part part = part_of(p, b, rank);
+    const float *got = c->actors[rank].after[kind][b];
+    for (int64_t i = 0; i < shape_count(part.local); i++) {
+        int64_t at = index_of(&part, i);
+        if (!isnan(seen[at]) && seen[at] != got[i])
+            return err_set(e, ERR_DATA, "%s[%lld]: replicas differ", p->buffers[b].name,
+                           (long long)at);
+        seen[at] = got[i];
+        if (!(fabs((double)got[i] - want[at]) <= slack + rtol * fabs(want[at])))
+            return err_set(e, ERR_DATA, "%s[%lld] of rank %d is %.9g, not %.9g", p->buffers[b].name,
+                           (long long)at, rank, (double)got[i], want[at]);
+    }
+    return 0;
+}
+
+static float *nowhere(int64_t n)
+{
+    float *seen = malloc(sizeof *seen * (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        seen[i] = NAN;
+    return seen;
+}
+
+int crew_compare(const struct crew *c, enum program_kind kind, const char *name, const double *want,
+                 double rtol, double slack, struct err *e)
+{
+    float *seen = NULL;
+    int64_t whole = 0;
+    int rc = 0;
+    for (int r = 0; r < c->ranks && !rc; r++) {
+        const struct program *p = program_of(c, kind, r);
+        int b = program_find(p, name);
+        if (b < 0) // another stage's
+            continue;
+        whole = shape_count(&value_of(p, b)->shape);
+        seen = seen ? seen : nowhere(whole);
+        rc = compare_part(c, kind, r, b, seen, want, rtol, slack, e);
+    }
+    if (!rc && !seen)
+        rc = err_set(e, ERR_DATA, "no rank has %s", name);
+    for (int64_t i = 0; i < whole && !rc; i++)
+        if (isnan(seen[i]))
+            rc = err_set(e, ERR_DATA, "no rank has %s[%lld]", name, (long long)i);
+    free(seen);
+    return rc;
+}
