@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/rand.h"
+#include "common/model/draws.h"
 #include "common/model/loss.h"
 
 enum { POOL = 64 };
@@ -17,7 +18,8 @@ struct pool {
     int n, value[POOL];
     bool read[POOL]; // some deed reads it
     int deed, asked; // at hand, and how many questions it has put
-    int targets, positions;
+    int targets, positions, table, first;
+    struct draws draws;
 };
 
 int random_pick(uint64_t seed, uint32_t what, int k, int n)
@@ -275,6 +277,49 @@ static void rows(struct pool *p, int i)
     put(p, graph_like(p->g, OP_ADD, 2, (int[]){log, max}, log));
 }
 
+static bool in_order(const struct value *v)
+{
+    return v->shape.n > 1 && v->dims[0] == DIM_BATCH && v->dims[1] == DIM_SEQ;
+}
+
+static void drop(struct pool *p, int i)
+{
+    const struct value *v = value_at(p, i);
+    if (!v->shape.n || v->shape.n > DRAW_DIMS || v->dims[0] != DIM_BATCH)
+        return;
+    int positions = in_order(v) && pick(p, 2) ? p->positions : -1;
+    put(p, draws_dropout(&p->draws, take(p, i), positions, arena_printf(p->g->arena, "%d", p->deed),
+                         0.3));
+}
+
+static void noise(struct pool *p, int i)
+{
+    struct value v = *value_at(p, i);
+    if (!v.shape.n || v.shape.n > DRAW_DIMS || v.dims[0] != DIM_BATCH)
+        return;
+    int drawn = draws_normal(&p->draws, v.shape.n, v.dims, v.shape.dim,
+                             arena_printf(p->g->arena, "%d", p->deed));
+    put(p,
+        graph_like(p->g, pick(p, 2) ? OP_ADD : OP_MUL, 2, (int[]){take(p, i), drawn}, p->value[i]));
+}
+
+// By a parameter that is read in another place too: a tied embedding, or what comes after it.
+static void tied(struct pool *p, int i)
+{
+    struct value v = *value_at(p, i);
+    bool head = pick(p, 2);
+    enum dim gone = last_dim(&v), fresh;
+    if (gone == DIM_MLP)
+        fresh = DIM_EMBED;
+    else
+        fresh = head ? DIM_VOCAB : DIM_MLP;
+    if ((gone != DIM_MLP && gone != DIM_EMBED) || has(&v, fresh))
+        return;
+    int weight = gone == DIM_EMBED && head ? p->table : p->first;
+    v.dims[v.shape.n - 1] = fresh;
+    put(p, graph_matmul(p->g, take(p, i), weight, v.shape.n, v.dims));
+}
+
 static bool is_attended(const struct value *v)
 {
     return v->shape.n == 4 && v->dims[0] == DIM_BATCH && v->dims[1] == DIM_SEQ &&
@@ -285,7 +330,7 @@ static void attend(struct pool *p, int i)
 {
     struct value v = *value_at(p, i);
     struct op_attr attr = {.scale = 0.4f, .group = 1, .theta = 10000};
-    int in[5] = {p->value[i], p->value[i], p->value[i], p->positions, p->positions};
+    int in[6] = {p->value[i], p->value[i], p->value[i], p->positions, p->positions}, n = 5;
     if (!is_attended(&v))
         return;
     p->read[i] = true;
@@ -301,8 +346,12 @@ static void attend(struct pool *p, int i)
                                                  .out_dims = v.dims,
                                                  .attr = &turn});
     }
+    if (pick(p, 2)) {
+        in[n++] = draws_step(&p->draws);
+        attr.draw = draws_site(&p->draws, arena_printf(p->g->arena, "%d", p->deed), 0.3);
+    }
     put(p, graph_op(p->g, &(struct op_args){.op = OP_ATTENTION,
-                                            .nin = 5,
+                                            .nin = n,
                                             .in = in,
                                             .nout_dims = 4,
                                             .out_dims = v.dims,
@@ -312,11 +361,12 @@ static void attend(struct pool *p, int i)
 static void deed(struct pool *p)
 {
     static void (*const deeds[])(struct pool *, int) = {
-        linear, linear, linear, to_heads, to_heads, stacked, unary,  unary, binary,
-        binary, binary, norm,   sum_over, product,  rows,    attend, attend};
+        linear, linear, linear, to_heads, to_heads, stacked,  unary,
+        unary,  binary, binary, binary,   norm,     sum_over, product,
+        rows,   attend, attend, drop,     noise,    tied,     tied};
     static const enum point points[] = {POINT_SEQ, POINT_ATT, POINT_HIDDEN, POINT_LOGITS};
     p->asked = 0;
-    graph_scope(p->g, "layers/%d", p->deed / 3);
+    graph_scope(p->g, "layers/%d", p->deed / DEEDS_A_LAYER);
     graph_at(p->g, points[pick(p, 4)]);
     // The newest values come more often, so that graphs grow long and not only wide.
     int i = pick(p, 3) ? p->n - 1 - pick(p, p->n < 3 ? p->n : 3) : pick(p, p->n);
@@ -341,15 +391,15 @@ static void begin(struct pool *p)
     p->targets = input(p, "targets", DT_I32, 2);
     p->positions = input(p, "positions", DT_I32, 2);
     graph_at(p->g, POINT_SEQ);
-    int table = param_of(p, "table", 2, (enum dim[]){DIM_VOCAB, DIM_EMBED});
+    p->table = param_of(p, "table", 2, (enum dim[]){DIM_VOCAB, DIM_EMBED});
     put(p, graph_op(p->g, &(struct op_args){.op = OP_EMBED,
                                             .nin = 2,
-                                            .in = (int[]){ids, table},
+                                            .in = (int[]){ids, p->table},
                                             .nout_dims = 3,
                                             .out_dims = seen}));
     graph_at(p->g, POINT_HIDDEN);
-    int weight = param_of(p, "first", 2, (enum dim[]){DIM_EMBED, DIM_MLP});
-    put(p, graph_matmul(p->g, x, weight, 3, hidden));
+    p->first = param_of(p, "first", 2, (enum dim[]){DIM_EMBED, DIM_MLP});
+    put(p, graph_matmul(p->g, x, p->first, 3, hidden));
 }
 
 // The mean of the squares of what nothing reads: every value has a way to the loss.
@@ -380,7 +430,7 @@ static void end(struct pool *p, int64_t step_batch)
 int random_graph_build(const struct random_graph *r, struct graph *g, int64_t batch,
                        int64_t step_batch)
 {
-    struct pool p = {.g = g, .r = r, .batch = batch};
+    struct pool p = {.g = g, .r = r, .batch = batch, .draws = draws_init(g, 11, true)};
     begin(&p);
     for (p.deed = 0; p.deed < r->deeds; p.deed++)
         if (!(r->drop >> p.deed & 1))

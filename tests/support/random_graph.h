@@ -8,7 +8,7 @@
 #pragma once
 #include "common/compile/graph.h"
 
-enum { DEEDS_MAX = 16 };
+enum { DEEDS_MAX = 16, DEEDS_A_LAYER = 3 };
 
 struct random_graph {
     uint64_t seed;
@@ -17,8 +17,9 @@ struct random_graph {
 };
 
 // Its forward part with inputs "x" f32 [batch, seq, embed], "ids" and "targets" i32 [batch, seq],
-// "positions" i32 [batch, seq], and a loss over everything that nothing else reads. Returns
-// g->failed.
+// "positions" i32 [batch, seq], the scalar "step" where it draws random numbers, and a loss over
+// everything that nothing else reads. Scopes are `embed`, a layer for every few deeds, and `head`.
+// Returns g->failed.
 int random_graph_build(const struct random_graph *r, struct graph *g, int64_t batch,
                        int64_t step_batch);
 int64_t random_size(enum dim d); // of a dimension, the batch excepted

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random graphs under random shardings: on any mesh of up to 8 devices a partitioned graph computes
-// what the whole one does, gradients and update included, and its program passes every check.
+// what the whole one does, gradients and update included, and its programs pass every check. Some
+// are cut into stages, some make values again, some cut gradients and state finer than parameters;
+// the whole one does none of it.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -15,15 +17,23 @@
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
+#include "common/compile/order.h"
 #include "common/compile/partition.h"
 #include "common/compile/plan.h"
+#include "common/compile/refine.h"
+#include "common/compile/remat.h"
 #include "common/compile/schedule.h"
 #include "common/compile/stage.h"
 #include "common/compile/verify.h"
 #include "tests/support/random_graph.h"
 #include "tests/unit/compile_case.h"
 
-enum { MICROBATCHES = 2, PARAMS = 80 };
+enum {
+    MICROBATCHES = 2,
+    PARAMS = 80,
+    STAGES_MAX = 4,
+    LAYERS = (DEEDS_MAX - 1) / DEEDS_A_LAYER + 1
+};
 
 struct random_case {
     struct random_graph r;
@@ -33,6 +43,10 @@ struct random_case {
     struct job_sharding words; // names the parameters that have specs of their own
     struct job_param_spec entries[PARAMS];
     struct spec specs[PARAMS];
+    struct job job; // its pipeline: what tells a layer's stage
+    int64_t layers[STAGES_MAX];
+    const char *axis_name;
+    int nstages;
     struct arena a;
 };
 
@@ -55,6 +69,30 @@ static void make_mesh(struct random_case *c)
     }
 }
 
+// In one case of three an axis holds the stages, which have any number of layers each.
+static void make_stages(struct random_case *c)
+{
+    struct job *job = &c->job;
+    int axis = ask(c, 5, 0, c->mesh.n), size = c->mesh.axis[axis].size, left = LAYERS;
+    job->sharding.n_rules = 1;
+    job->sharding.rules[0] = (struct job_rule){.dim = "layers", .axes = {1, &c->axis_name}};
+    job->model.kind = JOB_MODEL_DECODER;
+    job->model.layers = LAYERS;
+    job->pipeline.schedule = ask(c, 5, 1, 2) ? JOB_GPIPE : JOB_1F1B;
+    job->pipeline.stages = (struct schema_list){size, c->layers};
+    c->axis_name = c->mesh.axis[axis].name;
+    c->nstages = 1;
+    if (ask(c, 5, 2, 3) || size == 1 || size > STAGES_MAX)
+        return;
+    c->nstages = size;
+    c->mesh.stages = (axis_set)(1u << axis);
+    job->mesh = (struct job_mesh){1, {{c->axis_name, size}}};
+    for (int s = 0; s < size; s++) {
+        c->layers[s] = 1 + (s < size - 1 ? ask(c, 6, s, left - (size - s) + 1) : left - 1);
+        left -= (int)c->layers[s];
+    }
+}
+
 // Up to two of the axes in any order, each used once over the whole spec.
 static void cut_by(struct random_case *c, struct dim_cut *cut, axis_set *used, int64_t size,
                    uint32_t what, int k)
@@ -62,7 +100,7 @@ static void cut_by(struct random_case *c, struct dim_cut *cut, axis_set *used, i
     for (int t = 0; t < 2; t++) {
         int axis = ask(c, what, 3 * k + t, 2 * c->mesh.n);
         struct dim_cut more = *cut;
-        if (axis >= c->mesh.n || c->mesh.axis[axis].size == 1 || (*used >> axis & 1))
+        if (axis >= c->mesh.n || !(mesh_cuts(&c->mesh) >> axis & 1) || (*used >> axis & 1))
             continue;
         more.axis[more.n++] = (uint8_t)axis;
         if (size % dim_parts(&c->mesh, &more))
@@ -85,8 +123,18 @@ static void make_rules(struct random_case *c)
         if (d == DIM_BATCH)
             c->sharding.batch = used;
     }
-    c->sharding.gather = mesh_all(&c->mesh);
+    c->sharding.gather = mesh_cuts(&c->mesh);
     c->sharding.lenient = true;
+}
+
+// Gradients and state are cut further where that divides.
+static void make_finer(struct random_case *c)
+{
+    struct dim_cut *finer[] = {&c->sharding.grads.axes, &c->sharding.optimizer.axes};
+    for (int k = 0; k < 2; k++)
+        for (int axis = 0; axis < c->mesh.n; axis++)
+            if ((mesh_cuts(&c->mesh) >> axis & 1) && !ask(c, 7, 2 * axis + k, 3))
+                dim_append(finer[k], axis);
 }
 
 // Half of the parameters have a spec of their own.
@@ -110,13 +158,16 @@ static void make_specs(struct random_case *c, const struct graph *g)
 
 // ---- running one ----
 
-static void build(struct random_case *c, struct graph *g, struct err *e)
+// `remat`: 0 for the whole.
+static void build(struct random_case *c, struct graph *g, int remat, struct err *e)
 {
     static const struct job_optimizer optimizer = {
         .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
     graph_init(g, &c->a, e);
     random_graph_build(&c->r, g, c->batch, c->batch * MICROBATCHES);
+    stages_assign(g, &c->job);
     grad_build(g);
+    remat_build(g, (enum job_remat)remat);
     optim_build(g, &optimizer);
 }
 
@@ -158,11 +209,13 @@ static void feed_all(struct interp *x, const struct random_case *c)
 static void run(struct interp *x, const struct random_case *c)
 {
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
-    const double control[CONTROL_SLOTS] = {0, 0};
+    const double control[CONTROL_SLOTS] = {0, 0}, count = 5;
     set_params(x);
     interp_set(x, "one", &one);
     interp_set(x, "hyper", hyper);
     interp_set(x, "control", control);
+    if (reads(x, "step"))
+        interp_set(x, "step", &count);
     feed_all(x, c);
     for (int m = 0; m < MICROBATCHES; m++) {
         interp_phase(x, PHASE_FORWARD, m);
@@ -185,36 +238,60 @@ static double distance(const struct interp *a, const struct interp *b, const cha
     return far / (most > 1e-6 ? most : 1e-6);
 }
 
+// Parameters, and momenta: after one step they are the gradients, but for the clip.
 static int compare_all(const struct interp *whole, const struct interp *parts)
 {
     int bad = 0;
     const struct graph *g = whole->g;
     for (int v = 0; v < g->nvalues; v++) {
         const struct value *val = &g->values[v];
-        char grad[200];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
+        if ((val->kind != VALUE_PARAM && val->kind != VALUE_STATE) || val->alias >= 0)
             continue;
-        snprintf(grad, sizeof grad, "grad/%s", val->name);
-        const char *names[] = {val->name, grad};
-        for (int k = 0; k < 2; k++) {
-            double far = distance(whole, parts, names[k]);
-            if (far > 1e-9)
-                printf("%s differs by %.3g of its size\n", names[k], far), bad = 1;
-        }
+        double far = distance(whole, parts, val->name);
+        if (far > 1e-9)
+            printf("%s differs by %.3g of its size\n", val->name, far), bad = 1;
     }
     return bad;
 }
 
-static int check_program(struct random_case *c, struct graph *cut, struct err *e)
+static int check_programs(struct random_case *c, struct graph *cut, struct err *e)
 {
-    struct schedule s;
-    struct program p;
-    struct memory m;
-    schedule_build(&s, &c->a, PROGRAM_TRAIN, MICROBATCHES, JOB_1F1B, 0, 1);
-    int rc = lower(cut, &c->mesh, &s, 0, PROGRAM_TRAIN, &c->a, &p, e);
-    struct program *all[] = {&p};
-    rc = rc ? rc : plan_memory(all, 1, &c->a, &m, e);
-    return rc ? rc : verify_program(&p, &m, e);
+    struct schedule s[STAGES_MAX];
+    struct program p[STAGES_MAX];
+    struct schedule_cost cost;
+    int rc = 0;
+    for (int k = 0; k < c->nstages && !rc; k++) {
+        schedule_build(&s[k], &c->a, PROGRAM_TRAIN, MICROBATCHES,
+                       (enum job_pipeline_schedule)c->job.pipeline.schedule, k, c->nstages);
+        rc = lower(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k], e);
+    }
+    rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, e);
+    rc = rc ? rc : verify_stages(p, c->nstages, e);
+    for (int k = 0; k < c->nstages && !rc; k++) {
+        struct program *all[] = {&p[k]};
+        struct memory m;
+        rc = plan_memory(all, 1, &c->a, &m, e);
+        rc = rc ? rc : verify_program(&p[k], &m, e);
+    }
+    return rc;
+}
+
+// The case partitioned; `whole` stays as it is.
+static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
+{
+    struct graph g;
+    build(c, &g, ask(c, 8, 0, 3), e);
+    int rc = g.failed ? g.failed : verify_graph(&g, e);
+    if (rc)
+        return rc;
+    make_specs(c, &g);
+    graph_init(cut, &c->a, e);
+    rc = partition(&g, &c->mesh, &c->sharding, cut, e);
+    rc = rc ? rc : stages_cut(cut, c->nstages, e);
+    if (!rc)
+        order_nodes(cut);
+    rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
+    return rc ? rc : check_programs(c, cut, e);
 }
 
 static int run_case(struct random_case *c, bool tell)
@@ -224,17 +301,12 @@ static int run_case(struct random_case *c, bool tell)
     struct buf text = {0};
     c->batch = 12;
     make_mesh(c);
+    make_stages(c);
     make_rules(c);
-    build(c, &g, &e);
+    make_finer(c);
+    build(c, &g, JOB_REMAT_NONE, &e);
     int rc = g.failed ? g.failed : verify_graph(&g, &e);
-    if (!rc) {
-        make_specs(c, &g);
-        graph_init(&cut, &c->a, &e);
-        rc = partition(&g, &c->mesh, &c->sharding, &cut, &e);
-        rc = rc ? rc : stages_cut(&cut, 1, &e);
-        rc = rc ? rc : verify_partitioned(&cut, &c->mesh, &e);
-        rc = rc ? rc : check_program(c, &cut, &e);
-    }
+    rc = rc ? rc : cut_case(c, &cut, &e);
     if (tell) {
         mesh_print(&c->mesh, &text);
         buf_puts(&text, "\n");
