@@ -2,7 +2,7 @@
 // Random graphs under random shardings: on any mesh of up to 8 devices a partitioned graph computes
 // what the whole one does, gradients and update included, and its programs pass every check. Some
 // are cut into stages, some make values again, some cut gradients and state finer than parameters;
-// the whole one does none of it.
+// the whole one does none of it, and takes the batch at once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -157,16 +157,17 @@ static void make_specs(struct random_case *c, const struct graph *g)
 
 // ---- running one ----
 
-// `remat`: 0 for the whole.
-static void build(struct random_case *c, struct graph *g, int remat, struct err *e)
+static void build(struct random_case *c, struct graph *g, int microbatches, enum job_remat remat,
+                  struct err *e)
 {
     static const struct job_optimizer optimizer = {
         .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
     graph_init(g, &c->a, e);
-    random_graph_build(&c->r, g, c->batch, c->batch * MICROBATCHES);
+    int64_t step_batch = c->batch * MICROBATCHES;
+    random_graph_build(&c->r, g, step_batch / microbatches, step_batch);
     stages_assign(g, &c->job);
     grad_build(g);
-    remat_build(g, (enum job_remat)remat);
+    remat_build(g, remat);
     optim_build(g, &optimizer);
 }
 
@@ -188,7 +189,7 @@ static bool reads(const struct interp *x, const char *name)
     return false;
 }
 
-static void feed_all(struct interp *x, const struct random_case *c)
+static void feed(struct interp *x, const struct random_case *c, int microbatch)
 {
     static const char *const names[] = {"x", "ids", "targets", "positions"};
     int64_t seq = random_size(DIM_SEQ), rows = c->batch * MICROBATCHES * seq;
@@ -198,9 +199,8 @@ static void feed_all(struct interp *x, const struct random_case *c)
             numbers(k ? rows : rows * random_size(DIM_EMBED), k + 1, k == 1 ? 12 : 4 * (k > 0));
         for (int64_t i = 0; k == 3 && i < rows; i++)
             whole[i] = (double)(i % seq);
-        for (int m = 0; m < MICROBATCHES; m++)
-            if (reads(x, names[k]))
-                interp_feed(x, names[k], whole, m);
+        if (reads(x, names[k]))
+            interp_feed(x, names[k], whole, microbatch);
         free(whole);
     }
 }
@@ -215,12 +215,12 @@ static void run(struct interp *x, const struct random_case *c)
     interp_set(x, "control", control);
     if (reads(x, "step"))
         interp_set(x, "step", &count);
-    feed_all(x, c);
-    for (int m = 0; m < MICROBATCHES; m++) {
+    for (int m = 0; m < x->microbatches; m++) {
+        feed(x, c, m);
         interp_phase(x, PHASE_FORWARD, m);
         interp_phase(x, PHASE_BACKWARD, m);
     }
-    interp_phase(x, PHASE_UPDATE, MICROBATCHES - 1);
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
 // The largest difference of a value, in units of its largest element.
@@ -275,11 +275,11 @@ static int check_programs(struct random_case *c, struct graph *cut, struct err *
     return rc;
 }
 
-// The case partitioned; `whole` stays as it is.
+// The case in microbatches, partitioned.
 static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
 {
     struct graph g;
-    build(c, &g, ask(c, 8, 0, 3), e);
+    build(c, &g, MICROBATCHES, (enum job_remat)ask(c, 8, 0, 3), e);
     int rc = g.failed ? g.failed : verify_graph(&g, e);
     if (rc)
         return rc;
@@ -301,7 +301,7 @@ static int run_case(struct random_case *c, bool tell)
     make_stages(c);
     make_rules(c);
     make_finer(c);
-    build(c, &g, JOB_REMAT_NONE, &e);
+    build(c, &g, 1, JOB_REMAT_NONE, &e);
     int rc = g.failed ? g.failed : verify_graph(&g, &e);
     rc = rc ? rc : cut_case(c, &cut, &e);
     if (tell) {
@@ -314,7 +314,7 @@ static int run_case(struct random_case *c, bool tell)
         printf("%s\n", e.text);
     else {
         struct interp whole, parts;
-        interp_init(&whole, &g, NULL, MICROBATCHES);
+        interp_init(&whole, &g, NULL, 1);
         interp_init(&parts, &cut, &c->mesh, MICROBATCHES);
         run(&whole, c);
         run(&parts, c);
