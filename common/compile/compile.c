@@ -11,6 +11,7 @@
 #include "common/compile/heads.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
+#include "common/compile/order.h"
 #include "common/compile/partition.h"
 #include "common/compile/remat.h"
 #include "common/compile/stage.h"
@@ -20,6 +21,7 @@
 struct pipeline {
     const struct job *job;
     build_fn build;
+    const struct compile_options *options;
     struct arena *arena;
     struct compiled *out;
     struct buf *dump;
@@ -133,6 +135,8 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
+    if (!rc && !p->options->as_read)
+        order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
@@ -192,8 +196,14 @@ const struct memory *compiled_memory(const struct compiled *c, int stage)
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e)
 {
+    return compile_job_as(job, build, &(struct compile_options){0}, a, out, dump, e);
+}
+
+int compile_job_as(const struct job *job, build_fn build, const struct compile_options *o,
+                   struct arena *a, struct compiled *out, struct buf *dump, struct err *e)
+{
     struct pipeline p = {
-        .job = job, .build = build, .arena = a, .out = out, .dump = dump, .err = e};
+        .job = job, .build = build, .options = o, .arena = a, .out = out, .dump = dump, .err = e};
     *out = (struct compiled){.nstages = job_stages(job), .axis = job_pipeline_axis(job)};
     out->by_stage = arena_array(a, struct memory, out->nstages);
     out->layers = arena_array(a, int64_t, out->nstages);

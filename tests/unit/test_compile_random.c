@@ -17,6 +17,7 @@
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
+#include "common/compile/order.h"
 #include "common/compile/partition.h"
 #include "common/compile/plan.h"
 #include "common/compile/refine.h"
@@ -287,6 +288,8 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     graph_init(cut, &c->a, e);
     rc = partition(&g, &c->mesh, &c->sharding, cut, e);
     rc = rc ? rc : stages_cut(cut, c->nstages, e);
+    if (!rc)
+        order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
     return rc ? rc : check_programs(c, cut, e);
 }
