@@ -2,8 +2,8 @@
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
 // rank, the client and later the coordinator run it alike.
 //
-//   model → grad → remat → optim → verify → partition → verify → schedule → lower → plan → verify →
-//   hash
+//   model → grad → remat → optim → verify → partition → order → verify → schedule → lower → plan →
+//   verify → hash
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once
@@ -41,8 +41,15 @@ int compiled_stage(const struct compiled *c, int rank);
 const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage);
 const struct memory *compiled_memory(const struct compiled *c, int stage);
 
+// What no job says: for measurements, and to find a bug.
+struct compile_options {
+    bool as_read; // collectives stay where their results are read: no overlap (order.h)
+};
+
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be, or there is an
 // error among the findings; the message says what would do. ERR_INTERNAL: a check failed; `dump`,
 // if given, then holds the graph.
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e);
+int compile_job_as(const struct job *job, build_fn build, const struct compile_options *o,
+                   struct arena *a, struct compiled *out, struct buf *dump, struct err *e);

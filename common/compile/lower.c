@@ -7,6 +7,14 @@
 #include "common/compile/optable.h"
 #include "common/compile/transfer.h"
 
+// A message's way into the output of its move.
+struct unpack {
+    struct instr i;
+    struct view got;
+    int value, turn; // the output; when the collective started
+    struct op_block block;
+};
+
 struct lowering {
     const struct graph *g;
     const struct mesh *mesh;
@@ -21,6 +29,9 @@ struct lowering {
     int workspace;  // buffer, −1 before an op wants one
     int pending[64], npending;  // collectives started and not waited for, in order
     int *open, nopen, open_cap; // the same of sends and receives
+    struct unpack *unpacks;     // results of collectives that nobody read yet
+    int nunpacks, unpacks_cap;
+    int scope, turn; // of the last op; how often that has changed
     struct err *err;
 };
 
@@ -43,10 +54,10 @@ void program_rows(const struct program *p, int rank, int64_t *first, int64_t *co
     int64_t end = 0;
     *first = INT64_MAX;
     for (int b = 0; b < p->nbuffers; b++) {
-        const struct value *v = &p->graph->values[p->buffers[b].value];
         int64_t start[MAX_DIMS];
         if (p->buffers[b].source != VALUE_INPUT)
             continue;
+        const struct value *v = &p->graph->values[p->buffers[b].value];
         spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
         int64_t stop = start[0] + p->buffers[b].shape.dim[0];
         *first = start[0] < *first ? start[0] : *first;
@@ -246,6 +257,7 @@ static void wait_first(struct lowering *l)
 }
 
 static void wait_for(struct lowering *l, int buffer, bool writes);
+static void unpack_for(struct lowering *l, int value, int m);
 
 // ---- sends and receives ----
 
@@ -301,6 +313,8 @@ static void start_message(struct lowering *l, const struct node *n, int m, enum 
                       .workspace = -1,
                       .axis = l->axis,
                       .peer = sends ? n->peer : n->stage};
+    if (sends)
+        unpack_for(l, n->in[0], m);
     struct view v = view_of(l, n->in[0], m);
     if (sends)
         wait_for(l, v.buffer, false);
@@ -410,6 +424,39 @@ static void emit_copy(struct lowering *l, struct instr i, struct view from, stru
     emit(l, &i);
 }
 
+// A result is unpacked where it is first read or written, or two layers on: until then the
+// collective has time, and its message takes memory.
+static void unpack_at(struct lowering *l, int at)
+{
+    struct unpack u = l->unpacks[at];
+    memmove(l->unpacks + at, l->unpacks + at + 1, sizeof u * (size_t)(--l->nunpacks - at));
+    emit_copy(l, u.i, u.got, view_of(l, u.value, u.i.microbatch), &u.block);
+}
+
+static void unpack_for(struct lowering *l, int value, int m)
+{
+    for (int i = 0; i < l->nunpacks; i++)
+        if (l->root[l->unpacks[i].value] == l->root[value] &&
+            (l->unpacks[i].i.microbatch == m || shared(l, l->root[value])))
+            unpack_at(l, i--);
+}
+
+static void unpack_old(struct lowering *l, int turns)
+{
+    for (int i = 0; i < l->nunpacks; i++)
+        if (l->unpacks[i].turn + turns <= l->turn)
+            unpack_at(l, i--);
+}
+
+enum { MESSAGE_TURNS = 4 }; // of scopes: a layer's, its neighbour's and what was moved between them
+
+static void unpack_later(struct lowering *l, const struct unpack *u)
+{
+    l->unpacks = arena_grow(&l->maps, l->unpacks, sizeof *l->unpacks, l->nunpacks, &l->unpacks_cap);
+    l->unpacks[l->nunpacks] = *u;
+    l->unpacks[l->nunpacks++].turn = l->turn;
+}
+
 static struct view stepped(struct view v, const struct node *n, int64_t elements, size_t elem)
 {
     if (elements) {
@@ -453,7 +500,10 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
     i.out[0] = got;
     start_coll(l, n, i);
     if (!t.unpacked)
-        emit_copy(l, i, stepped(got, n, t.unpack_from, elem), view_of(l, n->out[0], m), &t.unpack);
+        unpack_later(l, &(struct unpack){.i = i,
+                                         .got = stepped(got, n, t.unpack_from, elem),
+                                         .value = n->out[0],
+                                         .block = t.unpack});
 }
 
 static struct tensor operand_of(const struct lowering *l, int value)
@@ -507,6 +557,13 @@ static void emit_node(struct lowering *l, int node, int m)
                       .nin = n->nin,
                       .nout = n->nout,
                       .owner = n->owner};
+    if (n->kind == NODE_OP && n->scope != l->scope) {
+        l->scope = n->scope;
+        l->turn++;
+        unpack_old(l, MESSAGE_TURNS);
+    }
+    for (int k = 0; k < n->nin + n->nout; k++)
+        unpack_for(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
     // Waits come before the views: they move the place of this instruction. The output of a staged
     // move begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
@@ -543,7 +600,7 @@ static void stash_find(struct program *p)
 static void lowering_init(struct lowering *l)
 {
     size_t n = (size_t)l->g->nvalues;
-    l->workspace = -1;
+    l->workspace = l->scope = -1;
     l->root = arena_array(&l->maps, int, n);
     l->last_read = arena_array(&l->maps, int, n);
     l->first_of = arena_array(&l->maps, int, n);
@@ -590,6 +647,7 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
         for (int n = 0; n < g->nnodes; n++)
             if (g->nodes[n].phase == slot.phase)
                 emit_node(&l, n, slot.microbatch);
+        unpack_old(&l, 0);
     }
     while (l.npending)
         wait_first(&l);

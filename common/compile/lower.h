@@ -6,6 +6,7 @@
 // from the second on. An elementwise op writes over an input that nobody reads afterwards. A
 // collective starts where its node stands and is waited for before the first instruction that
 // touches its buffer; so do sends and receives between stages, but a receive starts a slot early.
+// Where nodes stand is order.h's business.
 #pragma once
 #include "common/compile/program.h"
 #include "common/compile/schedule.h"

@@ -13,8 +13,14 @@ static const build_fn models[] = {
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e)
 {
+    return model_compile_as(job, &(struct compile_options){0}, a, out, dump, e);
+}
+
+int model_compile_as(const struct job *job, const struct compile_options *o, struct arena *a,
+                     struct compiled *out, struct buf *dump, struct err *e)
+{
     PRE((size_t)job->model.kind < sizeof models / sizeof *models);
-    return compile_job(job, models[job->model.kind], a, out, dump, e);
+    return compile_job_as(job, models[job->model.kind], o, a, out, dump, e);
 }
 
 void model_fit(const struct job *job, const struct device_model *d, struct compiled *c,

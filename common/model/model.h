@@ -8,6 +8,8 @@
 // Compiles the job with its model: compile_job() with the model's builder.
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e);
+int model_compile_as(const struct job *job, const struct compile_options *o, struct arena *a,
+                     struct compiled *out, struct buf *dump, struct err *e);
 
 // Adds what there is to say about a device that the plan does not fit: fit.h.
 void model_fit(const struct job *job, const struct device_model *d, struct compiled *c,

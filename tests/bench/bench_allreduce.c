@@ -20,38 +20,8 @@
 
 #include "common/base/clock.h"
 #include "tests/bench/allreduce_sizes.h"
+#include "tests/bench/board.h"
 #include "worker/collective/collective.h"
-
-enum { RANKS = 64 };
-
-static struct board { // rank-keyed addresses, shared by the forked ranks
-    _Atomic int there;
-    char value[256];
-} * board;
-
-static int board_put(void *ctx, const char *key, const char *value, struct err *e)
-{
-    struct board *b = &board[atoi(strrchr(key, '.') + 1)];
-    (void)ctx;
-    (void)e;
-    snprintf(b->value, sizeof b->value, "%s", value);
-    b->there = 1;
-    return 0;
-}
-
-static int board_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
-                     struct err *e)
-{
-    struct board *b = &board[atoi(strrchr(key, '.') + 1)];
-    (void)ctx;
-    while (!b->there) {
-        if (clock_mono_ns() > deadline_ns)
-            return err_set(e, ERR_TIMEOUT, "%s is not there", key);
-        clock_sleep_ms(1);
-    }
-    snprintf(value, size, "%s", b->value);
-    return 0;
-}
 
 static int measure(struct comm *all, void *buf, struct err *e)
 {
@@ -100,7 +70,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     struct world *w = NULL;
     struct comm *all;
     void *buf;
-    int group[RANKS];
+    int group[BOARD_RANKS];
     char host[2] = {hosts ? hosts[rank] : 'a', 0};
     bind_to(rank);
     struct world_options o = {.rank = rank,
@@ -195,10 +165,8 @@ int main(int argc, char **argv)
     char dir[] = "/tmp/weft-bench-XXXXXX";
     int ranks = argc > 1 ? atoi(argv[1]) : 2, status, failed = 0;
     const char *hosts = argc > 2 ? argv[2] : NULL;
-    board = mmap(NULL, RANKS * sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                 -1, 0);
-    if (ranks < 1 || ranks > RANKS || (hosts && strlen(hosts) != (size_t)ranks) || !mkdtemp(dir) ||
-        board == MAP_FAILED)
+    if (ranks < 1 || ranks > BOARD_RANKS || (hosts && strlen(hosts) != (size_t)ranks) ||
+        !mkdtemp(dir) || board_open())
         return 2;
     for (int i = 0; i < ranks; i++)
         if (fork() == 0)

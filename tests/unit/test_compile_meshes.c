@@ -49,7 +49,8 @@ static const struct model {
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
 };
 
-#define SP "activations: {act_seq: [batch, [seq, tp]]}"
+#define WEIGHTS "rules: {embed: [fsdp, dp]}, gather: [fsdp, dp]"
+#define SP      "activations: {act_seq: [batch, [seq, tp]]}"
 
 static const struct setting {
     unsigned models;
@@ -388,13 +389,8 @@ static int random_setting(struct random_setting *r, uint32_t seed)
                                         "grads: [dp], optimizer: [dp], ",
                                         "optimizer: [dp, tp, cp], ",
                                         "grads: [tp], optimizer: [fsdp], "};
-    static const char *const points[] = {"",
-                                         "",
-                                         SP,
-                                         "activations: {act_seq: [batch, seq, tp]}",
-                                         "rules: {vocab: ~}",
-                                         "rules: {embed: [fsdp, dp]}, gather: "
-                                         "[fsdp, dp]"};
+    static const char *const points[] = {
+        "", "", SP, "activations: {act_seq: [batch, seq, tp]}", "rules: {vocab: ~}", WEIGHTS};
     random_mesh(r->mesh, sizeof r->mesh, seed);
     snprintf(r->sharding, sizeof r->sharding, "%s%s", finer[pick(seed, 8, 6)],
              points[pick(seed, 9, 6)]);

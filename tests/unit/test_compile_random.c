@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random graphs under random shardings: on any mesh of up to 8 devices a partitioned graph computes
-// what the whole one does, gradients and update included, and its programs pass every check. Some
-// are cut into stages, some make values again, some cut gradients and state finer than parameters;
-// the whole one does none of it, and takes the batch at once.
+// Random graphs under random shardings: gradients are the slopes of the loss, and on any mesh of up
+// to 8 devices a partitioned graph computes what the whole one does, gradients and update included,
+// and its programs pass every check. Some are cut into stages, some make values again, some cut
+// gradients and state finer than parameters; the whole one does none of it, and takes the batch at
+// once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -17,6 +18,7 @@
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
+#include "common/compile/order.h"
 #include "common/compile/partition.h"
 #include "common/compile/plan.h"
 #include "common/compile/refine.h"
@@ -205,11 +207,39 @@ static void feed(struct interp *x, const struct random_case *c, int microbatch)
     }
 }
 
-static void run(struct interp *x, const struct random_case *c)
+// Each parameter goes `far` along a direction of its own; returns the direction's product with the
+// gradients, where there are any yet.
+static double along(struct interp *x, double far)
+{
+    double slope = 0;
+    for (int v = 0; v < x->g->nvalues; v++) {
+        const struct value *val = &x->g->values[v];
+        char grad[200];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        snprintf(grad, sizeof grad, "grad/%s", val->name);
+        double *w = interp_get(x, val->name), *g = reads(x, grad) ? interp_get(x, grad) : NULL;
+        struct rand_site site = {.seed = 5, .stream = (uint32_t)v};
+        for (int64_t i = 0; i < shape_count(&val->shape); i++) {
+            double d = (double)rand_normal(&site, (uint64_t)i);
+            w[i] += far * d;
+            slope += g ? g[i] * d : 0;
+        }
+        interp_set(x, val->name, w);
+        free(w);
+        free(g);
+    }
+    return slope;
+}
+
+// `far`: how far from where all parameters begin (along()).
+static void run_from(struct interp *x, const struct random_case *c, double far)
 {
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
     const double control[CONTROL_SLOTS] = {0, 0}, count = 5;
     set_params(x);
+    if (far != 0)
+        (void)along(x, far);
     interp_set(x, "one", &one);
     interp_set(x, "hyper", hyper);
     interp_set(x, "control", control);
@@ -221,6 +251,38 @@ static void run(struct interp *x, const struct random_case *c)
         interp_phase(x, PHASE_BACKWARD, m);
     }
     interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+static void run(struct interp *x, const struct random_case *c)
+{
+    run_from(x, c, 0);
+}
+
+static double loss_at(const struct graph *g, const struct random_case *c, double far)
+{
+    struct interp x;
+    interp_init(&x, g, NULL, 1);
+    run_from(&x, c, far);
+    double *metrics = interp_get(&x, "metrics"), loss = metrics[METRIC_LOSS];
+    free(metrics);
+    interp_clear(&x);
+    return loss;
+}
+
+// The gradients of the whole graph are the loss's slope; where a ReLU bends there is none.
+static int check_slope(struct interp *whole, const struct random_case *c)
+{
+    const double step = 1e-6;
+    for (int i = 0; i < whole->g->nnodes; i++)
+        if (whole->g->nodes[i].op == OP_RELU)
+            return 0;
+    double told = along(whole, 0);
+    double up = loss_at(whole->g, c, step), down = loss_at(whole->g, c, -step);
+    double seen = (up - down) / (2 * step);
+    if (fabs(told - seen) <= 1e-4 * fabs(told) + 1e-12 * fabs(up) / step)
+        return 0;
+    printf("the gradients' slope is %.9g, the loss's %.9g\n", told, seen);
+    return 1;
 }
 
 // The largest difference of a value, in units of its largest element.
@@ -287,6 +349,8 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     graph_init(cut, &c->a, e);
     rc = partition(&g, &c->mesh, &c->sharding, cut, e);
     rc = rc ? rc : stages_cut(cut, c->nstages, e);
+    if (!rc)
+        order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
     return rc ? rc : check_programs(c, cut, e);
 }
@@ -318,7 +382,7 @@ static int run_case(struct random_case *c, bool tell)
         interp_init(&parts, &cut, &c->mesh, MICROBATCHES);
         run(&whole, c);
         run(&parts, c);
-        rc = compare_all(&whole, &parts);
+        rc = compare_all(&whole, &parts) | check_slope(&whole, c);
         interp_clear(&whole);
         interp_clear(&parts);
     }

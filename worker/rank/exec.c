@@ -316,16 +316,26 @@ static int fail(const struct bound *b, int rc, struct err *e)
     return rc;
 }
 
+static int run_watched(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
+{
+    int rc = run_one(x, l, b, e);
+    rc = rc ? rc : x->o.backend->stream_sync(x->stream, e);
+    if (!rc)
+        x->o.ran(x->o.ctx, (int)(b - l->bound));
+    return rc;
+}
+
 int exec_run(struct exec *x, enum program_kind kind, struct err *e)
 {
     struct loaded *l = &x->loaded[kind];
     struct progress_page *page = x->o.page;
+    bool watched = x->o.ran && kind == PROGRAM_TRAIN;
     PRE(l->program);
     for (int i = 0; i < l->program->ninstrs; i++) {
         struct bound *b = &l->bound[i];
         if (page)
             atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
-        int rc = run_one(x, l, b, e);
+        int rc = watched ? run_watched(x, l, b, e) : run_one(x, l, b, e);
         if (rc)
             return fail(b, rc, e);
     }

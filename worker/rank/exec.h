@@ -19,6 +19,10 @@ struct exec_options {
     struct world *world; // may be null when no program has a collective
     int rank;
     struct progress_page *page; // may be null
+    // May be null: told after each instruction of the train program, once the device is done with
+    // it.
+    void (*ran)(void *ctx, int instr);
+    void *ctx;
 };
 
 int exec_open(const struct exec_options *o, struct exec **out, struct err *e);

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job's training step on this machine, and where its time goes: the program that ranks run, with
+// data, without their loop around it.
+//
+//   bench_step [--steps N] [--warm N] [--table | --each] [--as-read]
+//              [-s KEY=VALUE]... JOB
+//
+// A process a rank; processor time is that of all. Says what the median step takes, and the tenth
+// and the ninetieth of a hundred;
+// --each
+// prints "wall processor" of each step instead, in ms; --table adds rank 0's instructions summed by
+// kind: calls a step, milliseconds of the wall and of the processors (which other programs do not
+// change much), shares of both, and what a processor makes of it: GFLOP/s (products) or GB/s (of
+// what is read and written; collectives: of their buffer). --as-read compiles without order.h. The
+// clocks are read after each instruction then, about a microsecond.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/compile/cost.h"
+#include "common/compile/optable.h"
+#include "common/data/sampler.h"
+#include "common/job/lr.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+#include "common/op/gemm.h"
+#include "tests/bench/board.h"
+#include "worker/rank/inputs.h"
+#include "worker/rank/state.h"
+
+enum { SETS = 64, STEPS = 1000 };
+
+static struct {
+    const char *job, *set[SETS];
+    int nset, steps, warm;
+    bool table, each;
+    struct compile_options compile;
+    char dir[64];
+} o = {.steps = 15, .warm = 4, .dir = "/tmp/weft-bench-XXXXXX"};
+
+static _Atomic int64_t *used; // ns of processors, by each rank
+
+struct spent { // on an instruction, in ns
+    int64_t wall, processor;
+};
+
+struct bench { // one rank
+    struct job job;
+    struct compiled compiled;
+    struct arena arena;
+    struct exec_options exec_options;
+    struct exec *exec;
+    struct state state;
+    struct dataset set;
+    struct sampler sampler;
+    struct inputs inputs;
+    struct feed *feed;
+    void *hyper, *control, *step;
+    struct spent *spent, clock; // of each instruction; null: nobody asks. What the clocks said last
+};
+
+// ---- the table ---------------------------------------------------------------------------------
+
+struct row {
+    const char *name;
+    int calls;
+    struct spent spent;
+    double flops, bytes;
+};
+
+static struct spent clocks(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (struct spent){clock_mono_ns(), t.tv_sec * CLOCK_S + t.tv_nsec};
+}
+
+static void add(struct spent *to, struct spent from, struct spent until)
+{
+    to->wall += until.wall - from.wall;
+    to->processor += until.processor - from.processor;
+}
+
+static void ran(void *ctx, int instr)
+{
+    struct bench *b = ctx;
+    struct spent now = clocks();
+    add(&b->spent[instr], b->clock, now);
+    b->clock = now;
+}
+
+static struct shape local(const struct program *p, int value)
+{
+    const struct value *v = &p->graph->values[value];
+    return spec_local(&v->spec, &p->mesh, &v->shape);
+}
+
+static const char *matmul_name(struct arena *a, const struct program *p, const struct node *n)
+{
+    struct shape s[3] = {local(p, n->in[0]), local(p, n->in[1]), local(p, n->out[0])};
+    struct gemm g;
+    if (!gemm_from_labels(&n->attr, &s[0], &s[1], &s[2], &g))
+        return "matmul";
+    return arena_printf(a, "matmul %lldx%lldx%lld %c%c%s", (long long)g.m, (long long)g.n,
+                        (long long)g.k, g.trans_a ? 'T' : 'N', g.trans_b ? 'T' : 'N',
+                        g.batch > 1 ? arena_printf(a, " %lld times", (long long)g.batch) : "");
+}
+
+static const char *name_of(struct arena *a, const struct program *p, const struct instr *i)
+{
+    static const char *const kinds[] = {[INSTR_START] = "start",
+                                        [INSTR_WAIT] = "wait",
+                                        [INSTR_SEND] = "send",
+                                        [INSTR_RECV] = "receive",
+                                        [INSTR_MARK] = "mark"};
+    if (i->kind == INSTR_OP && i->op == OP_MATMUL)
+        return matmul_name(a, p, &p->graph->nodes[i->node]);
+    if (i->kind == INSTR_OP)
+        return op_name(i->op);
+    if (i->kind == INSTR_START || (i->kind == INSTR_WAIT && i->group.n))
+        return arena_printf(a, "%s %s", kinds[i->kind], reshard_kind_name(i->coll));
+    return kinds[i->kind];
+}
+
+static double bytes_of(const struct program *p, const struct instr *i)
+{
+    const struct graph *g = p->graph;
+    if (i->kind == INSTR_MARK)
+        return 0;
+    if (i->kind != INSTR_OP || i->attr)
+        return (double)p->buffers[i->nout ? i->out[0].buffer : i->in[0].buffer].bytes *
+               (i->kind == INSTR_OP ? 2 : 1);
+    const struct node *n = &g->nodes[i->node];
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+    for (int k = 0; k < n->nin; k++)
+        in[k] = local(p, n->in[k]);
+    for (int k = 0; k < n->nout; k++)
+        out[k] = local(p, n->out[k]);
+    return op_bytes(g, n, in, out);
+}
+
+static int by_processor(const void *x, const void *y)
+{
+    const struct row *a = x, *b = y;
+    return (a->spent.processor < b->spent.processor) - (a->spent.processor > b->spent.processor);
+}
+
+static int rows_make(struct bench *b, const struct program *p, struct row *rows)
+{
+    int n = 0;
+    for (int k = 0; k < p->ninstrs; k++) {
+        const struct instr *i = &p->instrs[k];
+        const char *name = name_of(&b->arena, p, i);
+        int at = 0;
+        while (at < n && strcmp(rows[at].name, name) != 0)
+            at++;
+        n += at == n;
+        rows[at].name = name;
+        rows[at].calls++;
+        add(&rows[at].spent, (struct spent){0}, b->spent[k]);
+        rows[at].bytes += bytes_of(p, i);
+        if (i->kind == INSTR_OP && !i->attr)
+            rows[at].flops += cost_node_flops(p->graph, &p->mesh, &p->graph->nodes[i->node]);
+    }
+    return n;
+}
+
+static void print_table(struct bench *b)
+{
+    const struct program *p = compiled_program(&b->compiled, PROGRAM_TRAIN, 0);
+    struct row *rows = arena_array(&b->arena, struct row, p->ninstrs);
+    int n = rows_make(b, p, rows);
+    struct spent all = {0};
+    for (int k = 0; k < n; k++)
+        add(&all, (struct spent){0}, rows[k].spent);
+    qsort(rows, (size_t)n, sizeof *rows, by_processor);
+    printf("%-34s %6s %9s %7s %9s %7s %9s %7s\n", "instruction", "calls", "wall ms", "share",
+           "proc. ms", "share", "GFLOP/s", "GB/s");
+    for (int k = 0; k < n; k++) {
+        const struct row *r = &rows[k];
+        double wall = (double)r->spent.wall / o.steps, ns = (double)r->spent.processor / o.steps;
+        printf("%-34s %6d %9.3f %6.1f%% %9.3f %6.1f%% ", r->name, r->calls, wall / 1e6,
+               100 * (double)r->spent.wall / (double)all.wall, ns / 1e6,
+               100 * (double)r->spent.processor / (double)all.processor);
+        if (r->flops > 0)
+            printf("%9.1f\n", r->flops / ns);
+        else
+            printf("%9s %7.2f\n", "", r->bytes / ns);
+    }
+}
+
+// ---- steps -------------------------------------------------------------------------------------
+
+static void ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
+{
+    sampler_ids(ctx, step, first, count, out);
+}
+
+static int open_world(struct bench *b, int rank, int ranks, struct err *e)
+{
+    if (ranks == 1)
+        return 0;
+    struct world_options w = {.rank = rank,
+                              .ranks = ranks,
+                              .host = "here",
+                              .connect_ns = 30 * CLOCK_S,
+                              .deadline_ns = 300 * CLOCK_S,
+                              .socket_dir = o.dir,
+                              .put = board_put,
+                              .get = board_get};
+    return world_open(&w, &b->exec_options.world, e);
+}
+
+static int open_rank(struct bench *b, int rank, struct err *e)
+{
+    struct exec_options *x = &b->exec_options;
+    struct device_options d = {.threads = (int)b->job.resources.threads, .deterministic = true};
+    *x = (struct exec_options){
+        .compiled = &b->compiled, .rank = rank, .ran = b->spent ? ran : NULL, .ctx = b};
+    int rc = backend_load("cpu", &x->backend, e);
+    if (!rc && x->backend->warm_up)
+        x->backend->warm_up();
+    rc = rc ? rc : x->backend->device_open(&d, &x->device, e);
+    rc = rc ? rc : open_world(b, rank, mesh_ranks(&b->compiled.mesh), e);
+    rc = rc ? rc : exec_open(x, &b->exec, e);
+    rc = rc ? rc : state_open(&b->state, &b->arena, &b->compiled, b->exec, rank, e);
+    rc = rc ? rc : state_init(&b->state, (uint64_t)b->job.train.seed, e);
+    rc = rc ? rc : inputs_open_set(&b->job, NULL, &b->job.data.train, &b->set, e);
+    rc = rc ? rc : inputs_open(&b->inputs, x, b->exec, PROGRAM_TRAIN, &b->set, e);
+    if (rc)
+        return rc;
+    b->sampler = (struct sampler){b->set.n, (uint64_t)b->job.data.batch, 1};
+    exec_buffer(b->exec, PROGRAM_TRAIN, "hyper", &b->hyper);
+    exec_buffer(b->exec, PROGRAM_TRAIN, "control", &b->control);
+    exec_buffer(b->exec, PROGRAM_TRAIN, "step", &b->step);
+    return inputs_feed(&b->inputs, &b->set, ids, &b->sampler, 0, (uint64_t)(o.warm + o.steps),
+                       &b->feed, e);
+}
+
+static int run_step(struct bench *b, int32_t step, struct err *e)
+{
+    static const float control[CONTROL_SLOTS];
+    float hyper[HYPER_SLOTS];
+    struct batch batch;
+    hyper_at(&b->job, step, hyper);
+    int rc = feed_next(b->feed, &batch, e);
+    rc = rc ? rc : inputs_put(&b->inputs, &batch, e);
+    rc = rc ? rc : exec_put(b->exec, b->hyper, hyper, sizeof hyper, e);
+    rc = rc ? rc : exec_put(b->exec, b->control, control, sizeof control, e);
+    if (!rc && b->step)
+        rc = exec_put(b->exec, b->step, &step, sizeof step, e);
+    b->clock = clocks();
+    rc = rc ? rc : exec_run(b->exec, PROGRAM_TRAIN, e);
+    return rc ? rc : b->exec_options.backend->stream_sync(exec_stream(b->exec), e);
+}
+
+// Of the steps of all ranks; the others' last may not be in it yet.
+static double processor_of_all(void)
+{
+    int64_t ns = 0;
+    for (int r = 0; r < BOARD_RANKS; r++)
+        ns += used[r];
+    return (double)ns / 1e6;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static int last_loss(struct bench *b, float *loss, struct err *e)
+{
+    void *metrics;
+    exec_buffer(b->exec, PROGRAM_TRAIN, "metrics", &metrics);
+    return exec_get(b->exec, loss, (float *)metrics + METRIC_LOSS, sizeof *loss, e);
+}
+
+static void say(struct bench *b, double *ms, double processor, float loss)
+{
+    qsort(ms, (size_t)o.steps, sizeof *ms, ascending);
+    double items = (double)b->job.data.batch * (b->set.seq ? (double)b->set.seq : 1);
+    printf("%d steps: median %.1f ms, p10 %.1f, p90 %.1f; %.1f %s/s; processor %.1f ms a step; "
+           "arena %.1f MiB; loss %.4f\n",
+           o.steps, ms[o.steps / 2], ms[o.steps / 10], ms[o.steps * 9 / 10],
+           1000 * items / ms[o.steps / 2], b->set.seq ? "tokens" : "samples", processor / o.steps,
+           (double)b->compiled.memory.arena / 1048576, (double)loss);
+    if (b->spent)
+        print_table(b);
+}
+
+static int measure(struct bench *b, int ninstrs, struct err *e)
+{
+    double ms[STEPS], processor = 0;
+    float loss = 0;
+    int rank = b->exec_options.rank, rc = 0;
+    for (int s = 0; s < o.warm + o.steps && !rc; s++) {
+        if (s == o.warm && b->spent)
+            memset(b->spent, 0, sizeof *b->spent * (size_t)ninstrs);
+        struct spent began = clocks(), now, step = {0};
+        double before = processor_of_all();
+        rc = run_step(b, s, e);
+        now = clocks();
+        add(&step, began, now);
+        used[rank] += step.processor;
+        if (s < o.warm)
+            continue;
+        ms[s - o.warm] = (double)step.wall / 1e6;
+        processor += processor_of_all() - before;
+        if (o.each && rank == 0)
+            printf("%.3f %.3f\n", ms[s - o.warm], processor_of_all() - before);
+    }
+    rc = rc ? rc : last_loss(b, &loss, e);
+    if (!rc && rank == 0 && !o.each)
+        say(b, ms, processor, loss);
+    return rc;
+}
+
+static int rank_main(struct bench *b, int rank)
+{
+    struct err e = {0};
+    const struct program *p =
+        compiled_program(&b->compiled, PROGRAM_TRAIN, compiled_stage(&b->compiled, rank));
+    if (o.table && rank == 0)
+        b->spent = arena_array(&b->arena, struct spent, p->ninstrs);
+    int rc = open_rank(b, rank, &e);
+    rc = rc ? rc : measure(b, p->ninstrs, &e);
+    if (rc)
+        fprintf(stderr, "rank %d: %s\n", rank, e.text);
+    feed_close(b->feed);
+    inputs_close(&b->inputs);
+    dataset_close(&b->set);
+    exec_close(b->exec);
+    world_close(b->exec_options.world);
+    if (b->exec_options.device)
+        b->exec_options.backend->device_close(b->exec_options.device);
+    arena_clear(&b->arena);
+    return rc != 0;
+}
+
+static int arguments(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--table") == 0)
+            o.table = true;
+        else if (strcmp(argv[i], "--as-read") == 0)
+            o.compile.as_read = true;
+        else if (strcmp(argv[i], "--each") == 0)
+            o.each = true;
+        else if (strcmp(argv[i], "--steps") == 0 && more)
+            o.steps = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--warm") == 0 && more)
+            o.warm = atoi(argv[++i]);
+        else if (strcmp(argv[i], "-s") == 0 && more && o.nset < SETS)
+            o.set[o.nset++] = argv[++i];
+        else if (argv[i][0] != '-' && !o.job)
+            o.job = argv[i];
+        else
+            return -1;
+    }
+    return o.job && o.steps > 0 && o.steps <= STEPS && o.warm >= 0 ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b;
+    struct job_errors errs = {0};
+    struct err e = {0};
+    int status, failed = 0;
+    if (arguments(argc, argv)) {
+        fprintf(stderr, "usage: bench_step [--steps N] [--warm N] [--table | --each] [--as-read] "
+                        "[-s K=V]... JOB\n");
+        return 2;
+    }
+    if (job_load(&b.arena, &weft_schema, o.job, o.set, o.nset, &b.job, &errs)) {
+        fprintf(stderr, "bench_step: %s: %s\n", o.job, errs.items[0].message);
+        return 2;
+    }
+    if (model_compile_as(&b.job, &o.compile, &b.arena, &b.compiled, NULL, &e)) {
+        fprintf(stderr, "bench_step: %s\n", e.text);
+        return 2;
+    }
+    int ranks = mesh_ranks(&b.compiled.mesh);
+    used = mmap(NULL, BOARD_RANKS * sizeof *used, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (ranks > BOARD_RANKS || board_open() || used == MAP_FAILED || !mkdtemp(o.dir))
+        return 2;
+    for (int r = 0; r < ranks; r++) {
+        fflush(stdout);
+        if (fork() == 0)
+            exit(rank_main(&b, r));
+    }
+    while (wait(&status) > 0)
+        failed |= status;
+    rmdir(o.dir);
+    return failed != 0;
+}
