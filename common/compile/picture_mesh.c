@@ -4,15 +4,14 @@
 // A grid has two directions: the last axis (or cut dimension) runs to the
 // right, the one before it downwards; what is left over of a mesh makes a grid
 // each, of a tensor joins the rows.
-#include <ctype.h>
 #include <string.h>
 
 #include "common/compile/picture.h"
+#include "common/compile/sharding_words.h"
 
 enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8 };
 
-// ---- mesh
-// --------------------------------------------------------------------------------------
+// ---- mesh ---------------------------------------------------------------------------------------
 
 struct mesh_grid {
     const struct mesh *m;
@@ -107,8 +106,7 @@ void picture_mesh(const struct compiled *c, int width, struct buf *out)
     arena_clear(&a);
 }
 
-// ---- sharding
-// ----------------------------------------------------------------------------------
+// ---- sharding -----------------------------------------------------------------------------------
 
 struct tensor_grid {
     const struct mesh *m;
@@ -237,19 +235,6 @@ static void tensor_print(struct tensor_grid *t, const char *name, int width, str
     }
 }
 
-// "layers/*/attn/out": layers that are cut alike make one picture.
-static const char *family(struct arena *a, const char *name)
-{
-    char *out = arena_strdup(a, name), *to = out;
-    for (const char *at = name; *at; to++) {
-        bool number = isdigit((unsigned char)*at) && at > name && at[-1] == '/';
-        *to = number ? '*' : *at;
-        at += number ? strspn(at, "0123456789") : 1;
-    }
-    *to = 0;
-    return out;
-}
-
 struct seen {
     const char *name; // of its family
     int n;            // members; of one alone the own name is shown
@@ -270,8 +255,8 @@ static bool alike(const struct value *a, const struct value *b)
     return spec_same_cuts(&a->spec, &b->spec) && shape_equal(&a->shape, &b->shape);
 }
 
-// Parameters in their order, then the activation points as the first layer has
-// them.
+// Parameters in their order, layers that are cut alike as one, then the activation points as the
+// first layer has them.
 static int tensors(const struct compiled *c, struct arena *a, struct seen *out, int most)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
@@ -286,7 +271,7 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
             point[v->point] = v;
         if (v->kind != VALUE_PARAM || v->alias >= 0 || n == most)
             continue;
-        struct seen one = {family(a, v->name), 0, v, stages_with(c, v->name)};
+        struct seen one = {words_glob(a, v->name), 0, v, stages_with(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
                          !alike(out[k].v, v)))
