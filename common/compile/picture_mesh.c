@@ -257,7 +257,7 @@ static bool alike(const struct value *a, const struct value *b)
 
 // Parameters in their order, layers that are cut alike as one, then the activation points as the
 // first layer has them.
-static int tensors(const struct compiled *c, struct arena *a, struct seen *out, int most)
+static int tensors(const struct compiled *c, struct arena *a, struct seen *out)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     const struct value *point[POINT_COUNT] = {0};
@@ -269,7 +269,7 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
         if (v->kind == VALUE_TEMP && forward && v->shape.n > 1 && v->dims[0] == DIM_BATCH &&
             (!point[v->point] || v->shape.n > point[v->point]->shape.n))
             point[v->point] = v;
-        if (v->kind != VALUE_PARAM || v->alias >= 0 || n == most)
+        if (v->kind != VALUE_PARAM || v->alias >= 0)
             continue;
         struct seen one = {words_glob(a, v->name), 0, v, stages_with(c, v->name)};
         int k = 0;
@@ -280,7 +280,7 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
             out[n++] = one;
         out[k].n++;
     }
-    for (int p = POINT_NONE + 1; p < POINT_COUNT && n < most; p++)
+    for (int p = POINT_NONE + 1; p < POINT_COUNT; p++)
         if (point[p])
             out[n++] = (struct seen){point_name((enum point)p), 2, point[p],
                                      (uint64_t)1 << g->nodes[point[p]->producer].stage};
@@ -289,10 +289,10 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
 
 void picture_sharding(const struct compiled *c, int width, struct buf *out)
 {
-    enum { MOST = 200 };
     struct arena a = {0};
-    struct seen *list = arena_array(&a, struct seen, MOST);
-    int n = tensors(c, &a, list, MOST);
+    struct seen *list = arena_array(
+        &a, struct seen, compiled_program(c, PROGRAM_TRAIN, 0)->graph->nvalues + POINT_COUNT);
+    int n = tensors(c, &a, list);
     struct tensor_grid t = {.m = &c->mesh, .stage_axis = c->axis};
     t.ranks = arena_array(&a, int, mesh_ranks(&c->mesh));
     buf_puts(out, "blocks and the ranks that hold them, on mesh ");
