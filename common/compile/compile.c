@@ -108,11 +108,46 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     return rc;
 }
 
+// What a step may be: its instructions are held at once, its bytes counted in 64 bits.
+enum { MOST_INSTRS = 1 << 20 };
+static const double MOST_BYTES = (double)((uint64_t)1 << 60); // of all buffers of a device
+
+// Refuses a program too long to be lowered.
+static int check_length(struct pipeline *p, const struct graph *cut, int64_t microbatches)
+{
+    int64_t each = 0;
+    for (int i = 0; i < cut->nnodes; i++)
+        each += cut->nodes[i].phase != PHASE_UPDATE && cut->nodes[i].when == EVERY_MICROBATCH;
+    if (each * microbatches <= MOST_INSTRS)
+        return 0;
+    return err_set(p->err, ERR_LIMIT,
+                   "train.microbatches: %lld, each of %lld operations, make a step of more than "
+                   "%d: at most %lld would do",
+                   (long long)microbatches, (long long)each, MOST_INSTRS,
+                   (long long)(MOST_INSTRS / each));
+}
+
+// Refuses buffers that no sum of bytes would be right of.
+static int check_bytes(struct pipeline *p, struct program *const *programs)
+{
+    double bytes = 0;
+    for (int k = 0; k < p->out->nprograms; k++)
+        for (int b = 0; b < programs[k]->nbuffers; b++)
+            bytes += (double)programs[k]->buffers[b].bytes;
+    return bytes <= MOST_BYTES
+               ? 0
+               : err_set(p->err, ERR_LIMIT,
+                         "the tensors of a step take %.3g bytes on a device, over 1 EiB: a smaller "
+                         "data.batch or model, or more devices that share it, would do",
+                         bytes);
+}
+
 static int lower_program(struct pipeline *p, enum program_kind kind, const struct graph *cut)
 {
     struct compiled *c = p->out;
     c->program[kind] = arena_array(p->arena, struct program, c->nstages);
-    int rc = schedule_program(p, kind);
+    int rc = kind == PROGRAM_SAMPLE ? 0 : check_length(p, cut, p->job->train.microbatches);
+    rc = rc ? rc : schedule_program(p, kind);
     for (int i = 0; i < c->nstages && !rc; i++)
         rc = lower(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i],
                    p->err);
@@ -165,7 +200,8 @@ static int plan_stage(struct pipeline *p, int stage)
     struct program *all[PROGRAM_KINDS];
     for (int k = 0; k < c->nprograms; k++)
         all[k] = &c->program[k][stage];
-    int rc = plan_memory(all, c->nprograms, p->arena, m, p->err);
+    int rc = check_bytes(p, all);
+    rc = rc ? rc : plan_memory(all, c->nprograms, p->arena, m, p->err);
     for (int k = 0; k < c->nprograms && !rc; k++) {
         rc = verify_program(all[k], m, p->err);
         if (rc && p->dump)

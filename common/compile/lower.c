@@ -54,10 +54,10 @@ void program_rows(const struct program *p, int rank, int64_t *first, int64_t *co
     int64_t end = 0;
     *first = INT64_MAX;
     for (int b = 0; b < p->nbuffers; b++) {
-        const struct value *v = &p->graph->values[p->buffers[b].value];
         int64_t start[MAX_DIMS];
         if (p->buffers[b].source != VALUE_INPUT)
             continue;
+        const struct value *v = &p->graph->values[p->buffers[b].value];
         spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
         int64_t stop = start[0] + p->buffers[b].shape.dim[0];
         *first = start[0] < *first ? start[0] : *first;

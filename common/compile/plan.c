@@ -69,58 +69,100 @@ static int larger_first(const void *x, const void *y)
     return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-// What is placed in one region, lowest first: a gap is then found in one pass.
+// What is placed in a region, by the spans of instructions in which it lives, lowest first: only
+// what lives in the spans of a buffer can be in its way.
 struct placed {
     uint64_t offset, end; // aligned
     int first, last;
 };
+struct span {
+    struct placed *placed;
+    int n, cap, next; // next: of a walk over some spans together
+};
+struct spans {
+    struct span *span;
+    int length; // instructions
+};
+
+// The lowest of what the walk over spans `from` to `to` has not come to yet, null: none is left.
+static const struct placed *walk(struct spans *s, int from, int to)
+{
+    struct span *lowest = NULL;
+    for (int i = from; i <= to; i++) {
+        struct span *at = &s->span[i];
+        if (at->next < at->n &&
+            (!lowest || at->placed[at->next].offset < lowest->placed[lowest->next].offset))
+            lowest = at;
+    }
+    return lowest ? &lowest->placed[lowest->next++] : NULL;
+}
 
 // The lowest offset from `base` on where `buf` meets nothing placed that lives with it.
-static uint64_t lowest_gap(const struct placed *placed, int n, const struct buffer *buf,
-                           uint64_t base)
+static uint64_t lowest_gap(struct spans *s, const struct buffer *buf, uint64_t base)
 {
     uint64_t at = base, bytes = aligned(buf->bytes);
-    for (int i = 0; i < n && placed[i].offset < at + bytes; i++)
-        if (placed[i].end > at && placed[i].first <= buf->last && buf->first <= placed[i].last)
-            at = placed[i].end;
+    int from = buf->first / s->length, to = buf->last / s->length;
+    for (int i = from; i <= to; i++)
+        s->span[i].next = 0;
+    for (const struct placed *p; (p = walk(s, from, to)) && p->offset < at + bytes;)
+        if (p->end > at && p->first <= buf->last && buf->first <= p->last)
+            at = p->end;
     return at;
 }
 
-static void keep_sorted(struct placed *placed, int n, const struct buffer *buf)
+static void keep_sorted(struct span *s, const struct buffer *buf, struct arena *a)
 {
-    int low = 0, high = n;
+    int low = 0, high = s->n;
     while (low < high) {
         int mid = low + (high - low) / 2;
-        if (placed[mid].offset < buf->offset)
+        if (s->placed[mid].offset < buf->offset)
             low = mid + 1;
         else
             high = mid;
     }
-    memmove(placed + low + 1, placed + low, sizeof *placed * (size_t)(n - low));
-    placed[low] =
+    s->placed = arena_grow(a, s->placed, sizeof *s->placed, s->n, &s->cap);
+    memmove(s->placed + low + 1, s->placed + low, sizeof *s->placed * (size_t)(s->n - low));
+    s->placed[low] =
         (struct placed){buf->offset, buf->offset + aligned(buf->bytes), buf->first, buf->last};
+    s->n++;
 }
 
-static void temporaries_place(struct program *p, struct arena *scratch,
-                              const uint64_t base[REGION_COUNT], uint64_t end[REGION_COUNT])
+// Spans as long as the longest life: a buffer lives in two of them at most.
+static struct spans spans_of(const struct program *p, struct arena *a)
 {
-    struct buffer **order = arena_array(scratch, struct buffer *, p->nbuffers);
-    struct placed *placed[REGION_COUNT];
-    int n = 0, count[REGION_COUNT] = {0};
+    struct spans s = {.length = 1};
+    for (int b = 0; b < p->nbuffers; b++) {
+        int life = p->buffers[b].last - p->buffers[b].first + 1;
+        s.length = !p->buffers[b].persistent && life > s.length ? life : s.length;
+    }
+    s.span = arena_array(a, struct span, p->ninstrs / s.length + 1);
+    return s;
+}
+
+static void temporaries_place(struct program *p, const uint64_t base[REGION_COUNT],
+                              uint64_t end[REGION_COUNT])
+{
+    struct arena scratch = {0};
+    struct buffer **order = arena_array(&scratch, struct buffer *, p->nbuffers);
+    struct spans spans[REGION_COUNT];
+    int n = 0;
     for (int r = 0; r < REGION_COUNT; r++)
-        placed[r] = arena_array(scratch, struct placed, p->nbuffers);
+        spans[r] = spans_of(p, &scratch);
     for (int b = 0; b < p->nbuffers; b++)
         if (!p->buffers[b].persistent)
             order[n++] = &p->buffers[b];
     qsort(order, (size_t)n, sizeof(struct buffer *), larger_first);
     for (int i = 0; i < n; i++) {
-        enum region r = order[i]->region;
-        order[i]->offset = lowest_gap(placed[r], count[r], order[i], base[r]);
-        keep_sorted(placed[r], count[r]++, order[i]);
-        uint64_t stop = order[i]->offset + aligned(order[i]->bytes);
-        if (stop > end[r])
-            end[r] = stop;
+        struct buffer *buf = order[i];
+        struct spans *s = &spans[buf->region];
+        buf->offset = lowest_gap(s, buf, base[buf->region]);
+        for (int k = buf->first / s->length; k <= buf->last / s->length; k++)
+            keep_sorted(&s->span[k], buf, &scratch);
+        uint64_t stop = buf->offset + aligned(buf->bytes);
+        if (stop > end[buf->region])
+            end[buf->region] = stop;
     }
+    arena_clear(&scratch);
 }
 
 // The most bytes of stash alive at one instruction.
@@ -155,7 +197,7 @@ int plan_memory(struct program *const *programs, int n, struct arena *scratch, s
         persistent_place(programs, n, &by_name, base, out);
         memcpy(out->region, base, sizeof base);
         for (int i = 0; i < n; i++) {
-            temporaries_place(programs[i], scratch, base, out->region);
+            temporaries_place(programs[i], base, out->region);
             uint64_t peak = stash_peak(programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }

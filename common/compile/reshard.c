@@ -22,8 +22,8 @@ uint64_t reshard_ring_bytes(enum reshard_kind kind, uint64_t s, int n)
     uint64_t parts = (uint64_t)n;
     if (kind == RESHARD_SLICE || n < 2)
         return 0;
-    uint64_t times = kind == RESHARD_ALL_REDUCE ? 2 : 1;
-    return (times * (parts - 1) * s + parts - 1) / parts;
+    uint64_t times = kind == RESHARD_ALL_REDUCE ? 2 : 1, each = times * (parts - 1);
+    return s / parts * each + (s % parts * each + parts - 1) / parts; // s · each may be too large
 }
 
 struct way { // one state, and how it was come by

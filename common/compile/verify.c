@@ -388,24 +388,56 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
 
 // ---- stages against each other ------------------------------------------------------------------
 
+// A stage's messages of one kind, phase and direction, in their order.
+enum { QUEUES = 2 * 2 * PHASE_COUNT };
+struct queue {
+    int n, *at; // instructions
+};
 struct meeting {
     const struct program *stages;
     int n;
-    int *at; // stage → the instruction it has come to
+    int *at;                        // stage → the instruction it has come to
+    int **place;                    // stage, instruction → its place in its queue
+    struct queue (*queues)[QUEUES]; // of each stage
 };
 
-// The k-th message of a stream, as `kind` sees it, of those that its stage has come to; null: not
-// yet.
-static const struct instr *message(const struct meeting *m, const struct instr *of, int stage,
-                                   enum instr_kind kind, int peer, int k)
+static bool is_message(const struct instr *i)
+{
+    return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
+}
+
+static int queue_of(enum instr_kind kind, enum phase phase, bool up)
+{
+    return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
+}
+
+static void queues_find(struct meeting *m, int stage, struct arena *scratch)
 {
     const struct program *p = &m->stages[stage];
-    for (int i = 0; i < p->ninstrs && i <= m->at[stage]; i++) {
+    m->place[stage] = arena_array(scratch, int, p->ninstrs);
+    for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->kind == kind && in->peer == peer && in->phase == of->phase && k-- == 0)
-            return in;
+        if (is_message(in))
+            m->place[stage][i] =
+                m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)].n++;
     }
-    return NULL;
+    for (int q = 0; q < QUEUES; q++)
+        m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (is_message(in))
+            m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)]
+                .at[m->place[stage][i]] = i;
+    }
+}
+
+// The message as the other side has it; null: it has not come to it yet.
+static const struct instr *other_side(const struct meeting *m, int stage, const struct instr *in,
+                                      int k)
+{
+    enum instr_kind kind = in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND;
+    const struct queue *q = &m->queues[in->peer][queue_of(kind, in->phase, stage > in->peer)];
+    return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
 }
 
 // Whether the other side of a send or receive stands ready; it is then the same message.
@@ -413,20 +445,17 @@ static int meets(const struct meeting *m, int stage, int start, bool *ready, str
 {
     const struct program *p = &m->stages[stage];
     const struct instr *in = &p->instrs[start];
-    int k = 0;
-    for (int i = 0; i < start; i++)
-        k += same_queue(&p->instrs[i], in);
+    int k = m->place[stage][start];
     if (in->peer < 0 || in->peer >= m->n)
         return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
-    const struct instr *o =
-        message(m, in, in->peer, in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND, stage, k);
+    const struct instr *o = other_side(m, stage, in, k);
     *ready = o != NULL;
     if (!o)
         return 0;
     const struct program *other = &m->stages[in->peer];
     int mine = (in->kind == INSTR_SEND ? in->in : in->out)[0].buffer;
     int theirs = (o->kind == INSTR_SEND ? o->in : o->out)[0].buffer;
-    if (o->node != in->node || o->microbatch != in->microbatch ||
+    if (o->peer != stage || o->node != in->node || o->microbatch != in->microbatch ||
         p->buffers[mine].bytes != other->buffers[theirs].bytes)
         return BAD("message %d between stages %d and %d is two", k, stage, in->peer);
     return 0;
@@ -453,8 +482,12 @@ static int advance(struct meeting *m, int stage, bool *moved, struct err *e)
 
 int verify_stages(const struct program *stages, int n, struct err *e)
 {
-    struct meeting m = {stages, n, arena_array(stages[0].graph->arena, int, n)};
+    struct arena scratch = {0};
+    struct meeting m = {stages, n, arena_array(&scratch, int, n), arena_array(&scratch, int *, n),
+                        arena_alloc(&scratch, sizeof *m.queues * (size_t)n)};
     int rc = 0;
+    for (int s = 0; s < n && n > 1; s++)
+        queues_find(&m, s, &scratch);
     for (bool moved = n > 1; moved && !rc;) {
         moved = false;
         for (int s = 0; s < n && !rc; s++)
@@ -464,5 +497,6 @@ int verify_stages(const struct program *stages, int n, struct err *e)
         if (m.at[s] < stages[s].ninstrs)
             rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
                      s, m.at[s]);
+    arena_clear(&scratch);
     return rc;
 }

@@ -29,19 +29,32 @@ struct fixture {
     struct err e; // of the compiler
 };
 
-// The job must parse; what the compiler says is returned.
-static inline int compile_any(struct fixture *f, const char *text)
+// What the parser, then what the compiler says is returned.
+static inline int compile_or_not(struct fixture *f, const char *text, bool *parsed)
 {
     struct job_errors errs = {0};
     struct buf said = {0};
     *f = (struct fixture){0};
-    if (job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
-                  &errs)) {
+    int rc = job_parse(&f->a, &weft_schema, "test.yaml", NULL, text, strlen(text), NULL, 0, &f->job,
+                       &errs);
+    *parsed = rc == 0;
+    if (rc) {
         job_errors_print(&errs, &said);
-        fail_msg("%s", buf_str(&said));
+        err_set(&f->e, rc, "%s", buf_str(&said));
+    } else {
+        rc = model_compile(&f->job, &f->a, &f->c, &said, &f->e);
     }
-    int rc = model_compile(&f->job, &f->a, &f->c, &said, &f->e);
     buf_clear(&said);
+    return rc;
+}
+
+// The job must parse; what the compiler says is returned.
+static inline int compile_any(struct fixture *f, const char *text)
+{
+    bool parsed;
+    int rc = compile_or_not(f, text, &parsed);
+    if (!parsed)
+        fail_msg("%s", f->e.text);
     return rc;
 }
 

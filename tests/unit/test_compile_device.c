@@ -208,6 +208,56 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
     fixture_clear(&f);
 }
 
+// ---- what no plan is made of -------------------------------------------------------------------
+
+static void
+a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do(void **state)
+{
+    struct fixture f;
+    (void)state;
+    assert_int_equal(compile_any(&f, "name: t\n"
+                                     "model: {kind: decoder, preset: gpt2, layers: 512, embed: 8, "
+                                     "heads: 2, seq: 4, vocab: 16}\n"
+                                     "data: {format: tokens, train: {tokens: t}, batch: 1024}\n"
+                                     "train: {steps: 1, microbatches: 1024}\n"),
+                     ERR_LIMIT);
+    const char *most = strstr(f.e.text, "at most ");
+    assert_non_null(strstr(f.e.text, "train.microbatches: 1024, each of "));
+    assert_non_null(most);
+    // 512 layers of a few tens of operations: tens of microbatches make a million.
+    assert_in_range(atoi(most + strlen("at most ")), 20, 100);
+    fixture_clear(&f);
+}
+
+// 2^24 samples of 2^17 tokens, 2^10 layers: the residual alone is 2^24 · 2^17 · 2^17 floats a
+// layer.
+static void tensors_beyond_all_counting_are_refused(void **state)
+{
+    struct fixture f;
+    (void)state;
+    assert_int_equal(
+        compile_any(&f, "name: t\n"
+                        "model: {kind: decoder, preset: gpt2, layers: 1024, embed: 131072, heads: "
+                        "128, head_dim: 1024, mlp: 262144, seq: 131072, vocab: 524288}\n"
+                        "data: {format: tokens, train: {tokens: t}, batch: 16777216}\n"
+                        "train: {steps: 1}\n"),
+        ERR_LIMIT);
+    assert_non_null(strstr(f.e.text, "over 1 EiB"));
+    fixture_clear(&f);
+}
+
+// 65536 ranks that share 2^56 bytes: (n − 1)/n of it is 2^56 − 2^40, although 2 · 65535 · 2^56 is
+// no 64-bit number.
+static void a_rings_bytes_are_exact_of_the_largest_tensors(void **state)
+{
+    (void)state;
+    uint64_t s = (uint64_t)1 << 56, less = s - ((uint64_t)1 << 40);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_GATHER, s, 65536) == less);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_REDUCE, s, 65536) == 2 * less);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_GATHER, 10, 4) == 8); // 7.5
+    assert_true(reshard_ring_bytes(RESHARD_ALL_REDUCE, 10, 4) == 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +269,10 @@ int main(void)
         cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
         cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
+        cmocka_unit_test(
+            a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
+        cmocka_unit_test(tensors_beyond_all_counting_are_refused),
+        cmocka_unit_test(a_rings_bytes_are_exact_of_the_largest_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

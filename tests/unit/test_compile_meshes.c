@@ -5,7 +5,9 @@
 // gradients of both steps), parameters; and so is an evaluation. What is dropped and which noise is
 // drawn shows in all of them.
 //
-//   test_compile_meshes                    a fixed part of the table; WEFT_LONG=1 all of it
+// Besides the table random settings: those may be refused, and hold if they are not.
+//
+//   test_compile_meshes                    a fixed part of both; WEFT_LONG=1 all of it
 //   test_compile_meshes MODEL [SETTING]    those whose words are in the model's name and the mesh
 #include "tests/ops/rig.h"
 #include "tests/support/crew.h"
@@ -47,7 +49,8 @@ static const struct model {
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
 };
 
-#define SP "activations: {act_seq: [batch, [seq, tp]]}"
+#define WEIGHTS "rules: {embed: [fsdp, dp]}, gather: [fsdp, dp]"
+#define SP      "activations: {act_seq: [batch, [seq, tp]]}"
 
 static const struct setting {
     unsigned models;
@@ -184,7 +187,8 @@ static int compile_setting(struct fixture *f, const struct model *m, const struc
              "train: {steps: 3, microbatches: %d, seed: 8589934597%s}\n",
              m->text, s->mesh, m->data, BATCH, m->optimizer, s->sharding, s->more, s->microbatches,
              s->train);
-    return compile_any(f, text);
+    bool parsed;
+    return compile_or_not(f, text, &parsed);
 }
 
 // ---- one device --------------------------------------------------------------------------------
@@ -298,9 +302,11 @@ static int compare_crew(const struct crew *crew, const struct reference *r, doub
                              want->value[interp_find(want, "metrics")], rtol, rtol, e);
 }
 
-static bool holds(int model, int setting)
+enum verdict { HOLDS, REFUSED, FAILS };
+
+// Refused: the job asks for what cannot be, and is told so.
+static enum verdict try_setting(int model, const struct setting *s)
 {
-    const struct setting *s = &settings[setting];
     struct reference *r = reference_of(model, in_bf16(s));
     struct fixture f;
     struct err e = {0};
@@ -313,11 +319,12 @@ static bool holds(int model, int setting)
         rc = rc ? rc : compare_crew(&crew, r, in_bf16(s) ? 0.06 : 1e-5, &e);
         crew_clear(&crew);
     }
-    if (rc)
+    enum verdict verdict = rc == 0 ? HOLDS : f.e.code == ERR_INVALID ? REFUSED : FAILS;
+    if (verdict == FAILS || (rc && s->models))
         printf("%s on {%s}, microbatches: %d%s, {%s} %s: %s\n", models[model].name, s->mesh,
                s->microbatches, s->train, s->sharding, s->more, e.text);
     fixture_clear(&f);
-    return !rc;
+    return verdict;
 }
 
 static const char *only_model, *only_mesh;
@@ -333,12 +340,83 @@ static void every_model_on_every_mesh_is_the_model_of_one_device(void **state)
                 (only_model && !strstr(models[m].name, only_model)) ||
                 (only_mesh && !strstr(settings[s].mesh, only_mesh)))
                 continue;
-            bad += !holds(m, s);
+            bad += try_setting(m, &settings[s]) != HOLDS;
             ran++;
         }
     if (bad)
         fail_msg("%d of %d fail", bad, ran);
     assert_true(ran > 0);
+}
+
+// ---- settings that nobody thought of -----------------------------------------------------------
+
+struct random_setting {
+    struct setting setting;
+    char mesh[100], sharding[300];
+};
+
+static int pick(uint32_t seed, uint32_t what, int n)
+{
+    struct rand_site site = {.seed = 17, .stream = what};
+    return (int)(rand_word(&site, seed) % (uint32_t)n);
+}
+
+// Two or three axes of up to 8 devices, in any order.
+static void random_mesh(char *to, size_t size, uint32_t seed)
+{
+    static const char *const axes[] = {"dp", "fsdp", "tp", "cp", "pp"};
+    int ranks = 1, from = pick(seed, 1, 5), by = 1 + pick(seed, 2, 4), n = 2 + pick(seed, 3, 2);
+    size_t len = 0;
+    to[0] = 0;
+    for (int k = 0; k < n; k++) {
+        int way = k < n - 1 ? 2 + pick(seed, 4 + (uint32_t)k, 3) : 8 / ranks;
+        if (ranks * way > 8 || way == 1)
+            way = 2;
+        if (ranks * way > 8)
+            break;
+        ranks *= way;
+        len += (size_t)snprintf(to + len, size - len, "%s%s: %d", k ? ", " : "",
+                                axes[(from + k * by) % 5], way);
+    }
+}
+
+static int random_setting(struct random_setting *r, uint32_t seed)
+{
+    static const char *const remats[] = {"", ", remat: block", ", remat: full"};
+    static const char *const finer[] = {"",
+                                        "",
+                                        "optimizer: [dp], ",
+                                        "grads: [dp], optimizer: [dp], ",
+                                        "optimizer: [dp, tp, cp], ",
+                                        "grads: [tp], optimizer: [fsdp], "};
+    static const char *const points[] = {
+        "", "", SP, "activations: {act_seq: [batch, seq, tp]}", "rules: {vocab: ~}", WEIGHTS};
+    random_mesh(r->mesh, sizeof r->mesh, seed);
+    snprintf(r->sharding, sizeof r->sharding, "%s%s", finer[pick(seed, 8, 6)],
+             points[pick(seed, 9, 6)]);
+    r->setting = (struct setting){.mesh = r->mesh,
+                                  .microbatches = 1 + pick(seed, 10, 4),
+                                  .train = remats[pick(seed, 11, 3)],
+                                  .sharding = r->sharding,
+                                  .more = pick(seed, 12, 3) ? "" : "pipeline: {schedule: gpipe}\n"};
+    int model = pick(seed, 13, MODELS + 3); // decoders twice as often
+    return model < MODELS ? model : model - 3;
+}
+
+static void what_no_table_names_is_refused_or_the_model_of_one_device(void **state)
+{
+    (void)state;
+    uint32_t count = getenv("WEFT_LONG") ? 600 : 40;
+    int verdicts[3] = {0};
+    for (uint32_t seed = 1; seed <= count && !only_model; seed++) {
+        struct random_setting r;
+        int model = random_setting(&r, seed);
+        verdicts[try_setting(model, &r.setting)]++;
+    }
+    if (verdicts[FAILS])
+        fail_msg("%d of %u fail", verdicts[FAILS], count);
+    if (!only_model && verdicts[HOLDS] * 4 < (int)count)
+        fail_msg("only %d of %u settings were taken", verdicts[HOLDS], count);
 }
 
 int main(int argc, char **argv)
@@ -347,6 +425,7 @@ int main(int argc, char **argv)
     only_mesh = argc > 2 ? argv[2] : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_on_every_mesh_is_the_model_of_one_device),
+        cmocka_unit_test(what_no_table_names_is_refused_or_the_model_of_one_device),
     };
     return cmocka_run_group_tests(tests, make_data, forget_references);
 }

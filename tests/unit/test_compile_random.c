@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random graphs under random shardings: on any mesh of up to 8 devices a partitioned graph computes
-// what the whole one does, gradients and update included, and its programs pass every check. Some
-// are cut into stages, some make values again, some cut gradients and state finer than parameters;
-// the whole one does none of it.
+// Random graphs under random shardings: gradients are the slopes of the loss, and on any mesh of up
+// to 8 devices a partitioned graph computes what the whole one does, gradients and update included,
+// and its programs pass every check. Some are cut into stages, some make values again, some cut
+// gradients and state finer than parameters; the whole one does none of it, and takes the batch at
+// once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -158,16 +159,17 @@ static void make_specs(struct random_case *c, const struct graph *g)
 
 // ---- running one ----
 
-// `remat`: 0 for the whole.
-static void build(struct random_case *c, struct graph *g, int remat, struct err *e)
+static void build(struct random_case *c, struct graph *g, int microbatches, enum job_remat remat,
+                  struct err *e)
 {
     static const struct job_optimizer optimizer = {
         .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
     graph_init(g, &c->a, e);
-    random_graph_build(&c->r, g, c->batch, c->batch * MICROBATCHES);
+    int64_t step_batch = c->batch * MICROBATCHES;
+    random_graph_build(&c->r, g, step_batch / microbatches, step_batch);
     stages_assign(g, &c->job);
     grad_build(g);
-    remat_build(g, (enum job_remat)remat);
+    remat_build(g, remat);
     optim_build(g, &optimizer);
 }
 
@@ -189,7 +191,7 @@ static bool reads(const struct interp *x, const char *name)
     return false;
 }
 
-static void feed_all(struct interp *x, const struct random_case *c)
+static void feed(struct interp *x, const struct random_case *c, int microbatch)
 {
     static const char *const names[] = {"x", "ids", "targets", "positions"};
     int64_t seq = random_size(DIM_SEQ), rows = c->batch * MICROBATCHES * seq;
@@ -199,29 +201,88 @@ static void feed_all(struct interp *x, const struct random_case *c)
             numbers(k ? rows : rows * random_size(DIM_EMBED), k + 1, k == 1 ? 12 : 4 * (k > 0));
         for (int64_t i = 0; k == 3 && i < rows; i++)
             whole[i] = (double)(i % seq);
-        for (int m = 0; m < MICROBATCHES; m++)
-            if (reads(x, names[k]))
-                interp_feed(x, names[k], whole, m);
+        if (reads(x, names[k]))
+            interp_feed(x, names[k], whole, microbatch);
         free(whole);
     }
 }
 
-static void run(struct interp *x, const struct random_case *c)
+// Each parameter goes `far` along a direction of its own; returns the direction's product with the
+// gradients, where there are any yet.
+static double along(struct interp *x, double far)
+{
+    double slope = 0;
+    for (int v = 0; v < x->g->nvalues; v++) {
+        const struct value *val = &x->g->values[v];
+        char grad[200];
+        if (val->kind != VALUE_PARAM || val->alias >= 0)
+            continue;
+        snprintf(grad, sizeof grad, "grad/%s", val->name);
+        double *w = interp_get(x, val->name), *g = reads(x, grad) ? interp_get(x, grad) : NULL;
+        struct rand_site site = {.seed = 5, .stream = (uint32_t)v};
+        for (int64_t i = 0; i < shape_count(&val->shape); i++) {
+            double d = (double)rand_normal(&site, (uint64_t)i);
+            w[i] += far * d;
+            slope += g ? g[i] * d : 0;
+        }
+        interp_set(x, val->name, w);
+        free(w);
+        free(g);
+    }
+    return slope;
+}
+
+// `far`: how far from where all parameters begin (along()).
+static void run_from(struct interp *x, const struct random_case *c, double far)
 {
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
     const double control[CONTROL_SLOTS] = {0, 0}, count = 5;
     set_params(x);
+    if (far != 0)
+        (void)along(x, far);
     interp_set(x, "one", &one);
     interp_set(x, "hyper", hyper);
     interp_set(x, "control", control);
     if (reads(x, "step"))
         interp_set(x, "step", &count);
-    feed_all(x, c);
-    for (int m = 0; m < MICROBATCHES; m++) {
+    for (int m = 0; m < x->microbatches; m++) {
+        feed(x, c, m);
         interp_phase(x, PHASE_FORWARD, m);
         interp_phase(x, PHASE_BACKWARD, m);
     }
-    interp_phase(x, PHASE_UPDATE, MICROBATCHES - 1);
+    interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
+}
+
+static void run(struct interp *x, const struct random_case *c)
+{
+    run_from(x, c, 0);
+}
+
+static double loss_at(const struct graph *g, const struct random_case *c, double far)
+{
+    struct interp x;
+    interp_init(&x, g, NULL, 1);
+    run_from(&x, c, far);
+    double *metrics = interp_get(&x, "metrics"), loss = metrics[METRIC_LOSS];
+    free(metrics);
+    interp_clear(&x);
+    return loss;
+}
+
+// The gradients of the whole graph are the loss's slope; where a ReLU bends there is none.
+static int check_slope(struct interp *whole, const struct random_case *c)
+{
+    const double step = 1e-6;
+    for (int i = 0; i < whole->g->nnodes; i++)
+        if (whole->g->nodes[i].op == OP_RELU)
+            return 0;
+    double told = along(whole, 0);
+    double up = loss_at(whole->g, c, step), down = loss_at(whole->g, c, -step);
+    double seen = (up - down) / (2 * step);
+    if (fabs(told - seen) <= 1e-4 * fabs(told) + 1e-12 * fabs(up) / step)
+        return 0;
+    printf("the gradients' slope is %.9g, the loss's %.9g\n", told, seen);
+    return 1;
 }
 
 // The largest difference of a value, in units of its largest element.
@@ -276,11 +337,11 @@ static int check_programs(struct random_case *c, struct graph *cut, struct err *
     return rc;
 }
 
-// The case partitioned; `whole` stays as it is.
+// The case in microbatches, partitioned.
 static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
 {
     struct graph g;
-    build(c, &g, ask(c, 8, 0, 3), e);
+    build(c, &g, MICROBATCHES, (enum job_remat)ask(c, 8, 0, 3), e);
     int rc = g.failed ? g.failed : verify_graph(&g, e);
     if (rc)
         return rc;
@@ -304,7 +365,7 @@ static int run_case(struct random_case *c, bool tell)
     make_stages(c);
     make_rules(c);
     make_finer(c);
-    build(c, &g, JOB_REMAT_NONE, &e);
+    build(c, &g, 1, JOB_REMAT_NONE, &e);
     int rc = g.failed ? g.failed : verify_graph(&g, &e);
     rc = rc ? rc : cut_case(c, &cut, &e);
     if (tell) {
@@ -317,11 +378,11 @@ static int run_case(struct random_case *c, bool tell)
         printf("%s\n", e.text);
     else {
         struct interp whole, parts;
-        interp_init(&whole, &g, NULL, MICROBATCHES);
+        interp_init(&whole, &g, NULL, 1);
         interp_init(&parts, &cut, &c->mesh, MICROBATCHES);
         run(&whole, c);
         run(&parts, c);
-        rc = compare_all(&whole, &parts);
+        rc = compare_all(&whole, &parts) | check_slope(&whole, c);
         interp_clear(&whole);
         interp_clear(&parts);
     }
