@@ -32,8 +32,7 @@ bool fit_fits(const struct compiled *c, const struct device_model *d)
     return !d->memory || need_of(c, d) <= d->memory;
 }
 
-// ---- what may help
-// -----------------------------------------------------------------------------
+// ---- what may help ------------------------------------------------------------------------------
 
 static const char *text_of(struct arena *a, struct buf *b)
 {
@@ -136,8 +135,7 @@ static const char *microbatches(const struct fitting *f, int64_t times)
                : arena_printf(f->arena, "train.microbatches=%lld", (long long)n);
 }
 
-// ---- trying
-// ------------------------------------------------------------------------------------
+// ---- trying -------------------------------------------------------------------------------------
 
 static bool would_fit(struct fitting *f, const struct settings *s)
 {
@@ -216,8 +214,7 @@ static const char *find_fix(struct fitting *f)
     return found ? text_of(f->arena, &fix) : NULL;
 }
 
-// ---- the finding
-// -------------------------------------------------------------------------------
+// ---- the finding --------------------------------------------------------------------------------
 
 static const char *message(const struct fitting *f, const struct memory *m, uint64_t need,
                            bool fixed)

@@ -51,8 +51,7 @@ static void course_make(const struct program *p, struct arena *a, struct course 
     }
 }
 
-// ---- categories
-// --------------------------------------------------------------------------------
+// ---- categories ---------------------------------------------------------------------------------
 
 static void bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
 {
@@ -80,8 +79,7 @@ static void categories(const struct memory *m, int width, struct buf *out)
     bar("workspace", m->workspace, m->arena, width, out);
 }
 
-// ---- over the step
-// -----------------------------------------------------------------------------
+// ---- over the step ------------------------------------------------------------------------------
 
 // The fullest instruction of a column.
 static int fullest_in(const struct course *x, int col, int cols)
@@ -149,8 +147,7 @@ static void chart(const struct program *p, const struct course *x, int width, st
                   "instructions of a step\n");
 }
 
-// ---- at its fullest
-// ----------------------------------------------------------------------------
+// ---- at its fullest -----------------------------------------------------------------------------
 
 static int larger(const void *x, const void *y)
 {

@@ -4,15 +4,14 @@
 // A grid has two directions: the last axis (or cut dimension) runs to the
 // right, the one before it downwards; what is left over of a mesh makes a grid
 // each, of a tensor joins the rows.
-#include <ctype.h>
 #include <string.h>
 
 #include "common/compile/picture.h"
+#include "common/compile/sharding_words.h"
 
 enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8 };
 
-// ---- mesh
-// --------------------------------------------------------------------------------------
+// ---- mesh ---------------------------------------------------------------------------------------
 
 struct mesh_grid {
     const struct mesh *m;
@@ -107,8 +106,7 @@ void picture_mesh(const struct compiled *c, int width, struct buf *out)
     arena_clear(&a);
 }
 
-// ---- sharding
-// ----------------------------------------------------------------------------------
+// ---- sharding -----------------------------------------------------------------------------------
 
 struct tensor_grid {
     const struct mesh *m;
@@ -237,19 +235,6 @@ static void tensor_print(struct tensor_grid *t, const char *name, int width, str
     }
 }
 
-// "layers/*/attn/out": layers that are cut alike make one picture.
-static const char *family(struct arena *a, const char *name)
-{
-    char *out = arena_strdup(a, name), *to = out;
-    for (const char *at = name; *at; to++) {
-        bool number = isdigit((unsigned char)*at) && at > name && at[-1] == '/';
-        *to = number ? '*' : *at;
-        at += number ? strspn(at, "0123456789") : 1;
-    }
-    *to = 0;
-    return out;
-}
-
 struct seen {
     const char *name; // of its family
     int n;            // members; of one alone the own name is shown
@@ -270,9 +255,9 @@ static bool alike(const struct value *a, const struct value *b)
     return spec_same_cuts(&a->spec, &b->spec) && shape_equal(&a->shape, &b->shape);
 }
 
-// Parameters in their order, then the activation points as the first layer has
-// them.
-static int tensors(const struct compiled *c, struct arena *a, struct seen *out, int most)
+// Parameters in their order, layers that are cut alike as one, then the activation points as the
+// first layer has them.
+static int tensors(const struct compiled *c, struct arena *a, struct seen *out)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     const struct value *point[POINT_COUNT] = {0};
@@ -284,9 +269,9 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
         if (v->kind == VALUE_TEMP && forward && v->shape.n > 1 && v->dims[0] == DIM_BATCH &&
             (!point[v->point] || v->shape.n > point[v->point]->shape.n))
             point[v->point] = v;
-        if (v->kind != VALUE_PARAM || v->alias >= 0 || n == most)
+        if (v->kind != VALUE_PARAM || v->alias >= 0)
             continue;
-        struct seen one = {family(a, v->name), 0, v, stages_with(c, v->name)};
+        struct seen one = {words_glob(a, v->name), 0, v, stages_with(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
                          !alike(out[k].v, v)))
@@ -295,7 +280,7 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
             out[n++] = one;
         out[k].n++;
     }
-    for (int p = POINT_NONE + 1; p < POINT_COUNT && n < most; p++)
+    for (int p = POINT_NONE + 1; p < POINT_COUNT; p++)
         if (point[p])
             out[n++] = (struct seen){point_name((enum point)p), 2, point[p],
                                      (uint64_t)1 << g->nodes[point[p]->producer].stage};
@@ -304,10 +289,10 @@ static int tensors(const struct compiled *c, struct arena *a, struct seen *out, 
 
 void picture_sharding(const struct compiled *c, int width, struct buf *out)
 {
-    enum { MOST = 200 };
     struct arena a = {0};
-    struct seen *list = arena_array(&a, struct seen, MOST);
-    int n = tensors(c, &a, list, MOST);
+    struct seen *list = arena_array(
+        &a, struct seen, compiled_program(c, PROGRAM_TRAIN, 0)->graph->nvalues + POINT_COUNT);
+    int n = tensors(c, &a, list);
     struct tensor_grid t = {.m = &c->mesh, .stage_axis = c->axis};
     t.ranks = arena_array(&a, int, mesh_ranks(&c->mesh));
     buf_puts(out, "blocks and the ranks that hold them, on mesh ");

@@ -478,7 +478,7 @@ struct likes {
     bool first;
 };
 
-static const char *glob_of(struct arena *a, const char *name)
+const char *words_glob(struct arena *a, const char *name)
 {
     char *out = arena_strdup(a, name), *to = out;
     for (const char *at = name; *at; to++) {
@@ -495,7 +495,7 @@ static struct likes likes_of(struct making *k, const struct value *v)
     struct likes own = {v->kind == VALUE_PARAM ? v->name : NULL, "", true}, all = own;
     if (v->kind != VALUE_PARAM)
         return own;
-    all.match = glob_of(k->found->arena, v->name);
+    all.match = words_glob(k->found->arena, v->name);
     int n = 0, before = 0;
     for (int i = 0; i < k->graph->nvalues; i++) {
         const struct value *o = &k->graph->values[i];

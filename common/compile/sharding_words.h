@@ -23,6 +23,8 @@ struct place {
 };
 
 const char *words_text(struct arena *a, struct buf *b); // takes what is in `b`
+// "layers/*/attn/out/weight" of one layer's: its likes in all layers.
+const char *words_glob(struct arena *a, const char *name);
 const char *words_line(struct making *k, int line);     // " (line 7)"; "" for 0
 struct job_names words_without(struct arena *a, const struct job_names *s, int drop);
 // The list at hand with entry `at` replaced, or with one for `match` put in front of it.

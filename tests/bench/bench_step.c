@@ -41,7 +41,10 @@ static struct {
     char dir[64];
 } o = {.steps = 15, .warm = 4, .dir = "/tmp/weft-bench-XXXXXX"};
 
-static _Atomic int64_t *used; // ns of processors, by each rank
+static struct account {
+    _Atomic int64_t ns;
+    _Atomic int steps; // that are in it
+} * used;              // of the processors, by each rank
 
 struct spent { // on an instruction, in ns
     int64_t wall, processor;
@@ -257,12 +260,15 @@ static int run_step(struct bench *b, int32_t step, struct err *e)
     return rc ? rc : b->exec_options.backend->stream_sync(exec_stream(b->exec), e);
 }
 
-// Of the steps of all ranks; the others' last may not be in it yet.
-static double processor_of_all(void)
+// Of so many steps of all ranks, which are waited for.
+static double processor_of_all(const struct bench *b, int steps)
 {
     int64_t ns = 0;
-    for (int r = 0; r < BOARD_RANKS; r++)
-        ns += used[r];
+    for (int r = 0; r < mesh_ranks(&b->compiled.mesh); r++) {
+        while (used[r].steps < steps)
+            clock_sleep_ms(1);
+        ns += used[r].ns;
+    }
     return (double)ns / 1e6;
 }
 
@@ -294,24 +300,24 @@ static void say(struct bench *b, double *ms, double processor, float loss)
 
 static int measure(struct bench *b, int ninstrs, struct err *e)
 {
-    double ms[STEPS], processor = 0;
+    double ms[STEPS], processor = 0, before = 0;
     float loss = 0;
     int rank = b->exec_options.rank, rc = 0;
     for (int s = 0; s < o.warm + o.steps && !rc; s++) {
         if (s == o.warm && b->spent)
             memset(b->spent, 0, sizeof *b->spent * (size_t)ninstrs);
-        struct spent began = clocks(), now, step = {0};
-        double before = processor_of_all();
+        struct spent began = clocks(), step = {0};
         rc = run_step(b, s, e);
-        now = clocks();
-        add(&step, began, now);
-        used[rank] += step.processor;
-        if (s < o.warm)
-            continue;
-        ms[s - o.warm] = (double)step.wall / 1e6;
-        processor += processor_of_all() - before;
-        if (o.each && rank == 0)
-            printf("%.3f %.3f\n", ms[s - o.warm], processor_of_all() - before);
+        add(&step, began, clocks());
+        used[rank].ns += step.processor;
+        used[rank].steps++;
+        double now = rank || rc ? 0 : processor_of_all(b, s + 1);
+        if (s >= o.warm)
+            ms[s - o.warm] = (double)step.wall / 1e6;
+        if (s >= o.warm && o.each && rank == 0)
+            printf("%.3f %.3f\n", ms[s - o.warm], now - before);
+        processor += s >= o.warm ? now - before : 0;
+        before = now;
     }
     rc = rc ? rc : last_loss(b, &loss, e);
     if (!rc && rank == 0 && !o.each)

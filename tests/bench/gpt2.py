@@ -5,7 +5,8 @@
     gpt2.py BUILD [ROUNDS [STEPS]]
 
 The contestants take turns, ROUNDS (3) times for STEPS (4) steps behind two that do not count; medians of the steps,
-of the wall and of the processors: beside other work the latter says more. `best`: tokens/s on two cores that nobody
+of the wall and of the processors: beside other work the latter says more, and so
+that waiting does not count in it, the peers' threads wait asleep (OMP_WAIT_POLICY=passive). `best`: tokens/s on two cores that nobody
 else uses, if both were busy all the time: 2 · tokens / processor. Each clips to 1.0 and decays by 0.1, but llm.c,
 which does neither.
 
@@ -23,6 +24,7 @@ import tempfile
 import numpy
 
 BATCH, SEQ, VOCAB, WARM = 4, 64, 50257, 2
+PEERS = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 JOB = """name: gpt2
 model: {{kind: decoder, preset: gpt2, seq: 64}}
 mesh: {{dp: {ranks}}}
@@ -89,7 +91,7 @@ class Torch:
         script = pathlib.Path(__file__).parent / "gpt2_torch.py"
         out = subprocess.run([self.python, script, "--mode", self.mode, "--batch", str(BATCH), "--seq", str(SEQ),
                               "--warm", str(WARM), "--steps", str(steps)],
-                             check=True, stdout=subprocess.PIPE, text=True).stdout
+                             check=True, env=PEERS, stdout=subprocess.PIPE, text=True).stdout
         return [tuple(map(float, line.split())) for line in out.splitlines()]
 
 
@@ -107,9 +109,8 @@ class LlmC:
                         where / "train_gpt2", f"{source}/train_gpt2.c", "-lm"], check=True)
 
     def run(self, steps):
-        env = {**os.environ, "OMP_NUM_THREADS": "2"}
         rows, before = [], None
-        with subprocess.Popen(["stdbuf", "-oL", self.where / "train_gpt2"], cwd=self.where, env=env,
+        with subprocess.Popen(["stdbuf", "-oL", self.where / "train_gpt2"], cwd=self.where, env=PEERS,
                               stdout=subprocess.PIPE, text=True) as child:
             for line in child.stdout:
                 if " (took " not in line:

@@ -267,6 +267,28 @@ static void nothing_drawn_is_wider_than_the_terminal(void **state)
             }
 }
 
+// 20 stages of a layer have 12 tensors each: none is left out, nor what comes behind them.
+static void every_parameter_of_many_stages_is_drawn(void **state)
+{
+    struct fixture f;
+    struct buf out = {0};
+    (void)state;
+    compile_text(&f,
+                 "name: t\n"
+                 "model: {kind: decoder, preset: gpt2, layers: 20, embed: 8, heads: 2, seq: 4, "
+                 "vocab: 16}\n"
+                 "data: {format: tokens, train: {tokens: t}, batch: 20}\n"
+                 "train: {steps: 1, microbatches: 20}\n"
+                 "mesh: {pp: 20}\n",
+                 0);
+    picture_print(PICTURE_SHARDING, &f.c, 80, &out);
+    assert_non_null(strstr(buf_str(&out), "\nlayers/19/mlp/out/bias  8 "));
+    assert_non_null(strstr(buf_str(&out), "\nnorm/bias  8 "));
+    assert_non_null(strstr(buf_str(&out), "\nact_logits  1×4×128 "));
+    buf_clear(&out);
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_stage_waits_for_its_neighbours),
         cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
         cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
+        cmocka_unit_test(every_parameter_of_many_stages_is_drawn),
         cmocka_unit_test(memory_is_told_by_category),
         cmocka_unit_test(nothing_drawn_is_wider_than_the_terminal),
     };

@@ -261,8 +261,9 @@ static void random_ways_arrive_with_the_right_numbers(void **state)
     (void)state;
     for (unsigned seed = 1; seed <= 600; seed++) {
         unsigned s = seed;
-        struct model m = {
-            .mesh = {3, {{"a", 2}, {"b", 3}, {"c", 2}}}, .shape = {3, {6, 12, 12}}, .ranks = 12};
+        struct model m = {.mesh = {.n = 3, .axis = {{"a", 2}, {"b", 3}, {"c", 2}}},
+                          .shape = {3, {6, 12, 12}},
+                          .ranks = 12};
         axis_set partial = (axis_set)(rand_r(&s) % 8), kept = (axis_set)(partial & rand_r(&s));
         m.spec = random_spec(&m.mesh, &m.shape, &s, partial);
         struct spec to = random_spec(&m.mesh, &m.shape, &s, kept);

@@ -226,8 +226,8 @@ static void compare_to_bit(const struct interp *a, const struct interp *b, const
 static void frozen_parameters_stay_and_take_no_part_in_the_norm(void **state)
 {
     static const char *const frozen[] = {"{match: \"layers/1/*\", freeze: true}",
-                                         "{match: \"*/mlp/*\", freeze: true}, {match: "
-                                         "\"*norm*\", lr_scale: 0.5}",
+                                         ("{match: '*/mlp/*', freeze: true}, "
+                                          "{match: '*norm*', lr_scale: 0.5}"),
                                          "{match: \"embed/*\", freeze: true}"};
     (void)state;
     for (size_t k = 0; k < sizeof frozen / sizeof *frozen; k++) {
