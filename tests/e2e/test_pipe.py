@@ -53,6 +53,17 @@ def test_a_decoder_in_stages_trains_to_the_numbers_of_one_device(place, data, pr
     assert set(one.final()) == set(many.final())
 
 
+@pytest.mark.parametrize("frozen", ["layers/[01]/*", "layers/3/*"])
+def test_a_stage_whose_parameters_are_all_frozen_only_passes_on(place, data, frozen):
+    """It has no update, or no cotangent to send."""
+    made = job(data, "mlp")
+    made["optimizer"] = {**made["optimizer"], "groups": [{"match": frozen, "freeze": True}]}
+    one = meshes.trained(place, made, {"mesh": {"dp": 1}}, "one")
+    for stages in (2, 4):
+        many = meshes.trained(place, made, {"mesh": {"pp": stages}, **MICRO}, f"many{stages}")
+        meshes.assert_same_numbers(one, many, rows=18)
+
+
 SEQUENCE = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
 WITH_MORE = {  # decoder, what its job says more, layout, tolerance
     "dropout": ("gpt2", {"model": {"dropout": 0.1}}, {"mesh": {"pp": 2, "dp": 2}, **MICRO}, 2e-5),

@@ -337,8 +337,9 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
     w->step = (int32_t)(uint32_t)step; // a word of the counter
-    int rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
-    rc = rc ? rc : b->copy(q, t->control, w->control, sizeof w->control, e);
+    int rc = b->copy(q, t->control, w->control, sizeof w->control, e);
+    if (!rc && t->hyper) // a stage of nothing but frozen parameters has no update
+        rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
     return rc || !t->step ? rc : b->copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
