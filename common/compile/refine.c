@@ -31,6 +31,10 @@ static const char *fix_whole(struct making *k, const struct job_refine *r)
 
 static void axes_make(struct making *k, const struct job_refine *from, struct dim_cut *to)
 {
+    struct job_refine once = {0};
+    const char *twice = words_twice(k, &from->axes, &once.axes);
+    if (twice)
+        words_told_twice(k, k->key, twice, from->line, fix_whole(k, &once));
     for (int i = 0; i < from->axes.n; i++) {
         struct job_refine rest = {.axes = words_without(k->found->arena, &from->axes, i)};
         const char *fix = fix_whole(k, &rest);

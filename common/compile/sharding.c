@@ -175,8 +175,41 @@ bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, 
     return true;
 }
 
+const char *words_twice(struct making *k, const struct job_names *s, struct job_names *once)
+{
+    const char *twice = NULL;
+    *once = (struct job_names){0, arena_array(k->found->arena, const char *, s->n + 1)};
+    for (int i = 0; i < s->n; i++) {
+        int n = 0;
+        while (n < once->n && strcmp(once->name[n], s->name[i]) != 0)
+            n++;
+        if (n < once->n)
+            twice = s->name[i];
+        else
+            once->name[once->n++] = s->name[i];
+    }
+    return twice;
+}
+
+void words_told_twice(struct making *k, const char *tensor, const char *name, int line,
+                      const char *fix)
+{
+    findings_add(k->found,
+                 &(struct finding){.code = FINDING_AXIS_TWICE,
+                                   .tensor = tensor,
+                                   .message = arena_printf(k->found->arena,
+                                                           "%s%s: '%s' stands twice in the list",
+                                                           tensor, words_line(k, line), name),
+                                   .fix = fix});
+}
+
 static void rule_make(struct making *k, const struct job_rule *from, struct rule *to)
 {
+    struct job_names once;
+    const char *twice = words_twice(k, &from->axes, &once);
+    if (twice)
+        words_told_twice(k, arena_printf(k->found->arena, "sharding.rules.%s", from->dim), twice,
+                         from->line, fix_rule(k, from->dim, &once));
     for (int i = 0; i < from->axes.n; i++) {
         int axis = job_axis_find(&k->job->mesh, from->axes.name[i]);
         if (axis == -2) {
@@ -276,12 +309,25 @@ static enum point point_named(const char *name)
     return POINT_NONE;
 }
 
+static const char *fix_gathered(struct making *k, const struct job_names *names)
+{
+    struct buf b = {0};
+    buf_puts(&b, "sharding.gather=[");
+    for (int n = 0; n < names->n; n++)
+        buf_printf(&b, "%s%s", n ? ", " : "", names->name[n]);
+    buf_putc(&b, ']');
+    return words_text(k->found->arena, &b);
+}
+
 static void gather_make(struct making *k)
 {
     const struct job_names *names = &k->job->sharding.gather;
+    struct job_names once;
+    const char *twice = words_twice(k, names, &once);
+    if (twice)
+        words_told_twice(k, "sharding.gather", twice, 0, fix_gathered(k, &once));
     for (int i = 0; i < names->n; i++) {
         int axis = job_axis_find(&k->job->mesh, names->name[i]);
-        struct buf b = {0};
         if (axis >= 0) {
             k->s->gather |= (axis_set)(1u << axis) & mesh_cuts(k->mesh);
             continue;
@@ -289,12 +335,7 @@ static void gather_make(struct making *k)
         if (axis == -1)
             continue;
         struct job_names rest = words_without(k->found->arena, names, i);
-        buf_puts(&b, "sharding.gather=[");
-        for (int n = 0; n < rest.n; n++)
-            buf_printf(&b, "%s%s", n ? ", " : "", rest.name[n]);
-        buf_putc(&b, ']');
-        words_unknown_axis(k, "sharding.gather", names->name[i], 0,
-                           words_text(k->found->arena, &b));
+        words_unknown_axis(k, "sharding.gather", names->name[i], 0, fix_gathered(k, &rest));
     }
 }
 

@@ -25,7 +25,7 @@ struct place {
 const char *words_text(struct arena *a, struct buf *b); // takes what is in `b`
 // "layers/*/attn/out/weight" of one layer's: its likes in all layers.
 const char *words_glob(struct arena *a, const char *name);
-const char *words_line(struct making *k, int line);     // " (line 7)"; "" for 0
+const char *words_line(struct making *k, int line); // " (line 7)"; "" for 0
 struct job_names words_without(struct arena *a, const struct job_names *s, int drop);
 // The list at hand with entry `at` replaced, or with one for `match` put in front of it.
 const char *words_fix_entry(struct making *k, int at, const char *match, bool insert,
@@ -39,6 +39,10 @@ void words_unknown_axis(struct making *k, const char *tensor, const char *name, 
                         const char *fix);
 // Whether the axis holds the pipeline's stages, which cut no tensor: that is told then.
 bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, const char *fix);
+// A name that stands more than once in a list, null: none does; and the list with each name once.
+const char *words_twice(struct making *k, const struct job_names *s, struct job_names *once);
+void words_told_twice(struct making *k, const char *tensor, const char *name, int line,
+                      const char *fix);
 struct spec words_spec(struct making *k, const struct place *p);
 // The axes that a name stands for, itself or as a rule; false: nobody knows it.
 bool words_axes(const struct making *k, const char *name, struct dim_cut *out);

@@ -48,6 +48,8 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     if (stages > JOB_MAX_STAGES)
         reading_error(r, mesh, "%s: %lld stages: a pipeline has at most %d", axis,
                       (long long)stages, JOB_MAX_STAGES);
+    else if (r->job->model.kind == JOB_MODEL_VAE)
+        reading_error(r, mesh, "%s: a vae has no pipeline stages: leave the axis out", axis);
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,
                       (long long)stages, (long long)layers,

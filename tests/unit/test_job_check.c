@@ -206,6 +206,14 @@ static void test_another_schema_version_is_refused(void **state)
                   "job.yaml:1:9: schema: is 2: this version of weft reads schema 1\n");
 }
 
+static void test_a_vae_has_no_stages(void **state)
+{
+    (void)state;
+    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8], latent: 2}\n"
+                  "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
+                  "job.yaml:5:7: mesh: pp: a vae has no pipeline stages: leave the axis out\n");
+}
+
 static void test_a_vae_has_one_hidden_width_and_no_labels(void **state)
 {
     (void)state;
@@ -397,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_a_presets_sizes_follow_what_is_given),
         cmocka_unit_test(test_a_decoders_sizes_must_fit_together),
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
+        cmocka_unit_test(test_a_vae_has_no_stages),
         cmocka_unit_test(test_a_vae_has_one_hidden_width_and_no_labels),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),
