@@ -4,12 +4,13 @@
 // A grid has two directions: the last axis (or cut dimension) runs to the
 // right, the one before it downwards; what is left over of a mesh makes a grid
 // each, of a tensor joins the rows.
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/compile/picture.h"
 #include "common/compile/sharding_words.h"
 
-enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8 };
+enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8, CELL_COLUMNS = 12, LINE_COLUMNS = 48 };
 
 // ---- mesh ---------------------------------------------------------------------------------------
 
@@ -141,27 +142,38 @@ static int holders(const struct tensor_grid *t, int row, int col)
     return n;
 }
 
-// "5", "0,4", "0-7", "0,2…14": all of them in a row, or the first two and the
-// last.
-static const char *ranks_text(struct arena *a, const int *r, int n)
+// "5", "0,4", "0-7", "0,1,4,5": all of them, three or more in a row as a range; in fewer columns
+// than that takes "0,2,…,14".
+static const char *ranks_text(struct arena *a, const int *r, int n, size_t most)
 {
     if (n == 0)
         return "none";
-    if (n == 1)
-        return arena_printf(a, "%d", r[0]);
-    if (n > 2 && r[n - 1] - r[0] == n - 1)
-        return arena_printf(a, "%d-%d", r[0], r[n - 1]);
-    if (n == 3)
-        return arena_printf(a, "%d,%d,%d", r[0], r[1], r[2]);
-    return n == 2 ? arena_printf(a, "%d,%d", r[0], r[1])
-                  : arena_printf(a, "%d,%d…%d", r[0], r[1], r[n - 1]);
+    const char *tail = arena_printf(a, ",…,%d", r[n - 1]);
+    size_t reserve = (size_t)text_columns(tail), keep = 0;
+    struct buf b = {0};
+    int at = 0;
+    while (at < n && (keep == 0 || b.len <= most)) {
+        int end = at;
+        while (end + 1 < n && r[end + 1] == r[end] + 1)
+            end++;
+        end = end == at + 1 ? at : end;
+        buf_printf(&b, end > at ? "%s%d-%d" : "%s%d", at ? "," : "", r[at], r[end]);
+        if (keep == 0 || b.len + reserve <= most)
+            keep = b.len;
+        at = end + 1;
+    }
+    bool all = at == n && (b.len <= most || keep == b.len);
+    const char *text =
+        arena_printf(a, "%.*s%s", (int)(all ? b.len : keep), buf_str(&b), all ? "" : tail);
+    buf_clear(&b);
+    return text;
 }
 
 static const char *block_cell(const struct grid *g, int row, int col)
 {
     const struct tensor_grid *t = g->of;
     int n = holders(t, row, col);
-    return ranks_text(g->arena, t->ranks, n);
+    return ranks_text(g->arena, t->ranks, n, CELL_COLUMNS);
 }
 
 // "384:768", of dimension dims[i].
@@ -224,7 +236,7 @@ static void tensor_print(struct tensor_grid *t, const char *name, int width, str
     int holds = holders(t, 0, 0);
     if (g.rows * g.cols == 1)
         buf_printf(out, "\n  whole on %d device%s: %s\n", holds, holds > 1 ? "s, copies" : "",
-                   ranks_text(a, t->ranks, holds));
+                   ranks_text(a, t->ranks, holds, LINE_COLUMNS));
     else {
         buf_printf(out, "\n  %d blocks of ", g.rows * g.cols);
         put_shape(&block, out);
@@ -236,8 +248,10 @@ static void tensor_print(struct tensor_grid *t, const char *name, int width, str
 }
 
 struct seen {
-    const char *name; // of its family
-    int n;            // members; of one alone the own name is shown
+    const char *name;      // of its family
+    int n;                 // members; of one alone the own name is shown
+    long long first, last; // number of the last members in a row
+    const char *before;    // the numbers before those: "0,2-5,"
     const struct value *v;
     uint64_t stages;
 };
@@ -250,49 +264,115 @@ static uint64_t stages_with(const struct compiled *c, const char *param)
     return all;
 }
 
+static const char *numbers(struct arena *a, const struct seen *f, const char *end)
+{
+    return f->first == f->last
+               ? arena_printf(a, "%s%lld%s", f->before, f->first, end)
+               : arena_printf(a, "%s%lld-%lld%s", f->before, f->first, f->last, end);
+}
+
+// The number of a layer where its family's name has its first "*", and one more member's.
+static void count_in(struct seen *f, const char *name, struct arena *a)
+{
+    const char *star = strchr(f->name, '*');
+    long long number = star ? strtoll(name + (star - f->name), NULL, 10) : 0;
+    if (f->n++ == 0) {
+        f->first = f->last = number;
+        f->before = "";
+    } else if (number == f->last + 1) {
+        f->last = number;
+    } else {
+        f->before = numbers(a, f, ",");
+        f->first = f->last = number;
+    }
+}
+
+// "layers/*/norm" of all layers, "layers/0-1/norm" of some where others lie or are cut elsewise.
+static const char *shown_name(const struct seen *list, int n, int at, struct arena *a)
+{
+    const struct seen *f = &list[at];
+    const char *star = strchr(f->name, '*');
+    bool others = false;
+    for (int i = 0; i < n; i++)
+        others |= i != at && strcmp(list[i].name, f->name) == 0;
+    if (f->n == 1)
+        return f->v->name;
+    return others && star ? arena_printf(a, "%.*s%s%s", (int)(star - f->name), f->name,
+                                         numbers(a, f, ""), star + 1)
+                          : f->name;
+}
+
 static bool alike(const struct value *a, const struct value *b)
 {
     return spec_same_cuts(&a->spec, &b->spec) && shape_equal(&a->shape, &b->shape);
 }
 
-// Parameters in their order, layers that are cut alike as one, then the activation points as the
-// first layer has them.
-static int tensors(const struct compiled *c, struct arena *a, struct seen *out)
+// What an activation point holds on a stage, as its first layer has it; null: nothing.
+static const struct value *point_on(const struct graph *g, enum point p, int stage)
 {
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
-    const struct value *point[POINT_COUNT] = {0};
+    const struct value *best = NULL;
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        const struct node *by = v->producer >= 0 ? &g->nodes[v->producer] : NULL;
+        if (v->point == p && v->kind == VALUE_TEMP && by && by->phase == PHASE_FORWARD &&
+            by->kind == NODE_OP && by->stage == stage && !spec_partial(&v->spec) &&
+            v->shape.n > 1 && v->dims[0] == DIM_BATCH && (!best || v->shape.n > best->shape.n))
+            best = v;
+    }
+    return best;
+}
+
+// Layers of another stage are others: a point that several stages have is drawn for each.
+static int points(const struct compiled *c, const struct graph *g, struct arena *a,
+                  struct seen *out)
+{
+    int n = 0;
+    for (int p = POINT_NONE + 1; p < POINT_COUNT; p++) {
+        int first = n;
+        for (int s = 0; s < c->nstages; s++) {
+            const struct value *v = point_on(g, (enum point)p, s);
+            if (v)
+                out[n++] = (struct seen){
+                    .name = arena_printf(a, "%s of stage %d", point_name((enum point)p), s),
+                    .n = 2,
+                    .v = v,
+                    .stages = (uint64_t)1 << s};
+        }
+        if (n == first + 1)
+            out[first].name = point_name((enum point)p);
+    }
+    return n;
+}
+
+// Parameters in their order, layers that are cut alike on the same stages as one, then the
+// activation points.
+static int tensors(const struct compiled *c, const struct graph *g, struct arena *a,
+                   struct seen *out)
+{
     int n = 0;
     for (int i = 0; i < g->nvalues; i++) {
         const struct value *v = &g->values[i];
-        bool forward = v->producer >= 0 && g->nodes[v->producer].phase == PHASE_FORWARD &&
-                       g->nodes[v->producer].kind == NODE_OP && !spec_partial(&v->spec);
-        if (v->kind == VALUE_TEMP && forward && v->shape.n > 1 && v->dims[0] == DIM_BATCH &&
-            (!point[v->point] || v->shape.n > point[v->point]->shape.n))
-            point[v->point] = v;
         if (v->kind != VALUE_PARAM || v->alias >= 0)
             continue;
-        struct seen one = {words_glob(a, v->name), 0, v, stages_with(c, v->name)};
+        struct seen one = {
+            .name = words_glob(a, v->name), .v = v, .stages = stages_with(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
                          !alike(out[k].v, v)))
             k++;
         if (k == n)
             out[n++] = one;
-        out[k].n++;
+        count_in(&out[k], v->name, a);
     }
-    for (int p = POINT_NONE + 1; p < POINT_COUNT; p++)
-        if (point[p])
-            out[n++] = (struct seen){point_name((enum point)p), 2, point[p],
-                                     (uint64_t)1 << g->nodes[point[p]->producer].stage};
-    return n;
+    return n + points(c, g, a, out + n);
 }
 
 void picture_sharding(const struct compiled *c, int width, struct buf *out)
 {
     struct arena a = {0};
-    struct seen *list = arena_array(
-        &a, struct seen, compiled_program(c, PROGRAM_TRAIN, 0)->graph->nvalues + POINT_COUNT);
-    int n = tensors(c, &a, list);
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    struct seen *list = arena_array(&a, struct seen, g->nvalues + POINT_COUNT * c->nstages);
+    int n = tensors(c, g, &a, list);
     struct tensor_grid t = {.m = &c->mesh, .stage_axis = c->axis};
     t.ranks = arena_array(&a, int, mesh_ranks(&c->mesh));
     buf_puts(out, "blocks and the ranks that hold them, on mesh ");
@@ -301,7 +381,7 @@ void picture_sharding(const struct compiled *c, int width, struct buf *out)
     for (int i = 0; i < n; i++) {
         t.v = list[i].v;
         t.stages = list[i].stages;
-        tensor_print(&t, list[i].n > 1 ? list[i].name : list[i].v->name, width, &a, out);
+        tensor_print(&t, shown_name(list, n, i, &a), width, &a, out);
     }
     arena_clear(&a);
 }

@@ -617,7 +617,8 @@ static const char *fix_gather(struct making *k, axis_set axes)
     const struct job_names *g = &k->job->sharding.gather;
     buf_puts(&b, "sharding.gather=[");
     for (int i = 0; i < g->n; i++)
-        buf_printf(&b, "%s, ", g->name[i]);
+        if (job_axis_find(&k->job->mesh, g->name[i]) != -2) // a finding of its own
+            buf_printf(&b, "%s, ", g->name[i]);
     for (int i = 0, n = 0; i < k->mesh->n; i++)
         if (axes >> i & 1)
             buf_printf(&b, "%s%s", n++ ? ", " : "", k->mesh->axis[i].name);

@@ -85,6 +85,8 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          FINDING_AXIS_UNKNOWN, "layers/1/weight", "'x' is no axis", 1},
         {JOB SQUARE "sharding: {gather: [y]}\n", FINDING_AXIS_UNKNOWN, "sharding.gather",
          "'y' is no axis", 1},
+        {JOB SQUARE "sharding: {rules: {embed: dp}, gather: [y]}\n", FINDING_AXIS_UNKNOWN,
+         "sharding.gather", "'y' is no axis", 1},
         {JOB SQUARE "sharding: {params: [{match: layers/0/weight, spec: [tp, [tp]]}]}\n",
          FINDING_AXIS_TWICE, "layers/0/weight", "axis tp cuts two dimensions", 1},
         {JOB SQUARE "sharding: {activations: {act_seq: [batch, batch]}}\n", FINDING_AXIS_TWICE,

@@ -224,6 +224,50 @@ static void a_stages_parameter_lies_on_its_ranks_alone(void **state)
            "  whole on 1 device: 2\n");
 }
 
+// Two stages of two layers on {dp: 2, pp: 2, tp: 2}: rank = 4·dp + 2·pp + tp, so that stage 0 is on
+// ranks 0, 1, 4, 5 and stage 1 on the others.
+static void layers_are_told_apart_by_their_stage(void **state)
+{
+    static const char *const says[] = {
+        "\nlayers/0-1/norm1/weight  32 [~]\n  whole on 4 devices, copies: 0,1,4,5\n",
+        "\nlayers/2-3/norm1/weight  32 [~]\n  whole on 4 devices, copies: 2,3,6,7\n",
+        "\nact_seq of stage 0  2×32×32 [dp, ~, ~]\n",
+        "\nact_seq of stage 1  2×32×32 [dp, ~, ~]\n",
+        "\nembed/positions  32×32 [~, ~]\n  whole on 4 devices, copies: 0,1,4,5\n",
+    };
+    struct fixture f;
+    struct buf out = {0};
+    (void)state;
+    compile_text(&f,
+                 "name: t\n"
+                 "model: {kind: decoder, preset: gpt2, layers: 4, embed: 32, heads: 4, "
+                 "head_dim: 8, seq: 32, vocab: 256}\n"
+                 "data: {format: tokens, train: {tokens: t}, batch: 8}\n"
+                 "train: {steps: 1, microbatches: 4}\n"
+                 "mesh: {dp: 2, pp: 2, tp: 2}\n",
+                 0);
+    picture_print(PICTURE_SHARDING, &f.c, 80, &out);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        if (!strstr(buf_str(&out), says[i]))
+            fail_msg("no '%s' in\n%s", says[i], buf_str(&out));
+    assert_null(strstr(buf_str(&out), "layers/*"));
+    buf_clear(&out);
+    fixture_clear(&f);
+}
+
+// Rank r of {dp: 16, tp: 2} holds part r % 2: of 16 ranks a cell of 12 columns names five.
+static void many_ranks_of_a_block_are_the_first_and_the_last(void **state)
+{
+    (void)state;
+    expect(part(draw(PICTURE_SHARDING, 80, 16, 1, "dp: 16, tp: 2", ""), "layers/0/weight"),
+           "layers/0/weight  4×8 [~, tp]\n"
+           "  2 blocks of 4×4, each on 16 devices, copies\n"
+           "    0:4            4:8\n"
+           "  ┌──────────────┬──────────────┐\n"
+           "  │ 0,2,4,6,…,30 │ 1,3,5,7,…,31 │\n"
+           "  └──────────────┴──────────────┘\n");
+}
+
 static void memory_is_told_by_category(void **state)
 {
     (void)state;
@@ -302,6 +346,8 @@ int main(void)
         cmocka_unit_test(a_stage_waits_for_its_neighbours),
         cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
         cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
+        cmocka_unit_test(layers_are_told_apart_by_their_stage),
+        cmocka_unit_test(many_ranks_of_a_block_are_the_first_and_the_last),
         cmocka_unit_test(every_parameter_of_many_stages_is_drawn),
         cmocka_unit_test(memory_is_told_by_category),
         cmocka_unit_test(nothing_drawn_is_wider_than_the_terminal),
