@@ -2,6 +2,8 @@
 // Cuts beyond the parameters'. See refine.h.
 #include "common/compile/refine.h"
 
+#include <string.h>
+
 #include "common/compile/sharding_words.h"
 
 enum which { GRADS, STATE };
@@ -27,6 +29,34 @@ static const char *fix_whole(struct making *k, const struct job_refine *r)
     buf_printf(&b, "%s=", k->key);
     job_refine_print(r, &b);
     return words_text(k->found->arena, &b);
+}
+
+const char *words_twice(struct making *k, const struct job_names *s, struct job_names *once)
+{
+    const char *twice = NULL;
+    *once = (struct job_names){0, arena_array(k->found->arena, const char *, s->n + 1)};
+    for (int i = 0; i < s->n; i++) {
+        int n = 0;
+        while (n < once->n && strcmp(once->name[n], s->name[i]) != 0)
+            n++;
+        if (n < once->n)
+            twice = s->name[i];
+        else
+            once->name[once->n++] = s->name[i];
+    }
+    return twice;
+}
+
+void words_told_twice(struct making *k, const char *tensor, const char *name, int line,
+                      const char *fix)
+{
+    findings_add(k->found,
+                 &(struct finding){.code = FINDING_AXIS_TWICE,
+                                   .tensor = tensor,
+                                   .message = arena_printf(k->found->arena,
+                                                           "%s%s: '%s' stands twice in the list",
+                                                           tensor, words_line(k, line), name),
+                                   .fix = fix});
 }
 
 static void axes_make(struct making *k, const struct job_refine *from, struct dim_cut *to)

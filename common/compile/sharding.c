@@ -175,34 +175,6 @@ bool words_stage_axis(struct making *k, const char *tensor, int axis, int line, 
     return true;
 }
 
-const char *words_twice(struct making *k, const struct job_names *s, struct job_names *once)
-{
-    const char *twice = NULL;
-    *once = (struct job_names){0, arena_array(k->found->arena, const char *, s->n + 1)};
-    for (int i = 0; i < s->n; i++) {
-        int n = 0;
-        while (n < once->n && strcmp(once->name[n], s->name[i]) != 0)
-            n++;
-        if (n < once->n)
-            twice = s->name[i];
-        else
-            once->name[once->n++] = s->name[i];
-    }
-    return twice;
-}
-
-void words_told_twice(struct making *k, const char *tensor, const char *name, int line,
-                      const char *fix)
-{
-    findings_add(k->found,
-                 &(struct finding){.code = FINDING_AXIS_TWICE,
-                                   .tensor = tensor,
-                                   .message = arena_printf(k->found->arena,
-                                                           "%s%s: '%s' stands twice in the list",
-                                                           tensor, words_line(k, line), name),
-                                   .fix = fix});
-}
-
 static void rule_make(struct making *k, const struct job_rule *from, struct rule *to)
 {
     struct job_names once;

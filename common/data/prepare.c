@@ -40,6 +40,8 @@ int prepare_bytes(const char *from, const char *to, unsigned long long *tokens, 
         rc = err_errno(e, ERR_IO, "cannot write %s", part);
     else if (copy_tokens(in, out, tokens))
         rc = err_errno(e, ERR_IO, "cannot copy %s to %s", from, part);
+    else if (*tokens == 0)
+        rc = err_set(e, ERR_INVALID, "%s is empty: there is nothing to make tokens of", from);
     if (out && fclose(out) && !rc)
         rc = err_errno(e, ERR_IO, "cannot write %s", part);
     if (!rc && rename(part, to))

@@ -216,6 +216,13 @@ static void read_default(struct reading *r, struct reading_row *row)
     POST(row->ok);
 }
 
+// A section that is no map lacks every key: that it is none has been told.
+static bool section_told(const struct reading *r, const char *path)
+{
+    const struct tree_node *at = nearest_node(r, path);
+    return at->kind != TREE_MAP && !tree_is_null(at);
+}
+
 static void read_row(struct reading *r, struct reading_row *row)
 {
     const struct schema_row *schema = row->row;
@@ -227,9 +234,10 @@ static void read_row(struct reading *r, struct reading_row *row)
         row->ok = read_value(r, row, row->node);
     else if (row->active && schema->def)
         read_default(r, row);
-    else if (row->active && !schema->optional && !schema->derived)
-        reading_error(r, row, "is missing: %s", schema->doc);
-    else
+    else if (row->active && !schema->optional && !schema->derived) {
+        if (!section_told(r, schema->path))
+            reading_error(r, row, "is missing: %s", schema->doc);
+    } else
         row->ok = true;
 }
 

@@ -301,8 +301,8 @@ static const struct schema_row eval_rows[] = {
      .optional = true,
      .when = "data.eval.tokens",
      .doc =
-         "what a decoder continues after each evaluation: text with \\n, \\t, \\\\ and \\xNN, or "
-         "ids, as data.tokenizer says"},
+         "what a decoder continues after each evaluation: text with \\n, \\t, \\\\ and \\xNN (in "
+         "single quotes: 'a\\n'), or ids, as data.tokenizer says"},
     {.path = "eval.sample.tokens",
      .type = SCHEMA_INT,
      .offset = SAMPLE(tokens),

@@ -106,8 +106,11 @@ static struct tree_node *node_scalar(struct reader *r, const yaml_event_t *ev)
     for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
         POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
         if (text_is_control(c)) {
-            tree_error(r->errors, n, here(r),
-                       "a line break or control character (U+%04X) in a value", c);
+            const char *path = here(r);
+            bool prompt = strcmp(path, "eval.sample.prompt") == 0; // reads escapes of its own
+            tree_error(r->errors, n, path,
+                       "a line break or control character (U+%04X) in a value%s", c,
+                       prompt ? ": write an escape, such as \\n, in single quotes" : "");
             n->kind = TREE_BROKEN;
             return n;
         }

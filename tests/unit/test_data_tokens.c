@@ -353,6 +353,24 @@ static void prepared_bytes_are_the_texts_own(void **state)
     assert_int_equal(access(to, F_OK), -1);
 }
 
+static void an_empty_text_makes_no_tokens(void **state)
+{
+    struct datafile text;
+    struct err e = {0};
+    char to[4200], says[4200];
+    unsigned long long tokens = 0;
+    (void)state;
+    datafile_write(&text, "", 0);
+    snprintf(to, sizeof to, "%s.tokens", text.path);
+    snprintf(says, sizeof says, "%s is empty", text.path);
+    assert_int_equal(prepare_bytes(text.path, to, &tokens, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, says));
+    assert_int_equal(access(to, F_OK), -1);
+    strcat(to, ".part");
+    assert_int_equal(access(to, F_OK), -1);
+    datafile_remove(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_shard_that_is_cut_while_in_use_is_named),
         cmocka_unit_test(an_id_beyond_the_vocabulary_is_named_when_it_is_read),
         cmocka_unit_test(prepared_bytes_are_the_texts_own),
+        cmocka_unit_test(an_empty_text_makes_no_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,9 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
     expect_errors(BYTES "eval: {sample: {prompt: 123456789}}\n",
                   "job.yaml:5:25: eval.sample.prompt: has 9 tokens, the model reads 8 (model.seq): "
                   "so many would do\n");
+    expect_errors(BYTES "eval: {sample: {prompt: \"a\\n\"}}\n",
+                  "job.yaml:5:25: eval.sample.prompt: a line break or control character (U+000A) "
+                  "in a value: write an escape, such as \\n, in single quotes\n");
     expect_errors(BYTES "eval: {sample: {prompt: 'a\\q'}}\n",
                   "job.yaml:5:25: eval.sample.prompt: '\\q' is no escape: \\n, \\t, \\\\ and \\xNN "
                   "are (a backslash is \\\\)\n");

@@ -148,6 +148,21 @@ static void test_anchors_aliases_and_tags_are_refused_where_they_stand(void **st
                   "job.yaml:6:18: metrics.jsonl: tags (!) are not part of job files\n");
 }
 
+static void test_a_section_that_cannot_be_read_is_told_once(void **state)
+{
+    static const char *const says[][2] = {
+        {"*a",
+         "job.yaml:2:8: model: aliases (*a) are not part of job files: write the value out\n"},
+        {"[1]", "job.yaml:2:8: model: must be a map of keys, not a list\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        char text[400];
+        snprintf(text, sizeof text, NAME_LINE "model: %s\n" DATA_LINE TRAIN_LINE, says[i][0]);
+        expect_errors(text, says[i][1]);
+    }
+}
+
 static void test_an_alias_bomb_costs_no_more_than_its_text(void **state)
 {
     (void)state;
@@ -266,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_a_key_given_twice_names_both_lines),
         cmocka_unit_test(test_keys_that_are_not_words_are_refused),
         cmocka_unit_test(test_anchors_aliases_and_tags_are_refused_where_they_stand),
+        cmocka_unit_test(test_a_section_that_cannot_be_read_is_told_once),
         cmocka_unit_test(test_an_alias_bomb_costs_no_more_than_its_text),
         cmocka_unit_test(test_nesting_is_bounded),
         cmocka_unit_test(test_a_hundred_thousand_brackets_are_refused_like_seventeen),
