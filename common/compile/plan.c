@@ -79,6 +79,7 @@ struct span {
     struct placed *placed;
     int n, cap, next; // next: of a walk over some spans together
 };
+enum { SPANS = 128 };
 struct spans {
     struct span *span;
     int length; // instructions
@@ -127,16 +128,20 @@ static void keep_sorted(struct span *s, const struct buffer *buf, struct arena *
     s->n++;
 }
 
-// Spans as long as the longest life: a buffer lives in two of them at most.
+// Few enough that what lives long is soon entered in all of its spans, enough that what lives
+// shortly meets few others.
 static struct spans spans_of(const struct program *p, struct arena *a)
 {
-    struct spans s = {.length = 1};
-    for (int b = 0; b < p->nbuffers; b++) {
-        int life = p->buffers[b].last - p->buffers[b].first + 1;
-        s.length = !p->buffers[b].persistent && life > s.length ? life : s.length;
-    }
-    s.span = arena_array(a, struct span, p->ninstrs / s.length + 1);
+    struct spans s = {.length = p->ninstrs / SPANS + 1};
+    s.span = arena_array(a, struct span, SPANS + 1);
     return s;
+}
+
+// What lives for most of a step is placed before what comes and goes: copies of parameters in the
+// compute dtype. It would look at all the rest otherwise.
+static bool lasts(const struct program *p, const struct buffer *b)
+{
+    return b->last - b->first > p->ninstrs / 2;
 }
 
 static void temporaries_place(struct program *p, const uint64_t base[REGION_COUNT],
@@ -145,13 +150,17 @@ static void temporaries_place(struct program *p, const uint64_t base[REGION_COUN
     struct arena scratch = {0};
     struct buffer **order = arena_array(&scratch, struct buffer *, p->nbuffers);
     struct spans spans[REGION_COUNT];
-    int n = 0;
+    int n = 0, lasting = 0;
     for (int r = 0; r < REGION_COUNT; r++)
         spans[r] = spans_of(p, &scratch);
-    for (int b = 0; b < p->nbuffers; b++)
-        if (!p->buffers[b].persistent)
-            order[n++] = &p->buffers[b];
-    qsort(order, (size_t)n, sizeof(struct buffer *), larger_first);
+    for (int half = 0; half < 2; half++) {
+        for (int b = 0; b < p->nbuffers; b++)
+            if (!p->buffers[b].persistent && lasts(p, &p->buffers[b]) == !half)
+                order[n++] = &p->buffers[b];
+        lasting = half ? lasting : n;
+    }
+    qsort(order, (size_t)lasting, sizeof *order, larger_first);
+    qsort(order + lasting, (size_t)(n - lasting), sizeof *order, larger_first);
     for (int i = 0; i < n; i++) {
         struct buffer *buf = order[i];
         struct spans *s = &spans[buf->region];
