@@ -137,11 +137,13 @@ static struct spans spans_of(const struct program *p, struct arena *a)
     return s;
 }
 
-// What lives for most of a step is placed before what comes and goes: copies of parameters in the
-// compute dtype. It would look at all the rest otherwise.
+// Of very many buffers those that live for most of a step (copies of parameters in the compute
+// dtype) are placed before what comes and goes: each would look at all the rest otherwise. Of few
+// the largest come first whatever they are, which packs closer.
+enum { VERY_MANY = 10000 };
 static bool lasts(const struct program *p, const struct buffer *b)
 {
-    return b->last - b->first > p->ninstrs / 2;
+    return p->nbuffers > VERY_MANY && b->last - b->first > p->ninstrs / 2;
 }
 
 static void temporaries_place(struct program *p, const uint64_t base[REGION_COUNT],

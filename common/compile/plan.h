@@ -2,11 +2,11 @@
 // The memory plan: every buffer of every program of a job gets an offset in one arena.
 //
 // What lives for the job comes first, in a fixed order, shared by the programs that know it by
-// name (train and eval read the same parameters). Then come the temporaries: those that live for
-// most of a step, then the others, each largest first, at the lowest offset where nothing that
-// lives at the same time lies. The programs' temporaries overlay each other; the arena is as large
-// as the largest needs. `memory` is what `weft plan` shows and what the rank allocates, to the
-// byte.
+// name (train and eval read the same parameters). Then come the temporaries, placed by lifetime:
+// largest first (of very many, what lives long before that), at the lowest offset where nothing
+// that lives at the same time lies. The programs' temporaries overlay each other; the arena is as
+// large as the largest needs. `memory` is what `weft plan` shows and what the rank allocates, to
+// the byte.
 #pragma once
 #include "common/compile/program.h"
 
