@@ -60,8 +60,10 @@ static void check_case(const struct expected *x)
     char fix[1000];
     int rc = read_with(&f, x->text, NULL), fixes = 0;
     const struct finding *one = find(&f, x->code, x->tensor);
-    if (!one)
+    if (!one) {
         fail_msg("no %s on %s", finding_name(x->code), x->tensor ? x->tensor : "anything");
+        return;
+    }
     if (!strstr(one->message, x->says))
         fail_msg("%s", one->message);
     assert_int_equal(rc, finding_is_error(x->code) ? ERR_INVALID : 0);

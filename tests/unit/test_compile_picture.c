@@ -36,8 +36,10 @@ static void expect(char *drawn, const char *want)
 static char *part(char *drawn, const char *from)
 {
     char *at = strstr(drawn, from);
-    if (!at)
+    if (!at) {
         fail_msg("no '%s' in\n%s", from, drawn);
+        return NULL;
+    }
     char *end = strstr(at, "\n\n"), *out = end ? strndup(at, (size_t)(end + 1 - at)) : strdup(at);
     free(drawn);
     return out;

@@ -160,8 +160,10 @@ static void shards_add(struct shards *s, const char *name, int from, int n)
     memcpy(s->path[s->n], path, sizeof path);
     FILE *f = fopen(s->path[s->n++], "wb");
     assert_non_null(f);
-    for (uint16_t id = (uint16_t)from; id < from + n; id++)
+    for (int i = from; i < from + n; i++) {
+        uint16_t id = (uint16_t)i;
         assert_int_equal(fwrite(&id, sizeof id, 1, f), 1);
+    }
     fclose(f);
 }
 
