@@ -34,13 +34,6 @@ bool fit_fits(const struct compiled *c, const struct device_model *d)
 
 // ---- what may help ------------------------------------------------------------------------------
 
-static const char *text_of(struct arena *a, struct buf *b)
-{
-    const char *text = arena_strdup(a, buf_str(b));
-    buf_clear(b);
-    return text;
-}
-
 static void put(struct settings *s, const char *text)
 {
     PRE(s->n < SETTINGS_MAX);
@@ -80,7 +73,7 @@ static const char *with_batch_axes(const struct fitting *f, const char *key,
         added++;
     }
     buf_putc(&b, ']');
-    const char *text = text_of(f->arena, &b);
+    const char *text = buf_keep(&b, f->arena);
     return added ? text : NULL;
 }
 
@@ -211,7 +204,7 @@ static const char *find_fix(struct fitting *f)
         if (found)
             put_fix(&fix, &all);
     }
-    return found ? text_of(f->arena, &fix) : NULL;
+    return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
 // ---- the finding --------------------------------------------------------------------------------
@@ -231,22 +224,22 @@ static const char *message(const struct fitting *f, const struct memory *m, uint
                  {"libraries", f->device->libraries}};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
-    put_bytes(&b, need);
+    buf_bytes(&b, need);
     buf_puts(&b, " and has ");
-    put_bytes(&b, f->device->memory);
+    buf_bytes(&b, f->device->memory);
     buf_printf(&b, " (%s)", f->device->name);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
-        put_bytes(&b, parts[i].bytes);
+        buf_bytes(&b, parts[i].bytes);
     }
     if (!fixed) {
         buf_puts(&b, "; with weights cut on the batch's axes, remat and more "
                      "microbatches it would "
                      "still be ");
-        put_bytes(&b, f->least);
+        buf_bytes(&b, f->least);
         buf_puts(&b, ": more devices would do");
     }
-    return text_of(f->arena, &b);
+    return buf_keep(&b, f->arena);
 }
 
 void fit_check(const struct job *job, build_fn build, const struct device_model *d,
@@ -257,7 +250,7 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
     if (!c->whole || fit_fits(c, d))
         return;
     job_print(job, &text);
-    f.resolved = text_of(a, &text);
+    f.resolved = buf_keep(&text, a);
     uint64_t need = f.least = need_of(c, d);
     const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
     findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,

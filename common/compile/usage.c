@@ -70,9 +70,7 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
         if (axes >> i & 1)
             buf_printf(&b, "%s%s", n++ ? ", " : "", m->axis[i].name);
     buf_putc(&b, ']');
-    const char *text = arena_strdup(a, buf_str(&b));
-    buf_clear(&b);
-    return text;
+    return buf_keep(&b, a);
 }
 
 static void unused(const struct compiled *c, const struct job *job, struct arena *a,
@@ -184,8 +182,7 @@ static void uneven_stages(const struct compiled *c, const struct job *job, struc
                                      "wait for it, the bubble is %.3g",
                                      slowest, (long long)c->layers[slowest], (long long)most,
                                      c->turns.bubble),
-                                 .fix = arena_strdup(a, buf_str(&fix))});
-    buf_clear(&fix);
+                                 .fix = buf_keep(&fix, a)});
 }
 
 static void few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,

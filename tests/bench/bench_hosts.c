@@ -26,31 +26,28 @@
 enum { SLOTS = 4, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
 
 static const struct rpc_method attach = {
-    "/weft.v1.Hosts/Attach", RPC_BIDI, &weft__v1__up__descriptor, &weft__v1__down__descriptor, 0, 0,
+    .path = "/weft.v1.Hosts/Attach",
+    .shape = RPC_BIDI,
+    .request = &weft__v1__up__descriptor,
+    .reply = &weft__v1__down__descriptor,
 };
 static const struct rpc_method submit = {
-    "/weft.v1.Weft/Submit",
-    RPC_UNARY,
-    &weft__v1__submit_request__descriptor,
-    &weft__v1__submit_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Submit",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__submit_request__descriptor,
+    .reply = &weft__v1__submit_reply__descriptor,
 };
 static const struct rpc_method jobs = {
-    "/weft.v1.Weft/Jobs",
-    RPC_UNARY,
-    &weft__v1__jobs_request__descriptor,
-    &weft__v1__jobs_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Jobs",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__jobs_request__descriptor,
+    .reply = &weft__v1__jobs_reply__descriptor,
 };
 static const struct rpc_method workers = {
-    "/weft.v1.Weft/Workers",
-    RPC_UNARY,
-    &weft__v1__workers_request__descriptor,
-    &weft__v1__workers_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Workers",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__workers_request__descriptor,
+    .reply = &weft__v1__workers_reply__descriptor,
 };
 
 // Somebody else's client: a thread with a connection of its own, so that what these thousand agents
