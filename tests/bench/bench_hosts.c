@@ -23,7 +23,7 @@
 #include "common/rpc/rpc.h"
 #include "worker/agent.h"
 
-enum { SLOTS = 4, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
+enum { SLOTS = 4, SUBMITS = 16, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
 
 static const struct rpc_method attach = {
     .path = "/weft.v1.Hosts/Attach",
@@ -82,6 +82,7 @@ struct bench {
     struct host *hosts;
     int nhosts, want_jobs;
     struct rpc_channel *submits;
+    int unanswered; // of the submits
     struct client client;
     int64_t looked_ns, gone_ns; // gone: when the first stream ended; 0: none has
 };
@@ -366,6 +367,7 @@ static void on_event(struct bench *b, struct rpc_event *ev)
 {
     struct host *h = ev->user;
     if (!h) { // an answer to Submit
+        b->unanswered -= ev->kind == RPC_CLOSED;
         if (ev->kind == RPC_CLOSED && ev->code)
             fprintf(stderr, "bench_hosts: submit: %s\n", ev->text);
         return;
@@ -417,7 +419,7 @@ static void submit_jobs(struct bench *b, int n)
         r.resolved = frame_text(buf_str(&text));
         (void)rpc_call(b->submits, &submit, &r.base, 60 * CLOCK_S, true, NULL);
         buf_clear(&text);
-        if (i % 20 == 19)
+        for (b->unanswered++; b->unanswered == SUBMITS;)
             turn(b);
     }
 }
