@@ -26,7 +26,8 @@
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
-    X(KEY_HEADS_WHOLE, NOTE)
+    X(KEY_HEADS_WHOLE, NOTE)       \
+    X(TF32_IS_F32, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)

@@ -87,7 +87,7 @@ struct job_train {
     int64_t steps, microbatches, seed;
     int remat; // enum job_remat
 };
-enum job_dtype { JOB_F32, JOB_BF16 };
+enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
 struct job_precision { // parameters, optimiser state and sums of gradients are f32
     int compute;       // enum job_dtype: of activations, and of parameters as ops read them
     int reduce;        // of gradients on their way between devices
@@ -101,7 +101,7 @@ struct job_metrics {
     bool jsonl;
 };
 
-enum job_device_kind { JOB_CPU };
+enum job_device_kind { JOB_CPU, JOB_CUDA };
 
 struct job_resources {
     int64_t devices; // = product of the mesh
