@@ -209,8 +209,22 @@ static const char *find_fix(struct fitting *f)
 
 // ---- the finding --------------------------------------------------------------------------------
 
-static const char *message(const struct fitting *f, const struct memory *m, uint64_t need,
-                           bool fixed)
+// What takes most of a device's memory for itself.
+static const struct buffer *largest(const struct compiled *c)
+{
+    const struct buffer *most = NULL;
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        for (int b = 0; b < p->nbuffers; b++)
+            if (p->buffers[b].name && p->buffers[b].kind != BUFFER_WORKSPACE &&
+                (!most || p->buffers[b].bytes > most->bytes))
+                most = &p->buffers[b];
+    }
+    return most;
+}
+
+static const char *message(const struct fitting *f, const struct memory *m,
+                           const struct buffer *most, uint64_t need, bool fixed)
 {
     const struct {
         const char *what;
@@ -232,9 +246,10 @@ static const char *message(const struct fitting *f, const struct memory *m, uint
         buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
         buf_bytes(&b, parts[i].bytes);
     }
+    buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
+    buf_bytes(&b, most->bytes);
     if (!fixed) {
-        buf_puts(&b, "; with weights cut on the batch's axes, remat and more "
-                     "microbatches it would "
+        buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
                      "still be ");
         buf_bytes(&b, f->least);
         buf_puts(&b, ": more devices would do");
@@ -253,9 +268,11 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
     f.resolved = buf_keep(&text, a);
     uint64_t need = f.least = need_of(c, d);
     const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
+    const struct buffer *most = largest(c);
     findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,
+                                                 .tensor = most->name,
                                                  .waste = need - d->memory,
-                                                 .message = message(&f, &c->memory, need,
+                                                 .message = message(&f, &c->memory, most, need,
                                                                     fix || c->findings.errors),
                                                  .fix = fix});
 }
