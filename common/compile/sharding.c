@@ -520,6 +520,9 @@ static void check_chunks(struct making *k, const struct value *v, int d, const s
     int64_t unit = 2 * mesh_product(k->mesh, axes), size = v->shape.dim[d];
     if (size % unit == 0)
         return;
+    for (int i = 0; i < k->found->n && k->s->lenient; i++) // at one point of them all
+        if (k->found->items[i].code == FINDING_INDIVISIBLE && k->found->items[i].axes == axes)
+            return;
     int64_t above = size / unit * unit + unit;
     k->s->lenient = true;
     findings_add(k->found,

@@ -73,11 +73,22 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
     return buf_keep(&b, a);
 }
 
+// Axes that an error names already: with it mended they will cut something.
+static axis_set blamed(const struct findings *f)
+{
+    axis_set axes = 0;
+    for (int i = 0; i < f->n; i++)
+        if (finding_is_error(f->items[i].code))
+            axes |= f->items[i].axes;
+    return axes;
+}
+
 static void unused(const struct compiled *c, const struct job *job, struct arena *a,
                    struct findings *f)
 {
     axis_set none =
         mesh_cuts(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
+    none &= (axis_set)~blamed(f);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))
@@ -211,12 +222,13 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
                  struct findings *f)
 {
     struct cost cost;
+    axis_set wrong = blamed(f);
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     unused(c, job, a, f);
     uneven_stages(c, job, a, f);
     few_microbatches(c, job, a, f);
-    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0));
+    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0)) & (axis_set)~wrong;
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;
     bool idle = !(axes & used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));
