@@ -260,7 +260,7 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
     for (int i = 0; i < out->nstages; i++)
         out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
-    findings_init(&out->findings, a);
+    findings_init(&out->findings, job, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
     if (out->nprograms == 2 && job->eval.sample.prompt)

@@ -137,6 +137,7 @@ struct job {
 
     int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
+    const struct tree_node *text; // as it was read, for job_line
     const struct schema *schema; // borrowed: the rows it was read with
 };
 
@@ -183,6 +184,10 @@ void job_identity(const struct job *job, char hex[65]);
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
+
+// The line that says a key ("model.seq"), or what it stands in where it is left out; 0: an override
+// does, or nothing. `path` ends at `len`.
+int job_line(const struct job *job, const char *path, size_t len);
 
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);
