@@ -73,6 +73,9 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += algos
+CUDA_SRC    += product
+CUDA_SRC    += gemm
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
@@ -82,6 +85,7 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.

@@ -5,7 +5,7 @@
 // As text a header names whose choices they are (no other device or library can use them), then
 // comes a line a key, sorted:
 //
-//   algorithms NVIDIA H200, sm_90, 132 processors, cublaslt 130100
+//   algorithms NVIDIA H200, sm_90, 132 processors, cublaslt 13.1.0
 //   KEY = CHOICE
 //
 // In FOLDER/algorithms-HASH-OF-OWNER a line has its time behind it, "KEY = CHOICE 41.2" (µs), and

@@ -160,8 +160,10 @@ int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, stru
 {
     struct product p;
     int rc = device_bind(q->device, e);
-    if (rc || c->op == OP_LINEAR)
-        return rc ? rc : linear_tune(q, c, time, e);
-    rc = c->op == OP_MATMUL ? matmul_of(c, &p, e) : 0;
-    return rc || c->op != OP_MATMUL ? rc : gemm_tune(q, c, &p, time, e);
+    if (rc || c->op != OP_MATMUL)
+        return rc;
+    q->last = c->op;
+    q->any = true;
+    rc = matmul_of(c, &p, e);
+    return rc ? rc : gemm_tune(q, c, &p, time, e);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call's labels as products (product.h), and the slots of backend.h that choose algorithms.
+// A call's labels as products (product.h).
 #pragma once
 #include "kernels/cuda/product.h"
 
@@ -12,14 +12,3 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
 int gemm_run(struct stream_q *q, const struct op_call *c, const struct product *p, struct err *e);
 int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product *p, bool time,
               struct err *e);
-
-// Settles LINEAR's choices: also whether its chain is made behind the product or by a kernel of its
-// own.
-int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
-
-int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
-
-// backend.h's slots.
-int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
-int algorithms_import(struct device *d, const char *text, struct err *e);
-int algorithms_export(struct device *d, struct buf *out, struct err *e);

@@ -60,6 +60,14 @@ static int lt_check(const char *call, cublasStatus_t rc, struct err *e)
 
 // ---- the device's state ------------------------------------------------------------------------
 
+const char *gemm_version(void)
+{
+    static char text[32];
+    size_t v = cublasLtGetVersion();
+    snprintf(text, sizeof text, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return text;
+}
+
 int gemm_open(struct device *d, struct err *e)
 {
     struct gemm_state *s = calloc(1, sizeof *s);
@@ -67,8 +75,8 @@ int gemm_open(struct device *d, struct err *e)
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for a device's products");
     d->gemm = s;
-    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %zu", d->model, d->major,
-             d->minor, d->processors, cublasLtGetVersion());
+    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s", d->model, d->major,
+             d->minor, d->processors, gemm_version());
     algos_init(&s->imported, owner);
     algos_init(&s->settled, owner);
     algos_init(&s->disk, owner);
@@ -107,13 +115,6 @@ void gemm_cache(struct device *d, const char *folder)
     s->folder = strdup(folder);
     PRE(s->folder);
     algos_load(&s->disk, folder);
-}
-
-const char *gemm_version(void)
-{
-    static char text[32];
-    snprintf(text, sizeof text, "%zu", cublasLtGetVersion());
-    return text;
 }
 
 int algorithms_import(struct device *d, const char *text, struct err *e)
@@ -434,8 +435,8 @@ static int plan_run(struct stream_q *q, const struct product *p, struct plan *pl
     }
     if (p->end != END_NONE)
         return 0;
-    return err_set(e, ERR_DEVICE, "cuda: cublaslt %zu has no algorithm for the product %s",
-                   cublasLtGetVersion(), plan->key);
+    return err_set(e, ERR_DEVICE, "cuda: cublaslt %s has no algorithm for the product %s",
+                   gemm_version(), plan->key);
 }
 
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e)
@@ -481,7 +482,7 @@ static int round_time(struct stream_q *q, int runs, int (*run)(void *ctx, struct
 int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), void *ctx,
                       double *us, struct err *e)
 {
-    double once;
+    double once = 0;
     int rc = run(ctx, e); // what is loaded or made at the first run is not timed
     rc = rc ? rc : round_time(q, 1, run, ctx, &once, e);
     int runs = once > 0 && once * MOST_RUNS > ROUND_US ? (int)(ROUND_US / once) + 1 : MOST_RUNS;

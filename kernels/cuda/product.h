@@ -9,9 +9,6 @@
 #include "common/op/gemm.h"
 #include "kernels/cuda/device.h"
 
-// The folder in which timings are kept (device_options.cache).
-void gemm_cache(struct device *d, const char *folder);
-
 // What the same kernel does to the sums before it stores them. AUX: what went into the gelu is
 // stored too. DGELU: they are multiplied by gelu's slope at aux.
 #define PRODUCT_ENDS(X)                            \
