@@ -176,7 +176,7 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
     if (!rc && p->job->train.fuse)
-        fuse_nodes(cut, p->job->resources.kind);
+        fuse_nodes(cut);
     if (!rc && !p->options->as_read)
         order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "common/job/job.h"
-
 struct fusion {
     fuse_fn *fn;
     bool dtypes[DT_COUNT];
@@ -13,9 +11,10 @@ struct fusion {
 
 enum { FUSIONS = 8 };
 
-// In the order they are tried, each over the whole graph. A kind's row lists what kernels/ has.
-static const struct fusion table[][FUSIONS] = {
-    [JOB_CPU] = {{fuse_chain, {[DT_F32] = true}}},
+// In the order they are tried, each over the whole graph; the last place stays empty. A backend's
+// row lists what it has kernels for.
+static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
+    [BACKEND_CPU] = {{fuse_chain, {[DT_F32] = true}}},
 };
 
 // ---- what the graph says ------------------------------------------------------------------------
@@ -168,18 +167,15 @@ static void nodes_close(struct fuse *f)
     g->nnodes = n;
 }
 
-void fuse_nodes(struct graph *g, int kind)
+void fuse_nodes(struct graph *g)
 {
     struct fuse f = {.g = g};
-    if (kind < 0 || kind >= (int)(sizeof table / sizeof *table))
-        return;
     f.into = arena_array(g->arena, int, g->nnodes);
     for (int i = 0; i < g->nnodes; i++)
         f.into[i] = i;
     readers_find(&f);
     values_find(&f);
-    for (const struct fusion *with = table[kind]; with < table[kind] + FUSIONS && with->fn;
-         with++) {
+    for (const struct fusion *with = table[g->backend]; with->fn; with++) {
         f.dtypes = with->dtypes;
         for (int i = 0; i < g->nnodes; i++)
             for (int at = f.into[i] == i ? i : -1; at >= 0;)

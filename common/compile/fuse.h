@@ -3,14 +3,13 @@
 // and rounding, never meaning.
 //
 // It runs on the partitioned graph, where collectives are nodes of their own: what a move or a send
-// lies between never becomes one. A table says which fusions each kind of device has and for which
+// lies between never becomes one. A table says which fusions each backend has and for which
 // dtypes; a fusion looks at one node at a time, and if those around it match, puts one node in
 // their place (fuse_chain.c). The fused node stands where one of the two stood.
 #pragma once
 #include "common/compile/graph.h"
 
-// Of a job's devices, by their kind: enum job_device_kind (common/job/job.h).
-void fuse_nodes(struct graph *g, int kind);
+void fuse_nodes(struct graph *g);
 
 // ---- for the fusions ----------------------------------------------------------------------------
 

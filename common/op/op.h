@@ -165,12 +165,12 @@ struct op_attr {
     int64_t start;                  // the id of a row's first element here; ATTENTION: see there
     int64_t limit;                  // ROW_*: ids from here on are padding, not there; 0: none
     int64_t group;                  // ATTENTION: query heads that share a key and value head
-    bool tf32;                      // MATMUL: f32 operands may be read with 10 bits of mantissa
-    bool center;                    // NORM
-    float theta;                    // ROTARY
-    struct op_block block;          // COPY
-    struct op_draw draw;            // DROPOUT, NORMAL, ATTENTION
-    const struct op_chain *chain;   // CHAIN, LINEAR: in the graph's arena
+    bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    bool center;           // NORM
+    float theta;           // ROTARY
+    struct op_block block; // COPY
+    struct op_draw draw;   // DROPOUT, NORMAL, ATTENTION
+    const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 
 // The first of ATTENTION's two operands of positions; a step follows them.
