@@ -307,7 +307,9 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
+
+$(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a

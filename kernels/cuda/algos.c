@@ -3,6 +3,7 @@
 #include "kernels/cuda/algos.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,10 @@
 #include <unistd.h>
 
 #include "common/base/folder.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 
-enum { FILE_MOST = 4 << 20, NAME_SIZE = 64 };
-static const char HEADER[] = "algorithms ", END[] = "end ";
+enum { FILE_MOST = 4 << 20, NAME_SIZE = 64, END_SIZE = 4 + 16 + 1 };
+static const char HEADER[] = "algorithms ";
 
 void algos_init(struct algos *a, const char *owner)
 {
@@ -151,27 +151,39 @@ int algos_read(struct algos *a, const char *text, struct err *e)
 
 // ---- the folder --------------------------------------------------------------------------------
 
+// FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
+static uint64_t digest_of(const char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h;
+}
+
 static void file_name(const struct algos *a, char name[NAME_SIZE])
 {
-    char hex[33];
-    hash128_hex(hash_xxh3(a->owner, strlen(a->owner)), hex);
-    snprintf(name, NAME_SIZE, "algorithms-%.16s", hex);
+    snprintf(name, NAME_SIZE, "algorithms-%016llx",
+             (unsigned long long)digest_of(a->owner, strlen(a->owner)));
+}
+
+// The last line: "end DIGEST\n".
+static void end_print(const char *text, size_t n, char end[END_SIZE + 1])
+{
+    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)digest_of(text, n));
 }
 
 // Takes the last line off and holds the rest against it.
 static int digest_check(char *text, struct err *e)
 {
+    char want[END_SIZE + 1];
     size_t n = strlen(text);
-    struct hash128 want, have;
-    if (n < sizeof END + 32 || text[n - 1] != '\n')
+    if (n < END_SIZE)
         return err_set(e, ERR_CORRUPT, "it is cut short");
-    char *last = text + n - (sizeof END - 1 + 32 + 1);
-    text[n - 1] = 0;
-    if (strncmp(last, END, sizeof END - 1) || hash128_parse(last + sizeof END - 1, &want))
-        return err_set(e, ERR_CORRUPT, "it is cut short");
-    *last = 0;
-    have = hash_xxh3(text, strlen(text));
-    return have.hi == want.hi && have.lo == want.lo ? 0 : err_set(e, ERR_CORRUPT, "digest differs");
+    end_print(text, n - END_SIZE, want);
+    if (strcmp(text + n - END_SIZE, want))
+        return err_set(e, ERR_CORRUPT, "it is cut short or its digest differs");
+    text[n - END_SIZE] = 0;
+    return 0;
 }
 
 void algos_load(struct algos *a, const char *folder)
@@ -192,10 +204,10 @@ void algos_load(struct algos *a, const char *folder)
 
 static void sealed_print(const struct algos *a, struct buf *out)
 {
-    char hex[33];
+    char end[END_SIZE + 1];
     algos_print(a, true, out);
-    hash128_hex(hash_xxh3(buf_str(out), out->len), hex);
-    buf_printf(out, "%s%s\n", END, hex);
+    end_print(out->data, out->len, end);
+    buf_puts(out, end);
 }
 
 // What the folder has and `a` together, while nobody else writes there.

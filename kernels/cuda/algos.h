@@ -9,7 +9,7 @@
 //   KEY = CHOICE
 //
 // In FOLDER/algorithms-HASH-OF-OWNER a line has its time behind it, "KEY = CHOICE 41.2" (µs), and
-// the file ends in "end DIGEST", the xxh3-128 of all before. Such a file is read if and only if the
+// the file ends in "end DIGEST", the FNV-1a of all before. Such a file is read if and only if the
 // digest is right and the header is the reader's.
 //
 // Keys hold no '=' and no line break, choices no space.
