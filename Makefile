@@ -77,6 +77,7 @@ CUDA_SRC    += stream
 CUDA_SRC    += algos
 CUDA_SRC    += product
 CUDA_SRC    += gemm
+CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise

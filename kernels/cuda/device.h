@@ -120,6 +120,7 @@ int algorithms_export(struct device *d, struct buf *out, struct err *e);
 // ---- the ops: each serves those that the table in backend.c names it for -----------------------
 
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);

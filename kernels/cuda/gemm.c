@@ -160,10 +160,12 @@ int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, stru
 {
     struct product p;
     int rc = device_bind(q->device, e);
-    if (rc || c->op != OP_MATMUL)
+    if (rc || (c->op != OP_MATMUL && c->op != OP_LINEAR))
         return rc;
     q->last = c->op;
     q->any = true;
+    if (c->op == OP_LINEAR)
+        return linear_tune(q, c, time, e);
     rc = matmul_of(c, &p, e);
     return rc ? rc : gemm_tune(q, c, &p, time, e);
 }

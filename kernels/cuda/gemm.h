@@ -12,3 +12,7 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
 int gemm_run(struct stream_q *q, const struct op_call *c, const struct product *p, struct err *e);
 int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product *p, bool time,
               struct err *e);
+
+// Settles a LINEAR's choices: also whether its chain is made in the product's kernel or by one of
+// its own.
+int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);

@@ -350,6 +350,12 @@ static int candidates_find(struct device *d, const struct product *p, struct pla
     return 0;
 }
 
+// Whether the caller has another way: choosing none is a choice.
+static bool optional(const struct product *p)
+{
+    return p->end != END_NONE || (p->c && p->c != p->out);
+}
+
 // ---- choosing ----------------------------------------------------------------------------------
 
 // Takes the choice that a table has for the plan's key. False: it has none that would do here.
@@ -360,7 +366,7 @@ static bool take(struct gemm_state *s, const struct product *p, struct plan *pla
     plan->n = plan->at = 0;
     if (!choice)
         return false;
-    if (p->end != END_NONE && strcmp(choice, NONE) == 0)
+    if (optional(p) && strcmp(choice, NONE) == 0)
         return true;
     if (!choice_read(choice, &plan->algo[0]) || !valid(s, p, &plan->layout, &plan->algo[0]))
         return false;
@@ -433,7 +439,7 @@ static int plan_run(struct stream_q *q, const struct product *p, struct plan *pl
             return LT(e, rc);
         plan->at++;
     }
-    if (p->end != END_NONE)
+    if (optional(p))
         return 0;
     return err_set(e, ERR_DEVICE, "cuda: cublaslt %s has no algorithm for the product %s",
                    gemm_version(), plan->key);
