@@ -16,13 +16,14 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen
+OP_SRC      := op gemm mask widen chain
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
+COMPILE_SRC += fuse fuse_chain
 COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -63,7 +64,7 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention draw widen
+CPU_SRC     := backend memory pool loops gemm chain reduce rows block update embed pieces norm rotary attention draw widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512

@@ -2,6 +2,7 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/optable.h"
 
+#include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "common/op/widen.h"
 
@@ -315,6 +316,65 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     place_draw(&attr->draw, 3, k, SEQ, 0, at);
 }
 
+// ---- made by fusion ----
+
+// What is wrong with an operand of steps: labels that the output lacks.
+static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    int dims = g->values[n->out[0]].shape.n;
+    for (int d = 0; d < v->shape.n; d++)
+        if (n->attr.label[k][d] >= dims)
+            return err_set(e, ERR_INTERNAL, "%s: %s has a dimension that its output lacks",
+                           op_name(n->op), value_text(v));
+    return 0;
+}
+
+// Outputs are alike, with labels in the order of their dimensions; inputs of steps broadcast.
+static int infer_chain(const struct graph *g, const struct node *n, struct err *e)
+{
+    const char *fault = chain_fault(n->op, n->attr.chain, n->nin, n->nout);
+    if (fault)
+        return err_set(e, ERR_INTERNAL, "%s: %s", op_name(n->op), fault);
+    const struct shape *s = &g->values[n->out[0]].shape;
+    int rc = 0;
+    for (int k = 0; k < n->nout && !rc; k++) {
+        const struct value *v = &g->values[n->out[k]];
+        bool alike = shape_equal(&v->shape, s) && is_float(v->dtype);
+        for (int d = 0; d < s->n; d++)
+            alike = alike && n->attr.label[n->nin + k][d] == d;
+        rc = alike ? 0
+                   : err_set(e, ERR_INTERNAL, "%s: %s is not like its other outputs",
+                             op_name(n->op), value_text(v));
+    }
+    for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
+        rc = is_float(in_value(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
+        rc = rc ? rc : check_broadcast(g, n, k, e);
+    }
+    return rc;
+}
+
+static double flops_linear(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct node product = {.attr = linear_product(&n->attr, n->nin)};
+    return flops_matmul(&product, in, out);
+}
+
+static int infer_linear(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc =
+        n->nin < 2 ? err_set(e, ERR_INTERNAL, "linear: %d inputs", n->nin) : infer_chain(g, n, e);
+    if (rc)
+        return rc;
+    struct gemm gemm;
+    struct op_attr attr = linear_product(&n->attr, n->nin);
+    if (!gemm_from_labels(&attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+                          &g->values[n->out[0]].shape, &gemm))
+        return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
+                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+    return one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
+}
+
 #define ELEMENTWISE(rule)                                                            \
     {                                                                                \
         .infer = infer_float, .vjp = rule, .shard = shard_pointwise, .inplace = true \
@@ -399,6 +459,11 @@ static const struct op_row table[OP_COUNT] = {
                            .flops = flops_attention,
                            .workspace = {workspace_attention, workspace_attention},
                            .place = place_heads},
+    [OP_CHAIN] = {.infer = infer_chain, .fused = true, .inplace = true},
+    [OP_LINEAR] = {.infer = infer_linear,
+                   .flops = flops_linear,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
+                   .fused = true},
     [OP_SQNORM] = {.infer = infer_f32,
                    .shard = shard_partial_scalar,
                    .workspace = {workspace_chunks, workspace_chunks},
@@ -412,7 +477,7 @@ static const struct op_row table[OP_COUNT] = {
 
 const struct op_row *op_row(enum op op)
 {
-    PRE(op >= 0 && op < OP_COUNT && table[op].infer && table[op].shard);
+    PRE(op >= 0 && op < OP_COUNT && table[op].infer && !table[op].shard == table[op].fused);
     return &table[op];
 }
 
