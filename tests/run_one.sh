@@ -3,8 +3,14 @@
 # Runs one C test for run.sh and says in one piece how it ended: so several can run side by side.
 #
 #   run_one.sh RESULTS SECONDS PROGRAM     a failed one leaves its name in RESULTS
-results=$1 limit=$2 program=$3
+#
+# cuda:PROGRAM runs on the CUDA backend's emulated twin.
+results=$1 limit=$2 program=${3#cuda:}
 name=$(basename "$program")
+if [ "$program" != "$3" ]; then
+    name=$name-cuda
+    export WEFT_RIG=cuda WEFT_BACKEND_DIR="$WEFT_BUILD/tests/cuda"
+fi
 log=$results/$name.log
 start=$(date +%s)
 if timeout "$limit" "$program" >"$log" 2>&1; then
