@@ -55,7 +55,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -286,13 +286,22 @@ $(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
 $(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
+# A device with memory and a time of its own, over the CPU backend: it goes by the name of cuda.
+LATE := $(BUILD)/tests/late/libweft_cuda.so
+$(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a kernels/cpu/export.map | $(BUILD)/libweft_cpu.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
+	    $(filter %.o %.a,$^) -ldl -lm
+$(BUILD)/tests/unit/test_compile_meshes: | $(LATE)
+
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE)
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

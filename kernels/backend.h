@@ -38,6 +38,11 @@ struct device_info {
     uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;
     bool shares_host; // memory is the host's, shared with the host's other devices
+    // Of an accelerator, for people who look for it; empty where there is nothing to say.
+    char uuid[48];   // "GPU-5b3f…"
+    char pci[24];    // "0000:1b:00.0"
+    char driver[32]; // "13.0": the newest CUDA that the driver serves
+    char peers[256]; // "1 nvlink, 2 pcie": devices whose memory it reaches, and over what
 };
 
 typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);

@@ -101,7 +101,9 @@ struct job_metrics {
     bool jsonl;
 };
 
-enum job_device_kind { JOB_CPU };
+enum job_device_kind { JOB_CPU, JOB_CUDA, JOB_DEVICE_KINDS };
+
+const char *job_device_kind(int kind); // "cuda": also its backend's name
 
 struct job_resources {
     int64_t devices; // = product of the mesh
