@@ -133,7 +133,7 @@ PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
-.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
+.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
 	@sed -n 's/^## //p' Makefile
 
@@ -353,8 +353,10 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
+benches: $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
+
 ## make bench        the benchmarks of tests/bench, results printed
-bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
+bench: all benches
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
 ## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft

@@ -520,7 +520,7 @@ static int workspace_for(struct lowering *l, const struct node *n)
     for (int k = 0; k < n->nout; k++)
         c.out[k] = operand_of(l, n->out[k]);
     struct program *p = l->p;
-    uint64_t bytes = op_workspace(&c);
+    uint64_t bytes = op_workspace(&c, l->g->backend);
     if (!bytes)
         return -1;
     int b = l->workspace;

@@ -164,6 +164,14 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
     return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
 }
 
+static size_t workspace_gemm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)in;
+    (void)out;
+    return GEMM_WORKSPACE;
+}
+
 static size_t workspace_chunks(const struct node *n, const struct shape *in,
                                const struct shape *out)
 {
@@ -322,11 +330,12 @@ static const struct op_row table[OP_COUNT] = {
                    .vjp = vjp_matmul,
                    .shard = shard_contract,
                    .flops = flops_matmul,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
                    .accumulates = true},
     [OP_SUM] = {.infer = infer_added,
                 .vjp = vjp_sum,
                 .shard = shard_contract,
-                .workspace = workspace_chunks,
+                .workspace = {workspace_chunks, workspace_chunks},
                 .accumulates = true},
     [OP_CAST] = {.infer = infer_cast, .vjp = vjp_cast, .shard = shard_pointwise},
     [OP_ADD] = ELEMENTWISE(vjp_add),
@@ -376,23 +385,23 @@ static const struct op_row table[OP_COUNT] = {
     [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
     [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
                              .shard = shard_norm_weight,
-                             .workspace = workspace_norm,
+                             .workspace = {workspace_norm, workspace_norm},
                              .accumulates = true},
     [OP_ROTARY] = {.infer = infer_mixed, .vjp = vjp_rotary, .shard = shard_last_whole},
     [OP_ATTENTION] = {.infer = infer_attention,
                       .vjp = vjp_attention,
                       .shard = shard_attention,
                       .flops = flops_attention,
-                      .workspace = workspace_attention,
+                      .workspace = {workspace_attention, workspace_attention},
                       .place = place_heads},
     [OP_ATTENTION_GRAD] = {.infer = infer_attention,
                            .shard = shard_attention,
                            .flops = flops_attention,
-                           .workspace = workspace_attention,
+                           .workspace = {workspace_attention, workspace_attention},
                            .place = place_heads},
     [OP_SQNORM] = {.infer = infer_f32,
                    .shard = shard_partial_scalar,
-                   .workspace = workspace_chunks,
+                   .workspace = {workspace_chunks, workspace_chunks},
                    .accumulates = true},
     [OP_METRICS] = {.infer = infer_f32, .shard = shard_partial_scalar},
     [OP_CLIP] = {.infer = infer_f32, .shard = shard_pointwise},
@@ -425,18 +434,19 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
     return attr;
 }
 
-size_t op_workspace(const struct op_call *c)
+size_t op_workspace(const struct op_call *c, enum backend_kind b)
 {
     struct node n = {.op = c->op, .attr = *c->attr, .nin = c->nin, .nout = c->nout};
     struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-    struct widen w;
-    widen_of(c, &w);
+    struct widen w = {0};
+    if (b == BACKEND_CPU)
+        widen_of(c, &w);
     for (int k = 0; k < c->nin; k++)
         in[k] = c->in[k].shape;
     for (int k = 0; k < c->nout; k++)
         out[k] = c->out[k].shape;
     const struct op_row *row = op_row(c->op);
-    return w.bytes + (row->workspace ? row->workspace(&n, in, out) : 0);
+    return w.bytes + (row->workspace[b] ? row->workspace[b](&n, in, out) : 0);
 }
 
 int op_infer(const struct graph *g, const struct node *n, struct err *e)

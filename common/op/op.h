@@ -186,6 +186,7 @@ struct op_attr {
     int64_t start;                  // the id of a row's first element here; ATTENTION: see there
     int64_t limit;                  // ROW_*: ids from here on are padding, not there; 0: none
     int64_t group;                  // ATTENTION: query heads that share a key and value head
+    bool tf32;                      // MATMUL: f32 operands may be read with 10 bits of mantissa
     bool center;                    // NORM
     float theta;                    // ROTARY
     struct op_block block;          // COPY
