@@ -140,7 +140,7 @@ struct job {
     int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
     const struct tree_node *text; // as it was read, for job_line
-    const struct schema *schema; // borrowed: the rows it was read with
+    const struct schema *schema;  // borrowed: the rows it was read with
 };
 
 // The stages lie along the mesh axis that the rule of `layers` names (by default pp); −1: the mesh

@@ -464,6 +464,8 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
     if (page)
         atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
     int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
+    for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
+        x->loaded[k].segments.plain |= l->segments.plain;
     if (rc && g->state == SEGMENT_GRAPH)
         err_wrap(e, "instructions %d to %d as one graph", g->first, g->end - 1);
     return rc;

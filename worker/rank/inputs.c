@@ -159,9 +159,11 @@ int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
     const struct program *p =
         compiled_program(o->compiled, kind, compiled_stage(o->compiled, o->rank));
     int rc = 0;
-    *in = (struct inputs){
-        .exec = x, .backend = o->backend, .device = o->device, .kind = kind,
-        .microbatches = p->microbatches};
+    *in = (struct inputs){.exec = x,
+                          .backend = o->backend,
+                          .device = o->device,
+                          .kind = kind,
+                          .microbatches = p->microbatches};
     program_rows(p, o->rank, &in->start, &in->local);
     for (int b = 0; b < p->nbuffers && !rc; b++) {
         if (p->buffers[b].source != VALUE_INPUT)

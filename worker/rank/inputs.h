@@ -27,7 +27,7 @@ struct inputs {
     int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many are read
     int n;
     struct input input[INPUTS_MAX];
-    void *host[2];      // staging of two batches
+    void *host[2]; // staging of two batches
     // Of a device with memory of its own: the inputs as it wants them, to be copied in one piece
     // each; two in turn.
     char *packed[2];

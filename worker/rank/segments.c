@@ -11,8 +11,8 @@ static bool can_capture(const struct backend *b)
     return b->capture_begin && b->capture_end && b->graph_launch && b->graph_free;
 }
 
-void segments_init(struct segments *s, const struct backend *b, struct stream_q *q,
-                   struct arena *a, const bool *queued, const bool *cut, int n)
+void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
+                   const bool *queued, const bool *cut, int n)
 {
     *s = (struct segments){.backend = b, .q = q, .plain = !can_capture(b)};
     s->segment = arena_array(a, struct segment, n);
@@ -40,8 +40,7 @@ typedef int (*issue_fn)(void *ctx, int first, int end, struct err *e);
 
 // Nothing runs while it is captured. What began is ended also after an error, or the stream would
 // go on recording.
-static int capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx,
-                   struct err *e)
+static int capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx, struct err *e)
 {
     const struct backend *b = s->backend;
     int rc = b->capture_begin(s->q, e);

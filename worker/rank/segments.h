@@ -32,8 +32,8 @@ struct segments {
 };
 
 // queued[i]: instruction i needs no host. cut[i]: a segment ends before i. Both [n].
-void segments_init(struct segments *s, const struct backend *b, struct stream_q *q,
-                   struct arena *a, const bool *queued, const bool *cut, int n);
+void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
+                   const bool *queued, const bool *cut, int n);
 void segments_clear(struct segments *s); // a zeroed one is fine
 
 // Runs one segment; `issue` queues its instructions. An error of the backend is the caller's to

@@ -112,10 +112,9 @@ static int check_fits(const struct trainer *t, struct err *e)
             need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
     if (need <= info.memory)
         return 0;
-    return err_set(e, ERR_INVALID,
-                   "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB",
-                   (double)need / 0x1p30, info.shares_host ? "host" : "device",
-                   (double)info.memory / 0x1p30);
+    return err_set(
+        e, ERR_INVALID, "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB",
+        (double)need / 0x1p30, info.shares_host ? "host" : "device", (double)info.memory / 0x1p30);
 }
 
 // Ranks that were given no device take one after the other, and share where they are more.
@@ -138,9 +137,8 @@ static int open_device(struct trainer *t, struct err *e)
     rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
-    struct device_options o = {.ordinal = t->ordinal,
-                               .threads = (int)t->job->resources.threads,
-                               .deterministic = true};
+    struct device_options o = {
+        .ordinal = t->ordinal, .threads = (int)t->job->resources.threads, .deterministic = true};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
     return rc ? rc : check_fits(t, e);
@@ -417,12 +415,11 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     int rc = queue_step(t, step, f, e);
     const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
     _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
-    f->row = (struct step_row){
-        .step = step + 1,
-        .steps = t->job->train.steps,
-        .lr = lr_at(&t->job->schedule, step),
-        .nparts = p->nparts,
-        .part_name = p->part_name};
+    f->row = (struct step_row){.step = step + 1,
+                               .steps = t->job->train.steps,
+                               .lr = lr_at(&t->job->schedule, step),
+                               .nparts = p->nparts,
+                               .part_name = p->part_name};
     row_time(t, &f->row, clock_mono_ns() - f->begun_ns);
     f->told = false;
     return rc;
