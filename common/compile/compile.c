@@ -7,6 +7,7 @@
 
 #include "common/base/hash.h"
 #include "common/compile/dump.h"
+#include "common/compile/fuse.h"
 #include "common/compile/grad.h"
 #include "common/compile/heads.h"
 #include "common/compile/lower.h"
@@ -174,6 +175,8 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
+    if (!rc && p->job->train.fuse)
+        fuse_nodes(cut);
     if (!rc && !p->options->as_read)
         order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);

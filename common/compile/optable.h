@@ -9,7 +9,9 @@
 //   workspace  by backend: cap on scratch bytes, inside the arena; null: none (op_workspace asks,
 //   and adds what the CPU widens bf16 operands in)
 //   accumulates  can add to what its output buffer holds, so it may write straight into a sum
-//   inplace    may write its output over its first input
+//   inplace    may write its output over its first input; one made by fusion any over any that is
+//   read in the same order
+//   fused      made by fusion alone (fuse.h), after sharding: it has neither vjp nor shard
 #pragma once
 #include "common/compile/graph.h"
 
@@ -41,7 +43,7 @@ struct op_row {
     double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
     size_t (*workspace[BACKEND_KINDS])(const struct node *n, const struct shape *in,
                                        const struct shape *out);
-    bool accumulates, inplace;
+    bool accumulates, inplace, fused;
     int rows; // PICK, ROW_MAX: 1 + the operand whose last dimension ids count in; 0: none
     // Optional: sets what else of the attributes the rank's coordinates and the microbatch tell.
     void (*place)(const struct graph *g, const struct node *n, const struct op_at *at,

@@ -86,6 +86,7 @@ enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 struct job_train {
     int64_t steps, microbatches, seed;
     int remat; // enum job_remat
+    bool fuse; // programs use the fused ops that the backend has
 };
 enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
 struct job_precision { // parameters, optimiser state and sums of gradients are f32
@@ -178,7 +179,7 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one
+// The same without mesh, sharding, pipeline, resources, microbatches, remat and fuse: jobs of one
 // identity train to the same numbers but for rounding, and one may go on from the other's
 // checkpoint.
 void job_identity(const struct job *job, char hex[65]);

@@ -259,6 +259,12 @@ static const struct schema_row train_rows[] = {
      .names = remat_kinds,
      .doc = "what the backward makes again to save memory: nothing; the insides of layers; all but "
             "the inputs of a stage"},
+    {.path = "train.fuse",
+     .type = SCHEMA_BOOL,
+     .offset = AT(job_train, fuse),
+     .def = "true",
+     .doc = "ops next to each other run as one where the devices' backend can; false, to find a "
+            "bug: each alone, the same numbers but for rounding"},
 };
 
 static const char *const precisions[] = {"f32", "bf16", "tf32", NULL};

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/rand.h"
+#include "common/op/chain.h"
 
 // ---- bf16 --------------------------------------------------------------------------------------
 
@@ -407,6 +408,56 @@ static void norm_weight_grad(const struct call *c)
     free(y);
 }
 
+// What fusion alone makes is what its parts make, one after the other: operands are named again for
+// each of them, the labels of a row of a part are those its operand has in the whole.
+static void part(const struct call *c, enum op op, const int *in, int nin, int out,
+                 struct ref_tensor *to)
+{
+    struct op_attr attr = *c->attr;
+    struct ref_tensor operand[OP_MAX_IN], made = *to;
+    for (int k = 0; k < nin; k++) {
+        operand[k] = in[k] < c->nin ? c->in[in[k]] : c->out[in[k] - c->nin];
+        memcpy(attr.label[k], c->attr->label[in[k]], sizeof attr.label[k]);
+    }
+    memcpy(attr.label[nin], c->attr->label[out], sizeof attr.label[nin]);
+    if (op == OP_PICK || op == OP_PICK_GRAD)
+        attr.limit = 0;
+    ref_op(op, &attr, operand, nin, &made, 1, false);
+}
+
+static void add_norm(const struct call *c)
+{
+    part(c, OP_ADD, (int[]){0, 1}, 2, c->nin, &c->out[0]);
+    part(c, OP_NORM, (int[]){c->nin, 2, 3}, c->nin - 1, c->nin + 1, &c->out[1]);
+}
+
+static void row_loss(const struct call *c)
+{
+    part(c, OP_ROW_MAX, (int[]){0}, 1, 2, &c->out[0]);
+    part(c, OP_ROW_SUM_EXP, (int[]){0, 2}, 2, 3, &c->out[1]);
+    part(c, OP_PICK, (int[]){0, 1}, 2, 4, &c->out[2]);
+}
+
+// The second part is added to the first.
+static void two_added(const struct call *c)
+{
+    bool loss = c->op == OP_ROW_LOSS_GRAD;
+    int64_t n = shape_count(&c->out[0].shape);
+    struct ref_tensor second = c->out[0];
+    second.v = calloc((size_t)n, sizeof *second.v);
+    PRE(second.v);
+    if (loss) {
+        part(c, OP_PICK_GRAD, (int[]){3, 4}, 2, 5, &second);
+        part(c, OP_ROW_EXP_MUL, (int[]){0, 1, 2}, 3, 5, &c->out[0]);
+    } else {
+        part(c, OP_NORM_GRAD, (int[]){1, 2, 3}, c->nin - 1, c->nin, &second);
+        memcpy(c->out[0].v, c->in[0].v, (size_t)n * sizeof *second.v);
+    }
+    for (int64_t i = 0; i < n; i++)
+        c->out[0].v[i] += second.v[i];
+    free(second.v);
+}
+
 static void rotary(const struct call *c)
 {
     const struct shape *s = &c->in[0].shape;
@@ -512,6 +563,47 @@ static void attention(const struct call *c)
                     attend_grad(c, b, s, h, p);
             }
     free(p);
+}
+
+// ---- what fusion makes: the ops themselves, one after the other ---------------------------------
+
+static void chain(const struct call *c)
+{
+    const struct op_chain *chain = c->attr->chain;
+    const size_t count = (size_t)shape_count(&c->out[0].shape);
+    struct ref_tensor reg[CHAIN_REGISTERS];
+    const int8_t *label[CHAIN_REGISTERS];
+    PRE(!chain_fault(c->op, chain, c->nin, c->nout));
+    for (int r = 0; r < chain->inputs + chain->steps; r++) {
+        int operand = r < chain->inputs ? chain_operand(c->op, r) : -1;
+        label[r] = c->attr->label[operand < 0 ? c->nin : operand];
+        if (operand >= 0) {
+            reg[r] = c->in[operand];
+            continue;
+        }
+        reg[r] = (struct ref_tensor){
+            .shape = c->out[0].shape, .dtype = DT_F32, .v = calloc(count + 1, sizeof(double))};
+    }
+    struct op_attr product = linear_product(c->attr, c->nin);
+    if (c->op == OP_LINEAR)
+        ref_op(OP_MATMUL, &product, c->in, 2, &reg[0], 1, false);
+    for (int s = 0; s < chain->steps; s++) {
+        const struct op_step *step = &chain->step[s];
+        struct op_attr attr = {.scale = step->scale, .labels = c->attr->labels};
+        struct ref_tensor in[2];
+        int n = op_inputs(step->op);
+        for (int k = 0; k < n; k++) {
+            in[k] = reg[step->in[k]];
+            memcpy(attr.label[k], label[step->in[k]], sizeof attr.label[k]);
+        }
+        memcpy(attr.label[n], c->attr->label[c->nin], sizeof attr.label[n]);
+        ref_op(step->op, &attr, in, n, &reg[chain->inputs + s], 1, false);
+    }
+    for (int k = 0; k < c->nout; k++)
+        memcpy(c->out[k].v, reg[chain->out[k]].v, count * sizeof(double));
+    for (int r = 0; r < chain->inputs + chain->steps; r++)
+        if (r >= chain->inputs || chain_operand(c->op, r) < 0)
+            free(reg[r].v);
 }
 
 // ---- blocks ------------------------------------------------------------------------------------
@@ -626,6 +718,12 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ROTARY] = rotary,
     [OP_ATTENTION] = attention,
     [OP_ATTENTION_GRAD] = attention,
+    [OP_CHAIN] = chain,
+    [OP_LINEAR] = chain,
+    [OP_ADD_NORM] = add_norm,
+    [OP_NORM_GRAD_ADD] = two_added,
+    [OP_ROW_LOSS] = row_loss,
+    [OP_ROW_LOSS_GRAD] = two_added,
     [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,
