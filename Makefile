@@ -77,6 +77,10 @@ CUDA_SRC    += stream
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
+CUDA_CU     += draw
+CUDA_CU     += pieces
+CUDA_CU     += block
+CUDA_CU     += update
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
 # What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
 FAKE_SRC    := emulate

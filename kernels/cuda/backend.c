@@ -64,6 +64,7 @@ static const backend_op kernels[OP_COUNT] = {
     [OP_ROTARY] = op_rotary,
     [OP_ATTENTION] = op_attention,
     [OP_ATTENTION_GRAD] = op_attention,
+    [OP_CHAIN] = op_elementwise,
     [OP_COPY] = op_copy,
     [OP_SQNORM] = op_sqnorm,
     [OP_METRICS] = op_metrics,
