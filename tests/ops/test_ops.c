@@ -97,6 +97,24 @@ static const struct row {
     {OP_NORM, "kij,j->kij", {{-3, 5}, UNIT}, 1e-5, 2e-6, false},
     {OP_NORM, "ij,j,j->ij", {{-3, 5}, UNIT, UNIT}, 1e-5, 2e-6, false},
     {OP_NORM_WEIGHT_GRAD, "kij,kij->j", {{-3, 5}, UNIT}, 1e-5, 2e-5, false},
+    // What fusion makes. Rows of the loss are i by j, one and two loops of them.
+    {OP_ADD_NORM, "ij,ij->ij,ij", {{-3, 5}, UNIT}, 1e-5, 2e-6, true},
+    {OP_ADD_NORM, "kij,kij,j->kij,kij", {{-3, 5}, UNIT, UNIT}, 1e-5, 2e-6, true},
+    {OP_ADD_NORM, "ij,ij,j,j->ij,ij", {{-3, 5}, {-3, 5}, UNIT, UNIT}, 1e-5, 2e-6, false},
+    {OP_ROW_LOSS, "ij,i->i,i,i", {{-9, 9}, {-1, 12}}, 2e-6, 0, false},
+    {OP_ROW_LOSS, "kij,ki->ki,ki,ki", {{-90, 9}, {-1, 12}}, 1e-5, 0, false},
+    {OP_ROW_LOSS_GRAD,
+     "ij,i,i,i,i->ij",
+     {{-9, 9}, {9, 10}, UNIT, {-1, 12}, UNIT},
+     2e-6,
+     1e-7,
+     true},
+    {OP_ROW_LOSS_GRAD,
+     "kij,ki,ki,ki,ki->kij",
+     {{-9, 9}, {9, 10}, UNIT, {-1, 12}, UNIT},
+     2e-6,
+     1e-7,
+     true},
     // Sums over what the output lacks.
     {OP_SUM, "ij->j", {UNIT}, 1e-6, 1e-5, false},
     {OP_SUM, "ij->i", {UNIT}, 1e-6, 1e-5, false},
@@ -520,26 +538,34 @@ static void row_gradients_are_slopes(void **state)
 
 // ---- refusals ----------------------------------------------------------------------------------
 
+static void refused(const struct op_call *c, const char *why)
+{
+    char want[200];
+    struct err e = {0};
+    snprintf(want, sizeof want, "%s: add: %s", rigs[0].backend->name, why);
+    assert_int_equal(rigs[0].backend->ops[OP_ADD](rigs[0].q, c, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.text, want);
+}
+
 static void operands_that_no_kernel_serves_are_refused_by_name(void **state)
 {
     (void)state;
-    float x[6] = {0}, y[6] = {0};
+    void *x = rig_memory(&rigs[0], NULL, 6 * sizeof(float));
+    void *y = rig_memory(&rigs[0], NULL, 6 * sizeof(float));
     struct op_attr attr = {.label = {{0, 1}, {0, 1}, {0, 1}}};
     const struct shape wide = {2, {2, 3}}, other = {2, {3, 2}};
     struct op_call c = {.op = OP_ADD, .attr = &attr, .nin = 2, .nout = 1};
-    struct err e = {0};
     c.in[0] = (struct tensor){x, DT_F32, wide};
     c.in[1] = (struct tensor){x, DT_F32, other};
     c.out[0] = (struct tensor){y, DT_F32, wide};
-    assert_int_equal(rigs[0].backend->ops[OP_ADD](rigs[0].q, &c, &e), ERR_UNSUPPORTED);
-    assert_string_equal(e.text, "cpu: add: operands disagree about an extent");
+    refused(&c, "operands disagree about an extent");
     c.in[1] = (struct tensor){x, DT_I32, wide};
-    assert_int_equal(rigs[0].backend->ops[OP_ADD](rigs[0].q, &c, &e), ERR_UNSUPPORTED);
-    assert_string_equal(e.text, "cpu: add: an operand is i32, not f32");
+    refused(&c, "an operand is i32, not f32");
     attr.label[0][1] = 7;
     c.in[1] = (struct tensor){x, DT_F32, wide};
-    assert_int_equal(rigs[0].backend->ops[OP_ADD](rigs[0].q, &c, &e), ERR_UNSUPPORTED);
-    assert_string_equal(e.text, "cpu: add: an operand has a dimension that the output lacks");
+    refused(&c, "an operand has a dimension that the output lacks");
+    rig_free(&rigs[0], x);
+    rig_free(&rigs[0], y);
 }
 
 int main(void)
