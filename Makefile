@@ -98,7 +98,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes
+UNIT_COMPILE += compile_fuse compile_picture compile_device compile_examples compile_order compile_meshes
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
@@ -109,7 +109,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer draw numerics bf16 fused_rows
+OPS_TESTS   := backend ops chain transformer draw numerics bf16 fused_rows
 PARITY_TESTS := jax
 CUDA_TESTS  := algos
 SIM_TESTS    := sim
