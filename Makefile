@@ -111,7 +111,9 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops chain transformer draw numerics bf16 fused_rows
 PARITY_TESTS := jax
-CUDA_TESTS  := algos
+# Of the CUDA backend: without a device, and through its emulated twin.
+CUDA_PARTS  := algos
+CUDA_RIGS   := products
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -159,7 +161,7 @@ DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if 
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
-TEST_BINS += $(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%)
+TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -317,6 +319,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 
 $(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
+$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%): | $(BUILD)/tests/cuda/libweft_cuda.so
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
