@@ -87,6 +87,8 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_stream
+FAKE_SRC    += fake_graph
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
@@ -150,7 +152,11 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
-PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
+# CUDA: nvcc for the product, CUDA's headers alone for its emulated twin.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
+CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
@@ -164,6 +170,7 @@ deps:
 
 ## make all          build weft, weft-rank and the CPU backend into build/
 all: $(PRODUCTS)
+	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
 
 ## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
 demo:
@@ -251,9 +258,6 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 
 # ---- CUDA --------------------------------------------------------------------------------------
 # libweft_cuda.so needs nvcc; its emulated twin in build/tests/cuda needs CUDA's headers and gcc.
-CUDA_HOME ?= /usr/local/cuda
-NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
-CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
 CUDA_ARCHS ?= 80 90 100
 CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
