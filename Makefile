@@ -106,7 +106,11 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer draw numerics bf16
+OPS_TESTS   := backend contract ops transformer draw numerics bf16
+# Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
+CUDA_RUNS   := ops/test_contract ops/test_ops ops/test_transformer ops/test_draw ops/test_numerics ops/test_bf16
+# The emulator and the fake runtime by themselves: linked with them.
+CUDA_TESTS  := emulate fake
 PARITY_TESTS := jax
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
@@ -285,7 +289,7 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libco
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -294,12 +298,17 @@ $(BUILD)/obj/emulated/%.o: %.c
 $(BUILD)/obj/emulated/%.cu.o: %.cu
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(EMULATE_CC) -x c $(patsubst -std=%,-std=gnu11,$(EMULATE_FLAGS)) -c $< -o $@
+	$(Q)$(EMULATE_CC) -x c $(EMULATE_FLAGS) -c $< -o $@
 
 $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) $(FAKE_SRC)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
+
+$(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread $(COMMON_LIBS)
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
