@@ -56,7 +56,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -74,6 +74,10 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += algos
+CUDA_SRC    += product
+CUDA_SRC    += gemm
+CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
@@ -89,29 +93,31 @@ FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
+FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes
+UNIT_COMPILE += compile_fuse compile_picture compile_device compile_examples compile_order compile_meshes
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := ops/test_contract ops/test_ops ops/test_transformer ops/test_draw ops/test_numerics ops/test_bf16
 # The emulator and the fake runtime by themselves: linked with them.
 CUDA_TESTS  := emulate fake
 PARITY_TESTS := jax
+CUDA_TESTS  := algos
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -163,6 +169,7 @@ CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
+TEST_BINS += $(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -320,7 +327,9 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
+
+$(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
@@ -368,13 +377,22 @@ $(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
 $(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
+# A device with memory and a time of its own, over the CPU backend: it goes by the name of cuda.
+LATE := $(BUILD)/tests/late/libweft_cuda.so
+$(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a kernels/cpu/export.map | $(BUILD)/libweft_cpu.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
+	    $(filter %.o %.a,$^) -ldl -lm
+$(BUILD)/tests/unit/test_compile_meshes: | $(LATE)
+
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE)
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests

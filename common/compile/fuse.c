@@ -50,7 +50,7 @@ static void values_find(struct fuse *f)
     for (int v = 0; v < g->nvalues; v++) {
         const struct value *val = &g->values[v];
         f->named[v] = val->name != NULL;
-        f->pinned[v] |= val->alias >= 0 || val->kind == VALUE_SUM || val->kind == VALUE_STATE;
+        f->pinned[v] |= val->kind == VALUE_SUM || val->kind == VALUE_STATE;
         if (val->alias >= 0)
             f->pinned[val->alias] = true;
     }
@@ -64,12 +64,14 @@ static void values_find(struct fuse *f)
 // Parameters are changed in the update, long after what forward and backward read of them.
 static bool touches_pinned(const struct fuse *f, const struct node *n)
 {
-    for (int k = 0; k < n->nin + n->nout; k++) {
-        int v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-        bool param = f->g->values[v].kind == VALUE_PARAM && n->phase != PHASE_UPDATE;
-        if (f->pinned[v] && !param)
+    for (int k = 0; k < n->nin; k++) {
+        bool param = f->g->values[n->in[k]].kind == VALUE_PARAM && n->phase != PHASE_UPDATE;
+        if (f->pinned[n->in[k]] && !param)
             return true;
     }
+    for (int k = 0; k < n->nout; k++)
+        if (f->pinned[n->out[k]] || f->g->values[n->out[k]].alias >= 0)
+            return true;
     return false;
 }
 
@@ -120,18 +122,22 @@ static bool ready_at(const struct fuse *f, const struct node *b, int a)
     return true;
 }
 
-static bool unread_until(const struct fuse *f, const struct node *a, int b)
+// Whether nobody between the two reads what a makes; a itself may, having been several nodes.
+static bool unread_until(const struct fuse *f, int a, int b)
 {
-    for (int k = 0; k < a->nout; k++)
-        for (int r = f->first[a->out[k]]; r < f->first[a->out[k] + 1]; r++)
-            if (now(f, f->readers[r]) < b)
+    const struct node *n = &f->g->nodes[a];
+    for (int k = 0; k < n->nout; k++)
+        for (int r = f->first[n->out[k]]; r < f->first[n->out[k] + 1]; r++) {
+            int reader = now(f, f->readers[r]);
+            if (reader < b && reader != a)
                 return false;
+        }
     return true;
 }
 
 int fuse_place(const struct fuse *f, int a, int b)
 {
-    if (unread_until(f, &f->g->nodes[a], b))
+    if (unread_until(f, a, b))
         return b;
     return ready_at(f, &f->g->nodes[b], a) ? a : -1;
 }
