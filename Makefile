@@ -91,6 +91,8 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_stream
+FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
@@ -109,7 +111,11 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops chain transformer draw numerics bf16 fused_rows
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows
+# Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
+CUDA_RUNS   := ops/test_contract ops/test_ops ops/test_transformer ops/test_draw ops/test_numerics ops/test_bf16
+# The emulator and the fake runtime by themselves: linked with them.
+CUDA_TESTS  := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
@@ -158,7 +164,11 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
-PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
+# CUDA: nvcc for the product, CUDA's headers alone for its emulated twin.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
+CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
@@ -173,6 +183,7 @@ deps:
 
 ## make all          build weft, weft-rank and the CPU backend into build/
 all: $(PRODUCTS)
+	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
 
 ## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
 demo:
@@ -260,9 +271,6 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 
 # ---- CUDA --------------------------------------------------------------------------------------
 # libweft_cuda.so needs nvcc; its emulated twin in build/tests/cuda needs CUDA's headers and gcc.
-CUDA_HOME ?= /usr/local/cuda
-NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
-CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
 CUDA_ARCHS ?= 80 90 100
 CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
@@ -290,7 +298,7 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libco
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -299,12 +307,17 @@ $(BUILD)/obj/emulated/%.o: %.c
 $(BUILD)/obj/emulated/%.cu.o: %.cu
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(EMULATE_CC) -x c $(patsubst -std=%,-std=gnu11,$(EMULATE_FLAGS)) -c $< -o $@
+	$(Q)$(EMULATE_CC) -x c $(EMULATE_FLAGS) -c $< -o $@
 
 $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) $(FAKE_SRC)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
+
+$(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread $(COMMON_LIBS)
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
