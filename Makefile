@@ -16,7 +16,7 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen chain
+OP_SRC      := op gemm mask widen chain attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
@@ -74,23 +74,28 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += attention sdpa sdpa_graph
 CUDA_SRC    += algos
 CUDA_SRC    += product
 CUDA_SRC    += gemm
 CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
+# Not in the emulated twin: FAKE_SRC has another in their place.
+CUDA_LOADED := kernels/cuda/cudnn.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
 CUDA_CU     += draw
 CUDA_CU     += pieces
 CUDA_CU     += block
 CUDA_CU     += update
+CUDA_CU     += attention
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
 # What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
 FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_cudnn
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt
@@ -291,7 +296,7 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
+$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_LOADED) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
 	    -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
