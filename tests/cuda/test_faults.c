@@ -106,7 +106,7 @@ static void out_of_memory_says_how_much_was_asked_for_and_how_much_is_left(void 
 // x holds `has` elements, and the op is told `told` of them.
 static int scale_in_place(const struct rig *r, int64_t has, int64_t told)
 {
-    static const struct op_attr attr = {.label = {{0}, {0}}, .labels = 1, .scale = 1};
+    static const struct op_attr attr = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
     struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
     c.in[0] = (struct tensor){rig_memory(r, NULL, (size_t)has * 4), DT_F32, {1, {told}}};
     c.out[0] = c.in[0];
@@ -124,7 +124,9 @@ a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for(void
     rig_open(&r, 1, NULL);
     assert_int_equal(scale_in_place(&r, 1000, 1000), 0);
     assert_int_equal(scale_in_place(&r, 1000, 1001), ERR_DEVICE);
-    assert_string_equal(e.text, "cuda device 0: byte 1 behind a region of 4000 bytes was written");
+    // The zone's pattern read as f32 and doubled, 0xa625a5a5 for 0xa5a5a5a5: the third byte
+    // differs.
+    assert_string_equal(e.text, "cuda device 0: byte 3 behind a region of 4000 bytes was written");
     rig_close(&r);
     unsetenv("WEFT_CUDA_GUARD");
 }
