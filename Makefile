@@ -74,6 +74,10 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += algos
+CUDA_SRC    += product
+CUDA_SRC    += gemm
+CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
@@ -87,13 +91,14 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows
+UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
@@ -104,8 +109,9 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer draw numerics bf16 fused_rows
+OPS_TESTS   := backend ops chain transformer draw numerics bf16 fused_rows
 PARITY_TESTS := jax
+CUDA_TESTS  := algos
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -153,6 +159,7 @@ DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if 
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
+TEST_BINS += $(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -307,7 +314,9 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
+
+$(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a

@@ -152,18 +152,22 @@ static bool ready_at(const struct fuse *f, const struct node *b, int a)
     return true;
 }
 
-static bool unread_until(const struct fuse *f, const struct node *a, int b)
+// Whether nobody between the two reads what a makes; a itself may, having been several nodes.
+static bool unread_until(const struct fuse *f, int a, int b)
 {
-    for (int k = 0; k < a->nout; k++)
-        for (int r = f->first[a->out[k]]; r < f->first[a->out[k] + 1]; r++)
-            if (now(f, f->readers[r]) < b)
+    const struct node *n = &f->g->nodes[a];
+    for (int k = 0; k < n->nout; k++)
+        for (int r = f->first[n->out[k]]; r < f->first[n->out[k] + 1]; r++) {
+            int reader = now(f, f->readers[r]);
+            if (reader < b && reader != a)
                 return false;
+        }
     return true;
 }
 
 int fuse_place(const struct fuse *f, int a, int b)
 {
-    if (unread_until(f, &f->g->nodes[a], b))
+    if (unread_until(f, a, b))
         return b;
     return ready_at(f, &f->g->nodes[b], a) ? a : -1;
 }

@@ -65,6 +65,7 @@ static const backend_op kernels[OP_COUNT] = {
     [OP_ATTENTION] = op_attention,
     [OP_ATTENTION_GRAD] = op_attention,
     [OP_CHAIN] = op_elementwise,
+    [OP_LINEAR] = op_linear,
     [OP_COPY] = op_copy,
     [OP_SQNORM] = op_sqnorm,
     [OP_METRICS] = op_metrics,
@@ -118,5 +119,8 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_free = graph_free,
+    .tune = algorithms_tune,
+    .algorithms_import = algorithms_import,
+    .algorithms_export = algorithms_export,
     .ops = ops,
 };
