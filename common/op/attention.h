@@ -10,7 +10,8 @@ size_t attention_own_bytes(const struct op_call *c);
 
 // Of a library's, for calls in order and without dropout; 0: it is not asked. Forward: a number a
 // row. A gradient runs the forward again and keeps, for as many heads as it works on at a time,
-// y, numbers a row and a score in bf16 for each pair: it gets what all heads need, at most
-// ATTENTION_LIBRARY_BYTES, yet what one head needs as long as that is below ATTENTION_HEAD_BYTES.
+// y, numbers a row, a score in bf16 for each pair, and dk and dv where heads share them: it gets
+// what all heads need, at most ATTENTION_LIBRARY_BYTES, yet what one head needs as long as that is
+// not above ATTENTION_HEAD_BYTES.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);

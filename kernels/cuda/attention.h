@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What attention's files share: a call as sizes, who serves it, and the two who do.
 //
-// attention.c checks a call and gives it to cuDNN (sdpa.h) or to our own kernels (attention.cu).
+// attention.c checks a call and gives it to cuDNN (sdpa.h) or to our own kernels (attention.cu), as
+// attention_choice.c says.
 #pragma once
 #include "common/op/attention.h"
 #include "kernels/cuda/device.h"

@@ -127,8 +127,10 @@ static size_t up(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// All but the engines' own scratch.
-static void lay_out(struct sdpa *p)
+// All but the engines' own scratch. Returns what of that is known before one is compiled, which
+// takes seconds: engines whose dq is deterministic keep a gradient of each score in bf16, and all
+// keep dk and dv of each query head where they are shared.
+static size_t lay_out(struct sdpa *p)
 {
     const struct sdpa_shape *s = &p->shape;
     size_t rows = (size_t)(s->batch * s->heads * s->seq), elements = rows * (size_t)s->d;
@@ -137,6 +139,10 @@ static void lay_out(struct sdpa *p)
     p->dq = p->mean + (s->grad ? up(4 * rows) : 0);
     p->own = p->dq + (s->grad && !s->deterministic ? up(4 * elements) : 0);
     p->bytes = p->own;
+    size_t pairs = (size_t)((s->seq + 63) / 64 * 64 * ((s->seq + 127) / 128 * 128));
+    size_t shared = s->kv_heads < s->heads ? 4 * elements : 0;
+    return !s->grad ? 0
+                    : shared + (s->deterministic ? 2 * (size_t)(s->batch * s->heads) * pairs : 0);
 }
 
 struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size_t most, char *why,
@@ -145,9 +151,8 @@ struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size
     struct sdpa *p = calloc(1, sizeof *p);
     PRE(p);
     *p = (struct sdpa){.on = *on, .shape = *s};
-    lay_out(p);
     bool made = false;
-    if (p->own <= most) {
+    if (lay_out(p) + p->own <= most) {
         size_t left = most - p->own;
         made = plan_make(&p->forward, on, s, false, left) &&
                (!s->grad || plan_make(&p->backward, on, s, true, left));

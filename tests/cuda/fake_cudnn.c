@@ -392,7 +392,7 @@ static void run_product(struct work *w, const struct descriptor *op)
             const int64_t of_b[4] = {at[0], at[1] * b->dim[1] / c->dim[1], k, at[3]};
             sum += load_at(a, offset(a, of_a)) * load_at(b, offset(b, of_b));
         }
-        store_at(c, offset(c, at), sum * (1 + 0x1p-5 * w->wobble));
+        store_at(c, offset(c, at), sum * (1 + 0x1p-10 * w->wobble));
     } while (next(c, at));
 }
 
