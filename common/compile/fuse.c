@@ -15,6 +15,7 @@ enum { FUSIONS = 8 };
 // row lists what it has kernels for.
 static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
     [BACKEND_CPU] = {{fuse_chain, {[DT_F32] = true}}},
+    [BACKEND_CUDA] = {{fuse_chain, {[DT_F32] = true, [DT_BF16] = true}}},
 };
 
 // ---- what the graph says ------------------------------------------------------------------------
