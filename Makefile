@@ -56,7 +56,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main algorithms lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
