@@ -16,13 +16,14 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen
+OP_SRC      := op gemm mask widen chain
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
+COMPILE_SRC += fuse fuse_chain
 COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -63,10 +64,30 @@ CLI_SRC     := main flags plan files print link request submit jobs why act prog
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm elementwise reduce rows block update embed pieces norm rotary attention draw widen
+CPU_SRC     := backend memory pool loops gemm chain reduce rows block update embed pieces norm rotary attention draw widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
+
+# libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
+CUDA_SRC    := backend
+CUDA_SRC    += device
+CUDA_SRC    += memory
+CUDA_SRC    += stream
+CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
+CUDA_CU     := probe
+CUDA_CU     += elementwise
+CUDA_CU     += draw
+CUDA_CU     += pieces
+CUDA_CU     += block
+CUDA_CU     += update
+CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
+# What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
+FAKE_SRC    := emulate
+FAKE_SRC    += fake_runtime
+FAKE_SRC    += fake_memory
+FAKE_SRC    += fake_queue
+FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
@@ -133,7 +154,7 @@ PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 
-.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench install clean tests
+.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
 	@sed -n 's/^## //p' Makefile
 
@@ -227,6 +248,54 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
 	    $(filter %.o %.a,$^) -ldnnl -lgomp -lm
+
+# ---- CUDA --------------------------------------------------------------------------------------
+# libweft_cuda.so needs nvcc; its emulated twin in build/tests/cuda needs CUDA's headers and gcc.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
+CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
+CUDA_ARCHS ?= 80 90 100
+CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+             -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(CUDA_CODE) -I. -D_GNU_SOURCE \
+             -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fno-exceptions,-fno-threadsafe-statics,-fno-strict-aliasing
+cuda_obj = $(patsubst %.c,$(BUILD)/obj/cuda/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/cuda/%.cu.o,$(filter %.cu,$(1)))
+emulated_obj = $(patsubst %.c,$(BUILD)/obj/emulated/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/emulated/%.cu.o,$(filter %.cu,$(1)))
+# CUDA's headers are not held to our warnings.
+CUDA_CC = $(CPPFLAGS) -isystem $(CUDA_INCLUDE) $(CFLAGS)
+
+$(BUILD)/obj/cuda/%.o: %.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CUDA_CC) -c $< -o $@
+
+$(BUILD)/obj/cuda/%.cu.o: %.cu
+	$(call say,NVCC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
+	    -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
+
+# Nested functions carry a launch's arguments: gcc alone has them.
+EMULATE_CC ?= gcc
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+$(BUILD)/obj/emulated/%.o: %.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) $(EMULATE_FLAGS) -c $< -o $@
+
+$(BUILD)/obj/emulated/%.cu.o: %.cu
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) -x c $(patsubst -std=%,-std=gnu11,$(EMULATE_FLAGS)) -c $< -o $@
+
+$(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) $(FAKE_SRC)) $(BUILD)/libcommon.a kernels/cuda/export.map
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
@@ -344,8 +413,10 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
+benches: $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
+
 ## make bench        the benchmarks of tests/bench, results printed
-bench: all $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
+bench: all benches
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
 
 ## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft

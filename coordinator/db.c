@@ -609,8 +609,7 @@ void db_close(struct db *s)
     free(s);
 }
 
-// ---- the cluster's id beside the database
-// --------------------------------------------------------
+// ---- the cluster's id beside the database ------------------------------------------------------
 
 int db_cluster(struct db *s, char out[33], struct err *e)
 {

@@ -35,7 +35,8 @@ static bool slots_filled(const struct backend *b)
     return b->device_count && b->device_open && b->device_close && b->device_info && b->alloc &&
            b->free && b->host_alloc && b->host_free && b->stream_new && b->stream_free &&
            b->stream_sync && b->event_new && b->event_free && b->event_record && b->event_wait &&
-           b->event_query && b->event_sync && b->copy && b->fill_zero && b->ops;
+           b->event_query && b->event_sync && b->copy && b->fill_zero && b->ops &&
+           !b->tune == !b->algorithms_import && !b->tune == !b->algorithms_export;
 }
 
 static int open_at(const char *path, const char *name, const struct backend **out, struct err *e)
@@ -97,4 +98,26 @@ int backend_check(const struct backend *b, const bool *needed, struct err *e)
     if (!holes)
         return ERR_OK;
     return err_set(e, ERR_UNSUPPORTED, "backend '%s' has no kernel for %s", b->name, names);
+}
+
+static bool has_line(const char *text, const char *line, size_t n)
+{
+    while (*text) {
+        size_t len = strcspn(text, "\n");
+        if (len == n && memcmp(text, line, n) == 0)
+            return true;
+        text += len + (text[len] == '\n');
+    }
+    return false;
+}
+
+int backend_choices_changed(const char *before, const char *after)
+{
+    int changed = 0;
+    while (*before) {
+        size_t len = strcspn(before, "\n");
+        changed += !has_line(after, before, len);
+        before += len + (before[len] == '\n');
+    }
+    return changed;
 }

@@ -15,10 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/op/op.h"
 
-#define BACKEND_ABI 1
+#define BACKEND_ABI 2
 
 struct device; // the backend's own
 struct stream_q;
@@ -28,6 +29,7 @@ struct device_options {
     int ordinal; // which accelerator; CPU: ignored
     int threads; // CPU: compute threads of this device, ≥ 1
     bool deterministic;
+    const char *cache; // folder for timings that outlive the process; null: none are kept
 };
 
 struct device_info {
@@ -38,6 +40,11 @@ struct device_info {
     uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;
     bool shares_host; // memory is the host's, shared with the host's other devices
+    // Of an accelerator, for people who look for it; empty where there is nothing to say.
+    char uuid[48];   // "GPU-5b3f…"
+    char pci[24];    // "0000:1b:00.0"
+    char driver[32]; // "13.0": the newest CUDA that the driver serves
+    char peers[256]; // "1 nvlink, 2 pcie": devices whose memory it reaches, and over what
 };
 
 typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);
@@ -87,6 +94,27 @@ struct backend {
     int (*graph_launch)(struct stream_q *q, void *graph, struct err *e);
     void (*graph_free)(void *graph);
 
+    // Choices of algorithms (optional, all three slots or none: without them there is no choice).
+    //
+    // A library may compute one product in several ways, which differ in speed and rounding.
+    // Before step 0 `tune` is shown every bound call, once: it settles the choice for the call's
+    // key (shape, dtypes, layout, alignment). One that was imported stands if it still runs here;
+    // else, with `time`, it is the disk's (a cache of earlier timings) or the fastest of a few,
+    // timed now; without `time`, what the library names first. Only algorithms that give the same
+    // bits twice are looked at. The call's inputs are read, its outputs and workspace written:
+    // nothing of value may lie there. Ops without a choice do nothing. Waits for the device; never
+    // while capturing. An op whose call was not shown takes what the library names first.
+    //
+    // `export` appends all choices, imported and settled: a header line (device model, library),
+    // then a line each, sorted: what ranks agree on and the numerics record keeps. `import` takes
+    // such texts, which add up; of two lines with one key the later one counts, and neither touches
+    // what is settled already. ERR_UNSUPPORTED: of another model or library; ERR_INVALID: no such
+    // text; nothing is taken then. An imported line that is not in the export after tuning is a
+    // change of numerics (backend_choices_changed).
+    int (*tune)(struct stream_q *q, const struct op_call *call, bool time, struct err *e);
+    int (*algorithms_import)(struct device *d, const char *text, struct err *e);
+    int (*algorithms_export)(struct device *d, struct buf *out, struct err *e);
+
     // One function an op; a hole is found by backend_check() at start.
     // Scratch lies in call->workspace, within the cap that the compiler's op table declares.
     const backend_op *ops; // [OP_COUNT]
@@ -97,3 +125,5 @@ struct backend {
 int backend_load(const char *name, const struct backend **out, struct err *e);
 // Fails with the names of the ops in `needed` (bool[OP_COUNT]) for which the table has a hole.
 int backend_check(const struct backend *b, const bool *needed, struct err *e);
+// How many lines of the text `before` are not in `after`: algorithms_export's.
+int backend_choices_changed(const char *before, const char *after);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs the C tests given, then (unless WEFT_ONLY_C) the Python suites that drive the binaries.
+# Runs the C tests given, as many at a time as there are cores (WEFT_TEST_JOBS), then (unless
+# WEFT_ONLY_C) the Python suites that drive the binaries.
 # Every test runs, whatever failed before; the last line counts.
 set -u
 build=$1
@@ -8,34 +9,26 @@ shift
 # One program may take so long: the simulator of check-long runs 100,000 schedules.
 limit=600
 [ -n "${WEFT_LONG:-}" ] && limit=3000
-passed=0 failed=0 list=""
 export WEFT_BACKEND_DIR="$PWD/$build"
 export WEFT_BUILD="$PWD/$build"
 # Kernel-side caches of the libraries' own leak at exit; ours must not.
 export LSAN_OPTIONS="suppressions=$PWD/tests/lint/lsan.supp:print_suppressions=0"
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1"
-log=$(mktemp)
-for t in "$@"; do
-    if timeout "$limit" "$t" >"$log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok      $(basename "$t")  $(grep -c '\[       OK \]' "$log") cases"
-        grep -h 'SKIPPED\|SKIP:' "$log" | sed 's/^/        /' | sort -u
-    else
-        failed=$((failed + 1))
-        list="$list $(basename "$t")"
-        echo "FAILED  $(basename "$t") (exit $?)"
-        tail -n 40 "$log"
-    fi
-done
-rm -f "$log"
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+printf '%s\n' "$@" | xargs -P "${WEFT_TEST_JOBS:-$(nproc)}" -n 1 sh tests/run_one.sh "$results" "$limit"
+touch "$results/failed"
+list=$(tr '\n' ' ' <"$results/failed")
+failed=$(wc -l <"$results/failed")
+passed=$(($# - failed))
 if [ -z "${WEFT_ONLY_C:-}" ]; then
     if /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e tests/fault; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        list="$list pytest"
+        list="${list}pytest"
     fi
 fi
-[ -n "$list" ] && echo "failed:$list"
+[ -n "$list" ] && echo "failed: $list"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/err.h"
 
 void buf_clear(struct buf *b)
@@ -80,4 +81,21 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 const char *buf_str(const struct buf *b)
 {
     return b->data ? b->data : "";
+}
+
+void buf_bytes(struct buf *b, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double n = (double)bytes;
+    int u = 0;
+    for (; n >= 1023.95 && u < 5; u++)
+        n /= 1024;
+    buf_printf(b, u ? "%.1f %s" : "%.0f %s", n, units[u]);
+}
+
+const char *buf_keep(struct buf *b, struct arena *a)
+{
+    const char *text = arena_strdup(a, buf_str(b));
+    buf_clear(b);
+    return text;
 }

@@ -4,7 +4,9 @@
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
+struct arena;
 struct buf {
     char *data; // never null after the first append
     size_t len, cap;
@@ -18,4 +20,7 @@ void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
-const char *buf_str(const struct buf *b); // "" when empty
+const char *buf_str(const struct buf *b);      // "" when empty
+void buf_bytes(struct buf *b, uint64_t bytes); // "512 B", "1.5 GiB"
+// The text as the arena's; the buffer is cleared.
+const char *buf_keep(struct buf *b, struct arena *a);

@@ -7,6 +7,7 @@
 
 #include "common/base/hash.h"
 #include "common/compile/dump.h"
+#include "common/compile/fuse.h"
 #include "common/compile/grad.h"
 #include "common/compile/heads.h"
 #include "common/compile/lower.h"
@@ -63,7 +64,9 @@ static int64_t sample_batch(const struct pipeline *p)
     return (count + ways - 1) / ways * ways;
 }
 
-static const enum dtype dtype_of[] = {[JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16};
+static const enum dtype dtype_of[] = {
+    [JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16, [JOB_TF32] = DT_F32};
+static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUDA] = BACKEND_CUDA};
 
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
 {
@@ -71,6 +74,8 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     graph_init(g, p->arena, p->err);
     g->compute = dtype_of[job->precision.compute];
     g->reduce = dtype_of[job->precision.reduce];
+    g->tf32 = job->precision.compute == JOB_TF32;
+    g->backend = backend_of[job->resources.kind];
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
@@ -170,6 +175,8 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
+    if (!rc && p->job->train.fuse)
+        fuse_nodes(cut);
     if (!rc && !p->options->as_read)
         order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
@@ -229,6 +236,16 @@ const struct memory *compiled_memory(const struct compiled *c, int stage)
     return &c->by_stage[stage];
 }
 
+static void tf32_check(const struct job *job, struct compiled *c)
+{
+    if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
+        findings_add(&c->findings,
+                     &(struct finding){.code = FINDING_TF32_IS_F32,
+                                       .message = "precision.compute: tf32: products on the CPU "
+                                                  "are computed in f32, as with f32",
+                                       .fix = "precision.compute=f32"});
+}
+
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e)
 {
@@ -246,7 +263,7 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
     for (int i = 0; i < out->nstages; i++)
         out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
-    findings_init(&out->findings, a);
+    findings_init(&out->findings, job, a);
     sharding_make(&p.sharding, job, &out->mesh, &out->findings);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
     if (out->nprograms == 2 && job->eval.sample.prompt)
@@ -260,6 +277,7 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
         hash_programs(out);
         out->whole = true;
         usage_check(out, job, a, &out->findings);
+        tf32_check(job, out);
     }
     const struct finding *error = findings_first_error(&out->findings);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;

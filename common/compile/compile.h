@@ -2,8 +2,8 @@
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
 // rank, the client and later the coordinator run it alike.
 //
-//   model → grad → remat → optim → verify → partition → order → verify → schedule → lower → plan →
-//   verify → hash
+//   model → grad → remat → optim → verify → partition → fuse → order → verify → schedule → lower →
+//   plan → verify → hash
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once

@@ -35,8 +35,7 @@ const struct device_model *device_model_find(const char *name)
     return NULL;
 }
 
-// ---- sizes
-// -------------------------------------------------------------------------------------
+// ---- sizes -------------------------------------------------------------------------------------
 
 static const struct {
     const char *unit;
@@ -62,8 +61,7 @@ static bool size_read(const char *text, bool bytes, double *out)
     return false;
 }
 
-// ---- one text
-// ----------------------------------------------------------------------------------
+// ---- one text ----------------------------------------------------------------------------------
 
 static const struct {
     const char *key;
@@ -152,8 +150,7 @@ static int model_read(struct arena *a, const char *text, const struct device_mod
     return rc;
 }
 
-// ---- a file
-// ------------------------------------------------------------------------------------
+// ---- a file ------------------------------------------------------------------------------------
 
 // The next line without its comment and the blanks around it; null at the end.
 static const char *next_line(struct arena *a, const char **at)

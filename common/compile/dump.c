@@ -6,6 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/compile/optable.h"
+#include "common/op/chain.h"
 
 static void put_value(const struct graph *g, const struct mesh *m, int id, struct buf *out)
 {
@@ -22,6 +23,28 @@ static void put_value(const struct graph *g, const struct mesh *m, int id, struc
         spec_print(&v->spec, m, v->shape.n, out);
 }
 
+static void put_float(struct buf *out, const char *key, float v)
+{
+    char text[32];
+    json_format_float(v, text);
+    buf_printf(out, " %s=%s", key, text);
+}
+
+static void put_chain(const struct op_chain *c, int nout, struct buf *out)
+{
+    for (int s = 0; s < c->steps; s++) {
+        const struct op_step *step = &c->step[s];
+        buf_printf(out, " r%d=%s", c->inputs + s, op_name(step->op));
+        for (int k = 0; k < op_inputs(step->op); k++)
+            buf_printf(out, " r%d", step->in[k]);
+        if (step->op == OP_SCALE || step->op == OP_CAST)
+            put_float(out, "scale", step->scale);
+    }
+    buf_puts(out, " out");
+    for (int k = 0; k < nout; k++)
+        buf_printf(out, " r%d", c->out[k]);
+}
+
 void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
 {
     for (int i = 0; i < g->nnodes; i++) {
@@ -35,6 +58,8 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
         buf_printf(out, "%4d %-8s %-12s", i, phase_name(n->phase), what[n->kind]);
         for (int k = 0; k < n->nin; k++)
             put_value(g, m, n->in[k], out);
+        if (n->attr.chain)
+            put_chain(n->attr.chain, n->nout, out);
         buf_puts(out, " ->");
         for (int k = 0; k < n->nout; k++)
             put_value(g, m, n->out[k], out);
@@ -45,13 +70,6 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
             buf_printf(out, ", stages %llx", (unsigned long long)n->stages);
         buf_puts(out, ")\n");
     }
-}
-
-static void put_float(struct buf *out, const char *key, float v)
-{
-    char text[32];
-    json_format_float(v, text);
-    buf_printf(out, " %s=%s", key, text);
 }
 
 static void put_hex(struct buf *out, unsigned byte)
@@ -75,11 +93,13 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "eps", a->eps);
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
-    buf_printf(out, " nesterov=%d", a->nesterov);
+    buf_printf(out, " nesterov=%d%s", a->nesterov, a->tf32 ? " tf32" : "");
     if (a->draw.stream) {
         put_float(out, "rate", a->draw.rate);
         buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);
     }
+    if (a->chain)
+        put_chain(a->chain, i->nout, out);
     for (int k = 0; k < 3 && i->op == OP_COPY; k++)
         buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
                    (long long)a->block.from[k], (long long)a->block.to[k]);

@@ -29,9 +29,16 @@ const char *finding_severity(enum finding_code c)
     return names[codes[c].severity];
 }
 
-void findings_init(struct findings *f, struct arena *a)
+void findings_init(struct findings *f, const struct job *job, struct arena *a)
 {
-    *f = (struct findings){.arena = a};
+    *f = (struct findings){.arena = a, .job = job};
+}
+
+// Where the job says what the fix would change; of an axis that no key speaks of, the mesh.
+static int line_of(const struct findings *f, const struct finding *one)
+{
+    int line = one->fix ? job_line(f->job, one->fix, strcspn(one->fix, "=")) : 0;
+    return line || !one->axes ? line : job_line(f->job, "mesh", strlen("mesh"));
 }
 
 static bool same_text(const char *a, const char *b)
@@ -46,7 +53,11 @@ void findings_add(struct findings *f, const struct finding *one)
             same_text(f->items[i].tensor, one->tensor))
             return;
     f->items = arena_grow(f->arena, f->items, sizeof *f->items, f->n, &f->cap);
-    f->items[f->n++] = *one;
+    struct finding *item = &f->items[f->n++];
+    int line = line_of(f, one);
+    *item = *one;
+    if (line && !strstr(one->message, "(line "))
+        item->message = arena_printf(f->arena, "%s (line %d)", one->message, line);
     f->errors += finding_is_error(one->code);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/mesh.h"
+#include "common/job/job.h"
 
 // X(id, severity): the codes, as plan --json names them.
 #define FINDING_TABLE(X)           \
@@ -26,7 +27,8 @@
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
-    X(KEY_HEADS_WHOLE, NOTE)
+    X(KEY_HEADS_WHOLE, NOTE)       \
+    X(TF32_IS_F32, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)
@@ -44,17 +46,18 @@ struct finding {
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step
     double utilisation;  // REDUNDANT: of the matmuls; else 0
-    const char *message; // one line
+    const char *message; // one line; findings_add puts the job's line behind it where none is told
     const char *fix;     // null: none that can be told
 };
 
 struct findings {
     struct arena *arena;
+    const struct job *job;
     struct finding *items;
     int n, cap, errors;
 };
 
-void findings_init(struct findings *f, struct arena *a);
+void findings_init(struct findings *f, const struct job *job, struct arena *a);
 // The finding is copied. One of the same code, tensor and axes is kept once.
 void findings_add(struct findings *f, const struct finding *one);
 const struct finding *findings_first_error(const struct findings *f); // null: none

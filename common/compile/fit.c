@@ -34,13 +34,6 @@ bool fit_fits(const struct compiled *c, const struct device_model *d)
 
 // ---- what may help ------------------------------------------------------------------------------
 
-static const char *text_of(struct arena *a, struct buf *b)
-{
-    const char *text = arena_strdup(a, buf_str(b));
-    buf_clear(b);
-    return text;
-}
-
 static void put(struct settings *s, const char *text)
 {
     PRE(s->n < SETTINGS_MAX);
@@ -80,7 +73,7 @@ static const char *with_batch_axes(const struct fitting *f, const char *key,
         added++;
     }
     buf_putc(&b, ']');
-    const char *text = text_of(f->arena, &b);
+    const char *text = buf_keep(&b, f->arena);
     return added ? text : NULL;
 }
 
@@ -211,13 +204,27 @@ static const char *find_fix(struct fitting *f)
         if (found)
             put_fix(&fix, &all);
     }
-    return found ? text_of(f->arena, &fix) : NULL;
+    return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
 // ---- the finding --------------------------------------------------------------------------------
 
-static const char *message(const struct fitting *f, const struct memory *m, uint64_t need,
-                           bool fixed)
+// What takes most of a device's memory for itself.
+static const struct buffer *largest(const struct compiled *c)
+{
+    const struct buffer *most = NULL;
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        for (int b = 0; b < p->nbuffers; b++)
+            if (p->buffers[b].name && p->buffers[b].kind != BUFFER_WORKSPACE &&
+                (!most || p->buffers[b].bytes > most->bytes))
+                most = &p->buffers[b];
+    }
+    return most;
+}
+
+static const char *message(const struct fitting *f, const struct memory *m,
+                           const struct buffer *most, uint64_t need, bool fixed)
 {
     const struct {
         const char *what;
@@ -231,22 +238,23 @@ static const char *message(const struct fitting *f, const struct memory *m, uint
                  {"libraries", f->device->libraries}};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
-    put_bytes(&b, need);
+    buf_bytes(&b, need);
     buf_puts(&b, " and has ");
-    put_bytes(&b, f->device->memory);
+    buf_bytes(&b, f->device->memory);
     buf_printf(&b, " (%s)", f->device->name);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
-        put_bytes(&b, parts[i].bytes);
+        buf_bytes(&b, parts[i].bytes);
     }
+    buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
+    buf_bytes(&b, most->bytes);
     if (!fixed) {
-        buf_puts(&b, "; with weights cut on the batch's axes, remat and more "
-                     "microbatches it would "
+        buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
                      "still be ");
-        put_bytes(&b, f->least);
+        buf_bytes(&b, f->least);
         buf_puts(&b, ": more devices would do");
     }
-    return text_of(f->arena, &b);
+    return buf_keep(&b, f->arena);
 }
 
 void fit_check(const struct job *job, build_fn build, const struct device_model *d,
@@ -257,12 +265,14 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
     if (!c->whole || fit_fits(c, d))
         return;
     job_print(job, &text);
-    f.resolved = text_of(a, &text);
+    f.resolved = buf_keep(&text, a);
     uint64_t need = f.least = need_of(c, d);
     const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
+    const struct buffer *most = largest(c);
     findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,
+                                                 .tensor = most->name,
                                                  .waste = need - d->memory,
-                                                 .message = message(&f, &c->memory, need,
+                                                 .message = message(&f, &c->memory, most, need,
                                                                     fix || c->findings.errors),
                                                  .fix = fix});
 }

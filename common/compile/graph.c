@@ -229,6 +229,7 @@ static int op_make(struct graph *g, const struct op_args *a)
                      .when = g->when};
     if (a->attr)
         n.attr = *a->attr;
+    n.attr.tf32 = g->tf32 && a->op == OP_MATMUL;
     struct labels l = {.attr = &n.attr};
     for (int k = 0; k < a->nin; k++)
         n.in[k] = a->in[k];

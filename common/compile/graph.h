@@ -41,6 +41,9 @@ enum value_kind {
     VALUE_KINDS
 };
 
+// Whose kernels run it. Programs mean the same on all backends; the scratch of their ops differs.
+enum backend_kind { BACKEND_CPU, BACKEND_CUDA, BACKEND_KINDS };
+
 enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct value {
@@ -109,6 +112,8 @@ struct graph {
     enum node_when when;
     // Of activations, and of the reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
+    bool tf32;                 // products may read f32 so (op_attr)
+    enum backend_kind backend;
     // Roles, value ids or −1.
     int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
                                   // vector, summed over all ranks

@@ -66,18 +66,7 @@ static const char *numbers_that_do(const struct heads *h, struct arena *a, int64
         if (llabs(key - h->key) < llabs(*nearest - h->key))
             *nearest = key;
     }
-    const char *text = arena_strdup(a, buf_str(&b));
-    buf_clear(&b);
-    return text;
-}
-
-static const char *axes_text(const struct mesh *m, axis_set axes, struct arena *a)
-{
-    struct buf b = {0};
-    axis_set_print(m, axes, &b);
-    const char *text = arena_strdup(a, buf_str(&b));
-    buf_clear(&b);
-    return text;
+    return buf_keep(&b, a);
 }
 
 static void wrong_ratio(const struct heads *h, const struct mesh *m, struct findings *f)
@@ -93,7 +82,7 @@ static void wrong_ratio(const struct heads *h, const struct mesh *m, struct find
                             "%s: %lld key heads do not go with %lld query heads cut %lld ways "
                             "(%s): model.kv_heads of %s would do",
                             point_name(POINT_ATT), (long long)h->key, (long long)h->query,
-                            (long long)h->parts, axes_text(m, h->axes, f->arena), sizes),
+                            (long long)h->parts, axis_set_text(m, h->axes, f->arena), sizes),
                         .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)nearest)});
 }
 
@@ -111,7 +100,7 @@ static void left_whole(const struct heads *h, const struct job *job, const struc
                             "%s: %lld key heads do not divide by %lld (%s): every device makes "
                             "all keys and values, %.4g FLOPs a step are repeated",
                             point_name(POINT_ATT), (long long)h->key, (long long)h->parts,
-                            axes_text(m, h->axes, f->arena), repeated),
+                            axis_set_text(m, h->axes, f->arena), repeated),
                         .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)h->parts)});
 }
 

@@ -127,9 +127,9 @@ static bool shared(const struct lowering *l, int root)
     return once(v->kind) || (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
 }
 
-static bool same_labels(const struct node *n)
+static bool same_labels(const struct node *n, int in, int out)
 {
-    return memcmp(n->attr.label[0], n->attr.label[n->nin], sizeof n->attr.label[0]) == 0;
+    return memcmp(n->attr.label[in], n->attr.label[n->nin + out], sizeof n->attr.label[in]) == 0;
 }
 
 // A value's root, once roots have been joined: chains are cut short on the way.
@@ -140,28 +140,43 @@ static int root_of(struct lowering *l, int v)
     return l->root[v];
 }
 
-// An elementwise op writes over its first input when that is a temporary which it reads last.
-// The choice is made on the graph, so it holds for every microbatch.
+// Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
+// it reads last, once, and in the same order.
+static bool may_cover(struct lowering *l, int node, int input, int output)
+{
+    const struct graph *g = l->g;
+    const struct node *n = &g->nodes[node];
+    int in = root_of(l, n->in[input]), out = n->out[output];
+    struct shape a = local_shape(l, n->in[input]), b = local_shape(l, out);
+    bool free = l->root[out] == out && g->values[in].kind == VALUE_TEMP &&
+                l->last_read[in] == node && shape_equal(&a, &b) &&
+                g->values[in].dtype == g->values[out].dtype && !shared(l, in) &&
+                same_labels(n, input, output);
+    for (int k = 0; k < n->nin && free; k++)
+        free = k == input || root_of(l, n->in[k]) != in;
+    return free;
+}
+
+// An elementwise op writes over its first input, a fused one each output over some input, where
+// that may be. The choice is made on the graph, so it holds for every microbatch.
 static void inplace_find(struct lowering *l)
 {
     const struct graph *g = l->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace || n->nout != 1 ||
-            !same_labels(n))
+        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace ||
+            (n->nout != 1 && !op_row(n->op)->fused))
             continue;
-        int in = root_of(l, n->in[0]), out = n->out[0];
-        struct shape a = local_shape(l, n->in[0]), b = local_shape(l, out);
-        if (l->root[out] != out || g->values[in].kind != VALUE_TEMP || l->last_read[in] != i ||
-            !shape_equal(&a, &b) || g->values[in].dtype != g->values[out].dtype || shared(l, in))
-            continue;
-        bool read_again = false;
-        for (int k = 1; k < n->nin; k++)
-            read_again |= root_of(l, n->in[k]) == in;
-        if (read_again)
-            continue;
-        l->root[out] = in;
-        l->last_read[in] = l->last_read[out];
+        int inputs = op_row(n->op)->fused ? n->nin : 1;
+        for (int o = 0; o < n->nout; o++)
+            for (int k = 0; k < inputs; k++) {
+                if (!may_cover(l, i, k, o))
+                    continue;
+                int in = root_of(l, n->in[k]);
+                l->root[n->out[o]] = in;
+                l->last_read[in] = l->last_read[n->out[o]];
+                break;
+            }
     }
     for (int v = 0; v < g->nvalues; v++)
         l->root[v] = root_of(l, v);
@@ -520,7 +535,7 @@ static int workspace_for(struct lowering *l, const struct node *n)
     for (int k = 0; k < n->nout; k++)
         c.out[k] = operand_of(l, n->out[k]);
     struct program *p = l->p;
-    uint64_t bytes = op_workspace(&c);
+    uint64_t bytes = op_workspace(&c, l->g->backend);
     if (!bytes)
         return -1;
     int b = l->workspace;

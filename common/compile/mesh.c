@@ -81,3 +81,10 @@ void axis_set_print(const struct mesh *m, axis_set axes, struct buf *out)
         sep = ",";
     }
 }
+
+const char *axis_set_text(const struct mesh *m, axis_set axes, struct arena *a)
+{
+    struct buf b = {0};
+    axis_set_print(m, axes, &b);
+    return buf_keep(&b, a);
+}

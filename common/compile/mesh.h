@@ -31,3 +31,4 @@ int mesh_product(const struct mesh *m, axis_set axes);
 int mesh_group(const struct mesh *m, int rank, axis_set axes, int *out);
 void mesh_print(const struct mesh *m, struct buf *out);                    // {dp: 2}
 void axis_set_print(const struct mesh *m, axis_set axes, struct buf *out); // dp,tp
+const char *axis_set_text(const struct mesh *m, axis_set axes, struct arena *a);

@@ -2,6 +2,7 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/optable.h"
 
+#include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "common/op/widen.h"
 
@@ -164,6 +165,14 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
     return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
 }
 
+static size_t workspace_gemm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)in;
+    (void)out;
+    return GEMM_WORKSPACE;
+}
+
 static size_t workspace_chunks(const struct node *n, const struct shape *in,
                                const struct shape *out)
 {
@@ -307,6 +316,65 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     place_draw(&attr->draw, 3, k, SEQ, 0, at);
 }
 
+// ---- made by fusion ----
+
+// What is wrong with an operand of steps: labels that the output lacks.
+static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    int dims = g->values[n->out[0]].shape.n;
+    for (int d = 0; d < v->shape.n; d++)
+        if (n->attr.label[k][d] >= dims)
+            return err_set(e, ERR_INTERNAL, "%s: %s has a dimension that its output lacks",
+                           op_name(n->op), value_text(v));
+    return 0;
+}
+
+// Outputs are alike, with labels in the order of their dimensions; inputs of steps broadcast.
+static int infer_chain(const struct graph *g, const struct node *n, struct err *e)
+{
+    const char *fault = chain_fault(n->op, n->attr.chain, n->nin, n->nout);
+    if (fault)
+        return err_set(e, ERR_INTERNAL, "%s: %s", op_name(n->op), fault);
+    const struct shape *s = &g->values[n->out[0]].shape;
+    int rc = 0;
+    for (int k = 0; k < n->nout && !rc; k++) {
+        const struct value *v = &g->values[n->out[k]];
+        bool alike = shape_equal(&v->shape, s) && is_float(v->dtype);
+        for (int d = 0; d < s->n; d++)
+            alike = alike && n->attr.label[n->nin + k][d] == d;
+        rc = alike ? 0
+                   : err_set(e, ERR_INTERNAL, "%s: %s is not like its other outputs",
+                             op_name(n->op), value_text(v));
+    }
+    for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
+        rc = is_float(in_value(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
+        rc = rc ? rc : check_broadcast(g, n, k, e);
+    }
+    return rc;
+}
+
+static double flops_linear(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct node product = {.attr = linear_product(&n->attr, n->nin)};
+    return flops_matmul(&product, in, out);
+}
+
+static int infer_linear(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc =
+        n->nin < 2 ? err_set(e, ERR_INTERNAL, "linear: %d inputs", n->nin) : infer_chain(g, n, e);
+    if (rc)
+        return rc;
+    struct gemm gemm;
+    struct op_attr attr = linear_product(&n->attr, n->nin);
+    if (!gemm_from_labels(&attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+                          &g->values[n->out[0]].shape, &gemm))
+        return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
+                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+    return one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
+}
+
 #define ELEMENTWISE(rule)                                                            \
     {                                                                                \
         .infer = infer_float, .vjp = rule, .shard = shard_pointwise, .inplace = true \
@@ -322,11 +390,12 @@ static const struct op_row table[OP_COUNT] = {
                    .vjp = vjp_matmul,
                    .shard = shard_contract,
                    .flops = flops_matmul,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
                    .accumulates = true},
     [OP_SUM] = {.infer = infer_added,
                 .vjp = vjp_sum,
                 .shard = shard_contract,
-                .workspace = workspace_chunks,
+                .workspace = {workspace_chunks, workspace_chunks},
                 .accumulates = true},
     [OP_CAST] = {.infer = infer_cast, .vjp = vjp_cast, .shard = shard_pointwise},
     [OP_ADD] = ELEMENTWISE(vjp_add),
@@ -376,23 +445,28 @@ static const struct op_row table[OP_COUNT] = {
     [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
     [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
                              .shard = shard_norm_weight,
-                             .workspace = workspace_norm,
+                             .workspace = {workspace_norm, workspace_norm},
                              .accumulates = true},
     [OP_ROTARY] = {.infer = infer_mixed, .vjp = vjp_rotary, .shard = shard_last_whole},
     [OP_ATTENTION] = {.infer = infer_attention,
                       .vjp = vjp_attention,
                       .shard = shard_attention,
                       .flops = flops_attention,
-                      .workspace = workspace_attention,
+                      .workspace = {workspace_attention, workspace_attention},
                       .place = place_heads},
     [OP_ATTENTION_GRAD] = {.infer = infer_attention,
                            .shard = shard_attention,
                            .flops = flops_attention,
-                           .workspace = workspace_attention,
+                           .workspace = {workspace_attention, workspace_attention},
                            .place = place_heads},
+    [OP_CHAIN] = {.infer = infer_chain, .fused = true, .inplace = true},
+    [OP_LINEAR] = {.infer = infer_linear,
+                   .flops = flops_linear,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
+                   .fused = true},
     [OP_SQNORM] = {.infer = infer_f32,
                    .shard = shard_partial_scalar,
-                   .workspace = workspace_chunks,
+                   .workspace = {workspace_chunks, workspace_chunks},
                    .accumulates = true},
     [OP_METRICS] = {.infer = infer_f32, .shard = shard_partial_scalar},
     [OP_CLIP] = {.infer = infer_f32, .shard = shard_pointwise},
@@ -403,7 +477,7 @@ static const struct op_row table[OP_COUNT] = {
 
 const struct op_row *op_row(enum op op)
 {
-    PRE(op >= 0 && op < OP_COUNT && table[op].infer && table[op].shard);
+    PRE(op >= 0 && op < OP_COUNT && table[op].infer && !table[op].shard == table[op].fused);
     return &table[op];
 }
 
@@ -425,18 +499,19 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
     return attr;
 }
 
-size_t op_workspace(const struct op_call *c)
+size_t op_workspace(const struct op_call *c, enum backend_kind b)
 {
     struct node n = {.op = c->op, .attr = *c->attr, .nin = c->nin, .nout = c->nout};
     struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-    struct widen w;
-    widen_of(c, &w);
+    struct widen w = {0};
+    if (b == BACKEND_CPU)
+        widen_of(c, &w);
     for (int k = 0; k < c->nin; k++)
         in[k] = c->in[k].shape;
     for (int k = 0; k < c->nout; k++)
         out[k] = c->out[k].shape;
     const struct op_row *row = op_row(c->op);
-    return w.bytes + (row->workspace ? row->workspace(&n, in, out) : 0);
+    return w.bytes + (row->workspace[b] ? row->workspace[b](&n, in, out) : 0);
 }
 
 int op_infer(const struct graph *g, const struct node *n, struct err *e)

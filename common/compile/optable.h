@@ -6,10 +6,12 @@
 //   vjp        adds the ops that carry an output's cotangent to the inputs (null: not
 //   differentiated) shard      from the inputs' specs and the wanted output spec: the specs it
 //   needs and makes flops      of the node as it stands (global or local shapes); null: not counted
-//   workspace  cap on scratch bytes, inside the arena; null: none (op_workspace asks, and adds
-//   what bf16 operands are widened in)
+//   workspace  by backend: cap on scratch bytes, inside the arena; null: none (op_workspace asks,
+//   and adds what the CPU widens bf16 operands in)
 //   accumulates  can add to what its output buffer holds, so it may write straight into a sum
-//   inplace    may write its output over its first input
+//   inplace    may write its output over its first input; one made by fusion any over any that is
+//   read in the same order
+//   fused      made by fusion alone (fuse.h), after sharding: it has neither vjp nor shard
 #pragma once
 #include "common/compile/graph.h"
 
@@ -39,8 +41,9 @@ struct op_row {
     int (*vjp)(struct tape *t, const struct node *n, int cotangent);
     int (*shard)(struct shard_query *q, struct err *e);
     double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
-    size_t (*workspace)(const struct node *n, const struct shape *in, const struct shape *out);
-    bool accumulates, inplace;
+    size_t (*workspace[BACKEND_KINDS])(const struct node *n, const struct shape *in,
+                                       const struct shape *out);
+    bool accumulates, inplace, fused;
     int rows; // PICK, ROW_MAX: 1 + the operand whose last dimension ids count in; 0: none
     // Optional: sets what else of the attributes the rank's coordinates and the microbatch tell.
     void (*place)(const struct graph *g, const struct node *n, const struct op_at *at,
@@ -52,7 +55,7 @@ const struct op_row *op_row(enum op op); // never null; every slot but those lab
 // which of the whole step's random numbers are its own.
 struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct op_at *at);
 // Scratch of a call, from op, attributes, dtypes and shapes; no data is touched.
-size_t op_workspace(const struct op_call *c);
+size_t op_workspace(const struct op_call *c, enum backend_kind b);
 int op_infer(const struct graph *g, const struct node *n, struct err *e);
 // Bytes read and written, from the shapes alone.
 double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,

@@ -132,9 +132,7 @@ static const char *groups_without(const struct job_optimizer *o, int drop, struc
             rest.groups[rest.n_groups++] = o->groups[i];
     buf_puts(&b, "optimizer.groups=");
     job_groups_print(&rest, &b);
-    const char *text = arena_strdup(a, buf_str(&b));
-    buf_clear(&b);
-    return text;
+    return buf_keep(&b, a);
 }
 
 void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f)

@@ -563,6 +563,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
         struct arena *arena = out->arena;
         graph_init(out, arena, e);
         out->reduce = g->reduce;
+        out->backend = g->backend;
         rc = walk(&p);
     } while (!rc && p.again); // each turn takes axes away: there is an end
     if (rc)

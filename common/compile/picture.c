@@ -52,16 +52,6 @@ void put_padded(struct buf *out, const char *utf8, int columns)
     put_times(out, " ", columns - n);
 }
 
-void put_bytes(struct buf *out, uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double n = (double)bytes;
-    int u = 0;
-    for (; n >= 1024 && u < 4; u++)
-        n /= 1024;
-    buf_printf(out, u ? "%.1f %s" : "%.0f %s", n, units[u]);
-}
-
 // ---- grids --------------------------------------------------------------------------------------
 
 enum { COLS_SHOWN = 64, LEFT_OUT = -1 };

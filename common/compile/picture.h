@@ -18,8 +18,7 @@ const char *picture_name(enum picture p);
 enum { PICTURE_NARROWEST = 40 }; // columns; less is taken for this
 void picture_print(enum picture p, const struct compiled *c, int width, struct buf *out);
 
-// ---- for the pictures
-// --------------------------------------------------------------------------
+// ---- for the pictures --------------------------------------------------------------------------
 
 void picture_mesh(const struct compiled *c, int width, struct buf *out);
 void picture_sharding(const struct compiled *c, int width, struct buf *out);
@@ -30,7 +29,6 @@ int text_columns(const char *utf8);
 void put_times(struct buf *out, const char *utf8, int times);
 // Blanks behind it, or its end left out.
 void put_padded(struct buf *out, const char *utf8, int columns);
-void put_bytes(struct buf *out, uint64_t bytes); // "1.5 GiB"
 
 // A table with frames. Texts are asked for when they are shown; they are
 // arena-owned or literal.

@@ -58,7 +58,7 @@ static void bar(const char *what, uint64_t bytes, uint64_t of, int width, struct
     struct buf size = {0};
     int room = width - 2 - NAME - BYTES - 6;
     int full = of ? (int)((double)bytes / (double)of * room + 0.5) : 0;
-    put_bytes(&size, bytes);
+    buf_bytes(&size, bytes);
     buf_puts(out, "  ");
     put_padded(out, what, NAME);
     put_padded(out, buf_str(&size), BYTES);
@@ -123,7 +123,7 @@ static void chart(const struct program *p, const struct course *x, int width, st
     cols = cols > x->n ? x->n : cols;
     for (int row = CHART_ROWS - 1; row >= 0; row--) {
         struct buf size = {0};
-        put_bytes(&size, (uint64_t)((double)x->peak * (row + 1) / CHART_ROWS));
+        buf_bytes(&size, (uint64_t)((double)x->peak * (row + 1) / CHART_ROWS));
         buf_puts(out, "  ");
         put_padded(out, row % 3 == 0 ? buf_str(&size) : "", BYTES);
         buf_puts(out, "│");
@@ -184,7 +184,7 @@ static void at_peak(const struct program *p, const struct course *x, int width, 
                phase_name(p->instrs[x->fullest].phase), p->instrs[x->fullest].microbatch, n);
     for (int i = 0; i < n && i < AT_PEAK; i++) {
         struct buf size = {0}, shape = {0};
-        put_bytes(&size, live[i]->bytes);
+        buf_bytes(&size, live[i]->bytes);
         for (int d = 0; d < live[i]->shape.n; d++)
             buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)live[i]->shape.dim[d]);
         buf_printf(out, "  %s ", inks[layer_of(live[i])]);
@@ -213,7 +213,7 @@ void picture_memory(const struct compiled *c, int width, struct buf *out)
         if (c->nstages > 1)
             buf_printf(out, " of stage %d", s);
         buf_puts(out, ": ");
-        put_bytes(out, m->arena);
+        buf_bytes(out, m->arena);
         buf_putc(out, '\n');
         categories(m, width, out);
         chart(p, &x, width, out);

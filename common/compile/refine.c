@@ -28,7 +28,7 @@ static const char *fix_whole(struct making *k, const struct job_refine *r)
     struct buf b = {0};
     buf_printf(&b, "%s=", k->key);
     job_refine_print(r, &b);
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 const char *words_twice(struct making *k, const struct job_names *s, struct job_names *once)
@@ -186,7 +186,7 @@ static const char *spec_text(struct making *k, const struct value *v, const stru
 {
     struct buf b = {0};
     spec_print(s, k->mesh, v->shape.n, &b);
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 static const char *fix_spec(struct making *k, const struct value *v, const struct spec *s)

@@ -235,7 +235,7 @@ void report_json(const struct report *r, struct json_out *w)
 static void put_line(struct buf *out, const char *what, uint64_t bytes)
 {
     buf_printf(out, "  %-12s", what);
-    put_bytes(out, bytes);
+    buf_bytes(out, bytes);
     buf_putc(out, '\n');
 }
 
@@ -259,7 +259,7 @@ static void text_param(const struct report *r, const struct program *p, const st
         buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)v->shape.dim[d]);
     spec_print(&v->spec, &p->mesh, v->shape.n, &spec);
     buf_printf(out, "  %-24s %-14s %-12s ", v->name, buf_str(&shape), buf_str(&spec));
-    put_bytes(out, b->bytes);
+    buf_bytes(out, b->bytes);
     buf_puts(out, " a device");
     put_stages(r, v->stages, out);
     buf_putc(out, '\n');
@@ -285,7 +285,7 @@ static void text_saved(const struct report *r, int stage, enum buffer_kind kind,
     if (!saved)
         return;
     buf_puts(out, "              ");
-    put_bytes(out, saved);
+    buf_bytes(out, saved);
     buf_puts(out, " less than cut as the parameters\n");
 }
 
@@ -330,7 +330,7 @@ static void text_collectives(const struct report *r, struct buf *out)
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
         buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", coll_row_name(c), buf_str(&axes),
                    phase_name(c->phase), c->tensor, (long long)c->count);
-        put_bytes(out, c->bytes);
+        buf_bytes(out, c->bytes);
         put_stages(r, c->stages, out);
         buf_putc(out, '\n');
         buf_clear(&axes);
@@ -371,7 +371,7 @@ static void text_findings(const struct report *r, struct buf *out)
                    one->message);
         if (one->waste) {
             buf_puts(out, " (");
-            put_bytes(out, one->waste);
+            buf_bytes(out, one->waste);
             buf_puts(out, " a device and step)");
         }
         buf_putc(out, '\n');
@@ -416,7 +416,7 @@ void report_text(const struct report *r, struct buf *out)
     for (int i = 0; i < r->compiled->nstages; i++)
         text_memory(r, i, out);
     buf_puts(out, "  libraries   about ");
-    put_bytes(out, r->device->libraries);
+    buf_bytes(out, r->device->libraries);
     buf_putc(out, '\n');
     text_collectives(r, out);
     text_pipeline(r, out);
@@ -424,7 +424,7 @@ void report_text(const struct report *r, struct buf *out)
         out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches; each device reads and writes ",
         r->cost.flops_per_step, r->cost.utilisation,
         compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches);
-    put_bytes(out, (uint64_t)r->cost.traffic);
+    buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
     text_mfu(r, out);
     text_findings(r, out);

@@ -12,23 +12,9 @@
 #include "common/compile/refine.h"
 #include "common/compile/sharding_words.h"
 
-const char *words_text(struct arena *a, struct buf *b)
-{
-    const char *text = arena_strdup(a, buf_str(b));
-    buf_clear(b);
-    return text;
-}
-
 const char *words_line(struct making *k, int line)
 {
     return line ? arena_printf(k->found->arena, " (line %d)", line) : "";
-}
-
-static const char *axes_text(struct making *k, axis_set axes)
-{
-    struct buf b = {0};
-    axis_set_print(k->mesh, axes, &b);
-    return words_text(k->found->arena, &b);
 }
 
 // ---- fixes -------------------------------------------------------------------------------------
@@ -66,7 +52,7 @@ static const char *fix_rule(struct making *k, const char *dim, const struct job_
     struct buf b = {0};
     buf_printf(&b, "sharding.rules.%s=", dim);
     job_names_print(names, &b);
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 static const char *fix_point(struct making *k, const char *point, const struct job_spec *spec)
@@ -74,7 +60,7 @@ static const char *fix_point(struct making *k, const char *point, const struct j
     struct buf b = {0};
     buf_printf(&b, "sharding.activations.%s=", point);
     job_spec_print(spec, &b);
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 const char *words_fix_entry(struct making *k, int at, const char *match, bool insert,
@@ -94,7 +80,7 @@ const char *words_fix_entry(struct making *k, int at, const char *match, bool in
     }
     buf_printf(&b, "%s=", k->key);
     job_params_print(n, list, &b);
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 struct job_spec words_of_spec(struct arena *a, const struct mesh *m, int dims,
@@ -288,7 +274,7 @@ static const char *fix_gathered(struct making *k, const struct job_names *names)
     for (int n = 0; n < names->n; n++)
         buf_printf(&b, "%s%s", n ? ", " : "", names->name[n]);
     buf_putc(&b, ']');
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 static void gather_make(struct making *k)
@@ -534,6 +520,9 @@ static void check_chunks(struct making *k, const struct value *v, int d, const s
     int64_t unit = 2 * mesh_product(k->mesh, axes), size = v->shape.dim[d];
     if (size % unit == 0)
         return;
+    for (int i = 0; i < k->found->n && k->s->lenient; i++) // at one point of them all
+        if (k->found->items[i].code == FINDING_INDIVISIBLE && k->found->items[i].axes == axes)
+            return;
     int64_t above = size / unit * unit + unit;
     k->s->lenient = true;
     findings_add(k->found,
@@ -545,8 +534,8 @@ static void check_chunks(struct making *k, const struct value *v, int d, const s
                          k->found->arena,
                          "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
                          "each place on %s: %s would do",
-                         tensor_name(v), (long long)size, (long long)unit, axes_text(k, axes),
-                         words_sizes(k, size, unit)),
+                         tensor_name(v), (long long)size, (long long)unit,
+                         axis_set_text(k->mesh, axes, k->found->arena), words_sizes(k, size, unit)),
                      .fix = arena_printf(k->found->arena, "model.seq=%lld", (long long)above)});
 }
 
@@ -573,19 +562,20 @@ static void check_divides(struct making *k, const struct value *v)
         struct likes likes = likes_of(k, v);
         if (!likes.first)
             continue;
-        findings_add(k->found,
-                     &(struct finding){
-                         .code = FINDING_INDIVISIBLE,
-                         .tensor = tensor_name(v),
-                         .axes = axes,
-                         .like = likes.match,
-                         .message = arena_printf(
-                             k->found->arena,
-                             "%s%s: dimension %s of size %lld does not divide by %lld (%s): "
-                             "%s would do",
-                             tensor_name(v), likes.more, dim_name(v->dims[d]), (long long)size,
-                             (long long)parts, axes_text(k, axes), words_sizes(k, size, parts)),
-                         .fix = fix_without(k, v, likes.match, d, bad)});
+        findings_add(
+            k->found,
+            &(struct finding){.code = FINDING_INDIVISIBLE,
+                              .tensor = tensor_name(v),
+                              .axes = axes,
+                              .like = likes.match,
+                              .message = arena_printf(
+                                  k->found->arena,
+                                  "%s%s: dimension %s of size %lld does not divide by %lld (%s): "
+                                  "%s would do",
+                                  tensor_name(v), likes.more, dim_name(v->dims[d]), (long long)size,
+                                  (long long)parts, axis_set_text(k->mesh, axes, k->found->arena),
+                                  words_sizes(k, size, parts)),
+                              .fix = fix_without(k, v, likes.match, d, bad)});
     }
 }
 
@@ -636,7 +626,7 @@ static const char *fix_gather(struct making *k, axis_set axes)
         if (axes >> i & 1)
             buf_printf(&b, "%s%s", n++ ? ", " : "", k->mesh->axis[i].name);
     buf_putc(&b, ']');
-    return words_text(k->found->arena, &b);
+    return buf_keep(&b, k->found->arena);
 }
 
 // A weight cut on an axis that the batch uses is gathered by every pass that reads it: usage.c
@@ -662,7 +652,8 @@ static void check_weight(struct making *k, const struct value *v)
                          "%s%s %s cut on %s, which cuts the batch: it would be gathered in each "
                          "pass that reads it; leave the axis out, or declare it in "
                          "sharding.gather",
-                         v->name, likes.more, *likes.more ? "are" : "is", axes_text(k, axes)),
+                         v->name, likes.more, *likes.more ? "are" : "is",
+                         axis_set_text(k->mesh, axes, k->found->arena)),
                      .fix = arena_printf(k->found->arena, "%s%s%s", first ? first : "",
                                          first ? " or " : "", fix_gather(k, axes))});
 }
@@ -697,7 +688,8 @@ static void check_point(struct making *k, const struct value *v)
                               k->found->arena,
                               "%s: the spec%s leaves out %s, which cuts the batch: every device "
                               "would hold and compute the others' samples too",
-                              point_name(v->point), words_line(k, words->line), axes_text(k, lost)),
+                              point_name(v->point), words_line(k, words->line),
+                              axis_set_text(k->mesh, lost, k->found->arena)),
                           .fix = fix_point(k, point_name(v->point), &spec)});
 }
 
@@ -725,7 +717,7 @@ void words_check_matches(struct making *k, const struct graph *g)
                          .message = arena_printf(k->found->arena, "%s%s: no parameter matches%s",
                                                  p->match, words_line(k, p->spec.line),
                                                  p->min.n ? " with these sizes or more" : ""),
-                         .fix = words_text(k->found->arena, &b)});
+                         .fix = buf_keep(&b, k->found->arena)});
     }
 }
 

@@ -22,7 +22,6 @@ struct place {
     const struct job_spec *spec;
 };
 
-const char *words_text(struct arena *a, struct buf *b); // takes what is in `b`
 // "layers/*/attn/out/weight" of one layer's: its likes in all layers.
 const char *words_glob(struct arena *a, const char *name);
 const char *words_line(struct making *k, int line); // " (line 7)"; "" for 0

@@ -70,9 +70,17 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
         if (axes >> i & 1)
             buf_printf(&b, "%s%s", n++ ? ", " : "", m->axis[i].name);
     buf_putc(&b, ']');
-    const char *text = arena_strdup(a, buf_str(&b));
-    buf_clear(&b);
-    return text;
+    return buf_keep(&b, a);
+}
+
+// Axes that an error names already: with it mended they will cut something.
+static axis_set blamed(const struct findings *f)
+{
+    axis_set axes = 0;
+    for (int i = 0; i < f->n; i++)
+        if (finding_is_error(f->items[i].code))
+            axes |= f->items[i].axes;
+    return axes;
 }
 
 static void unused(const struct compiled *c, const struct job *job, struct arena *a,
@@ -80,6 +88,7 @@ static void unused(const struct compiled *c, const struct job *job, struct arena
 {
     axis_set none =
         mesh_cuts(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
+    none &= (axis_set)~blamed(f);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))
@@ -184,8 +193,7 @@ static void uneven_stages(const struct compiled *c, const struct job *job, struc
                                      "wait for it, the bubble is %.3g",
                                      slowest, (long long)c->layers[slowest], (long long)most,
                                      c->turns.bubble),
-                                 .fix = arena_strdup(a, buf_str(&fix))});
-    buf_clear(&fix);
+                                 .fix = buf_keep(&fix, a)});
 }
 
 static void few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
@@ -214,12 +222,13 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
                  struct findings *f)
 {
     struct cost cost;
+    axis_set wrong = blamed(f);
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     unused(c, job, a, f);
     uneven_stages(c, job, a, f);
     few_microbatches(c, job, a, f);
-    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0));
+    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0)) & (axis_set)~wrong;
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;
     bool idle = !(axes & used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));

@@ -185,6 +185,16 @@ static int check_sums(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
+// Steps on a part of a sum would not be steps on the sum: what fusion made is whole.
+static int check_fused(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    for (int k = 0; k < n->nout && op_row(n->op)->fused; k++)
+        if (spec_partial(&g->values[n->out[k]].spec))
+            return BAD("node %d %s: it was fused and makes a part of a sum", at, op_name(n->op));
+    return 0;
+}
+
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
 {
     int rc = verify_graph(g, e), bad;
@@ -202,6 +212,8 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
                 rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
                          name_of(g, n->in[k]));
         }
+        if (n->kind == NODE_OP && !rc)
+            rc = check_fused(g, i, e);
         if (n->kind == NODE_OP && !rc)
             rc = check_cuts(g, i, e);
         if (n->kind == NODE_OP && !rc)

@@ -86,8 +86,9 @@ enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 struct job_train {
     int64_t steps, microbatches, seed;
     int remat; // enum job_remat
+    bool fuse; // programs use the fused ops that the backend has
 };
-enum job_dtype { JOB_F32, JOB_BF16 };
+enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
 struct job_precision { // parameters, optimiser state and sums of gradients are f32
     int compute;       // enum job_dtype: of activations, and of parameters as ops read them
     int reduce;        // of gradients on their way between devices
@@ -101,7 +102,7 @@ struct job_metrics {
     bool jsonl;
 };
 
-enum job_device_kind { JOB_CPU };
+enum job_device_kind { JOB_CPU, JOB_CUDA };
 
 struct job_resources {
     int64_t devices; // = product of the mesh
@@ -137,6 +138,7 @@ struct job {
 
     int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
+    const struct tree_node *text; // as it was read, for job_line
     const struct schema *schema; // borrowed: the rows it was read with
 };
 
@@ -175,7 +177,7 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without mesh, sharding, pipeline, resources, microbatches and remat: jobs of one
+// The same without mesh, sharding, pipeline, resources, microbatches, remat and fuse: jobs of one
 // identity train to the same numbers but for rounding, and one may go on from the other's
 // checkpoint.
 void job_identity(const struct job *job, char hex[65]);
@@ -183,6 +185,10 @@ void job_identity(const struct job *job, char hex[65]);
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.
 const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
+
+// The line that says a key ("model.seq"), or what it stands in where it is left out; 0: an override
+// does, or nothing. `path` ends at `len`.
+int job_line(const struct job *job, const char *path, size_t len);
 
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);

@@ -278,9 +278,10 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
     *errs = (struct job_errors){0};
     *out = (struct job){.base_dir = base_dir ? arena_strdup(a, base_dir) : ".", .schema = schema};
     struct reading r = {.arena = a, .schema = schema, .job = out, .errors = {.arena = a}};
-    struct tree_source source = {arena_strdup(a, file), 0, false};
+    struct tree_source *source = arena_new(a, struct tree_source);
+    *source = (struct tree_source){arena_strdup(a, file), 0, false};
     rows_init(&r);
-    r.root = tree_read(&source, text, len, &r.errors);
+    out->text = r.root = tree_read(source, text, len, &r.errors);
     if (r.root) {
         for (int i = 0; i < n_overrides; i++)
             override_apply(&r, overrides[i], i + 1);
@@ -295,6 +296,23 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
     }
     tree_errors_give(&r.errors, errs);
     return errs->n ? ERR_INVALID : 0;
+}
+
+int job_line(const struct job *job, const char *path, size_t len)
+{
+    const struct tree_node *at = job->text;
+    for (const char *key = path; at && at->kind == TREE_MAP && key < path + len;) {
+        size_t left = (size_t)(path + len - key), n = strcspn(key, ".");
+        n = n < left ? n : left;
+        const struct tree_node *member = at->first;
+        while (member && (strlen(member->key) != n || memcmp(member->key, key, n) != 0))
+            member = member->next;
+        if (!member)
+            break;
+        at = member;
+        key += n + 1;
+    }
+    return !at || at == job->text || at->source->one_line ? 0 : at->key_line;
 }
 
 // Reads at most JOB_MAX_BYTES + 1, so that a huge file costs no more than a large one.

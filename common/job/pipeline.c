@@ -70,9 +70,7 @@ static const char *even_stages(struct reading *r)
     for (int s = 0; s < job_stages(&job); s++)
         buf_printf(&b, "%s%lld", s ? ", " : "[", (long long)job_stage_layers(&job, s));
     buf_puts(&b, "]");
-    const char *text = arena_strdup(r->arena, buf_str(&b));
-    buf_clear(&b);
-    return text;
+    return buf_keep(&b, r->arena);
 }
 
 void check_pipeline(struct reading *r)

@@ -258,21 +258,29 @@ static const struct schema_row train_rows[] = {
      .names = remat_kinds,
      .doc = "what the backward makes again to save memory: nothing; the insides of layers; all but "
             "the inputs of a stage"},
+    {.path = "train.fuse",
+     .type = SCHEMA_BOOL,
+     .offset = AT(job_train, fuse),
+     .def = "true",
+     .doc = "ops next to each other run as one where the devices' backend can; false, to find a "
+            "bug: each alone, the same numbers but for rounding"},
 };
 
-static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const precisions[] = {"f32", "bf16", "tf32", NULL};
+static const char *const summed_in[] = {"f32", "bf16", NULL};
 static const struct schema_row precision_rows[] = {
     {.path = "precision.compute",
      .type = SCHEMA_ENUM,
      .offset = AT(job_precision, compute),
      .def = "f32",
      .names = precisions,
-     .doc = "dtype of activations and of weights in products; the parameters themselves stay f32"},
+     .doc = "dtype of activations and of weights in products; the parameters themselves stay f32; "
+            "tf32: f32 that products on CUDA read with 10 bits of mantissa"},
     {.path = "precision.reduce",
      .type = SCHEMA_ENUM,
      .offset = AT(job_precision, reduce),
      .def = "f32",
-     .names = precisions,
+     .names = summed_in,
      .doc = "dtype in which gradients are summed between devices; they accumulate in f32"},
 };
 

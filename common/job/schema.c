@@ -90,9 +90,7 @@ const char *when_text(const struct schema_row *row, struct arena *a)
         else
             buf_putc(&text, *p);
     buf_puts(&text, row->when[n] ? "" : " is given");
-    const char *s = arena_strdup(a, buf_str(&text));
-    buf_clear(&text);
-    return s;
+    return buf_keep(&text, a);
 }
 
 // ---- the table ---------------------------------------------------------------------------------

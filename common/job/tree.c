@@ -47,8 +47,7 @@ static void error_add(struct tree_errors *e, struct tree_error item, const char 
 {
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
-    item.message = arena_strdup(e->arena, buf_str(&text));
-    buf_clear(&text);
+    item.message = buf_keep(&text, e->arena);
     item.path = arena_strdup(e->arena, item.path);
     item.order = e->n;
     if (item.source->one_line)

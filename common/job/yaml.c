@@ -43,9 +43,7 @@ static const char *here(const struct reader *r)
     for (int i = 0; i < r->depth; i++)
         if (r->stack[i].key)
             buf_printf(&path, "%s%s", path.len ? "." : "", r->stack[i].key->text);
-    const char *text = arena_strdup(r->errors->arena, buf_str(&path));
-    buf_clear(&path);
-    return text;
+    return buf_keep(&path, r->errors->arena);
 }
 
 __attribute__((format(printf, 3, 4))) static void stop(struct reader *r, yaml_mark_t at,

@@ -3,6 +3,10 @@
 #pragma once
 #include "common/op/op.h"
 
+// What a product may have on CUDA, whatever its size: a library's algorithms are chosen on the
+// device, long after the plan, among those that need no more.
+enum { GEMM_WORKSPACE = 32 << 20 };
+
 // A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each
 // of batch, m, n, k is a run of adjacent labels. Returns false when the layout needs a transpose
 // that GEMM strides cannot express (the compiler then refuses it at plan time).

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/op/slots.h"
+
 // ---- dtypes ----
 enum dtype { DT_NONE, DT_F32, DT_BF16, DT_I32, DT_U8, DT_COUNT };
 size_t dtype_size(enum dtype t);
@@ -109,6 +111,9 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
             (start + i) / group; with a step the softmax goes through                                  \
             dropout, drawn at [batch, head, query, key] */                                             \
     X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */   \
+    /* made by fusion alone (chain.h) */                                                               \
+    X(CHAIN, chain, -1, -1)   /* inputs → outputs: attr.chain's elementwise steps */                 \
+    X(LINEAR, linear, -1, -1) /* (a, b, ..) → outputs: their MATMUL, then attr.chain's steps */      \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
     /* the update; outputs alias inputs where said */                                                  \
@@ -131,33 +136,6 @@ int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 3 };
 
-// The metrics vector, summed over all ranks once a step: norm, loss and the control word travel
-// together. The control word's bits are each summed as 0 or 1. Parts of the loss (accuracy) follow
-// from METRIC_PARTS on.
-enum metric_slot {
-    METRIC_LOSS,   // Σ over the step's samples, already divided by their number
-    METRIC_SQNORM, // Σ g² of the final gradients, each shard counted by its owner
-    METRIC_STOP,
-    METRIC_NO_SAVE,
-    METRIC_PARTS
-};
-enum control_slot { CONTROL_STOP, CONTROL_NO_SAVE, CONTROL_SLOTS }; // f32 vector set by the host
-
-// What CLIP makes of the summed metrics.
-enum clip_slot {
-    CLIP_SCALE, // min(1, clip_norm / norm); 1 without clipping
-    CLIP_SKIP,  // 1 when loss or norm is not finite: the update is dropped
-    CLIP_SLOTS
-};
-
-// Device scalars of the step, set by the host before it: one captured graph serves every step.
-enum hyper_slot {
-    HYPER_LR,
-    HYPER_BIAS1, // 1 / (1 − β1^t), t = step + 1
-    HYPER_BIAS2, // 1 / (1 − β2^t)
-    HYPER_SLOTS
-};
-
 // label[k][d] says which loop index dimension d of operand k runs over; operands are the inputs in
 // order, then the outputs. Loop indices are numbered from 0. An op that broadcasts, contracts or
 // reduces reads everything it needs from here.
@@ -175,6 +153,7 @@ struct op_draw {
     int n;      // dimensions; ATTENTION: batch, head, query, key
     int64_t from[DRAW_DIMS], extent[DRAW_DIMS];
 };
+struct op_chain; // chain.h
 struct op_attr {
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;
@@ -186,10 +165,12 @@ struct op_attr {
     int64_t start;                  // the id of a row's first element here; ATTENTION: see there
     int64_t limit;                  // ROW_*: ids from here on are padding, not there; 0: none
     int64_t group;                  // ATTENTION: query heads that share a key and value head
-    bool center;                    // NORM
-    float theta;                    // ROTARY
-    struct op_block block;          // COPY
-    struct op_draw draw;            // DROPOUT, NORMAL, ATTENTION
+    bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    bool center;           // NORM
+    float theta;           // ROTARY
+    struct op_block block; // COPY
+    struct op_draw draw;   // DROPOUT, NORMAL, ATTENTION
+    const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 
 // The first of ATTENTION's two operands of positions; a step follows them.

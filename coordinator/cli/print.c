@@ -97,12 +97,10 @@ const char *word_rate(double v, char out[WORD_MAX])
 
 const char *word_bytes(int64_t bytes, char out[WORD_MAX])
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double v = (double)bytes;
-    int u = 0;
-    for (; v >= 1023.95 && u < 5; u++)
-        v /= 1024;
-    snprintf(out, WORD_MAX, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+    struct buf b = {0};
+    buf_bytes(&b, (uint64_t)bytes);
+    snprintf(out, WORD_MAX, "%s", buf_str(&b));
+    buf_clear(&b);
     return out;
 }
 

@@ -35,6 +35,7 @@ void memory_clear(struct device *d);
 
 // The ops. Each serves those that the table in backend.c names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -9,7 +9,10 @@
 // Without AVX-512 oneDNN often reads b where it lies; when b's rows are a multiple of
 // 2 KB apart, they fall into the same few cache sets, and it runs at half its rate. Such a b (a
 // layer of 512, 1024, … outputs, usual widths) is copied panel by panel to rows that are not.
-#include "kernels/cpu/device.h"
+//
+// LINEAR is a product in pieces that stay in L2, each followed by the chain's steps over it: what
+// is behind the product costs no way to memory of its own.
+#include "kernels/cpu/chain.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
@@ -21,15 +24,17 @@ extern void omp_set_num_threads(int n);
 enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
 enum { PANEL_COLUMNS = 128, PANEL_ROWS = 256, PANEL_STRIDE = PANEL_COLUMNS + 16 };
 enum { BAD_STRIDE = 2048 / sizeof(float), PANEL_MIN_M = 32 };
+enum { PIECE = 256 };                          // rows and columns of a piece: 256 KB
 static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
 
 struct work {
     struct gemm g;
     const float *a, *b;
     float *c, beta;
-    bool panels;   // b is copied
-    int64_t batch; // at hand, when rows or columns are cut
-    bool adds;     // the output lacks the batch: later ones add to the first
+    bool panels;                   // b is copied
+    int64_t batch;                 // at hand, when rows or columns are cut
+    bool adds;                     // the output lacks the batch: later ones add to the first
+    const struct chain_walk *then; // steps that follow on each piece; null: none
     _Atomic int status;
 };
 
@@ -63,7 +68,7 @@ static void panel_product(struct work *w, int64_t m, int64_t n, const float *a, 
     }
 }
 
-static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
+static void piece(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
 {
     const struct gemm *g = &w->g;
     const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
@@ -73,6 +78,38 @@ static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n
         panel_product(w, m, n, a, b, c);
     else
         product(w, m, n, g->k, a, b, g->ldb, w->beta, c);
+}
+
+// The steps over a piece of the product; of several batches that add up, after the last.
+static void follow(const struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+                   int64_t n)
+{
+    const struct gemm *g = &w->g;
+    if (w->adds && batch < g->batch - 1)
+        return;
+    int64_t at = batch * g->stride_c + m0 * g->ldc + n0;
+    bool rows = n == g->ldc; // which then lie one behind the other
+    for (int64_t i = 0; i < (rows ? 1 : m); i++)
+        chain_walk_run(w->then, at + i * g->ldc, at + i * g->ldc + (rows ? m * n : n));
+}
+
+// How long the pieces of a length are: at most PIECE, as equal as can be.
+static int64_t piece_length(int64_t length)
+{
+    int64_t pieces = (length + PIECE - 1) / PIECE, each = (length + pieces - 1) / pieces;
+    return (each + COLUMN_GRAIN - 1) / COLUMN_GRAIN * COLUMN_GRAIN;
+}
+
+static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
+{
+    int64_t width = w->then ? piece_length(n) : n, height = w->then ? piece_length(m) : m;
+    for (int64_t j = 0; j < n; j += width)
+        for (int64_t i = 0; i < m; i += height) {
+            int64_t rows = m - i < height ? m - i : height, columns = n - j < width ? n - j : width;
+            piece(w, batch, m0 + i, rows, n0 + j, columns);
+            if (w->then)
+                follow(w, batch, m0 + i, rows, n0 + j, columns);
+        }
 }
 
 static void batches(void *arg, int64_t begin, int64_t end)
@@ -124,25 +161,47 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
                       b, g->ldb, beta, c, g->ldc);
 }
 
-int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+// out = a · b by the labels, then what follows.
+static int multiply(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
+                    const struct tensor *out, const struct chain_walk *then, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_matmul, e);
     struct work w = {.a = c->in[0].data,
                      .b = c->in[1].data,
-                     .c = c->out[0].data,
-                     .beta = c->accumulate ? 1.0f : 0.0f};
+                     .c = out->data,
+                     .beta = c->accumulate ? 1.0f : 0.0f,
+                     .then = then};
     int rc = op_want(c, &c->in[0], DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, out, DT_F32, e);
     if (rc)
         return rc;
-    if (!gemm_from_labels(c->attr, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, &w.g))
+    if (!gemm_from_labels(labels, &c->in[0].shape, &c->in[1].shape, &out->shape, &w.g))
         return op_refuse(c, e, "needs a transpose that strides cannot express");
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
     w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
     run(q->device->pool, &w);
-    return w.status ? err_set(e, ERR_DEVICE, "cpu: matmul: onednn status %d", w.status) : 0;
+    return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
+                    : 0;
+}
+
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    if (widen_wanted(c))
+        return widen_run(q, c, op_matmul, e);
+    return multiply(q, c, c->attr, &c->out[0], NULL, e);
+}
+
+// The product is made where the output that it is lies, or the first, and is gone when that is.
+int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct op_chain *chain = c->attr->chain;
+    const struct op_attr labels = linear_product(c->attr, c->nin);
+    const struct tensor *product = &c->out[0];
+    struct chain_walk then;
+    for (int k = 0; k < c->nout; k++)
+        product = chain->out[k] == 0 ? &c->out[k] : product;
+    int rc = chain_walk_init(&then, q->device->vec, c, chain, product, e);
+    return rc ? rc : multiply(q, c, &labels, product, &then, e);
 }
 
 // oneDNN writes the code of a product when it first meets its transposes and beta: 10 to 40 ms. The

@@ -48,7 +48,9 @@ bool loops_over(const struct op_call *c, int base, int dims, int without, const 
                 int operands, struct loops *out)
 {
     const struct shape *s = &loops_tensor(c, base)->shape;
-    *out = (struct loops){.operands = operands, .covered = {1, 1, 1, 1}};
+    *out = (struct loops){.operands = operands};
+    for (int k = 0; k < operands; k++)
+        out->covered[k] = 1;
     for (int d = 0; d < dims; d++) {
         int label = c->attr->label[base][d];
         if (without >= 0 && find(c, without, label) >= 0)

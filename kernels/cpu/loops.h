@@ -6,7 +6,7 @@
 #pragma once
 #include "kernels/backend.h"
 
-enum { MAX_OPERANDS = 4 };
+enum { MAX_OPERANDS = 9 }; // a chain's inputs and its output
 
 struct loops {
     int n, operands;

@@ -23,34 +23,31 @@
 #include "common/rpc/rpc.h"
 #include "worker/agent.h"
 
-enum { SLOTS = 4, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
+enum { SLOTS = 4, SUBMITS = 16, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
 
 static const struct rpc_method attach = {
-    "/weft.v1.Hosts/Attach", RPC_BIDI, &weft__v1__up__descriptor, &weft__v1__down__descriptor, 0, 0,
+    .path = "/weft.v1.Hosts/Attach",
+    .shape = RPC_BIDI,
+    .request = &weft__v1__up__descriptor,
+    .reply = &weft__v1__down__descriptor,
 };
 static const struct rpc_method submit = {
-    "/weft.v1.Weft/Submit",
-    RPC_UNARY,
-    &weft__v1__submit_request__descriptor,
-    &weft__v1__submit_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Submit",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__submit_request__descriptor,
+    .reply = &weft__v1__submit_reply__descriptor,
 };
 static const struct rpc_method jobs = {
-    "/weft.v1.Weft/Jobs",
-    RPC_UNARY,
-    &weft__v1__jobs_request__descriptor,
-    &weft__v1__jobs_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Jobs",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__jobs_request__descriptor,
+    .reply = &weft__v1__jobs_reply__descriptor,
 };
 static const struct rpc_method workers = {
-    "/weft.v1.Weft/Workers",
-    RPC_UNARY,
-    &weft__v1__workers_request__descriptor,
-    &weft__v1__workers_reply__descriptor,
-    0,
-    0,
+    .path = "/weft.v1.Weft/Workers",
+    .shape = RPC_UNARY,
+    .request = &weft__v1__workers_request__descriptor,
+    .reply = &weft__v1__workers_reply__descriptor,
 };
 
 // Somebody else's client: a thread with a connection of its own, so that what these thousand agents
@@ -85,6 +82,7 @@ struct bench {
     struct host *hosts;
     int nhosts, want_jobs;
     struct rpc_channel *submits;
+    int unanswered; // of the submits
     struct client client;
     int64_t looked_ns, gone_ns; // gone: when the first stream ended; 0: none has
 };
@@ -369,6 +367,7 @@ static void on_event(struct bench *b, struct rpc_event *ev)
 {
     struct host *h = ev->user;
     if (!h) { // an answer to Submit
+        b->unanswered -= ev->kind == RPC_CLOSED;
         if (ev->kind == RPC_CLOSED && ev->code)
             fprintf(stderr, "bench_hosts: submit: %s\n", ev->text);
         return;
@@ -420,7 +419,7 @@ static void submit_jobs(struct bench *b, int n)
         r.resolved = frame_text(buf_str(&text));
         (void)rpc_call(b->submits, &submit, &r.base, 60 * CLOCK_S, true, NULL);
         buf_clear(&text);
-        if (i % 20 == 19)
+        for (b->unanswered++; b->unanswered == SUBMITS;)
             turn(b);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/rand.h"
+#include "common/op/chain.h"
 
 // ---- bf16 --------------------------------------------------------------------------------------
 
@@ -514,6 +515,47 @@ static void attention(const struct call *c)
     free(p);
 }
 
+// ---- what fusion makes: the ops themselves, one after the other ---------------------------------
+
+static void chain(const struct call *c)
+{
+    const struct op_chain *chain = c->attr->chain;
+    const size_t count = (size_t)shape_count(&c->out[0].shape);
+    struct ref_tensor reg[CHAIN_REGISTERS];
+    const int8_t *label[CHAIN_REGISTERS];
+    PRE(!chain_fault(c->op, chain, c->nin, c->nout));
+    for (int r = 0; r < chain->inputs + chain->steps; r++) {
+        int operand = r < chain->inputs ? chain_operand(c->op, r) : -1;
+        label[r] = c->attr->label[operand < 0 ? c->nin : operand];
+        if (operand >= 0) {
+            reg[r] = c->in[operand];
+            continue;
+        }
+        reg[r] = (struct ref_tensor){
+            .shape = c->out[0].shape, .dtype = DT_F32, .v = calloc(count + 1, sizeof(double))};
+    }
+    struct op_attr product = linear_product(c->attr, c->nin);
+    if (c->op == OP_LINEAR)
+        ref_op(OP_MATMUL, &product, c->in, 2, &reg[0], 1, false);
+    for (int s = 0; s < chain->steps; s++) {
+        const struct op_step *step = &chain->step[s];
+        struct op_attr attr = {.scale = step->scale, .labels = c->attr->labels};
+        struct ref_tensor in[2];
+        int n = op_inputs(step->op);
+        for (int k = 0; k < n; k++) {
+            in[k] = reg[step->in[k]];
+            memcpy(attr.label[k], label[step->in[k]], sizeof attr.label[k]);
+        }
+        memcpy(attr.label[n], c->attr->label[c->nin], sizeof attr.label[n]);
+        ref_op(step->op, &attr, in, n, &reg[chain->inputs + s], 1, false);
+    }
+    for (int k = 0; k < c->nout; k++)
+        memcpy(c->out[k].v, reg[chain->out[k]].v, count * sizeof(double));
+    for (int r = 0; r < chain->inputs + chain->steps; r++)
+        if (r >= chain->inputs || chain_operand(c->op, r) < 0)
+            free(reg[r].v);
+}
+
 // ---- blocks ------------------------------------------------------------------------------------
 
 static void block_copy(const struct call *c)
@@ -626,6 +668,8 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ROTARY] = rotary,
     [OP_ATTENTION] = attention,
     [OP_ATTENTION_GRAD] = attention,
+    [OP_CHAIN] = chain,
+    [OP_LINEAR] = chain,
     [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,

@@ -17,14 +17,27 @@
 
 // ---- a device under test -----------------------------------------------------------------------
 
+const char *rig_backend(void)
+{
+    const char *set = getenv("WEFT_RIG");
+    return set && set[0] ? set : "cpu";
+}
+
+bool rig_is_cuda(void)
+{
+    return strcmp(rig_backend(), "cuda") == 0;
+}
+
 void rig_find_backend(void)
 {
     char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
     assert_true(n > 0);
     path[n] = 0;
     for (int up = 0; up < 3; up++)
         *strrchr(path, '/') = 0;
+    if (rig_is_cuda())
+        strcat(path, "/tests/cuda");
     setenv("WEFT_BACKEND_DIR", path, 0);
 }
 
@@ -35,9 +48,12 @@ void rig_open(struct rig *r, int threads, const char *isa)
         setenv("WEFT_CPU_ISA", isa, 1);
     else
         unsetenv("WEFT_CPU_ISA");
-    if (backend_load("cpu", &r->backend, &e) ||
-        r->backend->device_open(&(struct device_options){.threads = threads}, &r->device, &e) ||
-        r->backend->stream_new(r->device, &r->q, &e))
+#ifndef __SANITIZE_ADDRESS__ // which sees more than zones do
+    setenv("WEFT_CUDA_GUARD", "1", 0);
+#endif
+    const struct device_options o = {.threads = threads, .deterministic = true};
+    if (backend_load(rig_backend(), &r->backend, &e) ||
+        r->backend->device_open(&o, &r->device, &e) || r->backend->stream_new(r->device, &r->q, &e))
         fail_msg("%s", e.text);
     r->backend->device_info(r->device, &r->info);
     unsetenv("WEFT_CPU_ISA");
@@ -46,6 +62,36 @@ void rig_open(struct rig *r, int threads, const char *isa)
 void rig_close(struct rig *r)
 {
     r->backend->device_close(r->device);
+}
+
+void *rig_memory(const struct rig *r, const void *from, size_t bytes)
+{
+    void *p = NULL;
+    struct err e = {0};
+    int rc = 0;
+    if (r->info.shares_host)
+        p = malloc(bytes);
+    else
+        rc = r->backend->alloc(r->device, bytes, &p, &e);
+    rc = rc || !from ? rc : r->backend->copy(r->q, p, from, bytes, &e);
+    if (rc || !p)
+        fail_msg("%s", e.text);
+    return p;
+}
+
+void rig_read(const struct rig *r, void *to, const void *memory, size_t bytes)
+{
+    struct err e = {0};
+    if (r->backend->copy(r->q, to, memory, bytes, &e) || r->backend->stream_sync(r->q, &e))
+        fail_msg("%s", e.text);
+}
+
+void rig_free(const struct rig *r, void *memory)
+{
+    if (r->info.shares_host)
+        free(memory);
+    else
+        r->backend->free(r->device, memory);
 }
 
 // ---- a case ------------------------------------------------------------------------------------
@@ -147,28 +193,29 @@ static void store(void *to, const struct ref_tensor *t)
     }
 }
 
-// Heap memory with nothing behind it: a sanitizer sees a kernel that reads or writes too far.
 static struct tensor upload(const struct rig *r, const struct ref_tensor *t)
 {
     size_t bytes = (size_t)shape_count(&t->shape) * dtype_size(t->dtype);
-    struct tensor out = {.data = malloc(bytes), .dtype = t->dtype, .shape = t->shape};
     void *host = malloc(bytes);
-    assert_non_null(out.data);
     assert_non_null(host);
     store(host, t);
-    assert_int_equal(r->backend->copy(r->q, out.data, host, bytes, NULL), 0);
+    struct tensor out = {rig_memory(r, host, bytes), t->dtype, t->shape};
     free(host);
     return out;
 }
 
-static double *download(const struct tensor *t, struct arena *a)
+static double *download(const struct rig *r, const struct tensor *t, struct arena *a)
 {
     int64_t n = shape_count(&t->shape);
     double *v = arena_array(a, double, (size_t)n);
+    void *host = malloc((size_t)n * dtype_size(t->dtype));
+    assert_non_null(host);
+    rig_read(r, host, t->data, (size_t)n * dtype_size(t->dtype));
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->dtype == DT_F32    ? (double)((float *)t->data)[i]
-               : t->dtype == DT_BF16 ? bf16_number(((uint16_t *)t->data)[i])
-                                     : ((int32_t *)t->data)[i];
+        v[i] = t->dtype == DT_F32    ? (double)((float *)host)[i]
+               : t->dtype == DT_BF16 ? bf16_number(((uint16_t *)host)[i])
+                                     : ((int32_t *)host)[i];
+    free(host);
     return v;
 }
 
@@ -186,7 +233,7 @@ static size_t workspace_of(const struct rig_case *c)
         call.in[k] = (struct tensor){.dtype = c->in[k].dtype, .shape = c->in[k].shape};
     for (int k = 0; k < c->nout; k++)
         call.out[k] = (struct tensor){.dtype = c->start[k].dtype, .shape = c->start[k].shape};
-    return c->op == OP_COPY ? 0 : op_workspace(&call);
+    return c->op == OP_COPY ? 0 : op_workspace(&call, BACKEND_CPU);
 }
 
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
@@ -196,7 +243,7 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
         .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
     struct err e = {0};
     call.workspace_bytes = workspace_of(c);
-    call.workspace = malloc(call.workspace_bytes);
+    call.workspace = rig_memory(r, NULL, call.workspace_bytes);
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k]);
     for (int k = 0; k < c->nout; k++)
@@ -204,13 +251,13 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
-        out[k] = download(&call.out[k], a);
+        out[k] = download(r, &call.out[k], a);
         if (!c->in_place)
-            free(call.out[k].data);
+            rig_free(r, call.out[k].data);
     }
     for (int k = 0; k < c->nin; k++)
-        free(call.in[k].data);
-    free(call.workspace);
+        rig_free(r, call.in[k].data);
+    rig_free(r, call.workspace);
 }
 
 void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT])

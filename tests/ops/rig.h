@@ -17,11 +17,22 @@ struct rig {
     struct device_info info;
 };
 
-// The folder of the libraries, for a test that is run by hand: two above the program.
+// WEFT_RIG: the backend under test, "cpu" (when not set) or "cuda".
+const char *rig_backend(void);
+bool rig_is_cuda(void);
+// The folder of the libraries, for a test that is run by hand: two above the program, where the
+// CUDA backend's emulated twin lies in tests/cuda.
 void rig_find_backend(void);
-// isa: WEFT_CPU_ISA; null: the machine's best.
+// isa: WEFT_CPU_ISA; null: the machine's best. CUDA: neither counts, guard zones are on.
 void rig_open(struct rig *r, int threads, const char *isa);
 void rig_close(struct rig *r);
+
+// Memory of the device with these bytes in it (null: what the backend gives), exactly so long that
+// who reads or writes too far is found: on the CPU it is the heap's.
+void *rig_memory(const struct rig *r, const void *from, size_t bytes);
+// Waits for the stream first.
+void rig_read(const struct rig *r, void *to, const void *memory, size_t bytes);
+void rig_free(const struct rig *r, void *memory);
 
 // ---- a case ------------------------------------------------------------------------------------
 

@@ -106,6 +106,18 @@ static void holes_that_a_program_needs_are_listed(void **state)
     assert_int_equal(backend_check(&b, needed, &e), 0);
 }
 
+static void choices_that_are_gone_or_others_are_counted(void **state)
+{
+    static const char before[] = "model x\na 1\nb 2\nc 3\n";
+    (void)state;
+    assert_int_equal(backend_choices_changed(before, before), 0);
+    assert_int_equal(backend_choices_changed(before, "model x\na 1\nb 2\nb2 7\nc 3\n"), 0);
+    assert_int_equal(backend_choices_changed(before, "model x\na 1\nb 4\n"), 2);
+    assert_int_equal(backend_choices_changed(before, "model x\na 1\nb 22\nc 3"), 1);
+    assert_int_equal(backend_choices_changed("", before), 0);
+    assert_int_equal(backend_choices_changed(before, ""), 4);
+}
+
 // ---- the device --------------------------------------------------------------------------------
 
 static void a_device_says_what_it_is(void **state)
@@ -264,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_library_of_another_kind_is_refused),
         cmocka_unit_test(the_cpu_has_a_kernel_for_every_op),
         cmocka_unit_test(holes_that_a_program_needs_are_listed),
+        cmocka_unit_test(choices_that_are_gone_or_others_are_counted),
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(wrong_options_of_a_device_are_refused),
         cmocka_unit_test(memory_is_zero_aligned_and_whole),

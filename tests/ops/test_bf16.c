@@ -218,7 +218,7 @@ static void numbers_between_two_go_to_the_nearest_and_ties_to_the_even_one(void 
 static void every_pattern_survives_the_way_to_f32_and_back(void **state)
 {
     (void)state;
-    const struct backend *b = rigs[0].backend;
+    const struct rig *r = &rigs[0];
     struct op_attr attr = {.scale = 1, .labels = 1};
     enum { N = 1 << 16 };
     uint16_t *half = malloc(N * sizeof *half), *back = malloc(N * sizeof *back);
@@ -226,16 +226,22 @@ static void every_pattern_survives_the_way_to_f32_and_back(void **state)
     struct err e = {0};
     for (int i = 0; i < N; i++)
         half[i] = (uint16_t)i;
+    void *wide = rig_memory(r, NULL, N * sizeof *f);
     struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
-    c.in[0] = (struct tensor){half, DT_BF16, {1, {N}}};
-    c.out[0] = (struct tensor){f, DT_F32, {1, {N}}};
-    assert_int_equal(b->ops[OP_CAST](rigs[0].q, &c, &e), 0);
+    c.in[0] = (struct tensor){rig_memory(r, half, N * sizeof *half), DT_BF16, {1, {N}}};
+    c.out[0] = (struct tensor){wide, DT_F32, {1, {N}}};
+    assert_int_equal(r->backend->ops[OP_CAST](r->q, &c, &e), 0);
+    rig_read(r, f, wide, N * sizeof *f);
+    struct tensor halves = c.in[0];
     c.in[0] = c.out[0];
-    c.out[0] = (struct tensor){back, DT_BF16, {1, {N}}};
-    assert_int_equal(b->ops[OP_CAST](rigs[0].q, &c, &e), 0);
+    c.out[0] = halves;
+    assert_int_equal(r->backend->ops[OP_CAST](r->q, &c, &e), 0);
+    rig_read(r, back, halves.data, N * sizeof *back);
     for (int i = 0; i < N; i++)
         if (isnan(f[i]) ? (back[i] & 0x7fff) <= 0x7f80 : back[i] != half[i])
             fail_msg("%04x becomes %04x", half[i], back[i]);
+    rig_free(r, wide);
+    rig_free(r, halves.data);
     free(half);
     free(back);
     free(f);

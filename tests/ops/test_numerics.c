@@ -15,6 +15,7 @@
 enum { COUNT = 1 << 21, STEP = (1 << 11) - 3 }; // bit patterns tried: every STEP-th of 2^32
 
 static const char *const isas[] = {"avx512", "avx2", "baseline"};
+enum { ISAS = sizeof isas / sizeof *isas };
 static const float special[] = {
     0.0f,      -0.0f,       1.0f,           -1.0f,          INFINITY,    -INFINITY,
     NAN,       0x1p-149f,   -0x1p-149f,     0x1p-126f,      -0x1p-126f,  0x1.fffffep127f,
@@ -27,6 +28,7 @@ struct function {
     enum op op;
     double (*exact)(double x);
     double ulps, absolute; // either is enough
+    double cuda; // units on CUDA: what its programming guide promises for f32, and rounding
 };
 
 static double exact_gelu(double x)
@@ -35,11 +37,11 @@ static double exact_gelu(double x)
 }
 
 static const struct function functions[] = {
-    {"exp", OP_ROW_EXP_MUL, exp, 1.2, 0},
-    {"ln", OP_LOG, log, 2.0, 0},
-    {"tanh", OP_TANH, tanh, 2.0, 0},
+    {"exp", OP_ROW_EXP_MUL, exp, 1.2, 0, 2},
+    {"ln", OP_LOG, log, 2.0, 0, 2},
+    {"tanh", OP_TANH, tanh, 2.0, 0, 2},
     // The argument of the exponential is rounded: where GELU is nearly 0, that is many places.
-    {"gelu", OP_GELU, exact_gelu, 4.0, 2e-7},
+    {"gelu", OP_GELU, exact_gelu, 4.0, 2e-7, 6},
 };
 
 static float *inputs(struct arena *a, int64_t *n)
@@ -56,16 +58,21 @@ static float *inputs(struct arena *a, int64_t *n)
 
 static void run(const struct rig *r, enum op op, float *x, float *y, int64_t n)
 {
-    float zero = 0, one = 1;
+    const float zero = 0, one = 1;
+    size_t bytes = (size_t)n * sizeof(float);
     struct op_attr attr = {.label = {{0}}, .scale = 1};
     struct op_call c = {.op = op, .attr = &attr, .nin = op_inputs(op), .nout = 1};
     struct err e = {0};
-    c.in[0] = c.out[0] = (struct tensor){x, DT_F32, {1, {n}}};
-    c.in[1] = (struct tensor){&zero, DT_F32, {0, {0}}};
-    c.in[2] = (struct tensor){&one, DT_F32, {0, {0}}};
-    c.out[0].data = y;
+    c.in[0] = c.out[0] = (struct tensor){rig_memory(r, x, bytes), DT_F32, {1, {n}}};
+    c.in[1] = (struct tensor){rig_memory(r, &zero, sizeof zero), DT_F32, {0, {0}}};
+    c.in[2] = (struct tensor){rig_memory(r, &one, sizeof one), DT_F32, {0, {0}}};
+    c.out[0].data = rig_memory(r, NULL, bytes);
     if (r->backend->ops[op](r->q, &c, &e))
         fail_msg("%s", e.text);
+    rig_read(r, y, c.out[0].data, bytes);
+    for (int k = 0; k < 3; k++)
+        rig_free(r, c.in[k].data);
+    rig_free(r, c.out[0].data);
 }
 
 static double error_ulps(float got, double want)
@@ -89,7 +96,7 @@ static void check(const struct function *f, const struct rig *r)
     for (int64_t i = 0; i < n; i++) {
         double want = f->exact((double)x[i]), ulps = error_ulps(y[i], want);
         bool small = fabs((double)y[i] - want) <= f->absolute;
-        if (ulps > f->ulps && !small)
+        if (ulps > (rig_is_cuda() ? f->cuda : f->ulps) && !small)
             fail_msg("%s(%.9g) on %s is %.9g, not %.9g: %.2f units off", f->name, (double)x[i],
                      r->info.isa, (double)y[i], want, ulps);
     }
@@ -99,7 +106,7 @@ static void check(const struct function *f, const struct rig *r)
 static void functions_are_as_exact_as_they_say(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+    for (size_t i = 0; i < (rig_is_cuda() ? 1 : ISAS); i++) {
         struct rig r;
         rig_open(&r, 2, isas[i]);
         for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
@@ -112,7 +119,7 @@ static void an_element_has_one_value_wherever_it_lies(void **state)
 {
     enum { N = 67 };
     (void)state;
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+    for (size_t i = 0; i < (rig_is_cuda() ? 1 : ISAS); i++) {
         struct rig r;
         float x[N], all[N], alone;
         rig_open(&r, 1, isas[i]);

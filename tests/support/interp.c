@@ -200,8 +200,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     }
 }
 
-// ---- moves: what a device may take from its group, by global index
-// -------------------------------
+// ---- moves: what a device may take from its group, by global index -----------------------------
 
 static int64_t count_of(const struct interp *x, int value)
 {

@@ -122,6 +122,9 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     // 16 bytes a parameter alone are 4 times the device.
     assert_true(one->waste > 16 * count - d.memory);
     assert_non_null(strstr(one->message, "params 81.4 GiB, grads 81.4 GiB, optimizer 162.8 GiB"));
+    // 50304 · 12288 / 8 · 4 bytes: a little more than a layer's mlp/in, 4 · 12288² / 8 · 4.
+    assert_string_equal(one->tensor, "embed/tokens");
+    assert_non_null(strstr(one->message, "the largest tensor, embed/tokens, takes 294.8 MiB"));
     report_make(&r, &f.job, &f.c, &d, &f.a);
     assert_false(r.fits);
     fixture_clear(&f);

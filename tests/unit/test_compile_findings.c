@@ -66,6 +66,8 @@ static void check_case(const struct expected *x)
     }
     if (!strstr(one->message, x->says))
         fail_msg("%s", one->message);
+    if (finding_is_error(x->code) && !strstr(one->message, "(line "))
+        fail_msg("names no line of the job: %s", one->message);
     assert_int_equal(rc, finding_is_error(x->code) ? ERR_INVALID : 0);
     assert_true(f.c.whole);
     for (const char *at = one->fix; at; fixes++) {
@@ -108,11 +110,11 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {JOB SQUARE "sharding: {activations: {act_hidden: [batch, tp, dp]}}\n",
          FINDING_SPEC_TOO_LONG, "act_hidden", "has 3 entries, the tensor 2 dimensions", 1},
         {JOB "mesh: {tp: 3}\n", FINDING_INDIVISIBLE, "layers/0/weight",
-         "dimension mlp of size 16 does not divide by 3 (tp): 15 or 18 would do", 1},
+         "dimension mlp of size 16 does not divide by 3 (tp): 15 or 18 would do (line 5)", 1},
         {JOB "mesh: {fsdp: 2, x: 2}\nsharding: {rules: {embed: [fsdp, x], mlp: ~, batch: fsdp}, "
              "params: [{match: layers/2/weight, spec: [~, x]}]}\n",
          FINDING_INDIVISIBLE, "layers/2/weight",
-         "dimension classes of size 5 does not divide by 2 (x): 4 or 6 would do", 1},
+         "dimension classes of size 5 does not divide by 2 (x): 4 or 6 would do (line 6)", 1},
         {JOB "mesh: {tp: 2}\nsharding: {activations: {act_logits: [~, tp]}}\n", FINDING_INDIVISIBLE,
          "act_logits", "dimension classes of size 5", 1},
         {JOB SQUARE "sharding: {rules: {embed: dp}}\n", FINDING_WEIGHT_ON_BATCH_AXIS,
@@ -266,7 +268,7 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
         snprintf(m.axis[i].name, sizeof m.axis[i].name, "%s", f.job.mesh.axis[i].name);
         m.axis[i].size = (int)f.job.mesh.axis[i].size;
     }
-    findings_init(&found, &f.a);
+    findings_init(&found, &f.job, &f.a);
     sharding_make(&s, &f.job, &m, &found);
     struct value v = {.name = name, .kind = VALUE_PARAM, .shape = whole};
     memcpy(v.dims, dims, sizeof *dims * (size_t)whole.n);

@@ -55,7 +55,7 @@ static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_tol
     snprintf(
         says, sizeof says,
         "act_att: 2 key heads do not divide by 8 (tp): every device makes all keys and values, "
-        "%.4g FLOPs a step are repeated",
+        "%.4g FLOPs a step are repeated (line 2)",
         7.0 * 3 * 2 * 2 * 64 * 24 * 16);
     assert_string_equal(note->message, says);
     assert_string_equal(note->fix, "model.kv_heads=8");
@@ -75,7 +75,7 @@ static void key_heads_of_another_ratio_are_refused_with_those_that_would_do(void
     assert_true(f.c.whole);
     assert_string_equal(error->message,
                         "act_att: 3 key heads do not go with 12 query heads cut 4 ways (tp): "
-                        "model.kv_heads of 1, 2, 4, 12 would do");
+                        "model.kv_heads of 1, 2, 4, 12 would do (line 2)");
     assert_string_equal(error->fix, "model.kv_heads=2");
     fixture_clear(&f);
     compile_text(&f, decoder_text(HEADS(12, 2), "tp: 4", 1, ""), 0);

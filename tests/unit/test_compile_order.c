@@ -55,7 +55,7 @@ static int products(const struct order_case *c, int from, int to, const char *sc
     int n = 0;
     for (int i = from; i < to; i++) {
         const struct instr *in = &c->p->instrs[i];
-        n += in->kind == INSTR_OP && in->op == OP_MATMUL && !in->attr &&
+        n += in->kind == INSTR_OP && (in->op == OP_MATMUL || in->op == OP_LINEAR) && !in->attr &&
              strcmp(g->scopes[g->nodes[in->node].scope], scope) == 0;
     }
     return n;

@@ -378,8 +378,7 @@ static void programs_whose_messages_do_not_meet_are_refused(void **state)
     fixture_clear(&f);
 }
 
-// ---- what crosses
-// ---------------------------------------------------------------------------------
+// ---- what crosses ------------------------------------------------------------------------------
 
 struct row {
     bool send;
@@ -531,8 +530,7 @@ static void each_stage_casts_its_own_copy_of_a_tied_embedding(void **state)
     EXPECT(decoder_deep(models[0], "pp: 2", 2, "", "precision: {compute: bf16}\n"), rows);
 }
 
-// ---- what a stage takes
-// -----------------------------------------------------------------------------
+// ---- what a stage takes ------------------------------------------------------------------------
 
 // Floats of the layers: 8·16 + 16 = 144, 16·8 + 8 = 136, 144, 136 and 8·4 + 4 = 36.
 static void a_stage_holds_its_own_layers(void **state)

@@ -256,6 +256,75 @@ static void memory_is_that_of_half_activations_and_whole_parameters(void **state
     fixture_clear(&f);
 }
 
+// ---- tf32, and whose scratch it is ------------------------------------------------------------
+
+static int marked(const struct program *p, enum op op)
+{
+    int n = 0;
+    for (int i = 0; i < p->ninstrs; i++)
+        n += p->instrs[i].kind == INSTR_OP && p->instrs[i].op == op &&
+             program_attr(p, &p->instrs[i])->tf32;
+    return n;
+}
+
+static bool noted(const struct compiled *c)
+{
+    for (int i = 0; i < c->findings.n; i++)
+        if (c->findings.items[i].code == FINDING_TF32_IS_F32)
+            return true;
+    return false;
+}
+
+// Three layers, two microbatches: three products forward, three of weights and two of activations
+// backward (nothing wants the images' gradient), each twice.
+static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: tf32"), 0);
+    const struct program *p = f.c.program[PROGRAM_TRAIN];
+    int all = 0;
+    for (int op = 0; op < OP_COUNT; op++)
+        all += marked(p, (enum op)op);
+    assert_int_equal(marked(p, OP_MATMUL), 16);
+    assert_int_equal(all, 16);
+    for (int v = 0; v < p->graph->nvalues; v++)
+        assert_int_not_equal(p->graph->values[v].dtype, DT_BF16);
+    assert_true(noted(&f.c));
+    fixture_clear(&f);
+    compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: f32"), 0);
+    assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_MATMUL), 0);
+    assert_false(noted(&f.c));
+    fixture_clear(&f);
+}
+
+// The CPU widens bf16 for its products, CUDA keeps room for a library's algorithm; and a plan says
+// by its hash what it is for.
+static void scratch_is_that_of_the_backend(void **state)
+{
+    struct fixture f;
+    struct buf said = {0};
+    char on_cpu[65];
+    (void)state;
+    compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: tf32"), 0);
+    // The sum of squares over the largest gradient, 128 floats: a double each.
+    assert_int_equal(f.c.memory.workspace, 8 * 128);
+    snprintf(on_cpu, sizeof on_cpu, "%s", f.c.hash);
+    f.job.resources.kind = JOB_CUDA;
+    assert_int_equal(model_compile(&f.job, &f.a, &f.c, &said, &f.e), 0);
+    assert_int_equal(f.c.memory.workspace, 32 << 20);
+    assert_string_not_equal(f.c.hash, on_cpu);
+    assert_false(noted(&f.c));
+    fixture_clear(&f);
+    compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: bf16"), 0);
+    assert_true(f.c.memory.workspace > 8 * 128);
+    f.job.resources.kind = JOB_CUDA;
+    assert_int_equal(model_compile(&f.job, &f.a, &f.c, &said, &f.e), 0);
+    assert_int_equal(f.c.memory.workspace, 32 << 20);
+    fixture_clear(&f);
+    buf_clear(&said);
+}
+
 // ---- every model -------------------------------------------------------------------------------
 
 // The verifier holds every operand's dtype. Images as f32 are read beside activations in bf16, and
@@ -339,6 +408,8 @@ int main(void)
         cmocka_unit_test(activations_are_summed_in_their_own_dtype),
         cmocka_unit_test(a_parameter_is_cast_once_a_step),
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
+        cmocka_unit_test(tf32_marks_products_alone_and_changes_no_dtype),
+        cmocka_unit_test(scratch_is_that_of_the_backend),
         cmocka_unit_test(every_model_builds_whatever_its_data_are),
         cmocka_unit_test(operands_of_two_dtypes_do_not_pass),
     };

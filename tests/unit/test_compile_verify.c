@@ -11,7 +11,7 @@ static const char JOB[] =
     "        seq: 4, vocab: 12, vocab_multiple: 4}\n"
     "mesh: {dp: 2, fsdp: 2, tp: 2}\n"
     "data: {format: tokens, train: {tokens: x.bin}, batch: 16}\n"
-    "train: {steps: 1, microbatches: 2}\n"
+    "train: {steps: 1, microbatches: 2, fuse: false}\n"
     "optimizer: {kind: adamw}\n"
     "schedule: {kind: constant, value: 0.1}\n";
 

@@ -54,8 +54,7 @@ static void reopen(struct place *p)
         fail_msg("%s", e.text);
 }
 
-// ---- rows with something in every field
-// ----------------------------------------------------------
+// ---- rows with something in every field --------------------------------------------------------
 
 // Fills every field of a message by its type with values that differ from field to field.
 static void fill(struct arena *a, ProtobufCMessage *m, int salt)

@@ -73,6 +73,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  microbatches: 1\n"
                                           "  seed: 0\n"
                                           "  remat: none\n"
+                                          "  fuse: true\n"
                                           "checkpoint:\n"
                                           "  every: 0\n"
                                           "  keep: 3\n"

@@ -106,7 +106,7 @@ static void base_of(struct saver *s)
                                              .device = s->device.model,
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
-                                             .algorithms = "",
+                                             .algorithms = a->job->train.fuse ? "fused" : "",
                                              .threads = s->device.threads}};
     mesh_of(s);
 }

@@ -30,9 +30,7 @@ static const char *spec_text(struct arena *a, const struct value *v, const struc
     json_out_init(&w, &text);
     spec_json(&v->spec, m, v->shape.n, NULL, &w);
     json_out_clear(&w);
-    const char *out = arena_strdup(a, buf_str(&text));
-    buf_clear(&text);
-    return out;
+    return buf_keep(&text, a);
 }
 
 // The stages that hold each value of the graph, a bit each; 0 for what does not outlive a step.

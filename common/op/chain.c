@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chains of elementwise steps. See chain.h.
+#include "common/op/chain.h"
+
+#include <string.h>
+
+bool chain_takes(enum op op)
+{
+    static const bool takes[OP_COUNT] = {
+        [OP_CAST] = true,     [OP_ADD] = true,           [OP_SUB] = true,  [OP_MUL] = true,
+        [OP_SCALE] = true,    [OP_LOG] = true,           [OP_EXP] = true,  [OP_DIV] = true,
+        [OP_RELU] = true,     [OP_RELU_GRAD] = true,     [OP_GELU] = true, [OP_GELU_GRAD] = true,
+        [OP_TANH] = true,     [OP_TANH_GRAD] = true,     [OP_SILU] = true, [OP_SILU_GRAD] = true,
+        [OP_SOFTPLUS] = true, [OP_SOFTPLUS_GRAD] = true,
+    };
+    return takes[op];
+}
+
+int chain_operand(enum op op, int reg)
+{
+    return op == OP_LINEAR ? (reg ? reg + 1 : -1) : reg;
+}
+
+static const char *step_fault(const struct op_chain *c, int at)
+{
+    const struct op_step *s = &c->step[at];
+    if ((int)s->op < 0 || s->op >= OP_COUNT || !chain_takes(s->op))
+        return "a step is no elementwise op";
+    for (int k = 0; k < op_inputs(s->op); k++)
+        if (s->in[k] < 0 || s->in[k] >= c->inputs + at)
+            return "a step reads a register before it is made";
+    return NULL;
+}
+
+const char *chain_fault(enum op op, const struct op_chain *c, int nin, int nout)
+{
+    bool linear = op == OP_LINEAR;
+    if (!c || c->steps < 1 || c->steps > CHAIN_STEPS || c->inputs > CHAIN_INPUTS)
+        return "its steps are too few or too many";
+    if (c->inputs < 1 || c->inputs != nin - linear)
+        return "its registers are not its operands";
+    for (int s = 0; s < c->steps; s++) {
+        const char *fault = step_fault(c, s);
+        if (fault)
+            return fault;
+    }
+    for (int k = 0; k < nout; k++) {
+        int reg = c->out[k];
+        if (reg < (linear ? 0 : c->inputs) || reg >= c->inputs + c->steps ||
+            (reg > 0 && reg < c->inputs))
+            return "an output is no register that it makes";
+        for (int j = 0; j < k; j++)
+            if (c->out[j] == reg)
+                return "two outputs are one register";
+    }
+    return nout >= 1 && nout <= OP_MAX_OUT ? NULL : "it has no output";
+}
+
+struct op_attr linear_product(const struct op_attr *attr, int nin)
+{
+    struct op_attr a = *attr;
+    memcpy(a.label[2], attr->label[nin], sizeof a.label[2]);
+    return a;
+}

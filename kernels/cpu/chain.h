@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise steps over an output, walked in memory order. See chain.c.
+#pragma once
+#include "common/op/chain.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/loops.h"
+
+struct chain_walk {
+    const struct op_chain *chain;
+    const struct op_call *call;
+    const struct vec *vec;
+    struct loops loops;                    // input registers, then the output
+    const struct tensor *in[CHAIN_INPUTS]; // what the input registers are
+    bool gather[CHAIN_INPUTS];             // brought to a buffer first
+    int8_t home[CHAIN_STEPS];              // the output a step writes straight to; −1: a buffer
+    bool whole;                            // no buffer at all: runs need no blocks
+};
+
+// Of a CHAIN or LINEAR (whose product is `product`), or of a single step; 0 or an error of the
+// call.
+int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op_call *c,
+                    const struct op_chain *chain, const struct tensor *product, struct err *e);
+// Elements [begin, end) of the output, in memory order.
+void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// COPY: a strided block to a strided place, as collectives along an inner dimension need it.
+//
+// Bytes moved: twice the block; no FLOPs. The order of the loops means nothing to a copy, so the
+// host sorts them by how far they move what is written, joins those that go on where the next one
+// ends, and takes the longest unit that every distance is a multiple of: a block that is dense on
+// both sides ends as one loop of 16 bytes, a transpose writes in order and reads apart.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/units.h"
+#include "kernels/cuda/walk.h"
+
+#include <string.h>
+
+enum { THREADS = 256, BLOCKS_EACH = 8, LOOPS = 3 };
+
+struct block { // in units
+    int64_t extent[LOOPS], from[LOOPS], to[LOOPS];
+    int unit;
+};
+
+KERNEL(THREADS) block_kernel(struct block b, void *to, const void *from, int64_t all)
+{
+    int64_t stride = (int64_t)gridDim.x * THREADS, j, k;
+    for (int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x; n < all; n += stride) {
+        int64_t i = walk_divide(walk_divide(n, b.extent[2], &k), b.extent[1], &j);
+        unit_copy(to, i * b.to[0] + j * b.to[1] + k * b.to[2], from,
+                  i * b.from[0] + j * b.from[1] + k * b.from[2], b.unit);
+    }
+}
+
+// ---- the shortest way to say a block ------------------------------------------------------------
+
+static void loops_swap(struct block *b, int i, int j)
+{
+    int64_t extent = b->extent[i], from = b->from[i], to = b->to[i];
+    b->extent[i] = b->extent[j], b->from[i] = b->from[j], b->to[i] = b->to[j];
+    b->extent[j] = extent, b->from[j] = from, b->to[j] = to;
+}
+
+// Whether loop i belongs outside of loop j: one that runs once does, then what writes further
+// apart.
+static bool outside(const struct block *b, int i, int j)
+{
+    if (b->extent[i] == 1 || b->extent[j] == 1)
+        return b->extent[i] == 1 && b->extent[j] != 1;
+    return b->to[i] > b->to[j];
+}
+
+static void loops_sort(struct block *b)
+{
+    for (int end = LOOPS - 1; end > 0; end--)
+        for (int i = 0; i < end; i++)
+            if (outside(b, i + 1, i))
+                loops_swap(b, i, i + 1);
+}
+
+// Outer loops that go on, on both sides, where the next one ends become part of it.
+static void loops_join(struct block *b)
+{
+    for (int i = LOOPS - 1; i > 0; i--)
+        for (int j = i - 1; j >= 0; j--) {
+            bool joined = b->extent[j] == 1 || (b->from[j] == b->from[i] * b->extent[i] &&
+                                                b->to[j] == b->to[i] * b->extent[i]);
+            if (!joined)
+                break;
+            b->extent[i] *= b->extent[j];
+            b->extent[j] = 1;
+        }
+    loops_sort(b);
+}
+
+// Elements of `size` bytes as units: the innermost loop in longer ones, if it is dense on both
+// sides.
+static void units_choose(struct block *b, uint64_t size, uint64_t addresses)
+{
+    uint64_t bits = addresses;
+    b->unit = (int)size;
+    if (b->from[2] != 1 || b->to[2] != 1)
+        return;
+    bits |= (uint64_t)b->extent[2] * size;
+    for (int i = 0; i < LOOPS - 1; i++)
+        if (b->extent[i] > 1)
+            bits |= (uint64_t)(b->from[i] | b->to[i]) * size;
+    b->unit = unit_of(bits);
+    int64_t each = b->unit / (int64_t)size;
+    b->extent[2] /= each;
+    for (int i = 0; i < LOOPS - 1; i++) {
+        b->from[i] /= each;
+        b->to[i] /= each;
+    }
+}
+
+int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct op_block *o = &c->attr->block;
+    struct block b;
+    int rc = op_want(c, &c->in[0], c->out[0].dtype, e);
+    if (rc)
+        return rc;
+    memset(&b, 0, sizeof b);
+    for (int i = 0; i < LOOPS; i++)
+        b.extent[i] = o->extent[i], b.from[i] = o->from[i], b.to[i] = o->to[i];
+    if (b.extent[0] * b.extent[1] * b.extent[2] == 0)
+        return 0;
+    loops_sort(&b);
+    loops_join(&b);
+    units_choose(&b, dtype_size(c->in[0].dtype),
+                 (uint64_t)(uintptr_t)c->in[0].data | (uint64_t)(uintptr_t)c->out[0].data);
+    int64_t all = b.extent[0] * b.extent[1] * b.extent[2];
+    LAUNCH(block_kernel, launch_blocks(all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH),
+           THREADS, 0, q->stream, b, c->out[0].data, (const void *)c->in[0].data, all);
+    return op_launched(q, c, e);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// CHAIN's steps for whoever has made register 0 another way: LINEAR, behind its product.
+#pragma once
+#include "kernels/cuda/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "common/op/chain.h"
+
+// Runs attr.chain over the outputs of a CHAIN or LINEAR, in one launch. `product` (LINEAR: register
+// 0, dense and shaped as the outputs, f32 or bf16; CHAIN: null) may lie where an output will, if it
+// has that one's dtype: an element's registers are all read before its outputs are written.
+int chain_apply(struct stream_q *q, const struct op_call *c, const struct tensor *product,
+                struct err *e);
+
+#ifdef __cplusplus
+}
+#endif

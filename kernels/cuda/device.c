@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA device: found, opened, described, closed; and what CUDA's errors become.
+//
+// A device serves the thread that calls it: CUDA's current device is a thread's own, so every entry
+// binds it (device_bind), which costs a comparison. Errors that CUDA calls sticky leave the context
+// useless; the first one is kept and repeated, so that what is logged last still names the cause.
+#include "kernels/cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Until the files that hold them are there.
+#pragma weak gemm_open
+#pragma weak gemm_close
+#pragma weak attention_open
+#pragma weak attention_close
+#pragma weak gemm_version
+#pragma weak attention_version
+
+// ---- errors ------------------------------------------------------------------------------------
+
+// After these nothing runs on the device any more in this process.
+static bool is_sticky(cudaError_t rc)
+{
+    static const cudaError_t sticky[] = {
+        cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,       cudaErrorAssert,
+        cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorLaunchFailure,
+        cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
+        cudaErrorCudartUnloading,     cudaErrorContained,           cudaErrorExternalDevice,
+        cudaErrorTensorMemoryLeak,
+    };
+    for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
+        if (rc == sticky[i])
+            return true;
+    return false;
+}
+
+// What to do about it, where there is more to say than CUDA says.
+static const char *advice(cudaError_t rc)
+{
+    static const struct {
+        cudaError_t rc;
+        const char *say;
+    } known[] = {
+        {cudaErrorNoKernelImageForDevice,
+         ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"},
+        {cudaErrorDevicesUnavailable,
+         ": another process holds it exclusively (nvidia-smi shows who)"},
+        {cudaErrorSystemNotReady, ": the fabric manager is not running"},
+        {cudaErrorECCUncorrectable, ": its memory is failing (nvidia-smi -q -d ECC)"},
+        {cudaErrorIllegalAddress, ": run with CUDA_LAUNCH_BLOCKING=1 to learn which op it is"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].rc == rc)
+            return known[i].say;
+    return "";
+}
+
+static int failed_before(const struct device *d, struct err *e)
+{
+    return err_set(e, d->failed.code, "%s", d->failed.text);
+}
+
+int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError_t rc,
+               struct err *e)
+{
+    char op[64] = "";
+    struct err said = {0};
+    if (rc == cudaSuccess)
+        return 0;
+    (void)cudaGetLastError(); // what was told here is not told again
+    if (d->failed.code)
+        return failed_before(d, e);
+    if (q && q->any)
+        snprintf(op, sizeof op, " behind op '%s'", op_name(q->last));
+    err_set(&said, ERR_DEVICE, "cuda device %d: %.*s%s: %s (%s)%s", d->ordinal,
+            (int)strcspn(call, "("), call, op, cudaGetErrorString(rc), cudaGetErrorName(rc),
+            advice(rc));
+    if (is_sticky(rc))
+        d->failed = said;
+    return err_set(e, ERR_DEVICE, "%s", said.text);
+}
+
+int op_launched(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    (void)c;
+    return cuda_check(q->device, q, "launch", cudaGetLastError(), e);
+}
+
+int op_refuse(const struct op_call *c, struct err *e, const char *what)
+{
+    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: %s", op_name(c->op), what);
+}
+
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e)
+{
+    if (t->dtype == want)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: an operand is %s, not %s", op_name(c->op),
+                   dtype_name(t->dtype), dtype_name(want));
+}
+
+int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e)
+{
+    return t->dtype == DT_BF16 ? 0 : op_want(c, t, DT_F32, e);
+}
+
+// ---- finding devices ---------------------------------------------------------------------------
+
+static void version_text(char *to, size_t room, int version)
+{
+    snprintf(to, room, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+static int no_device(cudaError_t rc, struct err *e)
+{
+    int driver = 0, runtime = 0;
+    char has[16], needs[16];
+    (void)cudaGetLastError();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    version_text(has, sizeof has, driver);
+    version_text(needs, sizeof needs, runtime);
+    if (rc == cudaErrorInsufficientDriver && !driver)
+        return err_set(e, ERR_DEVICE,
+                       "no NVIDIA driver on this host: install one that serves CUDA %s", needs);
+    if (rc == cudaErrorInsufficientDriver)
+        return err_set(e, ERR_DEVICE,
+                       "the NVIDIA driver is too old: it serves CUDA %s, this build needs %s; "
+                       "install a newer driver",
+                       has, needs);
+    if (rc == cudaErrorNoDevice)
+        return err_set(e, ERR_DEVICE,
+                       "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
+                       getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
+    return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
+                   cudaGetErrorName(rc), advice(rc));
+}
+
+int device_count(struct err *e)
+{
+    int n = 0;
+    cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc != cudaSuccess) {
+        no_device(rc, e);
+        return -1;
+    }
+    return n;
+}
+
+// ---- open and close ----------------------------------------------------------------------------
+
+int device_bind(struct device *d, struct err *e)
+{
+    static _Thread_local int bound = -1;
+    if (d->failed.code)
+        return failed_before(d, e);
+    if (bound == d->ordinal)
+        return 0;
+    int rc = CUDA(d, NULL, e, cudaSetDevice(d->ordinal));
+    bound = rc ? -1 : d->ordinal;
+    return rc;
+}
+
+static int read_properties(struct device *d, struct err *e)
+{
+    struct cudaDeviceProp p;
+    int rc = CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
+    if (rc)
+        return rc;
+    snprintf(d->model, sizeof d->model, "%.63s", p.name);
+    d->major = p.major;
+    d->minor = p.minor;
+    d->processors = p.multiProcessorCount;
+    d->shared_most = p.sharedMemPerBlockOptin;
+    d->memory = p.totalGlobalMem;
+    return 0;
+}
+
+static int open_libraries(struct device *d, struct err *e)
+{
+    int rc = CUDA(d, NULL, e, probe_image());
+    rc = rc || !gemm_open ? rc : gemm_open(d, e);
+    return rc || !attention_open ? rc : attention_open(d, e);
+}
+
+int device_open(const struct device_options *o, struct device **out, struct err *e)
+{
+    int n = device_count(e);
+    if (n < 0)
+        return ERR_DEVICE;
+    if (o->ordinal < 0 || o->ordinal >= n)
+        return err_set(e, ERR_DEVICE,
+                       "there is no CUDA device %d: this host has %d, numbered from 0", o->ordinal,
+                       n);
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_NOMEM, "no memory for a device");
+    const char *guard = getenv("WEFT_CUDA_GUARD");
+    d->ordinal = o->ordinal;
+    d->deterministic = o->deterministic;
+    d->guard = guard && guard[0] && strcmp(guard, "0") != 0;
+    list_init(&d->regions);
+    list_init(&d->streams);
+    list_init(&d->events);
+    list_init(&d->graphs);
+    int rc = device_bind(d, e);
+    rc = rc ? rc : read_properties(d, e);
+    rc = rc ? rc : open_libraries(d, e);
+    if (rc)
+        device_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+void device_close(struct device *d)
+{
+    if (!d)
+        return;
+    struct err e = {0};
+    device_bind(d, &e); // a failed device is closed as far as it goes
+    stream_clear(d);
+    if (attention_close)
+        attention_close(d);
+    if (gemm_close)
+        gemm_close(d);
+    memory_clear(d);
+    free(d);
+}
+
+// ---- what it is --------------------------------------------------------------------------------
+
+static void describe_libraries(char *to, size_t room)
+{
+    int driver = 0, runtime = 0;
+    char cuda[16], serves[16];
+    cudaRuntimeGetVersion(&runtime);
+    cudaDriverGetVersion(&driver);
+    version_text(cuda, sizeof cuda, runtime);
+    version_text(serves, sizeof serves, driver);
+    int n = snprintf(to, room, "cuda %s driver %s", cuda, serves);
+    if (gemm_version)
+        n += snprintf(to + n, room - (size_t)n, " cublaslt %s", gemm_version());
+    if (attention_version && n > 0 && (size_t)n < room)
+        snprintf(to + n, room - (size_t)n, " cudnn %s", attention_version());
+}
+
+static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)
+{
+    size_t n = (size_t)snprintf(to, room, "GPU-");
+    for (int i = 0; i < 16; i++)
+        n += (size_t)snprintf(to + n, room - n, "%s%02x",
+                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                              (unsigned char)u->bytes[i]);
+}
+
+static void describe_peers(const struct device *d, char *to, size_t room)
+{
+    int n = 0;
+    size_t used = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess)
+        return;
+    for (int i = 0; i < n && used < room; i++) {
+        int reach = 0, atomics = 0;
+        if (i == d->ordinal)
+            continue;
+        // Atomics of the other's memory are what NVLink has and PCI lacks.
+        cudaDeviceGetP2PAttribute(&reach, cudaDevP2PAttrAccessSupported, d->ordinal, i);
+        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, d->ordinal, i);
+        if (reach)
+            used += (size_t)snprintf(to + used, room - used, "%s%d %s", used ? ", " : "", i,
+                                     atomics ? "nvlink" : "pcie");
+    }
+    (void)cudaGetLastError();
+}
+
+void device_info(const struct device *d, struct device_info *out)
+{
+    struct cudaDeviceProp p;
+    int driver = 0;
+    *out = (struct device_info){.memory = d->memory, .allocated = d->allocated, .threads = 1};
+    snprintf(out->model, sizeof out->model, "%s", d->model);
+    snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
+    describe_libraries(out->libraries, sizeof out->libraries);
+    cudaDriverGetVersion(&driver);
+    version_text(out->driver, sizeof out->driver, driver);
+    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess)
+        describe_uuid(out->uuid, sizeof out->uuid, &p.uuid);
+    cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);
+    describe_peers(d, out->peers, sizeof out->peers);
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the CUDA backend share: the device, its streams, errors, and the ops'
+// functions.
+//
+// Included by C and by .cu files; everything declared here has C's linkage.
+#pragma once
+#ifdef __cplusplus
+#define _Noreturn __attribute__((noreturn))
+extern "C" {
+#endif
+
+#ifndef __CUDACC__ // nvcc brings its own, with C++'s linkage
+#include <cuda_runtime_api.h>
+#endif
+
+#include "common/base/list.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/loops.h"
+
+struct device {
+    int ordinal;
+    bool deterministic;
+    bool guard; // WEFT_CUDA_GUARD: zones around every allocation are checked at sync and close
+    char model[64];
+    int major, minor;   // compute capability
+    int processors;     // streaming multiprocessors
+    size_t shared_most; // bytes of shared memory that a block can ask for
+    uint64_t memory, allocated;
+    struct list regions, streams, events, graphs; // what device_close frees
+    struct gemm_state *gemm;                      // gemm.c's: handles, chosen algorithms
+    struct attention_state *attention;            // attention.c's
+    struct err failed; // the first sticky error: all later calls repeat it
+};
+
+struct stream_q {
+    struct device *device;
+    cudaStream_t stream;
+    enum op last; // what was queued last: named when the device fails behind it
+    bool any;     // something was
+    struct list link;
+};
+
+struct event {
+    struct device *device;
+    cudaEvent_t event;
+    struct list link;
+};
+
+// ---- errors ------------------------------------------------------------------------------------
+
+// What CUDA's `call` said, as an error of ours: ERR_DEVICE naming call, op (of the stream, null:
+// none) and device with CUDA's text. A sticky error is kept, and ends every later call alike.
+int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError_t rc,
+               struct err *e);
+// CUDA(d, q, e, cudaStreamSynchronize(q->stream)): 0 or the error.
+#define CUDA(d, q, e, call) cuda_check(d, q, #call, call, e)
+// Behind every LAUNCH of an op: 0, or why the launch was refused.
+int op_launched(struct stream_q *q, const struct op_call *c, struct err *e);
+
+// The error of a call the kernels do not serve: "cuda: NAME: …".
+int op_refuse(const struct op_call *c, struct err *e, const char *what);
+// Refuses operands that are not of dtype t.
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
+// Refuses operands that are neither f32 nor bf16.
+int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
+
+// ---- device.c ----------------------------------------------------------------------------------
+
+int device_count(struct err *e);
+int device_open(const struct device_options *o, struct device **out, struct err *e);
+void device_close(struct device *d);
+void device_info(const struct device *d, struct device_info *out);
+// Makes it the calling thread's device. Fails if it has failed.
+int device_bind(struct device *d, struct err *e);
+cudaError_t probe_image(void); // probe.cu: whether this build has code for the bound device
+
+// ---- stream.c ----------------------------------------------------------------------------------
+
+int stream_new(struct device *d, struct stream_q **out, struct err *e);
+void stream_free(struct stream_q *q);
+int stream_sync(struct stream_q *q, struct err *e);
+int event_new(struct device *d, struct event **out, struct err *e);
+void event_free(struct event *ev);
+int event_record(struct stream_q *q, struct event *ev, struct err *e);
+int event_wait(struct stream_q *q, struct event *ev, struct err *e);
+int event_query(struct event *ev, bool *done, struct err *e);
+int event_sync(struct event *ev, struct err *e);
+int stream_copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
+int stream_zero(struct stream_q *q, void *to, size_t bytes, struct err *e);
+int capture_begin(struct stream_q *q, struct err *e);
+int capture_end(struct stream_q *q, void **graph, struct err *e);
+int graph_launch(struct stream_q *q, void *graph, struct err *e);
+void graph_free(void *graph);
+void stream_clear(struct device *d);
+
+// ---- memory.c ----------------------------------------------------------------------------------
+
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
+int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
+int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e);
+void memory_free(struct device *d, void *p);
+int memory_check(struct device *d, struct err *e); // the guard zones; 0 when there are none
+void memory_clear(struct device *d);
+
+// ---- libraries: opened with the device, closed with it -----------------------------------------
+
+int gemm_open(struct device *d, struct err *e);
+void gemm_close(struct device *d);
+const char *gemm_version(void); // "13.0.2": goes into the numerics record
+int attention_open(struct device *d, struct err *e);
+void attention_close(struct device *d);
+const char *attention_version(void); // cuDNN's
+
+// ---- the ops: each serves those that the table in backend.c names it for -----------------------
+
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
+
+#ifdef __cplusplus
+}
+#endif

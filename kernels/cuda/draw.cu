@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// DROPOUT and NORMAL: random numbers by the index of an element in the whole step's tensor.
+//
+// A number is a pure function of seed, stream, step and index (Philox 4x32-10, base/rand.h), so no
+// state is kept and no mask is stored: the gradient draws again what the forward drew. DROPOUT
+// moves an element in and one out; ten rounds of some 8 instructions make four of them, which hide
+// behind memory. A thread takes LANES elements of a row, in as many blocks of four words as their
+// indices touch. Which words are kept is the same bit for bit as on the CPU, and so are the
+// products. NORMAL draws noise of a latent space, a few thousand numbers a step, in double as the
+// host's rand_normal: they differ from that by what the two libraries' log, cos and sqrt do, which
+// is one unit of the last place of f32 at most.
+#include "kernels/cuda/lanes.h"
+#include "kernels/cuda/walk.h"
+
+#include <string.h>
+
+enum { THREADS = 256, BLOCKS_EACH = 8 };
+
+// A row is the last dimension: a run of indices.
+struct site {
+    uint64_t seed;
+    unsigned stream, threshold; // a word is kept where word >> 8 is not below it ..
+    float scale;                // .. times this
+    int dims;
+    int64_t from[DRAW_DIMS], extent[DRAW_DIMS], here[DRAW_DIMS];
+    const unsigned *step;
+    const int32_t *position; // null: dimension 1 is in order
+    int64_t row, groups, all;
+};
+
+// The index of element `at` of row r of those here.
+DEVICE uint64_t index_of(const struct site *s, int64_t r, int64_t at)
+{
+    int64_t index = s->from[s->dims - 1] + at, unit = s->extent[s->dims - 1], left = r;
+    for (int k = s->dims - 2; k >= 0; k--) {
+        int64_t here, token = left; // at k = 1: which of batch and sequence
+        left = walk_divide(left, s->here[k], &here);
+        index += unit * (s->position && k == 1 ? s->position[token] : s->from[k] + here);
+        unit *= s->extent[k];
+    }
+    return (uint64_t)index;
+}
+
+// ---- dropout ------------------------------------------------------------------------------------
+
+enum { WORDS = LANES + 4 }; // of the blocks that LANES indices touch
+
+DEVICE void words_draw(const struct site *s, unsigned step, uint64_t block, unsigned *w)
+{
+    uint4 four = draw_block(s->seed, s->stream, step, block);
+    w[0] = four.x, w[1] = four.y, w[2] = four.z, w[3] = four.w;
+}
+
+// Word k of those drawn, from the `skip`-th on. By selection: a register has no address.
+DEVICE unsigned word_at(const unsigned w[WORDS], int k, unsigned skip)
+{
+    unsigned even = skip & 2 ? w[k + 2] : w[k], odd = skip & 2 ? w[k + 3] : w[k + 1];
+    return skip & 1 ? odd : even;
+}
+
+DEVICE void lanes_drop(const struct site *s, unsigned step, uint64_t index, float v[LANES])
+{
+    unsigned w[WORDS] = {0}, skip = (unsigned)(index & 3);
+    for (int k = 0; k < LANES; k += 4)
+        words_draw(s, step, (index >> 2) + (unsigned)k / 4, w + k);
+    if (skip)
+        words_draw(s, step, (index >> 2) + LANES / 4, w + LANES);
+    for (int k = 0; k < LANES; k++)
+        v[k] = word_at(w, k, skip) >> 8 >= s->threshold ? v[k] * s->scale : 0;
+}
+
+KERNEL(THREADS) dropout_kernel(struct site s, const void *x, void *y, enum dtype t)
+{
+    float v[LANES];
+    unsigned step = *s.step;
+    int64_t stride = (int64_t)gridDim.x * THREADS, at;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s.all; i += stride) {
+        int64_t row = walk_divide(i, s.groups, &at);
+        at *= LANES;
+        int n = lanes_left(s.row, at);
+        lanes_load(x, t, row * s.row + at, 1, n, v);
+        lanes_drop(&s, step, index_of(&s, row, at), v);
+        lanes_store(y, t, row * s.row + at, n, v);
+    }
+}
+
+// ---- normals ------------------------------------------------------------------------------------
+
+KERNEL(THREADS) normal_kernel(struct site s, float *y)
+{
+    unsigned step = *s.step;
+    int64_t stride = (int64_t)gridDim.x * THREADS, at;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s.all; i += stride) {
+        int64_t row = walk_divide(i, s.row, &at);
+        uint64_t index = index_of(&s, row, at);
+        y[i] = draw_normal_of(draw_block(s.seed, s.stream, step, index >> 1), index & 1);
+    }
+}
+
+// ---- the ops ------------------------------------------------------------------------------------
+
+// `step` is the operand that tells the step.
+static int site_plan(const struct op_call *c, int step, struct site *s, struct err *e)
+{
+    const struct op_draw *d = &c->attr->draw;
+    const struct shape *shape = &c->out[0].shape;
+    double rate = (double)d->rate;
+    int rc = op_want(c, &c->in[step], DT_I32, e);
+    if (rc)
+        return rc;
+    if (shape->n < 1 || shape->n != d->n)
+        return op_refuse(c, e, "a shape that nobody placed");
+    memset(s, 0, sizeof *s);
+    s->seed = d->seed;
+    s->stream = d->stream;
+    s->threshold = (unsigned)ceil(rate * 0x1p24);
+    s->scale = (float)(1 / (1 - rate));
+    s->dims = d->n;
+    for (int k = 0; k < d->n; k++) {
+        s->from[k] = d->from[k];
+        s->extent[k] = d->extent[k];
+        s->here[k] = shape->dim[k];
+    }
+    s->step = (const unsigned *)c->in[step].data;
+    s->row = shape->dim[shape->n - 1];
+    s->groups = lanes_groups(s->row);
+    return 0;
+}
+
+static unsigned blocks_for(const struct stream_q *q, int64_t n)
+{
+    return launch_blocks(n, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
+}
+
+int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct site s;
+    const struct shape *shape = &c->out[0].shape;
+    int rc = op_want_float(c, &c->in[0], e);
+    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
+    rc = rc ? rc : site_plan(c, 1, &s, e);
+    if (rc)
+        return rc;
+    if (!shape_equal(&c->in[0].shape, shape) ||
+        memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
+        return op_refuse(c, e, "the operand is not laid out as the output");
+    if (c->nin > 2) {
+        if (shape->n < 3 || shape_count(&c->in[2].shape) != shape->dim[0] * shape->dim[1])
+            return op_refuse(c, e, "positions are of a batch and a sequence");
+        rc = op_want(c, &c->in[2], DT_I32, e);
+        s.position = (const int32_t *)c->in[2].data;
+    }
+    s.all = shape_count(shape) / (s.row ? s.row : 1) * s.groups;
+    if (rc || !s.all)
+        return rc;
+    LAUNCH(dropout_kernel, blocks_for(q, s.all), THREADS, 0, q->stream, s, c->in[0].data,
+           c->out[0].data, c->in[0].dtype);
+    return op_launched(q, c, e);
+}
+
+int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct site s;
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    rc = rc ? rc : site_plan(c, 0, &s, e);
+    s.all = rc ? 0 : shape_count(&c->out[0].shape);
+    if (!s.all)
+        return rc;
+    LAUNCH(normal_kernel, blocks_for(q, s.all), THREADS, 0, q->stream, s, (float *)c->out[0].data);
+    return op_launched(q, c, e);
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise ops, CAST to EQUAL in op.h's table, CHAIN, and the steps behind a LINEAR's product:
+// each is a chain of steps on registers, most of a single one.
+//
+// Every operand is read once and every output written once: bytes moved are the sum of their
+// sizes (an input that two steps read comes from cache the second time); 1 to some 20 FLOPs an
+// element and step. All of it is bound by memory, so one kernel that interprets the steps does for
+// all: what to do next is the same for all threads, and decided once for the LANES elements that a
+// thread has in registers. Between two steps that follow each other a value stays there; one that
+// is wanted later waits in shared memory, each thread's in columns of its own, so no barrier is
+// needed and no bank is fought over.
+//
+// The output is walked in memory order, in groups of LANES within the innermost loop. In that loop
+// an input moves by one element (read 16 bytes at a time), by none (one value for all), or by a
+// stride (gathered). A group's inputs are all read before its outputs are written: an output may
+// lie over an input that is read in the same order.
+#include "kernels/cuda/chain.h"
+#include "kernels/cuda/lanes.h"
+#include "kernels/cuda/walk.h"
+
+#include <string.h>
+
+enum {
+    THREADS = 128,
+    BLOCKS_EACH = 16, // of a processor, at most: as many as it holds at a time
+};
+
+// ---- what a kernel is told ----------------------------------------------------------------------
+
+// Where a step or an output has a value from: an input (its number), the step just made, or, from
+// FROM_KEPT on, a place in shared memory.
+enum { FROM_LAST = -1, FROM_KEPT = CHAIN_INPUTS };
+
+struct plan_step {
+    enum op op;
+    int from[2];
+    int keep; // place in shared memory; −1: none
+    float scale;
+};
+struct plan_output {
+    void *to;
+    enum dtype dtype;
+    int from;
+};
+struct plan {
+    struct loops loops;  // over the output; operands: the inputs
+    int outer;           // all loops but the innermost, and its extent
+    int64_t row, groups; // groups of LANES in a row, and their number in all
+    int64_t all;
+    int steps, outputs, kept;
+    const void *in[CHAIN_INPUTS];
+    enum dtype dtype[CHAIN_INPUTS];
+    struct plan_step step[CHAIN_STEPS];
+    struct plan_output out[OP_MAX_OUT];
+};
+
+// ---- one step -----------------------------------------------------------------------------------
+
+// NaN stays.
+DEVICE float clamped(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+DEVICE float logistic(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+// GELU is x·σ(2u), u its argument of tanh: without the cancellation that 1 + tanh has left of zero.
+DEVICE float gelu_twice_u(float x)
+{
+    return x * 1.59576912f * (1.0f + 0.044715f * x * x);
+}
+
+// Beyond ±10 the slope is 1 or 0 in f32; clamped, its parts are finite.
+DEVICE float gelu_slope(float x)
+{
+    float c = clamped(x, -10, 10), u2 = gelu_twice_u(c);
+    float gate = logistic(u2), rest = logistic(-u2); // rest: 1 − gate
+    return gate + c * gate * rest * 1.59576912f * (1.0f + 3 * 0.044715f * c * c);
+}
+
+// Beyond ±80 likewise.
+DEVICE float silu_slope(float x)
+{
+    float c = clamped(x, -80, 80), gate = logistic(c);
+    return gate + c * gate * logistic(-c);
+}
+
+// max(x, 0) would lose a NaN, but the second term has it too.
+DEVICE float softplus(float x)
+{
+    return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
+}
+
+#define EACH(expr)                  \
+    for (int k = 0; k < LANES; k++) \
+        out[k] = (expr);            \
+    break
+#define A x[k]
+#define B y[k]
+
+DEVICE void step_run(const struct plan_step *s, const float x[LANES], const float y[LANES],
+                     float out[LANES])
+{
+    float scale = s->scale;
+    switch (s->op) {
+    case OP_ADD:
+        EACH(A + B);
+    case OP_SUB:
+        EACH(A - B);
+    case OP_MUL:
+        EACH(A * B);
+    case OP_DIV:
+        EACH(A / B);
+    case OP_LOG:
+        EACH(logf(A));
+    case OP_EXP:
+        EACH(expf(A));
+    case OP_RELU: // NaN stays: it must reach the skip flag
+        EACH(A < 0 ? 0 : A);
+    case OP_RELU_GRAD:
+        EACH(A > 0 ? B : 0);
+    case OP_GELU:
+        EACH(A * logistic(gelu_twice_u(A)));
+    case OP_GELU_GRAD:
+        EACH(B * gelu_slope(A));
+    case OP_TANH:
+        EACH(tanhf(A));
+    case OP_TANH_GRAD:
+        EACH(B * (1.0f - A * A));
+    case OP_SILU:
+        EACH(A / (1.0f + expf(-A)));
+    case OP_SILU_GRAD:
+        EACH(B * silu_slope(A));
+    case OP_SOFTPLUS:
+        EACH(softplus(A));
+    case OP_SOFTPLUS_GRAD:
+        EACH(B / (1.0f + expf(-A)));
+    case OP_EQUAL: // the bits of two i32
+        EACH(__float_as_int(A) == __float_as_int(B) ? 1.0f : 0.0f);
+    default: // CAST, SCALE
+        EACH(scale * A);
+    }
+}
+#undef EACH
+#undef A
+#undef B
+
+// ---- all steps of a group -----------------------------------------------------------------------
+
+struct group {
+    int64_t row, at; // which row of the innermost loop, which element of it
+    int lanes;
+};
+
+DEVICE struct group group_of(const struct plan *p, int64_t index)
+{
+    struct group g;
+    g.row = walk_divide(index, p->groups, &g.at);
+    g.at *= LANES;
+    g.lanes = lanes_left(p->row, g.at);
+    return g;
+}
+
+DEVICE float *kept_at(float *kept, int place, int lane)
+{
+    return kept + (place * LANES + lane) * THREADS + threadIdx.x;
+}
+
+DEVICE void value_read(const struct plan *p, const struct group *g, int from, float *kept,
+                       const float last[LANES], float v[LANES])
+{
+    if (from == FROM_LAST) {
+        for (int k = 0; k < LANES; k++)
+            v[k] = last[k];
+    } else if (from >= FROM_KEPT) {
+        for (int k = 0; k < LANES; k++)
+            v[k] = *kept_at(kept, from - FROM_KEPT, k);
+    } else {
+        int64_t stride = walk_step(&p->loops, from);
+        int64_t at = walk_offset(&p->loops, p->outer, from, g->row) + g->at * stride;
+        lanes_load(p->in[from], p->dtype[from], at, stride, g->lanes, v);
+    }
+}
+
+DEVICE void group_run(const struct plan *p, const struct group *g, float *kept)
+{
+    float last[LANES] = {0}, x[LANES], y[LANES];
+    for (int s = 0; s < p->steps; s++) {
+        const struct plan_step *step = &p->step[s];
+        value_read(p, g, step->from[0], kept, last, x);
+        value_read(p, g, step->from[1], kept, last, y);
+        step_run(step, x, y, last);
+        for (int k = 0; k < LANES && step->keep >= 0; k++)
+            *kept_at(kept, step->keep, k) = last[k];
+    }
+    for (int k = 0; k < p->outputs; k++) {
+        value_read(p, g, p->out[k].from, kept, last, x);
+        lanes_store(p->out[k].to, p->out[k].dtype, g->row * p->row + g->at, g->lanes, x);
+    }
+}
+
+KERNEL(THREADS) chain_kernel(struct plan p)
+{
+    SHARED(float, kept);
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.all; i += stride) {
+        struct group g = group_of(&p, i);
+        group_run(&p, &g, kept);
+    }
+}
+
+// ---- a call as a plan ---------------------------------------------------------------------------
+
+// The last step that reads a register; `steps` if an output is it, −1 if nobody does.
+static int last_use(const struct op_chain *c, int nout, int reg)
+{
+    int last = -1;
+    for (int s = 0; s < c->steps; s++)
+        for (int i = 0; i < op_inputs(c->step[s].op); i++)
+            if (c->step[s].in[i] == reg)
+                last = s;
+    for (int k = 0; k < nout; k++)
+        if (c->out[k] == reg)
+            last = c->steps;
+    return last;
+}
+
+// Where a step finds a register: what the step before it made is still at hand.
+static int source_of(const struct plan *p, const struct op_chain *c, int reg, int step)
+{
+    if (reg < c->inputs)
+        return reg;
+    if (reg - c->inputs == step - 1)
+        return FROM_LAST;
+    return FROM_KEPT + p->step[reg - c->inputs].keep;
+}
+
+// A place for what step s makes, if it is read later than by the next one; places are free again
+// from the step on that reads them last.
+static int place_take(int until[CHAIN_STEPS], int s, int last)
+{
+    if (last <= s + 1)
+        return -1;
+    for (int i = 0;; i++)
+        if (until[i] <= s) {
+            until[i] = last;
+            return i;
+        }
+}
+
+static void steps_plan(const struct op_chain *c, int nout, struct plan *p)
+{
+    int until[CHAIN_STEPS];
+    for (int i = 0; i < CHAIN_STEPS; i++)
+        until[i] = -1;
+    p->steps = c->steps;
+    for (int s = 0; s < c->steps; s++) {
+        const struct op_step *from = &c->step[s];
+        struct plan_step *to = &p->step[s];
+        bool pair = op_inputs(from->op) > 1;
+        to->op = from->op;
+        to->scale = from->scale;
+        to->from[0] = source_of(p, c, from->in[0], s);
+        to->from[1] = pair ? source_of(p, c, from->in[1], s) : FROM_LAST;
+        to->keep = place_take(until, s, last_use(c, nout, c->inputs + s));
+        p->kept = to->keep < p->kept ? p->kept : to->keep + 1;
+    }
+}
+
+// An output that is the product itself comes first: another may lie where the product does.
+static void outputs_plan(const struct op_call *call, const struct op_chain *c, struct plan *p)
+{
+    for (int product = 1; product >= 0; product--)
+        for (int k = 0; k < call->nout; k++) {
+            if ((c->out[k] < c->inputs) != product)
+                continue;
+            struct plan_output *o = &p->out[p->outputs++];
+            o->to = call->out[k].data;
+            o->dtype = call->out[k].dtype;
+            o->from = source_of(p, c, c->out[k], c->steps);
+        }
+}
+
+static int inputs_check(const struct op_call *call, const struct tensor *in[CHAIN_INPUTS], int n,
+                        struct err *e)
+{
+    for (int k = 0; k < n; k++) {
+        enum dtype t = in[k]->dtype;
+        bool whole = call->op == OP_CAST && (t == DT_U8 || t == DT_I32);
+        int rc = call->op == OP_EQUAL ? op_want(call, in[k], DT_I32, e)
+                 : whole              ? 0
+                                      : op_want_float(call, in[k], e);
+        if (rc)
+            return rc;
+    }
+    for (int k = 0; k < call->nout; k++) {
+        int rc = op_want_float(call, &call->out[k], e);
+        if (rc)
+            return rc;
+        if (!shape_equal(&call->out[k].shape, &call->out[0].shape))
+            return op_refuse(call, e, "outputs differ in shape");
+    }
+    return 0;
+}
+
+static int inputs_plan(const struct op_call *call, const struct tensor *product, int n,
+                       struct plan *p, struct err *e)
+{
+    int index[CHAIN_INPUTS];
+    const struct tensor *in[CHAIN_INPUTS];
+    for (int k = 0; k < n; k++) {
+        int operand = chain_operand(call->op, k);
+        index[k] = operand < 0 ? call->nin : operand; // the product has the output's labels
+        in[k] = operand < 0 ? product : &call->in[operand];
+    }
+    int rc = inputs_check(call, in, n, e);
+    if (rc)
+        return rc;
+    if (!loops_over(call, call->nin, call->out[0].shape.n, -1, index, n, &p->loops))
+        return op_refuse(call, e, "operands disagree about an extent");
+    for (int k = 0; k < n; k++) {
+        if (p->loops.covered[k] != shape_count(&in[k]->shape))
+            return op_refuse(call, e, "an operand has a dimension that the output lacks");
+        p->in[k] = in[k]->data;
+        p->dtype[k] = call->op == OP_EQUAL ? DT_F32 : in[k]->dtype; // EQUAL wants the bits
+    }
+    return 0;
+}
+
+static int steps_launch(struct stream_q *q, const struct op_call *call, const struct op_chain *c,
+                        const struct tensor *product, struct err *e)
+{
+    struct plan p;
+    int64_t n = shape_count(&call->out[0].shape);
+    memset(&p, 0, sizeof p);
+    int rc = inputs_plan(call, product, c->inputs, &p, e);
+    if (rc || !n)
+        return rc;
+    steps_plan(c, call->nout, &p);
+    outputs_plan(call, c, &p);
+    p.outer = p.loops.n ? p.loops.n - 1 : 0;
+    p.row = p.loops.n ? p.loops.extent[p.outer] : 1;
+    p.groups = lanes_groups(p.row);
+    p.all = n / p.row * p.groups;
+    size_t kept = (size_t)p.kept * LANES * THREADS * sizeof(float);
+    unsigned blocks = launch_blocks(p.all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
+    LAUNCH(chain_kernel, blocks, THREADS, kept, q->stream, p);
+    return op_launched(q, call, e);
+}
+
+// ---- the ops ------------------------------------------------------------------------------------
+
+int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct op_chain one;
+    if (c->op == OP_CHAIN)
+        return chain_apply(q, c, NULL, e);
+    memset(&one, 0, sizeof one);
+    one.inputs = c->nin;
+    one.steps = 1;
+    one.step[0].op = c->op;
+    one.step[0].in[1] = (int8_t)(c->nin > 1 ? 1 : -1);
+    one.step[0].scale = c->attr->scale;
+    one.out[0] = (int8_t)c->nin;
+    return steps_launch(q, c, &one, NULL, e);
+}
+
+int chain_apply(struct stream_q *q, const struct op_call *c, const struct tensor *product,
+                struct err *e)
+{
+    const char *fault = chain_fault(c->op, c->attr->chain, c->nin, c->nout);
+    return fault ? op_refuse(c, e, fault) : steps_launch(q, c, c->attr->chain, product, e);
+}

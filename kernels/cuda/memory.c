@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the CUDA device: regions of its own, pinned host memory, and windows that others
+// mapped.
+//
+// A region is zero when it is handed out, and aligned as cudaMalloc aligns (256 bytes). With guard
+// zones (WEFT_CUDA_GUARD) it lies between two strips of a known pattern, which are read back and
+// compared whenever a stream is waited for and when the region is freed: who writes past a buffer
+// is found in the step that did it. What a region is full of, the plan decides; nothing is cached.
+#include "kernels/cuda/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ZONE = 4096, PATTERN = 0xa5 };
+
+enum region_kind { DEVICE_MEMORY, HOST_MEMORY, ADOPTED };
+
+struct region {
+    struct list link;
+    enum region_kind kind;
+    char *base; // handed out
+    size_t bytes, zone;
+};
+
+static struct region *region_note(struct device *d, enum region_kind kind, size_t bytes)
+{
+    struct region *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->kind = kind;
+    r->bytes = bytes;
+    r->zone = d->guard && kind == DEVICE_MEMORY ? ZONE : 0;
+    list_init(&r->link);
+    return r;
+}
+
+// ---- getting -----------------------------------------------------------------------------------
+
+static int out_of_memory(struct device *d, size_t bytes, struct err *e)
+{
+    size_t left = 0, all = 0;
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&left, &all);
+    (void)cudaGetLastError();
+    return err_set(
+        e, ERR_DEVICE,
+        "cuda device %d is out of memory: %.1f MiB were asked for, %.1f of %.1f MiB are "
+        "free (this process has %.1f MiB); another process may hold the rest (nvidia-smi)",
+        d->ordinal, (double)bytes / 0x1p20, (double)left / 0x1p20, (double)all / 0x1p20,
+        (double)d->allocated / 0x1p20);
+}
+
+// Zeroes the region and draws its zones. Done when it returns: other streams may use it at once.
+static int region_clean(struct device *d, const struct region *r, struct err *e)
+{
+    int rc = CUDA(d, NULL, e, cudaMemset(r->base, 0, r->bytes));
+    if (r->zone && !rc)
+        rc = CUDA(d, NULL, e, cudaMemset(r->base - r->zone, PATTERN, r->zone));
+    if (r->zone && !rc)
+        rc = CUDA(d, NULL, e, cudaMemset(r->base + r->bytes, PATTERN, r->zone));
+    return rc ? rc : CUDA(d, NULL, e, cudaDeviceSynchronize());
+}
+
+static void region_free(struct device *d, struct region *r);
+
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    int rc = device_bind(d, e);
+    if (rc)
+        return rc;
+    void *p = NULL;
+    struct region *r = region_note(d, DEVICE_MEMORY, bytes ? bytes : 1);
+    if (!r)
+        return err_set(e, ERR_NOMEM, "no memory to note a region");
+    cudaError_t got = cudaMalloc(&p, r->bytes + 2 * r->zone);
+    rc = got == cudaErrorMemoryAllocation ? out_of_memory(d, bytes, e)
+                                          : cuda_check(d, NULL, "cudaMalloc", got, e);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    r->base = (char *)p + r->zone;
+    d->allocated += r->bytes;
+    list_append(&d->regions, &r->link);
+    rc = region_clean(d, r, e);
+    if (rc)
+        region_free(d, r);
+    else
+        *out = r->base;
+    return rc;
+}
+
+int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    int rc = device_bind(d, e);
+    if (rc)
+        return rc;
+    void *p = NULL;
+    struct region *r = region_note(d, HOST_MEMORY, bytes ? bytes : 1);
+    if (!r)
+        return err_set(e, ERR_NOMEM, "no memory to note a region");
+    cudaError_t got = cudaHostAlloc(&p, r->bytes, cudaHostAllocPortable);
+    if (got == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        rc = err_set(e, ERR_DEVICE, "cuda device %d: the host has no %.1f MiB to pin for it",
+                     d->ordinal, (double)bytes / 0x1p20);
+    } else {
+        rc = cuda_check(d, NULL, "cudaHostAlloc", got, e);
+    }
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    memset(p, 0, r->bytes);
+    r->base = p;
+    list_append(&d->regions, &r->link);
+    *out = p;
+    return 0;
+}
+
+int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e)
+{
+    int rc = device_bind(d, e);
+    if (rc || !bytes)
+        return rc;
+    struct region *r = region_note(d, ADOPTED, bytes);
+    if (!r)
+        return err_set(e, ERR_NOMEM, "no memory to note a region");
+    rc = CUDA(d, NULL, e, cudaHostRegister(p, bytes, cudaHostRegisterPortable));
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    r->base = p;
+    list_append(&d->regions, &r->link);
+    return 0;
+}
+
+// ---- guard zones -------------------------------------------------------------------------------
+
+static int zone_check(struct device *d, const struct region *r, const char *zone, struct err *e)
+{
+    static const char *const side[] = {"before", "behind"};
+    unsigned char seen[ZONE];
+    int rc = CUDA(d, NULL, e, cudaMemcpy(seen, zone, r->zone, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < r->zone && !rc; i++)
+        if (seen[i] != PATTERN)
+            rc = err_set(
+                e, ERR_DEVICE, "cuda device %d: byte %zu %s a region of %zu bytes was written",
+                d->ordinal, zone < r->base ? r->zone - i : i + 1, side[zone >= r->base], r->bytes);
+    return rc;
+}
+
+int memory_check(struct device *d, struct err *e)
+{
+    int rc = 0;
+    list_for_each (it, &d->regions) {
+        const struct region *r = list_entry(it, struct region, link);
+        if (r->zone && !rc) {
+            rc = zone_check(d, r, r->base - r->zone, e);
+            rc = rc ? rc : zone_check(d, r, r->base + r->bytes, e);
+        }
+    }
+    return rc;
+}
+
+// ---- giving back -------------------------------------------------------------------------------
+
+// Errors are a lost device's: there is nothing left to do about them.
+static void region_free(struct device *d, struct region *r)
+{
+    list_remove(&r->link);
+    if (r->kind == DEVICE_MEMORY) {
+        d->allocated -= r->bytes;
+        (void)cudaFree(r->base - r->zone);
+    } else if (r->kind == HOST_MEMORY) {
+        (void)cudaFreeHost(r->base);
+    } else {
+        (void)cudaHostUnregister(r->base);
+    }
+    (void)cudaGetLastError();
+    free(r);
+}
+
+void memory_free(struct device *d, void *p)
+{
+    struct err e = {0};
+    if (!p)
+        return;
+    device_bind(d, &e);
+    list_for_each (it, &d->regions) {
+        struct region *r = list_entry(it, struct region, link);
+        if (r->base == p && r->kind != ADOPTED) {
+            region_free(d, r);
+            return;
+        }
+    }
+    PRE(!"memory of this device");
+}
+
+void memory_clear(struct device *d)
+{
+    list_for_each (it, &d->regions)
+        region_free(d, list_entry(it, struct region, link));
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events, copies, and the capture of a stream's work into a graph.
+//
+// Streams take no part in the legacy stream's waits: only events order them. Events carry no times.
+// A capture is of the calling thread alone, so a second thread may copy meanwhile.
+#include "kernels/cuda/device.h"
+
+#include <stdlib.h>
+
+struct graph {
+    struct device *device;
+    cudaGraphExec_t exec;
+    struct list link;
+};
+
+// ---- streams -----------------------------------------------------------------------------------
+
+int stream_new(struct device *d, struct stream_q **out, struct err *e)
+{
+    int rc = device_bind(d, e);
+    if (rc)
+        return rc;
+    struct stream_q *q = calloc(1, sizeof *q);
+    if (!q)
+        return err_set(e, ERR_NOMEM, "no memory for a stream");
+    rc = CUDA(d, NULL, e, cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking));
+    if (rc) {
+        free(q);
+        return rc;
+    }
+    q->device = d;
+    list_append(&d->streams, &q->link);
+    *out = q;
+    return 0;
+}
+
+void stream_free(struct stream_q *q)
+{
+    if (!q)
+        return;
+    list_remove(&q->link);
+    (void)cudaStreamDestroy(q->stream);
+    (void)cudaGetLastError();
+    free(q);
+}
+
+int stream_sync(struct stream_q *q, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    rc = rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+    return rc || !q->device->guard ? rc : memory_check(q->device, e);
+}
+
+// ---- events ------------------------------------------------------------------------------------
+
+int event_new(struct device *d, struct event **out, struct err *e)
+{
+    int rc = device_bind(d, e);
+    if (rc)
+        return rc;
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev)
+        return err_set(e, ERR_NOMEM, "no memory for an event");
+    rc = CUDA(d, NULL, e, cudaEventCreateWithFlags(&ev->event, cudaEventDisableTiming));
+    if (rc) {
+        free(ev);
+        return rc;
+    }
+    ev->device = d;
+    list_append(&d->events, &ev->link);
+    *out = ev;
+    return 0;
+}
+
+void event_free(struct event *ev)
+{
+    if (!ev)
+        return;
+    list_remove(&ev->link);
+    (void)cudaEventDestroy(ev->event);
+    (void)cudaGetLastError();
+    free(ev);
+}
+
+int event_record(struct stream_q *q, struct event *ev, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    return rc ? rc : CUDA(q->device, q, e, cudaEventRecord(ev->event, q->stream));
+}
+
+int event_wait(struct stream_q *q, struct event *ev, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    return rc ? rc : CUDA(q->device, q, e, cudaStreamWaitEvent(q->stream, ev->event, 0));
+}
+
+int event_query(struct event *ev, bool *done, struct err *e)
+{
+    int rc = device_bind(ev->device, e);
+    if (rc)
+        return rc;
+    cudaError_t said = cudaEventQuery(ev->event);
+    *done = said == cudaSuccess;
+    if (said != cudaErrorNotReady)
+        return cuda_check(ev->device, NULL, "cudaEventQuery", said, e);
+    (void)cudaGetLastError();
+    return 0;
+}
+
+int event_sync(struct event *ev, struct err *e)
+{
+    int rc = device_bind(ev->device, e);
+    return rc ? rc : CUDA(ev->device, NULL, e, cudaEventSynchronize(ev->event));
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+int stream_copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    if (rc || !bytes)
+        return rc;
+    return CUDA(q->device, q, e, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, q->stream));
+}
+
+int stream_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    if (rc || !bytes)
+        return rc;
+    return CUDA(q->device, q, e, cudaMemsetAsync(to, 0, bytes, q->stream));
+}
+
+// ---- graphs ------------------------------------------------------------------------------------
+
+int capture_begin(struct stream_q *q, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    return rc ? rc
+              : CUDA(q->device, q, e,
+                     cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static int instantiate(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
+{
+    struct graph *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(e, ERR_NOMEM, "no memory for a graph");
+    int rc = CUDA(q->device, q, e, cudaGraphInstantiate(&g->exec, captured, 0));
+    if (rc) {
+        free(g);
+        return rc;
+    }
+    g->device = q->device;
+    list_append(&q->device->graphs, &g->link);
+    *out = g;
+    return 0;
+}
+
+int capture_end(struct stream_q *q, void **graph, struct err *e)
+{
+    cudaGraph_t captured = NULL;
+    int rc = device_bind(q->device, e);
+    rc = rc ? rc : CUDA(q->device, q, e, cudaStreamEndCapture(q->stream, &captured));
+    rc = rc ? rc : instantiate(q, captured, graph, e);
+    if (captured)
+        (void)cudaGraphDestroy(captured);
+    return rc;
+}
+
+int graph_launch(struct stream_q *q, void *graph, struct err *e)
+{
+    const struct graph *g = graph;
+    int rc = device_bind(q->device, e);
+    return rc ? rc : CUDA(q->device, q, e, cudaGraphLaunch(g->exec, q->stream));
+}
+
+void graph_free(void *graph)
+{
+    struct graph *g = graph;
+    if (!g)
+        return;
+    list_remove(&g->link);
+    (void)cudaGraphExecDestroy(g->exec);
+    (void)cudaGetLastError();
+    free(g);
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+void stream_clear(struct device *d)
+{
+    list_for_each (it, &d->streams)
+        (void)cudaStreamSynchronize(list_entry(it, struct stream_q, link)->stream);
+    list_for_each (it, &d->graphs)
+        graph_free(list_entry(it, struct graph, link));
+    list_for_each (it, &d->events)
+        event_free(list_entry(it, struct event, link));
+    list_for_each (it, &d->streams)
+        stream_free(list_entry(it, struct stream_q, link));
+}

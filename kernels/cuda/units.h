@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes from one place to another in units as large as both addresses allow: copies know no dtype.
+#pragma once
+#include "kernels/cuda/launch.h"
+
+// The largest unit, a power of two up to 16, that divides every number of bytes of which `bits` is
+// the union: addresses, distances, lengths.
+static inline int unit_of(uint64_t bits)
+{
+    int unit = 16;
+    while (bits & (uint64_t)(unit - 1))
+        unit /= 2;
+    return unit;
+}
+
+// Unit `from_at` of one side to unit `to_at` of the other.
+DEVICE void unit_copy(void *to, int64_t to_at, const void *from, int64_t from_at, int unit)
+{
+    if (unit == 16)
+        ((uint4 *)to)[to_at] = ((const uint4 *)from)[from_at];
+    else if (unit == 8)
+        ((uint2 *)to)[to_at] = ((const uint2 *)from)[from_at];
+    else if (unit == 4)
+        ((uint32_t *)to)[to_at] = ((const uint32_t *)from)[from_at];
+    else if (unit == 2)
+        ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
+    else
+        ((uint8_t *)to)[to_at] = ((const uint8_t *)from)[from_at];
+}

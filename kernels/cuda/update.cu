@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a step: metrics, clipping, the update of parameters.
+//
+// METRICS gathers some ten numbers and CLIP makes two: a block and a thread. An update is one pass
+// over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v and writes p, m,
+// v, 28 bytes and some 20 FLOPs an element, so it is bound by memory; LANES elements of each are in
+// flight a thread, in accesses of 16 bytes, and one launch serves a range of any length. Clip and
+// hyper vectors are read here: the host waits for no norm, and one captured graph serves every
+// step.
+//
+// A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied.
+#include "kernels/cuda/lanes.h"
+
+#include <string.h>
+
+enum { THREADS = 256, BLOCKS_EACH = 8 };
+
+// ---- metrics ------------------------------------------------------------------------------------
+
+struct parts {
+    const float *from[OP_MAX_IN];
+    int64_t n[OP_MAX_IN];
+    int parts;
+};
+
+KERNEL(THREADS) metrics_kernel(struct parts p, float *to)
+{
+    for (int k = 0; k < p.parts; k++) {
+        for (int64_t i = threadIdx.x; i < p.n[k]; i += THREADS)
+            to[i] = p.from[k][i];
+        to += p.n[k];
+    }
+}
+
+int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct parts p;
+    int64_t left = shape_count(&c->out[0].shape);
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    memset(&p, 0, sizeof p);
+    p.parts = c->nin;
+    for (int k = 0; k < c->nin && !rc; k++) {
+        p.from[k] = (const float *)c->in[k].data;
+        p.n[k] = shape_count(&c->in[k].shape);
+        left -= p.n[k];
+        rc = op_want(c, &c->in[k], DT_F32, e);
+    }
+    if (rc)
+        return rc;
+    if (left)
+        return op_refuse(c, e,
+                         left < 0 ? "more metrics than the output holds"
+                                  : "fewer metrics than the output holds");
+    LAUNCH(metrics_kernel, 1, THREADS, 0, q->stream, p, (float *)c->out[0].data);
+    return op_launched(q, c, e);
+}
+
+// ---- clipping -----------------------------------------------------------------------------------
+
+KERNEL(1) clip_kernel(const float *metrics, float *clip, double limit)
+{
+    float loss = metrics[METRIC_LOSS], sqnorm = metrics[METRIC_SQNORM];
+    double norm = sqrt((double)sqnorm);
+    clip[CLIP_SCALE] = limit > 0 && norm > limit ? (float)(limit / norm) : 1;
+    clip[CLIP_SKIP] = isfinite(loss) && isfinite(sqnorm) ? 0 : 1;
+}
+
+int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
+        return op_refuse(c, e, "operands are no metrics and clip vectors");
+    LAUNCH(clip_kernel, 1, 1, 0, q->stream, (const float *)c->in[0].data, (float *)c->out[0].data,
+           (double)c->attr->clip_norm);
+    return op_launched(q, c, e);
+}
+
+// ---- updates ------------------------------------------------------------------------------------
+
+struct update {
+    enum op op;
+    int64_t n;
+    const float *g, *clip, *hyper;
+    const float *from[OP_MAX_OUT]; // p, m or velocity, v: as they are ..
+    float *to[OP_MAX_OUT];         // .. and as they become; null: there is none
+    float lr_scale, beta1, beta2, eps, decay;
+    bool nesterov;
+};
+
+struct rates { // of this step
+    float clip, lr, bias1, bias2;
+};
+
+DEVICE float momentum(const struct update *u, const struct rates *r, float p, float g, float *m)
+{
+    g += u->decay * p;
+    *m = u->beta1 * *m + g;
+    return p - r->lr * (u->nesterov ? g + u->beta1 * *m : *m);
+}
+
+DEVICE float adam(const struct update *u, const struct rates *r, float p, float g, float *m,
+                  float *v)
+{
+    *m = u->beta1 * *m + (1.0f - u->beta1) * g;
+    *v = u->beta2 * *v + (1.0f - u->beta2) * (g * g);
+    float step = (*m * r->bias1) / (sqrtf(*v * r->bias2) + u->eps);
+    return p - r->lr * (step + u->decay * p);
+}
+
+// LANES elements from `at` on, of which n are there; `states` behind p.
+DEVICE void lanes_update(const struct update *u, const struct rates *r, int states, bool skip,
+                         int64_t at, int n)
+{
+    float p[LANES], g[LANES], m[LANES] = {0}, v[LANES] = {0};
+    lanes_load(u->from[0], DT_F32, at, 1, n, p);
+    lanes_load(u->g, DT_F32, at, 1, n, g);
+    if (states > 0)
+        lanes_load(u->from[1], DT_F32, at, 1, n, m);
+    if (states > 1)
+        lanes_load(u->from[2], DT_F32, at, 1, n, v);
+    for (int k = 0; k < LANES && !skip; k++) {
+        float scaled = g[k] * r->clip;
+        if (states == 0)
+            p[k] -= r->lr * (scaled + u->decay * p[k]);
+        else if (states == 1)
+            p[k] = momentum(u, r, p[k], scaled, &m[k]);
+        else
+            p[k] = adam(u, r, p[k], scaled, &m[k], &v[k]);
+    }
+    lanes_store(u->to[0], DT_F32, at, n, p);
+    if (states > 0)
+        lanes_store(u->to[1], DT_F32, at, n, m);
+    if (states > 1)
+        lanes_store(u->to[2], DT_F32, at, n, v);
+}
+
+DEVICE void update_all(const struct update *u, int states, bool in_place)
+{
+    bool skip = u->clip[CLIP_SKIP] != 0;
+    struct rates r;
+    r.clip = u->clip[CLIP_SCALE];
+    r.lr = u->hyper[HYPER_LR] * u->lr_scale;
+    r.bias1 = u->hyper[HYPER_BIAS1];
+    r.bias2 = u->hyper[HYPER_BIAS2];
+    int64_t stride = (int64_t)gridDim.x * THREADS * LANES;
+    int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LANES;
+    for (int64_t i = skip && in_place ? u->n : first; i < u->n; i += stride)
+        lanes_update(u, &r, states, skip, i, lanes_left(u->n, i));
+}
+
+KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
+{
+    update_all(&u, 0, in_place);
+}
+
+KERNEL(THREADS) momentum_kernel(struct update u, bool in_place)
+{
+    update_all(&u, 1, in_place);
+}
+
+KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
+{
+    update_all(&u, 2, in_place);
+}
+
+static int update_check(const struct op_call *c, struct err *e)
+{
+    int64_t n = shape_count(&c->in[0].shape);
+    for (int k = 0; k < c->nin; k++) {
+        int rc = op_want(c, &c->in[k], DT_F32, e);
+        if (rc)
+            return rc;
+        if (k < c->nin - 2 && shape_count(&c->in[k].shape) != n)
+            return op_refuse(c, e, "operands differ in size");
+    }
+    for (int k = 0; k < c->nout; k++) {
+        int rc = op_want(c, &c->out[k], DT_F32, e);
+        if (rc)
+            return rc;
+        if (shape_count(&c->out[k].shape) != n)
+            return op_refuse(c, e, "results differ in size");
+    }
+    if (shape_count(&c->in[c->nin - 2].shape) < CLIP_SLOTS ||
+        shape_count(&c->in[c->nin - 1].shape) < HYPER_SLOTS)
+        return op_refuse(c, e, "clip or hyper vector is too short");
+    return 0;
+}
+
+static void update_plan(const struct op_call *c, struct update *u, bool *in_place)
+{
+    const struct op_attr *a = c->attr;
+    memset(u, 0, sizeof *u);
+    u->op = c->op;
+    u->n = shape_count(&c->in[0].shape);
+    u->g = (const float *)c->in[1].data;
+    u->clip = (const float *)c->in[c->nin - 2].data;
+    u->hyper = (const float *)c->in[c->nin - 1].data;
+    *in_place = true;
+    for (int k = 0; k < c->nout; k++) {
+        u->from[k] = (const float *)c->in[k ? k + 1 : 0].data; // the gradient is among them
+        u->to[k] = (float *)c->out[k].data;
+        *in_place = *in_place && u->from[k] == u->to[k];
+    }
+    u->lr_scale = a->lr_scale;
+    u->beta1 = a->beta1;
+    u->beta2 = a->beta2;
+    u->eps = a->eps;
+    u->decay = a->decay;
+    u->nesterov = a->nesterov;
+}
+
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct update u;
+    bool in_place;
+    int rc = update_check(c, e);
+    if (rc)
+        return rc;
+    update_plan(c, &u, &in_place);
+    if (!u.n)
+        return 0;
+    unsigned blocks =
+        launch_blocks(u.n, (int64_t)THREADS * LANES, (int64_t)q->device->processors * BLOCKS_EACH);
+    if (c->op == OP_SGD)
+        LAUNCH(sgd_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+    else if (c->op == OP_MOMENTUM)
+        LAUNCH(momentum_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+    else
+        LAUNCH(adam_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+    return op_launched(q, c, e);
+}

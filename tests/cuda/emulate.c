@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of threads as fibers. See emulate.h.
+//
+// The scheduler is the caller's own stack. It lets every thread of a block run until it has to
+// wait, in ascending or descending order, and again, until all have returned; a thread that nobody
+// waits for takes the stack of the one before. If nothing can run and not all threads stand at the
+// same barrier, the kernel is broken and the program ends. One launch runs at a time
+// (fake_queue.c's lock), so the state is one static block.
+#include "tests/cuda/emulate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define STACK ((size_t)256 << 10)
+#else
+#define STACK ((size_t)64 << 10)
+#endif
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+enum { THREADS = 1024, LANES = 32, PAGE = 4096, MARGIN = 128 };
+
+enum state { NEW, READY, AT_BARRIER, AT_WARP, DONE };
+enum meeting { SHUFFLE, BALLOT };
+
+struct fiber {
+    char *stack;
+    struct fiber *next; // of those that are free
+#ifdef __x86_64__
+    void *sp;
+#else
+    ucontext_t context;
+#endif
+};
+
+struct thread {
+    enum state state;
+    enum meeting meeting;
+    struct emulate_at at;
+    unsigned mask;
+    uint64_t value, result; // brought to a meeting, taken from it
+    int from;
+    struct fiber *fiber;
+};
+
+struct emulate_now emulate_now;
+
+static struct {
+    const struct emulate_kernel *kernel;
+    const void *args;
+    struct thread thread[THREADS];
+    int threads, now;
+    struct fiber self, *running, *free;
+    char *shared; // dynamic
+    size_t shared_room;
+    bool descending;
+    uint64_t launches;
+} run;
+
+// ---- the end -----------------------------------------------------------------------------------
+
+static uint3 index_of(int t)
+{
+    unsigned x = emulate_now.block_dim.x, y = emulate_now.block_dim.y, u = (unsigned)t;
+    return (uint3){u % x, u / x % y, u / x / y};
+}
+
+static _Noreturn void die(int thread, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void die(int thread, const char *fmt, ...)
+{
+    va_list args;
+    uint3 t = index_of(thread < 0 ? 0 : thread), b = emulate_now.block;
+    fflush(stdout);
+    fprintf(stderr, "emulate: kernel %s (%s:%d): block (%u,%u,%u)", run.kernel->name,
+            run.kernel->at.file, run.kernel->at.line, b.x, b.y, b.z);
+    if (thread >= 0)
+        fprintf(stderr, " thread (%u,%u,%u)", t.x, t.y, t.z);
+    fputs(": ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+    abort();
+}
+
+// ---- fibers ------------------------------------------------------------------------------------
+
+static void fiber_main(void);
+
+#ifdef __x86_64__
+void fiber_jump(void **save, void *load);
+__asm__(".text\n.type fiber_jump, @function\nfiber_jump:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+        "  ret\n.size fiber_jump, .-fiber_jump\n");
+
+static void fiber_prepare(struct fiber *f)
+{
+    void **sp = (void **)(void *)(f->stack + STACK);
+    *--sp = NULL; // where fiber_main would return to; it never does
+    *--sp = (void *)fiber_main;
+    for (int saved = 0; saved < 6; saved++)
+        *--sp = NULL;
+    f->sp = sp;
+}
+
+static void fiber_to(struct fiber *from, struct fiber *to)
+{
+    fiber_jump(&from->sp, to->sp);
+}
+#else
+static void fiber_prepare(struct fiber *f)
+{
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK;
+    makecontext(&f->context, fiber_main, 0);
+}
+
+static void fiber_to(struct fiber *from, struct fiber *to)
+{
+    swapcontext(&from->context, &to->context);
+}
+#endif
+
+static struct fiber *fiber_take(void)
+{
+    struct fiber *f = run.free;
+    if (f) {
+        run.free = f->next;
+        return f;
+    }
+    f = calloc(1, sizeof *f);
+    char *map =
+        mmap(NULL, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!f || map == MAP_FAILED ||
+        mprotect(map, PAGE, PROT_NONE)) // a stack that is too short faults
+        die(-1, "no memory for a thread's stack");
+    f->stack = map + PAGE;
+    fiber_prepare(f);
+    return f;
+}
+
+static void switch_to(struct fiber *to)
+{
+    struct fiber *from = run.running;
+    run.running = to;
+#ifdef __SANITIZE_ADDRESS__
+    static const void *main_stack;
+    static size_t main_bytes;
+    void *fake = NULL;
+    const void *stack = to == &run.self ? main_stack : to->stack;
+    __sanitizer_start_switch_fiber(&fake, stack, to == &run.self ? main_bytes : STACK);
+    fiber_to(from, to);
+    if (from == &run.self)
+        __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+    else
+        __sanitizer_finish_switch_fiber(fake, &main_stack, &main_bytes);
+#else
+    fiber_to(from, to);
+#endif
+}
+
+static void fiber_main(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &stack, &bytes);
+#endif
+    for (;;) {
+        run.kernel->call(run.args);
+        run.thread[run.now].state = DONE;
+        switch_to(&run.self);
+    }
+}
+
+// ---- meeting: the thread's side ----------------------------------------------------------------
+
+static uint64_t wait_as(enum state state)
+{
+    int me = run.now;
+    run.thread[me].state = state;
+    switch_to(&run.self);
+    return run.thread[me].result;
+}
+
+void emulate_barrier(struct emulate_at at)
+{
+    run.thread[run.now].at = at;
+    wait_as(AT_BARRIER);
+}
+
+static uint64_t meet(enum meeting meeting, struct emulate_at at, unsigned mask, uint64_t value,
+                     int from)
+{
+    struct thread *t = &run.thread[run.now];
+    if (!(mask >> run.now % LANES & 1))
+        die(run.now, "%s:%d: the caller's lane is not in its mask %08x", at.file, at.line, mask);
+    t->meeting = meeting;
+    t->at = at;
+    t->mask = mask;
+    t->value = value;
+    t->from = from < 0 ? run.now % LANES : from;
+    return wait_as(AT_WARP);
+}
+
+uint64_t emulate_shuffle(struct emulate_at at, unsigned mask, uint64_t mine, int from)
+{
+    return meet(SHUFFLE, at, mask, mine, from);
+}
+
+unsigned emulate_ballot(struct emulate_at at, unsigned mask, bool predicate)
+{
+    return (unsigned)meet(BALLOT, at, mask, predicate, -1);
+}
+
+// ---- lanes -------------------------------------------------------------------------------------
+
+static int lane_in(int width, int *first)
+{
+    int lane = run.now % LANES;
+    if (width < 1 || width > LANES || (width & (width - 1)))
+        die(run.now, "a shuffle's width is %d, not a power of two up to 32", width);
+    *first = lane & ~(width - 1);
+    return lane;
+}
+
+int emulate_lane_idx(int source, int width)
+{
+    int first;
+    lane_in(width, &first);
+    return first + (source & (width - 1));
+}
+
+int emulate_lane_up(unsigned delta, int width)
+{
+    int first, lane = lane_in(width, &first);
+    return lane - (int)delta < first ? -1 : lane - (int)delta;
+}
+
+int emulate_lane_down(unsigned delta, int width)
+{
+    int first, lane = lane_in(width, &first);
+    return lane + (int)delta >= first + width ? -1 : lane + (int)delta;
+}
+
+int emulate_lane_xor(int lanes, int width)
+{
+    int first, lane = lane_in(width, &first), to = lane ^ lanes;
+    return to >= first + width || to < 0 ? -1 : to;
+}
+
+// ---- meeting: the scheduler's side -------------------------------------------------------------
+
+static bool same_place(struct emulate_at a, struct emulate_at b)
+{
+    return a.line == b.line && strcmp(a.file, b.file) == 0;
+}
+
+// The lane's thread: null where the block ends before it or it has returned.
+static struct thread *lane_thread(int warp, int lane)
+{
+    int t = warp * LANES + lane;
+    return t < run.threads && run.thread[t].state != DONE ? &run.thread[t] : NULL;
+}
+
+static bool all_there(int warp, const struct thread *t)
+{
+    for (int i = 0; i < LANES; i++) {
+        int lane = run.descending ? i : LANES - 1 - i; // the one that comes last is looked at first
+        const struct thread *o = t->mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        if (o && (o->state != AT_WARP || o->mask != t->mask || o->meeting != t->meeting ||
+                  !same_place(o->at, t->at)))
+            return false;
+    }
+    return true;
+}
+
+// If all whom thread `me` waits for are there, they get what they came for.
+static void try_meeting(int me)
+{
+    const struct thread mine = run.thread[me];
+    int warp = me / LANES;
+    unsigned votes = 0;
+    if (!all_there(warp, &mine))
+        return;
+    for (int lane = 0; lane < LANES; lane++) {
+        const struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        votes |= (unsigned)(o && o->value) << lane;
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        if (!o)
+            continue;
+        const struct thread *from = mine.mask >> o->from & 1 ? lane_thread(warp, o->from) : NULL;
+        if (!from)
+            die(warp * LANES + lane, "%s:%d: it reads lane %d, which does not take part",
+                mine.at.file, mine.at.line, o->from);
+        o->result = mine.meeting == BALLOT ? votes : from->value;
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        if (o)
+            o->state = READY;
+    }
+}
+
+static const char *const where[] = {[NEW] = "has not begun",
+                                    [READY] = "runs",
+                                    [AT_BARRIER] = "waits at the barrier",
+                                    [AT_WARP] = "waits at the shuffle or vote",
+                                    [DONE] = "has returned"};
+
+// Nothing can run: everybody stands at one barrier, or the kernel is broken.
+static void release_barrier(void)
+{
+    int first = 0;
+    for (int t = 0; t < run.threads; t++)
+        if (run.thread[t].state == AT_WARP)
+            first = t;
+    if (run.thread[first].state == DONE)
+        for (first = 0; run.thread[first].state == DONE;)
+            first++;
+    const struct thread *a = &run.thread[first];
+    for (int t = 0; t < run.threads; t++) {
+        const struct thread *b = &run.thread[t];
+        uint3 i = index_of(t);
+        bool alike = b->state == a->state && same_place(a->at, b->at);
+        bool awaited = a->state == AT_BARRIER || (t / LANES == first / LANES &&
+                                                  (a->mask >> t % LANES & 1) && b->state != DONE);
+        if (awaited && (!alike || (a->state == AT_WARP && a->mask != b->mask)))
+            die(first, "%s %s:%d for ever: thread (%u,%u,%u) %s %s:%d", where[a->state], a->at.file,
+                a->at.line, i.x, i.y, i.z, where[b->state], b->at.file ? b->at.file : "-",
+                b->at.line);
+    }
+    if (a->state != AT_BARRIER)
+        die(first, "%s %s:%d for ever", where[a->state], a->at.file, a->at.line);
+    for (int t = 0; t < run.threads; t++)
+        run.thread[t].state = READY;
+}
+
+// ---- shared memory -----------------------------------------------------------------------------
+
+extern char __start_weft_shared[] __attribute__((weak, visibility("hidden")));
+extern char __stop_weft_shared[] __attribute__((weak, visibility("hidden")));
+
+// Written as it is: a sanitizer's zones between variables are no bar to filling them all.
+__attribute__((no_sanitize_address)) static void fill(char *from, const char *to, int with)
+{
+    for (volatile char *at = from; at < to; at++)
+        *at = (char)with;
+}
+
+void *emulate_shared(void)
+{
+    return run.shared + MARGIN;
+}
+
+static void shared_room(size_t bytes)
+{
+    size_t want = (bytes + 2 * MARGIN + PAGE - 1) / PAGE * PAGE;
+    if (want <= run.shared_room)
+        return;
+    if (run.shared)
+        munmap(run.shared, run.shared_room);
+    run.shared = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (run.shared == MAP_FAILED)
+        die(-1, "no memory for %zu bytes of shared memory", bytes);
+    run.shared_room = want;
+}
+
+static void shared_begin(size_t bytes)
+{
+    char *behind = run.shared + MARGIN + bytes;
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(run.shared, run.shared_room);
+#endif
+    if (__start_weft_shared)
+        fill(__start_weft_shared, __stop_weft_shared, 0xff);
+    memset(run.shared, 0xa5, MARGIN);
+    memset(run.shared + MARGIN, 0xff, bytes);
+    memset(behind, 0xa5, MARGIN);
+#ifdef __SANITIZE_ADDRESS__
+    __asan_poison_memory_region(run.shared, MARGIN);
+    __asan_poison_memory_region(behind, MARGIN);
+#endif
+}
+
+static void shared_end(size_t bytes)
+{
+    char *behind = run.shared + MARGIN + bytes;
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(run.shared, run.shared_room);
+#endif
+    for (int i = 0; i < MARGIN; i++)
+        if (run.shared[i] != (char)0xa5 || behind[i] != (char)0xa5)
+            die(-1, "shared memory was written %s its %zu bytes",
+                run.shared[i] != (char)0xa5 ? "before" : "behind", bytes);
+}
+
+// ---- blocks ------------------------------------------------------------------------------------
+
+static void thread_run(int t)
+{
+    struct thread *me = &run.thread[t];
+    if (!me->fiber)
+        me->fiber = fiber_take();
+    run.now = t;
+    emulate_now.thread = index_of(t);
+    switch_to(me->fiber);
+    if (me->state == DONE) {
+        me->fiber->next = run.free;
+        run.free = me->fiber;
+        me->fiber = NULL;
+    } else if (me->state == AT_WARP) {
+        try_meeting(t);
+    }
+}
+
+static bool all_done(void)
+{
+    for (int t = 0; t < run.threads; t++)
+        if (run.thread[t].state != DONE)
+            return false;
+    return true;
+}
+
+static void block_run(void)
+{
+    bool moved = true;
+    for (int t = 0; t < run.threads; t++)
+        run.thread[t] = (struct thread){.state = NEW};
+    for (;;) {
+        moved = false;
+        for (int i = 0; i < run.threads; i++) {
+            int t = run.descending ? run.threads - 1 - i : i;
+            if (run.thread[t].state <= READY) {
+                moved = true;
+                thread_run(t);
+            }
+        }
+        if (moved)
+            continue;
+        if (all_done())
+            return;
+        release_barrier();
+    }
+}
+
+void emulate_run(const struct emulate_kernel *k, const void *args)
+{
+    run.kernel = k;
+    run.args = args;
+    run.running = &run.self;
+    run.threads = (int)(k->block.x * k->block.y * k->block.z);
+    emulate_now = (struct emulate_now){.block_dim = k->block, .grid_dim = k->grid};
+    shared_room(k->shared_bytes);
+    run.launches++;
+    uint64_t blocks = (uint64_t)k->grid.x * k->grid.y * k->grid.z;
+    for (uint64_t b = 0; b < blocks; b++) {
+        emulate_now.block =
+            (uint3){(unsigned)(b % k->grid.x), (unsigned)(b / k->grid.x % k->grid.y),
+                    (unsigned)(b / k->grid.x / k->grid.y)};
+        run.descending = (b ^ run.launches) & 1;
+        shared_begin(k->shared_bytes);
+        block_run();
+        shared_end(k->shared_bytes);
+    }
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs one C test for run.sh and says in one piece how it ended: so several can run side by side.
+#
+#   run_one.sh RESULTS SECONDS PROGRAM     a failed one leaves its name in RESULTS
+#
+# cuda:PROGRAM runs on the CUDA backend's emulated twin.
+results=$1 limit=$2 program=${3#cuda:}
+name=$(basename "$program")
+if [ "$program" != "$3" ]; then
+    name=$name-cuda
+    export WEFT_RIG=cuda WEFT_BACKEND_DIR="$WEFT_BUILD/tests/cuda"
+fi
+log=$results/$name.log
+start=$(date +%s)
+if timeout "$limit" "$program" >"$log" 2>&1; then
+    said=$(
+        echo "ok      $name  $(grep -c '\[       OK \]' "$log") cases, $(($(date +%s) - start)) s"
+        grep -h 'SKIPPED\|SKIP:' "$log" | sed 's/^/        /' | sort -u
+    )
+else
+    rc=$?
+    echo "$name" >>"$results/failed"
+    said=$(
+        echo "FAILED  $name (exit $rc)"
+        tail -n 40 "$log"
+    )
+fi
+rm -f "$log"
+echo "$said"
