@@ -157,6 +157,67 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
     return infer_f32(g, n, e);
 }
 
+// ---- made by fusion: what the pass took for granted is checked as well --------------------------
+
+// Operand k, inputs first, has the whole loops of input `base`, or all but its last, or that alone.
+static int want_loops(const struct graph *g, const struct node *n, int k, int base, int from,
+                      int to, struct err *e)
+{
+    const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+    const struct value *like = in_value(g, n, base);
+    bool same = v->shape.n == to - from;
+    for (int d = from; same && d < to; d++)
+        same = n->attr.label[k][d - from] == n->attr.label[base][d] &&
+               v->shape.dim[d - from] == like->shape.dim[d];
+    return same ? 0
+                : err_set(e, ERR_INTERNAL, "%s: %s has not the loops of %s", op_name(n->op),
+                          value_text(v), value_text(like));
+}
+
+// A row is on one device.
+static int want_whole(const struct graph *g, const struct node *n, int k, struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), value_text(v));
+}
+
+// The first `wide` inputs and the outputs are alike, the rest vectors.
+static int infer_norm_fused(const struct graph *g, const struct node *n, struct err *e)
+{
+    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = in_value(g, n, 0)->shape.n;
+    if (n->nin < wide || n->nin > 4 || n->nout != op_outputs(n->op))
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    int rc = want_whole(g, n, 0, e);
+    for (int k = 0; k < n->nin + n->nout && !rc; k++) {
+        bool vector = k >= wide && k < n->nin;
+        rc = want_loops(g, n, k, 0, vector ? dims - 1 : 0, dims, e);
+    }
+    return rc ? rc : infer_float(g, n, e);
+}
+
+// One number or id a row in, and out; all but the row itself f32.
+static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
+{
+    int dims = in_value(g, n, 0)->shape.n;
+    bool grad = n->op == OP_ROW_LOSS_GRAD;
+    if (n->nin != op_inputs(n->op) || n->nout != op_outputs(n->op))
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? out_like(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
+    rc = rc || grad ? rc : want_whole(g, n, 0, e);
+    for (int k = 1; k < n->nin + n->nout && !rc; k++) {
+        bool row = grad && k == n->nin;
+        rc = want_loops(g, n, k, 0, 0, row ? dims : dims - 1, e);
+        if (!rc && k < n->nin)
+            rc = want_dtype(g, n, k, k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
+    }
+    return rc;
+}
+
 static double flops_matmul(const struct node *n, const struct shape *in, const struct shape *out)
 {
     struct gemm g;
@@ -464,6 +525,10 @@ static const struct op_row table[OP_COUNT] = {
                    .flops = flops_linear,
                    .workspace = {[BACKEND_CUDA] = workspace_gemm},
                    .fused = true},
+    [OP_ADD_NORM] = {.infer = infer_norm_fused, .inplace = true, .fused = true},
+    [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused, .inplace = true, .fused = true},
+    [OP_ROW_LOSS] = {.infer = infer_row_loss, .fused = true, .rows = 1},
+    [OP_ROW_LOSS_GRAD] = {.infer = infer_row_loss, .inplace = true, .fused = true, .rows = 1},
     [OP_SQNORM] = {.infer = infer_f32,
                    .shard = shard_partial_scalar,
                    .workspace = {workspace_chunks, workspace_chunks},

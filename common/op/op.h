@@ -114,6 +114,12 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     /* made by fusion alone (chain.h) */                                                               \
     X(CHAIN, chain, -1, -1)   /* inputs → outputs: attr.chain's elementwise steps */                 \
     X(LINEAR, linear, -1, -1) /* (a, b, ..) → outputs: their MATMUL, then attr.chain's steps */      \
+    X(ADD_NORM, add_norm, -1, 2)           /* (a, b, weight?, bias?) → a + b and its NORM */         \
+    X(NORM_GRAD_ADD, norm_grad_add, -1, 1) /* (c, x, dy, weight?) → c + NORM_GRAD of the others */   \
+    X(ROW_LOSS, row_loss, 2,                                                                           \
+      3) /* (x [.., n], ids i32 [..]) → ROW_MAX, ROW_SUM_EXP of that, PICK */                        \
+    X(ROW_LOSS_GRAD, row_loss_grad, 5, 1) /* (x, m, g, ids i32, h [..]) → [.., n]: ROW_EXP_MUL of    \
+                                             x, m, g and PICK_GRAD of ids, h added up */               \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
     /* the update; outputs alias inputs where said */                                                  \
@@ -163,7 +169,8 @@ struct op_attr {
     float lr_scale;                 // of this parameter's group
     bool nesterov;                  // MOMENTUM
     int64_t start;                  // the id of a row's first element here; ATTENTION: see there
-    int64_t limit;                  // ROW_*: ids from here on are padding, not there; 0: none
+    int64_t limit;                  // ROW_*: ids from here on are padding, not there (but to the
+                                    // picks in ROW_LOSS and its gradient); 0: none
     int64_t group;                  // ATTENTION: query heads that share a key and value head
     bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
     bool center;           // NORM

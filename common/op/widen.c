@@ -7,10 +7,11 @@ enum { ALIGN = 64, TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless on
 // Ops whose kernels are f32's; `whole`: 1 + the last dimensions of the largest operand that the
 // kernel must see whole.
 static const int whole[OP_COUNT] = {
-    [OP_MATMUL] = 1,      [OP_SUM] = 1,       [OP_ROW_MAX] = 2,        [OP_ROW_SUM_EXP] = 2,
-    [OP_ROW_EXP_MUL] = 2, [OP_PICK] = 2,      [OP_PICK_GRAD] = 2,      [OP_ROW_ARGMAX] = 2,
-    [OP_EMBED_GRAD] = 2,  [OP_NORM] = 2,      [OP_NORM_GRAD] = 2,      [OP_NORM_WEIGHT_GRAD] = 2,
-    [OP_ROTARY] = 3,      [OP_ATTENTION] = 4, [OP_ATTENTION_GRAD] = 4,
+    [OP_MATMUL] = 1,        [OP_SUM] = 1,       [OP_ROW_MAX] = 2,        [OP_ROW_SUM_EXP] = 2,
+    [OP_ROW_EXP_MUL] = 2,   [OP_PICK] = 2,      [OP_PICK_GRAD] = 2,      [OP_ROW_ARGMAX] = 2,
+    [OP_EMBED_GRAD] = 2,    [OP_NORM] = 2,      [OP_NORM_GRAD] = 2,      [OP_NORM_WEIGHT_GRAD] = 2,
+    [OP_ROTARY] = 3,        [OP_ATTENTION] = 4, [OP_ATTENTION_GRAD] = 4, [OP_ADD_NORM] = 2,
+    [OP_NORM_GRAD_ADD] = 2, [OP_ROW_LOSS] = 2,  [OP_ROW_LOSS_GRAD] = 2,
 };
 
 static const struct tensor *operand(const struct op_call *c, int k)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NORM and its gradients: layer norm (attr.center) and RMS norm, with weight and bias or without.
+// NORM and its gradients: layer norm (attr.center) and RMS norm, with weight and bias or without;
+// and those that add something before or behind in the same pass over a row, with the same bits.
 //
 // Means are made again in the backward, from x: that is one pass over rows that are read anyway.
 // Threads share rows; the weight's gradient has every row's mean and scale in the workspace first,
@@ -41,7 +42,40 @@ static void grad_rows(void *arg, int64_t begin, int64_t end)
         float stats[2];
         stats_of(w, r, stats);
         w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, input(w, 0) + r * w->n,
-                          input(w, 1) + r * w->n, stats, input(w, 2), w->n, w->call->attr->center);
+                          input(w, 1) + r * w->n, stats, input(w, 2), NULL, w->n,
+                          w->call->attr->center);
+    }
+}
+
+static void grad_add_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    const struct op_attr *a = w->call->attr;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = input(w, 1) + r * w->n;
+        float stats[2];
+        w->vec->norm_stats(stats, x, w->n, a->eps, a->center);
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, x, input(w, 2) + r * w->n,
+                          stats, input(w, 3), input(w, 0) + r * w->n, w->n, a->center);
+    }
+}
+
+// The sum may lie over either of its operands.
+static void add_norm_rows(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        float *sum = (float *)w->call->out[0].data + r * w->n, stats[2];
+        const struct op_attr *a = w->call->attr;
+        w->vec->map[OP_ADD](&(struct vec_map){.out = sum,
+                                              .a = input(w, 0) + r * w->n,
+                                              .b = input(w, 1) + r * w->n,
+                                              .a_step = 1,
+                                              .b_step = 1,
+                                              .n = w->n});
+        w->vec->norm_stats(stats, sum, w->n, a->eps, a->center);
+        w->vec->norm((float *)w->call->out[1].data + r * w->n, sum, stats, input(w, 2), input(w, 3),
+                     w->n);
     }
 }
 
@@ -60,14 +94,25 @@ static void weight_columns(void *arg, int64_t begin, int64_t end)
                          w->call->accumulate);
 }
 
+// How many of the inputs, the first ones, are rows; the rest are vectors.
+static const struct norm_op {
+    int wide;
+    void (*rows)(void *arg, int64_t begin, int64_t end);
+} table[OP_COUNT] = {
+    [OP_NORM] = {1, norm_rows},
+    [OP_NORM_GRAD] = {2, grad_rows},
+    [OP_NORM_WEIGHT_GRAD] = {2, stats_rows},
+    [OP_ADD_NORM] = {2, add_norm_rows},
+    [OP_NORM_GRAD_ADD] = {3, grad_add_rows},
+};
+
 // Operands are rows like x, or one row.
 static int check(const struct work *w, struct err *e)
 {
     const struct op_call *c = w->call;
-    int wide = c->op == OP_NORM ? 1 : 2; // inputs that are rows
-    for (int k = 0; k <= c->nin; k++) {
-        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[0];
-        bool row = k < c->nin ? k >= wide : c->op == OP_NORM_WEIGHT_GRAD;
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
+        bool row = k < c->nin ? k >= table[c->op].wide : c->op == OP_NORM_WEIGHT_GRAD;
         int rc = op_want(c, t, DT_F32, e);
         if (rc)
             return rc;
@@ -91,15 +136,10 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     int rc = check(&w, e);
     if (rc)
         return rc;
-    int64_t grain = GRAIN / w.n + 1;
-    if (c->op == OP_NORM)
-        pool_for(pool, w.rows, grain, norm_rows, &w);
-    else if (c->op == OP_NORM_GRAD)
-        pool_for(pool, w.rows, grain, grad_rows, &w);
-    else {
-        PRE((size_t)w.rows * 2 * sizeof(float) <= c->workspace_bytes);
-        pool_for(pool, w.rows, grain, stats_rows, &w);
+    bool columns = c->op == OP_NORM_WEIGHT_GRAD;
+    PRE(!columns || (size_t)w.rows * 2 * sizeof(float) <= c->workspace_bytes);
+    pool_for(pool, w.rows, GRAIN / w.n + 1, table[c->op].rows, &w);
+    if (columns)
         pool_for(pool, w.n, 16 * (GRAIN / 16 / w.rows + 1), weight_columns, &w);
-    }
     return 0;
 }

@@ -28,10 +28,15 @@ static int32_t id_in(const struct work *w, int k, int64_t r)
     return ((const int32_t *)w->call->in[k].data)[loops_offset(&w->rows, w->rows.n, k, r)];
 }
 
-static void *out(const struct work *w, int64_t r)
+static void *out_at(const struct work *w, int k, int64_t r)
 {
     // Outputs have 4 bytes an element, i32 or f32.
-    return (float *)w->call->out[0].data + loops_offset(&w->rows, w->rows.n, w->call->nin, r);
+    return (float *)w->call->out[k].data + loops_offset(&w->rows, w->rows.n, w->call->nin + k, r);
+}
+
+static void *out(const struct work *w, int64_t r)
+{
+    return out_at(w, 0, r);
 }
 
 static void row_max(const struct work *w, int64_t r)
@@ -66,6 +71,23 @@ static void pick_grad(const struct work *w, int64_t r)
         row[id] = *f32_in(w, 1, r);
 }
 
+static void row_loss(const struct work *w, int64_t r)
+{
+    const float *x = f32_in(w, 0, r);
+    int64_t id = id_in(w, 1, r) - w->call->attr->start;
+    w->vec->row_max_sum_exp(x, w->n, out_at(w, 0, r), out_at(w, 1, r));
+    *(float *)out_at(w, 2, r) = id >= 0 && id < w->whole ? x[id] : 0;
+}
+
+// May lie over x.
+static void row_loss_grad(const struct work *w, int64_t r)
+{
+    int64_t id = id_in(w, 3, r) - w->call->attr->start;
+    row_exp_mul(w, r);
+    if (id >= 0 && id < w->whole)
+        ((float *)out(w, r))[id] += *f32_in(w, 4, r);
+}
+
 // A row of NaN alone has no maximum: 0.
 static void row_argmax(const struct work *w, int64_t r)
 {
@@ -77,11 +99,11 @@ static void row_argmax(const struct work *w, int64_t r)
     *(int32_t *)out(w, r) = at;
 }
 
-// Which operand has whole rows, and the dtypes of the inputs and of the output.
+// Which operand has whole rows, and the dtypes of the inputs and of the outputs.
 static const struct rows_op {
     void (*row)(const struct work *w, int64_t r);
     int wide;
-    enum dtype in[3], out;
+    enum dtype in[5], out;
 } table[OP_COUNT] = {
     [OP_ROW_MAX] = {row_max, 0, {DT_F32}, DT_F32},
     [OP_ROW_SUM_EXP] = {row_sum_exp, 0, {DT_F32, DT_F32}, DT_F32},
@@ -89,6 +111,8 @@ static const struct rows_op {
     [OP_PICK] = {pick, 0, {DT_F32, DT_I32}, DT_F32},
     [OP_PICK_GRAD] = {pick_grad, 2, {DT_I32, DT_F32}, DT_F32},
     [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
+    [OP_ROW_LOSS] = {row_loss, 0, {DT_F32, DT_I32}, DT_F32},
+    [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0, {DT_F32, DT_F32, DT_F32, DT_I32, DT_F32}, DT_F32},
 };
 
 static void slice(void *arg, int64_t begin, int64_t end)
@@ -101,7 +125,7 @@ static void slice(void *arg, int64_t begin, int64_t end)
 // Every operand is reached row by row: whole rows, or one value a row.
 static bool covered(const struct work *w)
 {
-    for (int k = 0; k <= w->call->nin; k++) {
+    for (int k = 0; k < w->call->nin + w->call->nout; k++) {
         int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
         if (w->rows.covered[k] != count && w->rows.covered[k] * w->whole != count)
             return false;
@@ -124,8 +148,10 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         return widen_run(q, c, op_rows, e);
     const struct rows_op *op = &table[c->op];
     const struct shape *wide = &loops_tensor(c, op->wide)->shape;
-    const int index[MAX_OPERANDS] = {0, 1, 2, 3};
-    int rc = op_want(c, &c->out[0], op->out, e);
+    const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5};
+    int rc = 0;
+    for (int k = 0; k < c->nout && !rc; k++)
+        rc = op_want(c, &c->out[k], op->out, e);
     for (int k = 0; k < c->nin && !rc; k++)
         rc = op_want(c, &c->in[k], op->in[k], e);
     if (rc)
@@ -135,7 +161,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t n = wide->dim[wide->n - 1];
     struct work w = {
         .call = c, .vec = q->device->vec, .n = not_padding(c, n), .whole = n, .row = op->row};
-    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + 1, &w.rows) || !covered(&w))
+    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) || !covered(&w))
         return op_refuse(c, e, "operands disagree about the rows");
     int64_t grain = n < GRAIN / 4 ? GRAIN / 4 / n : 1;
     pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, slice, &w);

@@ -115,13 +115,16 @@ static float row_sum_exp_unbounded(const float *x, int64_t n)
     return INFINITY;
 }
 
-static float row_sum_exp(const float *x, int64_t n, float m)
+static double sum_exp(const float *x, int64_t n, float m)
 {
     vf max = v_set(m);
-    if (m == -INFINITY)
-        return row_sum_exp_unbounded(x, n);
     REDUCE(-INFINITY, acc[k] + v_exp(a - max))
-    return (float)total;
+    return total;
+}
+
+static float row_sum_exp(const float *x, int64_t n, float m)
+{
+    return m == -INFINITY ? row_sum_exp_unbounded(x, n) : (float)sum_exp(x, n, m);
 }
 
 // Squares in double: those of f32 gradients may overflow f32 although their sum is fine.
@@ -180,6 +183,28 @@ static float row_max(const float *x, int64_t n)
     for (int i = 1; i < VL; i++)
         m = max[i] > m ? max[i] : m;
     return m;
+}
+
+// Block by block: one with a larger maximum than all before scales down what was summed so far. As
+// long as there is no maximum, what could come into the sum is NaN alone.
+static void row_max_sum_exp(const float *x, int64_t n, float *max, float *sum)
+{
+    double total = 0;
+    float m = -INFINITY;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t count = n - at < BLOCK ? n - at : BLOCK;
+        float top = row_max(x + at, count);
+        if (top > m) {
+            total *= (double)v_exp(v_set(m - top))[0];
+            m = top;
+        }
+        if (m > -INFINITY)
+            total += sum_exp(x + at, count, m);
+        for (int64_t i = 0; i < count && m == -INFINITY; i++)
+            total += x[at + i] == -INFINITY ? 0.0 : (double)x[at + i];
+    }
+    *max = m;
+    *sum = n && m == -INFINITY ? NAN : (float)total;
 }
 
 static void row_exp_mul(float *out, const float *x, int64_t n, float m, float g)
@@ -301,7 +326,7 @@ static void norm(float *out, const float *x, const float stats[2], const float *
 
 // With y the norm and g = dy · weight: dx = scale · (g − mean g − y · mean(g·y)).
 static void norm_grad(float *dx, const float *x, const float *dy, const float stats[2],
-                      const float *weight, int64_t n, bool center)
+                      const float *weight, const float *add, int64_t n, bool center)
 {
     vf mean = v_set(stats[0]), scale = v_set(stats[1]);
     double total = 0, dot = 0;
@@ -324,7 +349,8 @@ static void norm_grad(float *dx, const float *x, const float *dy, const float st
         vf y = (row_load(x, i, n - i, 0) - mean) * scale;
         vf g = row_load(dy, i, n - i, 0);
         g = weight ? g * row_load(weight, i, n - i, 0) : g;
-        row_store(dx, scale * (g - mean_g - y * mean_dot), i, n - i);
+        vf d = scale * (g - mean_g - y * mean_dot);
+        row_store(dx, add ? row_load(add, i, n - i, 0) + d : d, i, n - i);
     }
 }
 
@@ -513,6 +539,7 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .row_max = row_max,
     .row_sum_exp = row_sum_exp,
     .row_exp_mul = row_exp_mul,
+    .row_max_sum_exp = row_max_sum_exp,
     .softmax = softmax,
     .softmax_grad = softmax_grad,
     .norm_stats = norm_stats,

@@ -57,6 +57,8 @@ struct vec {
     float (*row_max)(const float *x, int64_t n); // NaN is passed over
     float (*row_sum_exp)(const float *x, int64_t n, float m);
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
+    // Both of the above in one pass; a row of nothing is −∞ and 0.
+    void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
 
     // In place: the softmax of x over the keys that are not after `query`, 0 at the others.
     void (*softmax)(float *x, const int32_t *key, int32_t query, int64_t n);
@@ -68,8 +70,9 @@ struct vec {
     // weight and bias may be null.
     void (*norm)(float *out, const float *x, const float stats[2], const float *weight,
                  const float *bias, int64_t n);
+    // Added to `add` unless that is null; dx may be add.
     void (*norm_grad)(float *dx, const float *x, const float *dy, const float stats[2],
-                      const float *weight, int64_t n, bool center);
+                      const float *weight, const float *add, int64_t n, bool center);
     // out[c] (+)= Σ over `rows` of dy · the row's norm; stats has two numbers a row.
     void (*norm_columns)(float *out, const float *x, const float *dy, const float *stats,
                          int64_t rows, int64_t stride, int64_t cols, bool accumulate);

@@ -408,6 +408,56 @@ static void norm_weight_grad(const struct call *c)
     free(y);
 }
 
+// What fusion alone makes is what its parts make, one after the other: operands are named again for
+// each of them, the labels of a row of a part are those its operand has in the whole.
+static void part(const struct call *c, enum op op, const int *in, int nin, int out,
+                 struct ref_tensor *to)
+{
+    struct op_attr attr = *c->attr;
+    struct ref_tensor operand[OP_MAX_IN], made = *to;
+    for (int k = 0; k < nin; k++) {
+        operand[k] = in[k] < c->nin ? c->in[in[k]] : c->out[in[k] - c->nin];
+        memcpy(attr.label[k], c->attr->label[in[k]], sizeof attr.label[k]);
+    }
+    memcpy(attr.label[nin], c->attr->label[out], sizeof attr.label[nin]);
+    if (op == OP_PICK || op == OP_PICK_GRAD)
+        attr.limit = 0;
+    ref_op(op, &attr, operand, nin, &made, 1, false);
+}
+
+static void add_norm(const struct call *c)
+{
+    part(c, OP_ADD, (int[]){0, 1}, 2, c->nin, &c->out[0]);
+    part(c, OP_NORM, (int[]){c->nin, 2, 3}, c->nin - 1, c->nin + 1, &c->out[1]);
+}
+
+static void row_loss(const struct call *c)
+{
+    part(c, OP_ROW_MAX, (int[]){0}, 1, 2, &c->out[0]);
+    part(c, OP_ROW_SUM_EXP, (int[]){0, 2}, 2, 3, &c->out[1]);
+    part(c, OP_PICK, (int[]){0, 1}, 2, 4, &c->out[2]);
+}
+
+// The second part is added to the first.
+static void two_added(const struct call *c)
+{
+    bool loss = c->op == OP_ROW_LOSS_GRAD;
+    int64_t n = shape_count(&c->out[0].shape);
+    struct ref_tensor second = c->out[0];
+    second.v = calloc((size_t)n, sizeof *second.v);
+    PRE(second.v);
+    if (loss) {
+        part(c, OP_PICK_GRAD, (int[]){3, 4}, 2, 5, &second);
+        part(c, OP_ROW_EXP_MUL, (int[]){0, 1, 2}, 3, 5, &c->out[0]);
+    } else {
+        part(c, OP_NORM_GRAD, (int[]){1, 2, 3}, c->nin - 1, c->nin, &second);
+        memcpy(c->out[0].v, c->in[0].v, (size_t)n * sizeof *second.v);
+    }
+    for (int64_t i = 0; i < n; i++)
+        c->out[0].v[i] += second.v[i];
+    free(second.v);
+}
+
 static void rotary(const struct call *c)
 {
     const struct shape *s = &c->in[0].shape;
@@ -670,6 +720,10 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ATTENTION_GRAD] = attention,
     [OP_CHAIN] = chain,
     [OP_LINEAR] = chain,
+    [OP_ADD_NORM] = add_norm,
+    [OP_NORM_GRAD_ADD] = two_added,
+    [OP_ROW_LOSS] = row_loss,
+    [OP_ROW_LOSS_GRAD] = two_added,
     [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,

@@ -102,7 +102,7 @@ static enum dtype dtype_in(enum op op, int k)
     static const unsigned ids[OP_COUNT] = {
         [OP_EQUAL] = 3,      [OP_PICK] = 2,   [OP_PICK_GRAD] = 1,  [OP_EMBED] = 1,
         [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 56, [OP_ATTENTION_GRAD] = 112,
-        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1};
+        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1, [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
@@ -225,6 +225,13 @@ static int input_of(int output)
     return output ? output + 1 : 0;
 }
 
+// Of several outputs only those of an update all lie over inputs.
+static bool over_input(const struct rig_case *c, int output)
+{
+    bool update = c->op == OP_MOMENTUM || c->op == OP_ADAM;
+    return c->in_place && (output == 0 || update);
+}
+
 // What the compiler's table would give it, to the byte.
 static size_t workspace_of(const struct rig_case *c)
 {
@@ -247,12 +254,12 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k]);
     for (int k = 0; k < c->nout; k++)
-        call.out[k] = c->in_place ? call.in[input_of(k)] : upload(r, &c->start[k]);
+        call.out[k] = over_input(c, k) ? call.in[input_of(k)] : upload(r, &c->start[k]);
     if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
         out[k] = download(r, &call.out[k], a);
-        if (!c->in_place)
+        if (!over_input(c, k))
             rig_free(r, call.out[k].data);
     }
     for (int k = 0; k < c->nin; k++)
