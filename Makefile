@@ -16,7 +16,7 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen chain
+OP_SRC      := op gemm mask widen chain parts
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
@@ -81,6 +81,11 @@ CUDA_CU     += draw
 CUDA_CU     += pieces
 CUDA_CU     += block
 CUDA_CU     += update
+CUDA_CU     += reduce
+CUDA_CU     += rows
+CUDA_CU     += norm
+CUDA_CU     += rotary
+CUDA_CU     += embed
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
 # What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
 FAKE_SRC    := emulate

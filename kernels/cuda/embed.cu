@@ -16,7 +16,7 @@
 
 #include "common/op/parts.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/team.h"
 
 enum {
     THREADS = 256,
@@ -45,16 +45,16 @@ DEVICE int64_t row_of(const int32_t *ids, int64_t i, int64_t start, int64_t rows
 }
 
 // A unit is as many bytes as an access moves.
-#define EMBED(name, type, zero)                                                                   \
-    KERNEL(THREADS) name(struct embed c)                                                          \
-    {                                                                                             \
-        const int64_t step = (int64_t)gridDim.x * THREADS;                                        \
-        for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n * c.width;          \
-             i += step) {                                                                         \
-            const int64_t at = i / c.width, row = row_of(c.ids, at, c.start, c.rows);             \
-            ((type *)c.out)[i] =                                                                  \
-                row < 0 ? zero : ((const type *)c.table)[row * c.width + i % c.width];            \
-        }                                                                                         \
+#define EMBED(name, type, zero)                                                          \
+    KERNEL(THREADS) name(struct embed c)                                                 \
+    {                                                                                    \
+        const int64_t step = (int64_t)gridDim.x * THREADS;                               \
+        for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n * c.width; \
+             i += step) {                                                                \
+            const int64_t at = i / c.width, row = row_of(c.ids, at, c.start, c.rows);    \
+            ((type *)c.out)[i] =                                                         \
+                row < 0 ? zero : ((const type *)c.table)[row * c.width + i % c.width];   \
+        }                                                                                \
     }
 
 EMBED(embed_2, uint16_t, 0)
@@ -100,8 +100,8 @@ DEVICE unsigned key_of(const struct sort *c, int64_t i)
 // The id that a thread has in a round.
 DEVICE int64_t id_of(int round)
 {
-    return (int64_t)blockIdx.x * SORT_CHUNK + threadIdx.x / WARP * (ROUNDS * WARP) +
-           round * WARP + threadIdx.x % WARP;
+    return (int64_t)blockIdx.x * SORT_CHUNK + threadIdx.x / WARP * (ROUNDS * WARP) + round * WARP +
+           threadIdx.x % WARP;
 }
 
 // The lanes of the warp, of those that are `here`, whose digit is the same. All lanes come.
@@ -266,15 +266,15 @@ DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
     return t;
 }
 
-DEVICE void put_row(const struct sums *c, int64_t row, int64_t col, const float sum[PACK])
+DEVICE void put_row(const struct sums *c, int64_t row, int64_t col, const float sum[LANES])
 {
-    float v[PACK];
+    float v[LANES];
     const int64_t at = row * c->width + col, left = c->width - col;
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         v[k] = sum[k];
     if (c->accumulate) {
         pack_load(v, c->to, c->to_type, at, left, c->fits, 0);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             v[k] += sum[k];
     }
     pack_store(c->to, c->to_type, at, left, c->fits, v);
@@ -282,28 +282,28 @@ DEVICE void put_row(const struct sums *c, int64_t row, int64_t col, const float 
 
 // A pair's gradient is in: `last` if the next pair, if any, is of another row.
 DEVICE void add_pair(const struct sums *c, const struct tile *t, int64_t tile, unsigned key,
-                     bool last, int64_t col, float sum[PACK], const float v[PACK])
+                     bool last, int64_t col, float sum[LANES], const float v[LANES])
 {
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         sum[k] += v[k];
     if (!last)
         return;
     if (t->goes_on && key == c->keys[t->begin])
         pack_store(c->partials, DT_F32, tile * c->width + col, c->width - col,
-                   c->width % PACK == 0, sum);
+                   c->width % LANES == 0, sum);
     else
         put_row(c, key, col, sum);
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         sum[k] = 0;
 }
 
 // Pairs that lie in shared memory, one key more than pairs.
 DEVICE void add_batch(const struct sums *c, const struct tile *t, int64_t tile,
                       const unsigned *keys, const unsigned *places, int n, int64_t col,
-                      float sum[PACK])
+                      float sum[LANES])
 {
     for (int i = 0; i < n; i += AHEAD) {
-        float v[AHEAD][PACK];
+        float v[AHEAD][LANES];
         UNROLL
         for (int k = 0; k < AHEAD; k++)
             if (i + k < n)
@@ -320,10 +320,10 @@ KERNEL(TILE_THREADS) sum_tiles(struct sums c)
 {
     __shared__ unsigned keys[BATCH + 1], places[BATCH];
     const int64_t tile = blockIdx.x / c.slices;
-    const int64_t col = (blockIdx.x % c.slices * TILE_THREADS + threadIdx.x) * PACK;
+    const int64_t col = (blockIdx.x % c.slices * TILE_THREADS + threadIdx.x) * LANES;
     struct tile t = tile_of(&c, tile);
     t.own = find(c.keys, t.begin, t.own, (unsigned)c.rows, false); // ids of other ranks are last
-    float sum[PACK] = {0, 0, 0, 0, 0, 0, 0, 0};
+    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int64_t at = t.begin; at < t.own; at += BATCH) {
         const int n = t.own - at < BATCH ? (int)(t.own - at) : BATCH;
         for (int i = threadIdx.x; i < n; i += TILE_THREADS) {
@@ -343,34 +343,33 @@ KERNEL(TILE_THREADS) sum_tiles(struct sums c)
 // and share with seven others what is to be added.
 KERNEL(THREADS) sum_crossing(struct sums c)
 {
-    __shared__ float part[WARPS][WARP * PACK];
+    __shared__ float part[WARPS][WARP * LANES];
     const int lane = threadIdx.x % WARP, share = threadIdx.x / WARP;
     const int64_t tile = blockIdx.x / c.slices;
-    const int64_t col = (blockIdx.x % c.slices * WARP + lane) * PACK;
+    const int64_t col = (blockIdx.x % c.slices * WARP + lane) * LANES;
     const struct tile t = tile_of(&c, tile);
     const unsigned key = t.own < t.end ? c.keys[t.own] : (unsigned)c.rows;
     if (key == c.rows)
         return; // the whole block
     const int64_t end = find(c.keys, t.end, c.n, key, true);
     const int64_t tiles = (end - t.end + c.tile - 1) / c.tile;
-    float sum[PACK] = {0, 0, 0, 0, 0, 0, 0, 0}, v[PACK];
+    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0}, v[LANES];
     for (int64_t i = t.own + share; i < t.end && col < c.width; i += WARPS) {
         pack_load(v, c.from, c.from_type, c.places[i] * c.width + col, c.width - col, c.fits, 0);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             sum[k] += v[k];
     }
     for (int64_t i = tile + 1 + share; i <= tile + tiles && col < c.width; i += WARPS) {
-        pack_load(v, c.partials, DT_F32, i * c.width + col, c.width - col, c.width % PACK == 0,
-                  0);
-        for (int k = 0; k < PACK; k++)
+        pack_load(v, c.partials, DT_F32, i * c.width + col, c.width - col, c.width % LANES == 0, 0);
+        for (int k = 0; k < LANES; k++)
             sum[k] += v[k];
     }
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         part[share][k * WARP + lane] = sum[k];
     __syncthreads();
     if (share == 0 && col < c.width) {
         for (int i = 1; i < WARPS; i++)
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < LANES; k++)
                 sum[k] += part[i][k * WARP + lane];
         put_row(&c, key, col, sum);
     }
@@ -424,9 +423,9 @@ static void sums(struct stream_q *q, const struct op_call *call, const struct em
     c.tile = p->tile;
     c.accumulate = call->accumulate;
     c.fits = pack_fits(c.from, c.width) && pack_fits(c.to, c.width);
-    c.slices = (c.width + TILE_THREADS * PACK - 1) / (TILE_THREADS * PACK);
+    c.slices = (c.width + TILE_THREADS * LANES - 1) / (TILE_THREADS * LANES);
     LAUNCH(sum_tiles, (unsigned)(p->tiles * c.slices), TILE_THREADS, 0, q->stream, c);
-    c.slices = (c.width + WARP * PACK - 1) / (WARP * PACK);
+    c.slices = (c.width + WARP * LANES - 1) / (WARP * LANES);
     LAUNCH(sum_crossing, (unsigned)(p->tiles * c.slices), THREADS, 0, q->stream, c);
 }
 
@@ -458,7 +457,9 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     struct embed m;
     int rc = op_want(c, &c->in[0], DT_I32, e);
     rc = rc ? rc : op_want_float(c, &c->in[1], e);
-    rc = rc ? rc : grad ? op_want_float(c, &c->out[0], e) : op_want(c, &c->out[0], c->in[1].dtype, e);
+    rc = rc     ? rc
+         : grad ? op_want_float(c, &c->out[0], e)
+                : op_want(c, &c->out[0], c->in[1].dtype, e);
     if (rc)
         return rc;
     if (table->shape.n != 2 ||

@@ -13,14 +13,14 @@
 #include <string.h>
 
 #include "common/op/parts.h"
-#include "kernels/cuda/pack.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/team.h"
 
 enum {
     HELD = 4, // packs of a row that a thread holds
     THREADS = 512,
     MIDDLE = 128,
-    WARP_ROWS = WARP * HELD * PACK,
+    WARP_ROWS = WARP * HELD * LANES,
     MOST_BLOCKS = 0x7fffffff,
     MOST = 1 << 30
 };
@@ -32,66 +32,65 @@ struct norm {
     enum dtype weight_type, bias_type;
     int64_t rows;
     int n, window; // of a row; the first element that is held
-    int lanes;
+    int team;
     float eps;
-    bool center, whole; // whole: all of a row is held
+    bool center, whole;  // whole: all of a row is held
     bool fits, fits_one; // fits_one: weight and bias, whose dtypes may be others
 };
 
 // The usual calls have kernels of their own, in which it is known that a row is held whole, lies on
 // packs and has the weight's dtype: half the registers, twice the threads side by side.
-#define VARIANT(name, is_usual, its_type)                                                         \
-    KERNEL(THREADS) name##_##its_type(struct norm c)                                              \
-    {                                                                                             \
-        __shared__ float part[WARP];                                                              \
-        if (is_usual) {                                                                           \
-            c.whole = c.fits = c.fits_one = true;                                                 \
-            c.type = c.weight_type = c.bias_type = its_type;                                      \
-        }                                                                                         \
-        name##_rows(&c, part);                                                                    \
+#define VARIANT(name, is_usual, its_type)                    \
+    KERNEL(THREADS) name##_##its_type(struct norm c)         \
+    {                                                        \
+        __shared__ float part[WARP];                         \
+        if (is_usual) {                                      \
+            c.whole = c.fits = c.fits_one = true;            \
+            c.type = c.weight_type = c.bias_type = its_type; \
+        }                                                    \
+        name##_rows(&c, part);                               \
     }
-#define VARIANTS(name)          \
+#define VARIANTS(name)           \
     VARIANT(name, true, DT_F32)  \
     VARIANT(name, true, DT_BF16) \
     VARIANT(name, false, DT_NONE)
 
 // A thread's packs of a row: number k begins at held_at(k). What is not there is 0.
 struct held {
-    float v[HELD][PACK];
+    float v[HELD][LANES];
 };
 
 DEVICE int held_at(const struct norm *c, int lane, int k)
 {
-    return c->window + (k * c->lanes + lane) * PACK;
+    return c->window + (k * c->team + lane) * LANES;
 }
 
 // Whether the pack at `at` is one that some thread holds.
 DEVICE bool is_held(const struct norm *c, int at)
 {
-    return at >= c->window && at < c->window + HELD * PACK * c->lanes;
+    return at >= c->window && at < c->window + HELD * LANES * c->team;
 }
 
 // How many elements of a row there are from `at` on: a whole pack, or fewer count.
 DEVICE int left_of(const struct norm *c, int at)
 {
-    return c->fits ? (int)PACK : c->n - at;
+    return c->fits ? (int)LANES : c->n - at;
 }
 
-DEVICE void load(const struct norm *c, float v[PACK], const void *p, int64_t base, int at)
+DEVICE void load(const struct norm *c, float v[LANES], const void *p, int64_t base, int at)
 {
     pack_load(v, p, c->type, base + at, left_of(c, at), c->fits, 0);
 }
 
-// What is normed: x, or the sum as it is stored.
-DEVICE void load_x(const struct norm *c, float v[PACK], int64_t base, int at)
+// What is normed: x, or the sum before it is rounded.
+DEVICE void load_x(const struct norm *c, float v[LANES], int64_t base, int at)
 {
     load(c, v, c->x, base, at);
     if (c->sum) {
-        float b[PACK];
+        float b[LANES];
         load(c, b, c->plus, base, at);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             v[k] += b[k];
-        pack_round(v, c->type);
     }
 }
 
@@ -103,7 +102,7 @@ DEVICE void hold_x(const struct norm *c, struct held *h, int64_t base, int lane)
         if (at < c->n)
             load_x(c, h->v[k], base, at);
         else
-            for (int i = 0; i < PACK; i++)
+            for (int i = 0; i < LANES; i++)
                 h->v[k][i] = 0;
     }
 }
@@ -116,27 +115,27 @@ DEVICE void hold_dy(const struct norm *c, struct held *h, int64_t base, int lane
         if (at < c->n)
             load(c, h->v[k], c->dy, base, at);
         else
-            for (int i = 0; i < PACK; i++)
+            for (int i = 0; i < LANES; i++)
                 h->v[k][i] = 0;
     }
 }
 
 // Calls `use` for each pack that the thread reads again because nobody holds it: v is of x.
-#define REREAD(c, lane, base, at, v, use)                                                      \
-    if (!(c)->whole)                                                                           \
-        for (int at = (lane) * PACK; at < (c)->n; at += (c)->lanes * PACK)                 \
-            if (!is_held(c, at)) {                                                             \
-                float v[PACK];                                                                 \
-                load_x(c, v, base, at);                                                        \
-                use;                                                                           \
+#define REREAD(c, lane, base, at, v, use)                                 \
+    if (!(c)->whole)                                                      \
+        for (int at = (lane)*LANES; at < (c)->n; at += (c)->team * LANES) \
+            if (!is_held(c, at)) {                                        \
+                float v[LANES];                                           \
+                load_x(c, v, base, at);                                   \
+                use;                                                      \
             }
 
-DEVICE float squares(const struct norm *c, const float v[PACK], int at, float mean)
+DEVICE float squares(const struct norm *c, const float v[LANES], int at, float mean)
 {
-    float d[PACK];
+    float d[LANES];
     if (at >= c->n)
         return 0;
-    for (int k = 0; k < PACK; k++) {
+    for (int k = 0; k < LANES; k++) {
         d[k] = k < left_of(c, at) ? v[k] - mean : 0;
         d[k] *= d[k];
     }
@@ -159,35 +158,35 @@ DEVICE struct stats stats_of(const struct norm *c, const struct held *h, int64_t
         for (int k = 0; k < HELD; k++)
             sum += pack_sum(h->v[k]);
         REREAD(c, lane, base, at, v, sum += pack_sum(v));
-        s.mean = lanes_sum(sum, c->lanes, part) / (float)c->n;
+        s.mean = team_sum(sum, c->team, part) / (float)c->n;
     }
     UNROLL
     for (int k = 0; k < HELD; k++)
         square += squares(c, h->v[k], held_at(c, lane, k), s.mean);
     REREAD(c, lane, base, at, v, square += squares(c, v, at, s.mean));
-    square = lanes_sum(square, c->lanes, part);
+    square = team_sum(square, c->team, part);
     s.scale = 1 / sqrtf(square / (float)c->n + c->eps);
     return s;
 }
 
 // ---- NORM, ADD_NORM ----------------------------------------------------------------------------
 
-DEVICE void norm_pack(const struct norm *c, const float x[PACK], struct stats s, int64_t base,
+DEVICE void norm_pack(const struct norm *c, const float x[LANES], struct stats s, int64_t base,
                       int at)
 {
-    float y[PACK], w[PACK];
+    float y[LANES], w[LANES];
     if (c->sum)
         pack_store(c->sum, c->type, base + at, left_of(c, at), c->fits, x);
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         y[k] = (x[k] - s.mean) * s.scale;
     if (c->weight) {
         pack_load(w, c->weight, c->weight_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             y[k] *= w[k];
     }
     if (c->bias) {
         pack_load(w, c->bias, c->bias_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             y[k] += w[k];
     }
     pack_store(c->out, c->type, base + at, left_of(c, at), c->fits, y);
@@ -195,8 +194,8 @@ DEVICE void norm_pack(const struct norm *c, const float x[PACK], struct stats s,
 
 DEVICE void norm_rows(const struct norm *c, float *part)
 {
-    const int lane = threadIdx.x % c->lanes;
-    for (int64_t row = lanes_row(c->lanes); row < c->rows; row += lanes_step(c->lanes)) {
+    const int lane = threadIdx.x % c->team;
+    for (int64_t row = team_row(c->team); row < c->rows; row += team_step(c->team)) {
         const int64_t base = row * c->n;
         struct held x;
         hold_x(c, &x, base, lane);
@@ -219,49 +218,49 @@ struct means {
 };
 
 // dy becomes g.
-DEVICE void weigh(const struct norm *c, float g[PACK], int at)
+DEVICE void weigh(const struct norm *c, float g[LANES], int at)
 {
     if (c->weight) {
-        float w[PACK];
+        float w[LANES];
         pack_load(w, c->weight, c->weight_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             g[k] *= w[k];
     }
 }
 
 // x becomes y, its norm.
-DEVICE void normed(float x[PACK], struct stats s)
+DEVICE void normed(float x[LANES], struct stats s)
 {
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         x[k] = (x[k] - s.mean) * s.scale;
 }
 
-DEVICE void means_add(struct means *m, const float y[PACK], const float g[PACK])
+DEVICE void means_add(struct means *m, const float y[LANES], const float g[LANES])
 {
-    float dot[PACK];
-    for (int k = 0; k < PACK; k++)
+    float dot[LANES];
+    for (int k = 0; k < LANES; k++)
         dot[k] = g[k] * y[k];
     m->g += pack_sum(g);
     m->dot += pack_sum(dot);
 }
 
-DEVICE void grad_pack(const struct norm *c, const float y[PACK], const float g[PACK],
+DEVICE void grad_pack(const struct norm *c, const float y[LANES], const float g[LANES],
                       struct stats s, struct means m, int64_t base, int at)
 {
-    float dx[PACK];
-    for (int k = 0; k < PACK; k++)
+    float dx[LANES];
+    for (int k = 0; k < LANES; k++)
         dx[k] = s.scale * (g[k] - m.g - y[k] * m.dot);
     if (c->plus) {
-        float before[PACK];
+        float before[LANES];
         load(c, before, c->plus, base, at);
-        for (int k = 0; k < PACK; k++)
-            dx[k] += before[k];
+        for (int k = 0; k < LANES; k++) // with the bits of NORM_GRAD and ADD: not fused
+            dx[k] = __fadd_rn(before[k], dx[k]);
     }
     pack_store(c->out, c->type, base + at, left_of(c, at), c->fits, dx);
 }
 
 // y and g of a pack that nobody holds.
-DEVICE void grad_reread(const struct norm *c, float x[PACK], float g[PACK], struct stats s,
+DEVICE void grad_reread(const struct norm *c, float x[LANES], float g[LANES], struct stats s,
                         int64_t base, int at)
 {
     load(c, g, c->dy, base, at);
@@ -271,12 +270,12 @@ DEVICE void grad_reread(const struct norm *c, float x[PACK], float g[PACK], stru
 
 DEVICE void norm_grad_rows(const struct norm *c, float *part)
 {
-    const int lane = threadIdx.x % c->lanes;
-    for (int64_t row = lanes_row(c->lanes); row < c->rows; row += lanes_step(c->lanes)) {
+    const int lane = threadIdx.x % c->team;
+    for (int64_t row = team_row(c->team); row < c->rows; row += team_step(c->team)) {
         const int64_t base = row * c->n;
         struct held x, g;
         struct means m;
-        float other[PACK];
+        float other[LANES];
         hold_x(c, &x, base, lane);
         hold_dy(c, &g, base, lane);
         const struct stats s = stats_of(c, &x, base, lane, part);
@@ -290,8 +289,8 @@ DEVICE void norm_grad_rows(const struct norm *c, float *part)
             }
         REREAD(c, lane, base, at, v,
                (grad_reread(c, v, other, s, base, at), means_add(&m, v, other)));
-        m.dot = lanes_sum(m.dot, c->lanes, part) / (float)c->n;
-        m.g = c->center ? lanes_sum(m.g, c->lanes, part) / (float)c->n : 0;
+        m.dot = team_sum(m.dot, c->team, part) / (float)c->n;
+        m.g = c->center ? team_sum(m.g, c->team, part) / (float)c->n : 0;
         UNROLL
         for (int k = 0; k < HELD; k++)
             if (held_at(c, lane, k) < c->n)
@@ -305,16 +304,16 @@ VARIANTS(norm_grad)
 
 // ---- NORM_WEIGHT_GRAD --------------------------------------------------------------------------
 
-DEVICE void weight_add(const struct norm *c, struct held *sum, const struct held *x,
-                       struct stats s, int64_t base, int lane)
+DEVICE void weight_add(const struct norm *c, struct held *sum, const struct held *x, struct stats s,
+                       int64_t base, int lane)
 {
     UNROLL
     for (int k = 0; k < HELD; k++) {
         int at = held_at(c, lane, k);
         if (at < c->n) {
-            float dy[PACK];
+            float dy[LANES];
             load(c, dy, c->dy, base, at);
-            for (int i = 0; i < PACK; i++)
+            for (int i = 0; i < LANES; i++)
                 sum->v[k][i] += dy[i] * ((x->v[k][i] - s.mean) * s.scale);
         }
     }
@@ -323,15 +322,15 @@ DEVICE void weight_add(const struct norm *c, struct held *sum, const struct held
 // A block's warps have rows of their own: their sums are added up in the warps' order.
 DEVICE void weight_share(const struct norm *c, struct held *sum, int lane, float *shared)
 {
-    const int mine = threadIdx.x / c->lanes, all = blockDim.x / c->lanes;
+    const int mine = threadIdx.x / c->team, all = blockDim.x / c->team;
     for (int i = 0; i < all; i++) {
         if (i == mine)
             UNROLL
-            for (int k = 0; k < HELD * PACK; k++) {
-                float *at = &shared[k * WARP + lane]; // no two lanes in one bank
-                sum->v[k / PACK][k % PACK] += i ? *at : 0;
-                *at = sum->v[k / PACK][k % PACK];
-            }
+        for (int k = 0; k < HELD * LANES; k++) {
+            float *at = &shared[k * WARP + lane]; // no two lanes in one bank
+            sum->v[k / LANES][k % LANES] += i ? *at : 0;
+            *at = sum->v[k / LANES][k % LANES];
+        }
         __syncthreads();
     }
 }
@@ -339,14 +338,14 @@ DEVICE void weight_share(const struct norm *c, struct held *sum, int lane, float
 // Part blockIdx.x of the rows, the columns from c.window on that the threads of a row hold.
 DEVICE void weight_rows(const struct norm *c, float *part)
 {
-    __shared__ float shared[WARP * HELD * PACK];
-    const int lane = threadIdx.x % c->lanes, group = threadIdx.x / c->lanes;
-    const int groups = blockDim.x / c->lanes;
+    __shared__ float shared[WARP * HELD * LANES];
+    const int lane = threadIdx.x % c->team, group = threadIdx.x / c->team;
+    const int groups = blockDim.x / c->team;
     const int64_t end = (blockIdx.x + 1) * c->rows / gridDim.x;
     struct held sum;
     UNROLL
     for (int k = 0; k < HELD; k++)
-        for (int i = 0; i < PACK; i++)
+        for (int i = 0; i < LANES; i++)
             sum.v[k][i] = 0;
     for (int64_t row = blockIdx.x * c->rows / gridDim.x + group; row < end; row += groups) {
         struct held x;
@@ -362,7 +361,7 @@ DEVICE void weight_rows(const struct norm *c, float *part)
             int at = held_at(c, lane, k);
             if (at < c->n)
                 pack_store(c->out, DT_F32, (int64_t)blockIdx.x * c->n + at, left_of(c, at),
-                           c->n % PACK == 0, sum.v[k]);
+                           c->n % LANES == 0, sum.v[k]);
         }
     }
 }
@@ -372,14 +371,14 @@ VARIANTS(weight)
 // ---- launches ----------------------------------------------------------------------------------
 
 // Of the three of a name, the one that serves the call.
-#define LAUNCH_VARIANT(name, grid, threads, stream, c)                     \
-    do {                                                                   \
-        if (!usual(&(c)))                                                  \
-            LAUNCH(name##_DT_NONE, grid, threads, 0, stream, c);           \
-        else if ((c).type == DT_F32)                                       \
-            LAUNCH(name##_DT_F32, grid, threads, 0, stream, c);            \
-        else                                                               \
-            LAUNCH(name##_DT_BF16, grid, threads, 0, stream, c);           \
+#define LAUNCH_VARIANT(name, grid, threads, stream, c)           \
+    do {                                                         \
+        if (!usual(&(c)))                                        \
+            LAUNCH(name##_DT_NONE, grid, threads, 0, stream, c); \
+        else if ((c).type == DT_F32)                             \
+            LAUNCH(name##_DT_F32, grid, threads, 0, stream, c);  \
+        else                                                     \
+            LAUNCH(name##_DT_BF16, grid, threads, 0, stream, c); \
     } while (0)
 
 static bool usual(const struct norm *c)
@@ -392,13 +391,13 @@ static int weight_grad(struct stream_q *q, const struct op_call *call, struct no
                        struct err *e)
 {
     const unsigned parts = (unsigned)parts_of_rows(c->rows, c->n);
-    const unsigned threads = c->lanes == WARP ? (unsigned)THREADS : (unsigned)c->lanes;
+    const unsigned threads = c->team == WARP ? (unsigned)THREADS : (unsigned)c->team;
     float *partial = (float *)call->workspace;
     if (call->accumulate && call->out[0].dtype == DT_BF16)
         return op_refuse(call, e, "adds to f32 alone");
     PRE((size_t)parts * (size_t)c->n * sizeof(float) <= call->workspace_bytes);
     c->out = partial;
-    for (; c->window < c->n; c->window += HELD * PACK * c->lanes)
+    for (; c->window < c->n; c->window += HELD * LANES * c->team)
         LAUNCH_VARIANT(weight, parts, threads, q->stream, *c);
     int rc = op_launched(q, call, e);
     return rc ? rc : reduce_parts(q, call, partial, parts, c->n, e);
@@ -412,8 +411,10 @@ static const struct norm_op {
     enum op op;
     int x, plus, dy, weight, bias, rows;
 } table[] = {
-    {OP_NORM, 0, -1, -1, 1, 2, 1},      {OP_ADD_NORM, 0, 1, -1, 2, 3, 2},
-    {OP_NORM_GRAD, 0, -1, 1, 2, -1, 2}, {OP_NORM_GRAD_ADD, 1, 0, 2, 3, -1, 3},
+    {OP_NORM, 0, -1, -1, 1, 2, 1},
+    {OP_ADD_NORM, 0, 1, -1, 2, 3, 2},
+    {OP_NORM_GRAD, 0, -1, 1, 2, -1, 2},
+    {OP_NORM_GRAD_ADD, 1, 0, 2, 3, -1, 3},
     {OP_NORM_WEIGHT_GRAD, 0, -1, 1, -1, -1, 2},
 };
 
@@ -477,16 +478,16 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     operands(c, op, &r);
-    r.lanes = THREADS;
+    r.team = THREADS;
     if (r.n <= WARP_ROWS)
-        r.lanes = WARP;
-    else if (r.n <= MIDDLE * HELD * PACK)
-        r.lanes = MIDDLE;
-    r.whole = r.n <= r.lanes * HELD * PACK;
+        r.team = WARP;
+    else if (r.n <= MIDDLE * HELD * LANES)
+        r.team = MIDDLE;
+    r.whole = r.n <= r.team * HELD * LANES;
     if (c->op == OP_NORM_WEIGHT_GRAD)
         return weight_grad(q, c, &r, e);
-    unsigned threads = r.lanes == WARP ? (unsigned)MIDDLE : (unsigned)r.lanes;
-    unsigned grid = launch_blocks(r.rows, threads / r.lanes, MOST_BLOCKS);
+    unsigned threads = r.team == WARP ? (unsigned)MIDDLE : (unsigned)r.team;
+    unsigned grid = launch_blocks(r.rows, threads / r.team, MOST_BLOCKS);
     if (r.dy)
         LAUNCH_VARIANT(norm_grad, grid, threads, q->stream, r);
     else

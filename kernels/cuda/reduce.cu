@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/op/parts.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/team.h"
 #include "kernels/cuda/walk.h"
 
 enum { THREADS = 256, WARP_RUN = 1024, CHUNK = 8192, AHEAD = 4, MOST_BLOCKS = 0x7fffffff };
@@ -39,6 +39,7 @@ DEVICE void sink_put(const struct sink *s, int64_t at, double value)
 static struct sink sink_of(const struct op_call *c, float scale)
 {
     struct sink s;
+    memset(&s, 0, sizeof s); // what lies between is an argument of the launch as well
     s.to = c->out[0].data;
     s.type = c->out[0].dtype;
     s.scale = scale;
@@ -49,10 +50,10 @@ static struct sink sink_of(const struct op_call *c, float scale)
 static struct sink sink_f32(float *to)
 {
     struct sink s;
+    memset(&s, 0, sizeof s);
     s.to = to;
     s.type = DT_F32;
     s.scale = 1;
-    s.accumulate = false;
     return s;
 }
 
@@ -71,61 +72,61 @@ struct columns {
 // Where element k of a thread's columns is: eight neighbours, or one in every `wide`.
 DEVICE int64_t column_of(const struct columns *c, int64_t first, int x, int k)
 {
-    return first + (c->fits ? x * PACK + k : (k << c->log_wide) + x);
+    return first + (c->fits ? x * LANES + k : (k << c->log_wide) + x);
 }
 
-DEVICE void columns_load(const struct columns *c, float v[PACK], int64_t row, int64_t base,
+DEVICE void columns_load(const struct columns *c, float v[LANES], int64_t row, int64_t base,
                          int64_t first, int x)
 {
     int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, row);
     if (c->fits) {
-        pack_whole(v, c->x, c->type, at + first + x * PACK);
+        pack_whole(v, c->x, c->type, at + first + x * LANES);
         return;
     }
-    for (int k = 0; k < PACK; k++) {
+    for (int k = 0; k < LANES; k++) {
         int64_t col = column_of(c, first, x, k);
         v[k] = col < c->cols ? load_f32(c->x, c->type, at + col) : 0;
     }
 }
 
 // Rows `row`, `row` + step, … before `end` of a thread's columns, added up.
-DEVICE void columns_add(const struct columns *c, double total[PACK], int64_t row, int64_t end,
+DEVICE void columns_add(const struct columns *c, double total[LANES], int64_t row, int64_t end,
                         int64_t step, int64_t base, int64_t first, int x)
 {
     for (; row + (AHEAD - 1) * step < end; row += AHEAD * step) {
-        float v[AHEAD][PACK];
+        float v[AHEAD][LANES];
         UNROLL
         for (int i = 0; i < AHEAD; i++)
             columns_load(c, v[i], row + i * step, base, first, x);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             total[k] += ((double)v[0][k] + (double)v[1][k]) + ((double)v[2][k] + (double)v[3][k]);
     }
     for (; row < end; row += step) {
-        float v[PACK];
+        float v[LANES];
         columns_load(c, v, row, base, first, x);
-        for (int k = 0; k < PACK; k++)
+        for (int k = 0; k < LANES; k++)
             total[k] += (double)v[k];
     }
 }
 
 KERNEL(THREADS) columns_kernel(struct columns c)
 {
-    __shared__ double part[THREADS * PACK];
+    __shared__ double part[THREADS * LANES];
     const int wide = 1 << c.log_wide, x = threadIdx.x & (wide - 1), y = threadIdx.x >> c.log_wide;
     const int64_t at = blockIdx.x / c.parts, cut = blockIdx.x % c.parts;
-    const int64_t outer = at / c.tiles, first = at % c.tiles * wide * PACK;
+    const int64_t outer = at / c.tiles, first = at % c.tiles * wide * LANES;
     const int64_t base = c.kept.n ? walk_offset(&c.kept, c.kept.n - 1, IN, outer) : 0;
     const int64_t row = cut * c.rows / c.parts, end = (cut + 1) * c.rows / c.parts;
-    double total[PACK] = {0, 0, 0, 0, 0, 0, 0, 0};
-    if (!c.fits || first + x * PACK < c.cols)
+    double total[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (!c.fits || first + x * LANES < c.cols)
         columns_add(&c, total, row + y, end, THREADS >> c.log_wide, base, first, x);
-    for (int k = 0; k < PACK; k++)
-        part[y * wide * PACK + (int)(column_of(&c, 0, x, k))] = total[k];
+    for (int k = 0; k < LANES; k++)
+        part[y * wide * LANES + (int)(column_of(&c, 0, x, k))] = total[k];
     __syncthreads();
-    for (int i = threadIdx.x; i < wide * PACK; i += THREADS) {
+    for (int i = threadIdx.x; i < wide * LANES; i += THREADS) {
         double sum = 0;
         for (int k = 0; k < THREADS >> c.log_wide; k++)
-            sum += part[k * wide * PACK + i];
+            sum += part[k * wide * LANES + i];
         if (first + i < c.cols)
             sink_put(&c.out, cut * c.results + outer * c.cols + first + i, sum);
     }
@@ -135,7 +136,7 @@ KERNEL(THREADS) columns_kernel(struct columns c)
 static int log_wide_of(int64_t cols)
 {
     int log = 0;
-    while (log < 5 && ((int64_t)PACK << log) < cols)
+    while (log < 5 && ((int64_t)LANES << log) < cols)
         log++;
     return log;
 }
@@ -144,7 +145,7 @@ static bool strides_fit(const struct loops *l, int n)
 {
     bool fit = true;
     for (int i = 0; i < n; i++)
-        fit = fit && l->stride[IN][i] % PACK == 0;
+        fit = fit && l->stride[IN][i] % LANES == 0;
     return fit;
 }
 
@@ -152,7 +153,7 @@ static int columns_launch(struct stream_q *q, const struct op_call *call, struct
                           struct err *e)
 {
     c->log_wide = log_wide_of(c->cols);
-    int64_t wide = (int64_t)PACK << c->log_wide;
+    int64_t wide = (int64_t)LANES << c->log_wide;
     c->tiles = (c->cols + wide - 1) / wide;
     int64_t blocks = c->results / c->cols * c->tiles * c->parts;
     if (blocks > MOST_BLOCKS)
@@ -216,7 +217,7 @@ struct runs {
     enum dtype type;
     struct loops kept, reduced;
     int64_t results, n, size, chunks; // n: elements of a result; size: of a chunk
-    int lanes;
+    int team;
     bool fits, square;
     double *partial; // [results][chunks]; null: one chunk is all
     struct sink out;
@@ -226,11 +227,11 @@ struct runs {
 DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t i, int64_t end)
 {
     double sum = 0;
-    for (; i < end; i += c->lanes * PACK) {
-        float v[PACK];
-        pack_load(v, c->x, c->type, base + i, end - i, c->fits && end - i >= PACK, 0);
+    for (; i < end; i += c->team * LANES) {
+        float v[LANES];
+        pack_load(v, c->x, c->type, base + i, end - i, c->fits && end - i >= LANES, 0);
         if (c->square)
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < LANES; k++)
                 sum += (double)v[k] * (double)v[k];
         else
             sum += (((double)v[0] + (double)v[1]) + ((double)v[2] + (double)v[3])) +
@@ -242,7 +243,7 @@ DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t i, int6
 DEVICE double run_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
 {
     double sum = 0;
-    for (; i < end; i += c->lanes) {
+    for (; i < end; i += c->team) {
         int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, i);
         sum += (double)load_f32(c->x, c->type, at);
     }
@@ -252,16 +253,16 @@ DEVICE double run_scattered(const struct runs *c, int64_t base, int64_t i, int64
 KERNEL(THREADS) runs_kernel(struct runs c)
 {
     __shared__ double part[WARP];
-    const int lane = threadIdx.x % c.lanes;
+    const int lane = threadIdx.x % c.team;
     const bool contiguous = c.reduced.n == 1 && c.reduced.stride[IN][0] == 1;
-    for (int64_t i = lanes_row(c.lanes); i < c.results * c.chunks; i += lanes_step(c.lanes)) {
+    for (int64_t i = team_row(c.team); i < c.results * c.chunks; i += team_step(c.team)) {
         const int64_t result = i / c.chunks, begin = i % c.chunks * c.size;
         const int64_t end = c.n - begin < c.size ? c.n : begin + c.size;
         const int64_t base = walk_offset(&c.kept, c.kept.n, IN, result);
-        double sum = contiguous ? run_contiguous(&c, base, begin + lane * PACK, end)
+        double sum = contiguous ? run_contiguous(&c, base, begin + lane * LANES, end)
                                 : run_scattered(&c, base, begin + lane, end);
-        if (c.lanes > 1)
-            sum = lanes_sum_f64(sum, c.lanes, part);
+        if (c.team > 1)
+            sum = team_sum_f64(sum, c.team, part);
         if (lane == 0 && c.partial)
             c.partial[i] = sum;
         else if (lane == 0)
@@ -285,12 +286,12 @@ static void runs_cut(struct runs *c)
 {
     int64_t most = c->results < OP_CHUNKS ? OP_CHUNKS / c->results : 1;
     int64_t least = (c->n + most - 1) / most;
-    c->size = most == 1 ? c->n : (least + PACK - 1) / PACK * PACK;
+    c->size = most == 1 ? c->n : (least + LANES - 1) / LANES * LANES;
     c->size = most > 1 && c->size < CHUNK ? (int64_t)CHUNK : c->size;
     c->size = c->size < 1 ? 1 : c->size;
     c->chunks = c->n > c->size ? (c->n + c->size - 1) / c->size : 1;
     int64_t longest = c->n < c->size ? c->n : c->size;
-    c->lanes = longest <= 2 * PACK ? 1 : longest <= WARP_RUN ? (int)WARP : (int)THREADS;
+    c->team = longest <= 2 * LANES ? 1 : longest <= WARP_RUN ? (int)WARP : (int)THREADS;
 }
 
 static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs *c, struct err *e)
@@ -304,7 +305,7 @@ static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs 
         c->partial = (double *)call->workspace;
         PRE((size_t)(c->results * c->chunks) * sizeof(double) <= call->workspace_bytes);
     }
-    int64_t each = THREADS / c->lanes, n = c->results * c->chunks;
+    int64_t each = THREADS / c->team, n = c->results * c->chunks;
     LAUNCH(runs_kernel, launch_blocks(n, each, MOST_BLOCKS), THREADS, 0, q->stream, *c);
     if (c->chunks > 1)
         LAUNCH(chunks_kernel, (unsigned)c->results, THREADS, 0, q->stream, c->partial, c->chunks,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/team.h"
 
 enum { THREADS = 256, MAX_HALF = 512, ANGLES = 1024, BLOCKS = 2048 };
 
@@ -27,18 +27,17 @@ struct rotary {
 DEVICE double sine(double x)
 {
     double y = x * x;
-    return x + x * y *
-                   (-1.0 / 6 +
-                    y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
+    return x +
+           x * y *
+               (-1.0 / 6 + y * (1.0 / 120 + y * (-1.0 / 5040 + y * (1.0 / 362880 - y / 39916800))));
 }
 
 DEVICE double cosine(double x)
 {
     double y = x * x;
-    return 1 + y * (-0.5 + y * (1.0 / 24 +
-                                y * (-1.0 / 720 +
-                                     y * (1.0 / 40320 +
-                                          y * (-1.0 / 3628800 + y / 479001600)))));
+    return 1 +
+           y * (-0.5 + y * (1.0 / 24 + y * (-1.0 / 720 + y * (1.0 / 40320 + y * (-1.0 / 3628800 +
+                                                                                 y / 479001600)))));
 }
 
 // Cosine and sine of any angle: a quarter of a turn is taken off in two parts, so that nothing of
@@ -58,10 +57,10 @@ DEVICE float2 turn_of(double angle)
 DEVICE void rotate(const struct rotary *c, const float2 *turn, int64_t head, int i)
 {
     const int64_t at = head * 2 * c->half + i, left = c->half - i;
-    float a[PACK], b[PACK], low[PACK], high[PACK];
+    float a[LANES], b[LANES], low[LANES], high[LANES];
     pack_load(a, c->x, c->type, at, left, c->fits, 0);
     pack_load(b, c->x, c->type, at + c->half, left, c->fits, 0);
-    for (int k = 0; k < PACK; k++) {
+    for (int k = 0; k < LANES; k++) {
         float2 t = turn[k < left ? i + k : i];
         low[k] = a[k] * t.x - b[k] * t.y;
         high[k] = b[k] * t.x + a[k] * t.y;
@@ -74,7 +73,7 @@ KERNEL(THREADS) rotary_kernel(struct rotary c)
 {
     __shared__ double frequency[MAX_HALF];
     __shared__ float2 turn[ANGLES];
-    const int packs = (c.half + PACK - 1) / PACK, items = c.heads * packs;
+    const int packs = (c.half + LANES - 1) / LANES, items = c.heads * packs;
     for (int i = threadIdx.x; i < c.half; i += THREADS)
         frequency[i] = exp2(-c.octaves * i);
     __syncthreads();
@@ -82,14 +81,12 @@ KERNEL(THREADS) rotary_kernel(struct rotary c)
          first += (int64_t)gridDim.x * c.together) {
         for (int i = threadIdx.x; i < c.together * c.half; i += THREADS)
             if (first + i / c.half < c.rows)
-                turn[i] =
-                    turn_of(c.scale * c.position[first + i / c.half] * frequency[i % c.half]);
+                turn[i] = turn_of(c.scale * c.position[first + i / c.half] * frequency[i % c.half]);
         __syncthreads();
         for (int i = threadIdx.x; i < c.together * items; i += THREADS) {
             const int row = i / items, head = i % items / packs;
             if (first + row < c.rows)
-                rotate(&c, turn + row * c.half, (first + row) * c.heads + head,
-                       i % packs * PACK);
+                rotate(&c, turn + row * c.half, (first + row) * c.heads + head, i % packs * LANES);
         }
         __syncthreads();
     }
@@ -113,7 +110,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.half = (int)(n / 2);
     if (r.rows * x->dim[x->n - 2] * n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
-    const int items = r.heads * ((r.half + PACK - 1) / PACK);
+    const int items = r.heads * ((r.half + LANES - 1) / LANES);
     r.together = items < THREADS ? THREADS / items : 1;
     r.together = r.together < ANGLES / r.half ? r.together : ANGLES / r.half;
     r.x = c->in[0].data;

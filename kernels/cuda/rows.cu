@@ -11,15 +11,15 @@
 #include <string.h>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/pack.h"
+#include "kernels/cuda/team.h"
 #include "kernels/cuda/walk.h"
 
 enum { THREADS = 256, WARP_ROWS = 1024, MOST_BLOCKS = 0x7fffffff, NOWHERE = 0x7fffffff };
 
 struct rows {
-    struct loops at; // operands: inputs, then outputs
+    struct loops at;                // operands: inputs, then outputs
     int64_t count, n, whole, start; // n: of a row, padding left out
-    int lanes;
+    int team;
     bool fits;
     const void *in[5];
     enum dtype in_type[5];
@@ -57,7 +57,7 @@ DEVICE float pick_of(const struct rows *c, int64_t row, int64_t base)
 }
 
 // Elements `at` to `at` + 7 of a row of input 0; −∞ where there is none.
-DEVICE void logits(const struct rows *c, float v[PACK], int64_t base, int64_t at)
+DEVICE void logits(const struct rows *c, float v[LANES], int64_t base, int64_t at)
 {
     pack_load(v, c->in[0], c->in_type[0], base + at, c->n - at, c->fits, -INFINITY);
 }
@@ -67,15 +67,15 @@ DEVICE void logits(const struct rows *c, float v[PACK], int64_t base, int64_t at
 KERNEL(THREADS) row_max_kernel(struct rows c)
 {
     __shared__ float part[WARP];
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row);
-        float m = -INFINITY, v[PACK];
-        for (int64_t at = lane * PACK; at < c.n; at += c.lanes * PACK) {
+        float m = -INFINITY, v[LANES];
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
             logits(&c, v, base, at);
             m = pack_max(v, m);
         }
-        m = lanes_max(m, c.lanes, part);
+        m = team_max(m, c.team, part);
         if (lane == 0)
             put(&c, 0, row, m);
     }
@@ -84,19 +84,19 @@ KERNEL(THREADS) row_max_kernel(struct rows c)
 KERNEL(THREADS) row_sum_exp_kernel(struct rows c)
 {
     __shared__ double part[WARP];
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row);
         const float m = value(&c, 1, row);
         double sum = 0;
-        for (int64_t at = lane * PACK; at < c.n; at += c.lanes * PACK) {
-            float v[PACK];
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
             logits(&c, v, base, at);
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < LANES; k++)
                 v[k] = at + k < c.n ? expf(v[k] - m) : 0;
             sum += (double)pack_sum(v);
         }
-        sum = lanes_sum_f64(sum, c.lanes, part);
+        sum = team_sum_f64(sum, c.team, part);
         if (lane == 0)
             put(&c, 0, row, (float)sum);
     }
@@ -110,19 +110,19 @@ KERNEL(THREADS) pick_kernel(struct rows c)
 }
 
 // The least of the threads of a row.
-DEVICE int lanes_min(int x, int lanes, int *part)
+DEVICE int team_min(int x, int team, int *part)
 {
     for (int lane = WARP / 2; lane; lane /= 2) {
         int other = __shfl_xor_sync(WARP_ALL, x, lane);
         x = other < x ? other : x;
     }
-    if (lanes == WARP)
+    if (team == WARP)
         return x;
     __syncthreads();
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = x;
     __syncthreads();
-    for (int i = 0; i < lanes / WARP; i++)
+    for (int i = 0; i < team / WARP; i++)
         x = part[i] < x ? part[i] : x;
     return x;
 }
@@ -132,22 +132,22 @@ KERNEL(THREADS) row_argmax_kernel(struct rows c)
 {
     __shared__ float part[WARP];
     __shared__ int part_at[WARP];
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row);
         float most = -INFINITY;
         int first = NOWHERE;
-        for (int64_t at = lane * PACK; at < c.n; at += c.lanes * PACK) {
-            float v[PACK];
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
             logits(&c, v, base, at);
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < LANES; k++)
                 if (at + k < c.n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
                     most = v[k];
                     first = (int)at + k;
                 }
         }
-        float max = lanes_max(most, c.lanes, part);
-        first = lanes_min(most == max ? first : NOWHERE, c.lanes, part_at);
+        float max = team_max(most, c.team, part);
+        first = team_min(most == max ? first : NOWHERE, c.team, part_at);
         if (lane == 0)
             ((int32_t *)c.out[0])[place(&c, 1, row)] = first == NOWHERE ? 0 : first;
     }
@@ -157,14 +157,14 @@ KERNEL(THREADS) row_argmax_kernel(struct rows c)
 
 KERNEL(THREADS) row_exp_mul_kernel(struct rows c)
 {
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row), to = place(&c, 3, row);
         const float m = value(&c, 1, row), g = value(&c, 2, row);
-        for (int64_t at = lane * PACK; at < c.whole; at += c.lanes * PACK) {
-            float v[PACK];
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
             logits(&c, v, base, at);
-            for (int k = 0; k < PACK; k++)
+            for (int k = 0; k < LANES; k++)
                 v[k] = at + k < c.n ? expf(v[k] - m) * g : 0;
             pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
         }
@@ -173,13 +173,13 @@ KERNEL(THREADS) row_exp_mul_kernel(struct rows c)
 
 KERNEL(THREADS) pick_grad_kernel(struct rows c)
 {
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t to = place(&c, 2, row), id = element(&c, 0, row);
         const float g = value(&c, 1, row);
-        for (int64_t at = lane * PACK; at < c.whole; at += c.lanes * PACK) {
-            float v[PACK];
-            for (int k = 0; k < PACK; k++)
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
+            for (int k = 0; k < LANES; k++)
                 v[k] = at + k == id ? g : 0;
             pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
         }
@@ -194,13 +194,13 @@ struct exps {
 };
 
 // Takes a pack in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
-DEVICE void exps_add(struct exps *s, const float v[PACK])
+DEVICE void exps_add(struct exps *s, const float v[LANES])
 {
-    float e[PACK], max = pack_max(v, s->max);
+    float e[LANES], max = pack_max(v, s->max);
     if (max > s->max)
         s->sum *= (double)expf(s->max - max);
     s->max = max;
-    for (int k = 0; k < PACK; k++)
+    for (int k = 0; k < LANES; k++)
         e[k] = max > -INFINITY ? expf(v[k] - max) : isnan(v[k]) ? v[k] : 0;
     s->sum += (double)pack_sum(e);
 }
@@ -209,21 +209,21 @@ KERNEL(THREADS) row_loss_kernel(struct rows c)
 {
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row);
         struct exps s;
         s.max = -INFINITY;
         s.sum = 0;
-        for (int64_t at = lane * PACK; at < c.n; at += c.lanes * PACK) {
-            float v[PACK];
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
             logits(&c, v, base, at);
             exps_add(&s, v);
         }
-        float max = lanes_max(s.max, c.lanes, part);
+        float max = team_max(s.max, c.team, part);
         // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
         double sum = c.n ? s.sum * (double)expf(s.max - max) : 0;
-        sum = lanes_sum_f64(sum, c.lanes, part_sum);
+        sum = team_sum_f64(sum, c.team, part_sum);
         if (lane == 0) {
             put(&c, 0, row, max);
             put(&c, 1, row, (float)sum);
@@ -234,15 +234,17 @@ KERNEL(THREADS) row_loss_kernel(struct rows c)
 
 KERNEL(THREADS) row_loss_grad_kernel(struct rows c)
 {
-    const int lane = threadIdx.x % c.lanes;
-    for (int64_t row = lanes_row(c.lanes); row < c.count; row += lanes_step(c.lanes)) {
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
         const int64_t base = place(&c, 0, row), to = place(&c, 5, row), id = element(&c, 3, row);
         const float m = value(&c, 1, row), g = value(&c, 2, row), h = value(&c, 4, row);
-        for (int64_t at = lane * PACK; at < c.whole; at += c.lanes * PACK) {
-            float v[PACK];
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
             logits(&c, v, base, at);
-            for (int k = 0; k < PACK; k++)
-                v[k] = (at + k < c.n ? expf(v[k] - m) * g : 0) + (at + k == id ? h : 0);
+            for (int k = 0; k < LANES; k++) {
+                float exp_mul = at + k < c.n ? expf(v[k] - m) * g : 0;
+                v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
+            }
             pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
         }
     }
@@ -252,7 +254,7 @@ KERNEL(THREADS) row_loss_grad_kernel(struct rows c)
 
 static void launch(cudaStream_t stream, enum op op, const struct rows *c)
 {
-    int64_t each = THREADS / c->lanes;
+    int64_t each = THREADS / c->team;
     unsigned grid = launch_blocks(c->count, each, MOST_BLOCKS);
     switch ((int)op) {
     case OP_ROW_MAX:
@@ -287,8 +289,9 @@ static const struct rows_op {
     enum op op;
     int wide, ids;
 } table[] = {
-    {OP_ROW_MAX, 0, -1},  {OP_ROW_SUM_EXP, 0, -1}, {OP_ROW_EXP_MUL, 0, -1}, {OP_PICK, 0, 1},
-    {OP_PICK_GRAD, 2, 0}, {OP_ROW_ARGMAX, 0, -1},  {OP_ROW_LOSS, 0, 1},     {OP_ROW_LOSS_GRAD, 0, 3},
+    {OP_ROW_MAX, 0, -1}, {OP_ROW_SUM_EXP, 0, -1},  {OP_ROW_EXP_MUL, 0, -1},
+    {OP_PICK, 0, 1},     {OP_PICK_GRAD, 2, 0},     {OP_ROW_ARGMAX, 0, -1},
+    {OP_ROW_LOSS, 0, 1}, {OP_ROW_LOSS_GRAD, 0, 3},
 };
 
 static int want(const struct op_call *c, const struct rows_op *op, struct err *e)
@@ -306,7 +309,7 @@ static int want(const struct op_call *c, const struct rows_op *op, struct err *e
 // where packs do, or none does.
 static bool covered(const struct op_call *c, struct rows *r)
 {
-    r->fits = r->whole % PACK == 0;
+    r->fits = r->whole % LANES == 0;
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = loops_tensor(c, k);
         int64_t count = shape_count(&t->shape);
@@ -349,7 +352,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         !covered(c, &r))
         return op_refuse(c, e, "operands disagree about the rows");
     r.count = loops_count(&r.at, r.at.n);
-    r.lanes = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
+    r.team = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
     for (int k = 0; k < c->nin; k++) {
         r.in[k] = c->in[k].data;
         r.in_type[k] = c->in[k].dtype;
