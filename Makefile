@@ -74,6 +74,10 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += algos
+CUDA_SRC    += product
+CUDA_SRC    += gemm
+CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
@@ -92,6 +96,7 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
@@ -111,6 +116,7 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend ops transformer draw numerics bf16 fused_rows
 PARITY_TESTS := jax
+CUDA_TESTS  := algos
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -158,6 +164,7 @@ DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if 
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
+TEST_BINS += $(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%)
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -312,7 +319,9 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(RANK_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
+
+$(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a

@@ -63,6 +63,7 @@ static const backend_op kernels[OP_COUNT] = {
     [OP_NORM_GRAD_ADD] = op_norm,
     [OP_ROW_LOSS] = op_rows,
     [OP_ROW_LOSS_GRAD] = op_rows,
+    [OP_LINEAR] = op_linear,
     [OP_COPY] = op_copy,
     [OP_SQNORM] = op_sqnorm,
     [OP_METRICS] = op_metrics,
@@ -116,5 +117,8 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_free = graph_free,
+    .tune = algorithms_tune,
+    .algorithms_import = algorithms_import,
+    .algorithms_export = algorithms_export,
     .ops = ops,
 };

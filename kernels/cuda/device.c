@@ -16,6 +16,7 @@
 #pragma weak attention_open
 #pragma weak attention_close
 #pragma weak gemm_version
+#pragma weak gemm_cache
 #pragma weak attention_version
 
 // ---- errors ------------------------------------------------------------------------------------
@@ -209,6 +210,8 @@ int device_open(const struct device_options *o, struct device **out, struct err 
     int rc = device_bind(d, e);
     rc = rc ? rc : read_properties(d, e);
     rc = rc ? rc : open_libraries(d, e);
+    if (!rc && o->cache && gemm_cache)
+        gemm_cache(d, o->cache);
     if (rc)
         device_close(d);
     else

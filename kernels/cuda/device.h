@@ -107,13 +107,20 @@ void memory_clear(struct device *d);
 int gemm_open(struct device *d, struct err *e);
 void gemm_close(struct device *d);
 const char *gemm_version(void); // "13.0.2": goes into the numerics record
+void gemm_cache(struct device *d, const char *folder); // keeps timings there
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);
 const char *attention_version(void); // cuDNN's
 
+// What algorithms are chosen: backend.h's slots.
+int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
+int algorithms_import(struct device *d, const char *text, struct err *e);
+int algorithms_export(struct device *d, struct buf *out, struct err *e);
+
 // ---- the ops: each serves those that the table in backend.c names it for -----------------------
 
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);

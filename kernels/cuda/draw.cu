@@ -4,11 +4,11 @@
 // A number is a pure function of seed, stream, step and index (Philox 4x32-10, base/rand.h), so no
 // state is kept and no mask is stored: the gradient draws again what the forward drew. DROPOUT
 // moves an element in and one out; ten rounds of some 8 instructions make four of them, which hide
-// behind memory. A thread takes LANES elements of a row, in as many blocks of four words as their
-// indices touch. Which words are kept is the same bit for bit as on the CPU, and so are the
-// products. NORMAL draws noise of a latent space, a few thousand numbers a step, in double as the
-// host's rand_normal: they differ from that by what the two libraries' log, cos and sqrt do, which
-// is one unit of the last place of f32 at most.
+// behind memory. A thread takes the lanes of a row that it has in registers (lanes.h), in as many
+// blocks of four words as their indices touch. Which words are kept is the same bit for bit as on
+// the CPU, and so are the products. NORMAL draws noise of a latent space, a few thousand numbers a
+// step, in double as the host's rand_normal: they differ from that by what the two libraries' log,
+// cos and sqrt do, which is one unit of the last place of f32 at most.
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/walk.h"
 
@@ -43,7 +43,7 @@ DEVICE uint64_t index_of(const struct site *s, int64_t r, int64_t at)
 
 // ---- dropout ------------------------------------------------------------------------------------
 
-enum { WORDS = LANES + 4 }; // of the blocks that LANES indices touch
+enum { WORDS = LANES + 4 }; // of the blocks that the lanes' indices touch
 
 DEVICE void words_draw(const struct site *s, unsigned step, uint64_t block, unsigned *w)
 {
@@ -58,30 +58,41 @@ DEVICE unsigned word_at(const unsigned w[WORDS], int k, unsigned skip)
     return skip & 1 ? odd : even;
 }
 
-DEVICE void lanes_drop(const struct site *s, unsigned step, uint64_t index, float v[LANES])
+DEVICE void lanes_drop(const struct site *s, unsigned step, uint64_t index, int wide,
+                       float v[LANES])
 {
     unsigned w[WORDS] = {0}, skip = (unsigned)(index & 3);
-    for (int k = 0; k < LANES; k += 4)
+    for (int k = 0; k < wide; k += 4)
         words_draw(s, step, (index >> 2) + (unsigned)k / 4, w + k);
     if (skip)
-        words_draw(s, step, (index >> 2) + LANES / 4, w + LANES);
-    for (int k = 0; k < LANES; k++)
+        words_draw(s, step, (index >> 2) + (unsigned)wide / 4, w + wide);
+    for (int k = 0; k < wide; k++)
         v[k] = word_at(w, k, skip) >> 8 >= s->threshold ? v[k] * s->scale : 0;
 }
 
-KERNEL(THREADS) dropout_kernel(struct site s, const void *x, void *y, enum dtype t)
+DEVICE void dropout_run(const struct site *s, int wide, const void *x, void *y, enum dtype t)
 {
     float v[LANES];
-    unsigned step = *s.step;
+    unsigned step = *s->step;
     int64_t stride = (int64_t)gridDim.x * THREADS, at;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s.all; i += stride) {
-        int64_t row = walk_divide(i, s.groups, &at);
-        at *= LANES;
-        int n = lanes_left(s.row, at);
-        lanes_load(x, t, row * s.row + at, 1, n, v);
-        lanes_drop(&s, step, index_of(&s, row, at), v);
-        lanes_store(y, t, row * s.row + at, n, v);
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s->all; i += stride) {
+        int64_t row = walk_divide(i, s->groups, &at);
+        at *= wide;
+        int n = lanes_left(s->row, at, wide);
+        lanes_load(x, t, row * s->row + at, 1, n, wide, v);
+        lanes_drop(s, step, index_of(s, row, at), wide, v);
+        lanes_store(y, t, row * s->row + at, n, wide, v);
     }
+}
+
+KERNEL(THREADS) dropout_f32_kernel(struct site s, const float *x, float *y)
+{
+    dropout_run(&s, 4, x, y, DT_F32);
+}
+
+KERNEL(THREADS) dropout_bf16_kernel(struct site s, const uint16_t *x, uint16_t *y)
+{
+    dropout_run(&s, 8, x, y, DT_BF16);
 }
 
 // ---- normals ------------------------------------------------------------------------------------
@@ -123,7 +134,6 @@ static int site_plan(const struct op_call *c, int step, struct site *s, struct e
     }
     s->step = (const unsigned *)c->in[step].data;
     s->row = shape->dim[shape->n - 1];
-    s->groups = lanes_groups(s->row);
     return 0;
 }
 
@@ -136,6 +146,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct site s;
     const struct shape *shape = &c->out[0].shape;
+    bool bf16 = c->in[0].dtype == DT_BF16;
     int rc = op_want_float(c, &c->in[0], e);
     rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
     rc = rc ? rc : site_plan(c, 1, &s, e);
@@ -150,11 +161,17 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
         rc = op_want(c, &c->in[2], DT_I32, e);
         s.position = (const int32_t *)c->in[2].data;
     }
+    s.groups = lanes_groups(s.row, bf16 ? 8 : 4);
     s.all = shape_count(shape) / (s.row ? s.row : 1) * s.groups;
     if (rc || !s.all)
         return rc;
-    LAUNCH(dropout_kernel, blocks_for(q, s.all), THREADS, 0, q->stream, s, c->in[0].data,
-           c->out[0].data, c->in[0].dtype);
+    unsigned blocks = blocks_for(q, s.all);
+    if (bf16)
+        LAUNCH(dropout_bf16_kernel, blocks, THREADS, 0, q->stream, s, (uint16_t *)c->in[0].data,
+               (uint16_t *)c->out[0].data);
+    else
+        LAUNCH(dropout_f32_kernel, blocks, THREADS, 0, q->stream, s, (float *)c->in[0].data,
+               (float *)c->out[0].data);
     return op_launched(q, c, e);
 }
 

@@ -5,12 +5,12 @@
 // Every operand is read once and every output written once: bytes moved are the sum of their
 // sizes (an input that two steps read comes from cache the second time); 1 to some 20 FLOPs an
 // element and step. All of it is bound by memory, so one kernel that interprets the steps does for
-// all: what to do next is the same for all threads, and decided once for the LANES elements that a
-// thread has in registers. Between two steps that follow each other a value stays there; one that
-// is wanted later waits in shared memory, each thread's in columns of its own, so no barrier is
-// needed and no bank is fought over.
+// all: what to do next is the same for all threads, and decided once for the 4 or 8 elements that a
+// thread has in registers (lanes.h). Between two steps that follow each other a value stays there;
+// one that is wanted later waits in shared memory, each thread's in columns of its own, so no
+// barrier is needed and no bank is fought over.
 //
-// The output is walked in memory order, in groups of LANES within the innermost loop. In that loop
+// The output is walked in memory order, in groups of lanes within the innermost loop. In that loop
 // an input moves by one element (read 16 bytes at a time), by none (one value for all), or by a
 // stride (gathered). A group's inputs are all read before its outputs are written: an output may
 // lie over an input that is read in the same order.
@@ -44,9 +44,9 @@ struct plan_output {
 };
 struct plan {
     struct loops loops;  // over the output; operands: the inputs
-    int outer;           // all loops but the innermost, and its extent
-    int64_t row, groups; // groups of LANES in a row, and their number in all
-    int64_t all;
+    int outer;           // all loops but the innermost ..
+    int64_t row, groups; // .. and its extent, in elements and in groups of lanes
+    int64_t all;         // groups
     int steps, outputs, kept;
     const void *in[CHAIN_INPUTS];
     enum dtype dtype[CHAIN_INPUTS];
@@ -94,15 +94,15 @@ DEVICE float softplus(float x)
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
 }
 
-#define EACH(expr)                  \
-    for (int k = 0; k < LANES; k++) \
-        out[k] = (expr);            \
+#define EACH(expr)                 \
+    for (int k = 0; k < wide; k++) \
+        out[k] = (expr);           \
     break
 #define A x[k]
 #define B y[k]
 
-DEVICE void step_run(const struct plan_step *s, const float x[LANES], const float y[LANES],
-                     float out[LANES])
+DEVICE void step_run(const struct plan_step *s, int wide, const float x[LANES],
+                     const float y[LANES], float out[LANES])
 {
     float scale = s->scale;
     switch (s->op) {
@@ -155,61 +155,72 @@ struct group {
     int lanes;
 };
 
-DEVICE struct group group_of(const struct plan *p, int64_t index)
+DEVICE struct group group_of(const struct plan *p, int wide, int64_t index)
 {
     struct group g;
     g.row = walk_divide(index, p->groups, &g.at);
-    g.at *= LANES;
-    g.lanes = lanes_left(p->row, g.at);
+    g.at *= wide;
+    g.lanes = lanes_left(p->row, g.at, wide);
     return g;
 }
 
-DEVICE float *kept_at(float *kept, int place, int lane)
+DEVICE float *kept_at(float *kept, int place, int wide, int lane)
 {
-    return kept + (place * LANES + lane) * THREADS + threadIdx.x;
+    return kept + (place * wide + lane) * THREADS + threadIdx.x;
 }
 
-DEVICE void value_read(const struct plan *p, const struct group *g, int from, float *kept,
+DEVICE void value_read(const struct plan *p, const struct group *g, int from, int wide, float *kept,
                        const float last[LANES], float v[LANES])
 {
     if (from == FROM_LAST) {
-        for (int k = 0; k < LANES; k++)
+        for (int k = 0; k < wide; k++)
             v[k] = last[k];
     } else if (from >= FROM_KEPT) {
-        for (int k = 0; k < LANES; k++)
-            v[k] = *kept_at(kept, from - FROM_KEPT, k);
+        for (int k = 0; k < wide; k++)
+            v[k] = *kept_at(kept, from - FROM_KEPT, wide, k);
     } else {
         int64_t stride = walk_step(&p->loops, from);
         int64_t at = walk_offset(&p->loops, p->outer, from, g->row) + g->at * stride;
-        lanes_load(p->in[from], p->dtype[from], at, stride, g->lanes, v);
+        lanes_load(p->in[from], p->dtype[from], at, stride, g->lanes, wide, v);
     }
 }
 
-DEVICE void group_run(const struct plan *p, const struct group *g, float *kept)
+DEVICE void group_run(const struct plan *p, const struct group *g, int wide, float *kept)
 {
     float last[LANES] = {0}, x[LANES], y[LANES];
     for (int s = 0; s < p->steps; s++) {
         const struct plan_step *step = &p->step[s];
-        value_read(p, g, step->from[0], kept, last, x);
-        value_read(p, g, step->from[1], kept, last, y);
-        step_run(step, x, y, last);
-        for (int k = 0; k < LANES && step->keep >= 0; k++)
-            *kept_at(kept, step->keep, k) = last[k];
+        value_read(p, g, step->from[0], wide, kept, last, x);
+        value_read(p, g, step->from[1], wide, kept, last, y);
+        step_run(step, wide, x, y, last);
+        for (int k = 0; k < wide && step->keep >= 0; k++)
+            *kept_at(kept, step->keep, wide, k) = last[k];
     }
     for (int k = 0; k < p->outputs; k++) {
-        value_read(p, g, p->out[k].from, kept, last, x);
-        lanes_store(p->out[k].to, p->out[k].dtype, g->row * p->row + g->at, g->lanes, x);
+        value_read(p, g, p->out[k].from, wide, kept, last, x);
+        lanes_store(p->out[k].to, p->out[k].dtype, g->row * p->row + g->at, g->lanes, wide, x);
     }
 }
 
-KERNEL(THREADS) chain_kernel(struct plan p)
+DEVICE void chain_run(const struct plan *p, int wide, float *kept)
+{
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p->all; i += stride) {
+        struct group g = group_of(p, wide, i);
+        group_run(p, &g, wide, kept);
+    }
+}
+
+KERNEL(THREADS) chain4_kernel(struct plan p)
 {
     SHARED(float, kept);
-    int64_t stride = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p.all; i += stride) {
-        struct group g = group_of(&p, i);
-        group_run(&p, &g, kept);
-    }
+    chain_run(&p, 4, kept);
+}
+
+KERNEL(THREADS) chain8_kernel(struct plan p)
+{
+    SHARED(float, kept);
+    chain_run(&p, 8, kept);
 }
 
 // ---- a call as a plan ---------------------------------------------------------------------------
@@ -330,6 +341,17 @@ static int inputs_plan(const struct op_call *call, const struct tensor *product,
     return 0;
 }
 
+// Eight lanes where all that is walked in order is bf16.
+static int lanes_wide(const struct op_call *call, const struct plan *p, int inputs)
+{
+    bool bf16 = true;
+    for (int k = 0; k < inputs; k++)
+        bf16 = bf16 && (p->dtype[k] == DT_BF16 || walk_step(&p->loops, k) != 1);
+    for (int k = 0; k < call->nout; k++)
+        bf16 = bf16 && call->out[k].dtype == DT_BF16;
+    return bf16 ? 8 : 4;
+}
+
 static int steps_launch(struct stream_q *q, const struct op_call *call, const struct op_chain *c,
                         const struct tensor *product, struct err *e)
 {
@@ -341,13 +363,17 @@ static int steps_launch(struct stream_q *q, const struct op_call *call, const st
         return rc;
     steps_plan(c, call->nout, &p);
     outputs_plan(call, c, &p);
+    int wide = lanes_wide(call, &p, c->inputs);
     p.outer = p.loops.n ? p.loops.n - 1 : 0;
     p.row = p.loops.n ? p.loops.extent[p.outer] : 1;
-    p.groups = lanes_groups(p.row);
+    p.groups = lanes_groups(p.row, wide);
     p.all = n / p.row * p.groups;
-    size_t kept = (size_t)p.kept * LANES * THREADS * sizeof(float);
+    size_t kept = (size_t)(p.kept * wide * THREADS) * sizeof(float);
     unsigned blocks = launch_blocks(p.all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
-    LAUNCH(chain_kernel, blocks, THREADS, kept, q->stream, p);
+    if (wide == 4)
+        LAUNCH(chain4_kernel, blocks, THREADS, kept, q->stream, p);
+    else
+        LAUNCH(chain8_kernel, blocks, THREADS, kept, q->stream, p);
     return op_launched(q, call, e);
 }
 

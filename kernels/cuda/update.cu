@@ -3,17 +3,16 @@
 //
 // METRICS gathers some ten numbers and CLIP makes two: a block and a thread. An update is one pass
 // over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v and writes p, m,
-// v, 28 bytes and some 20 FLOPs an element, so it is bound by memory; LANES elements of each are in
-// flight a thread, in accesses of 16 bytes, and one launch serves a range of any length. Clip and
-// hyper vectors are read here: the host waits for no norm, and one captured graph serves every
-// step.
+// v, 28 bytes and some 20 FLOPs an element, so it is bound by memory: accesses are of 16 bytes,
+// four a thread in flight, and one launch serves a range of any length. Clip and hyper vectors are
+// read here: the host waits for no norm, and one captured graph serves every step.
 //
 // A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied.
 #include "kernels/cuda/lanes.h"
 
 #include <string.h>
 
-enum { THREADS = 256, BLOCKS_EACH = 8 };
+enum { THREADS = 256, BLOCKS_EACH = 8, WIDE = 4 };
 
 // ---- metrics ------------------------------------------------------------------------------------
 
@@ -110,18 +109,18 @@ DEVICE float adam(const struct update *u, const struct rates *r, float p, float 
     return p - r->lr * (step + u->decay * p);
 }
 
-// LANES elements from `at` on, of which n are there; `states` behind p.
+// WIDE elements from `at` on, of which n are there; `states` behind p.
 DEVICE void lanes_update(const struct update *u, const struct rates *r, int states, bool skip,
                          int64_t at, int n)
 {
     float p[LANES], g[LANES], m[LANES] = {0}, v[LANES] = {0};
-    lanes_load(u->from[0], DT_F32, at, 1, n, p);
-    lanes_load(u->g, DT_F32, at, 1, n, g);
+    lanes_load(u->from[0], DT_F32, at, 1, n, WIDE, p);
+    lanes_load(u->g, DT_F32, at, 1, n, WIDE, g);
     if (states > 0)
-        lanes_load(u->from[1], DT_F32, at, 1, n, m);
+        lanes_load(u->from[1], DT_F32, at, 1, n, WIDE, m);
     if (states > 1)
-        lanes_load(u->from[2], DT_F32, at, 1, n, v);
-    for (int k = 0; k < LANES && !skip; k++) {
+        lanes_load(u->from[2], DT_F32, at, 1, n, WIDE, v);
+    for (int k = 0; k < WIDE && !skip; k++) {
         float scaled = g[k] * r->clip;
         if (states == 0)
             p[k] -= r->lr * (scaled + u->decay * p[k]);
@@ -130,11 +129,11 @@ DEVICE void lanes_update(const struct update *u, const struct rates *r, int stat
         else
             p[k] = adam(u, r, p[k], scaled, &m[k], &v[k]);
     }
-    lanes_store(u->to[0], DT_F32, at, n, p);
+    lanes_store(u->to[0], DT_F32, at, n, WIDE, p);
     if (states > 0)
-        lanes_store(u->to[1], DT_F32, at, n, m);
+        lanes_store(u->to[1], DT_F32, at, n, WIDE, m);
     if (states > 1)
-        lanes_store(u->to[2], DT_F32, at, n, v);
+        lanes_store(u->to[2], DT_F32, at, n, WIDE, v);
 }
 
 DEVICE void update_all(const struct update *u, int states, bool in_place)
@@ -145,10 +144,10 @@ DEVICE void update_all(const struct update *u, int states, bool in_place)
     r.lr = u->hyper[HYPER_LR] * u->lr_scale;
     r.bias1 = u->hyper[HYPER_BIAS1];
     r.bias2 = u->hyper[HYPER_BIAS2];
-    int64_t stride = (int64_t)gridDim.x * THREADS * LANES;
-    int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LANES;
+    int64_t stride = (int64_t)gridDim.x * THREADS * WIDE;
+    int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * WIDE;
     for (int64_t i = skip && in_place ? u->n : first; i < u->n; i += stride)
-        lanes_update(u, &r, states, skip, i, lanes_left(u->n, i));
+        lanes_update(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
 }
 
 KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
@@ -223,7 +222,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     if (!u.n)
         return 0;
     unsigned blocks =
-        launch_blocks(u.n, (int64_t)THREADS * LANES, (int64_t)q->device->processors * BLOCKS_EACH);
+        launch_blocks(u.n, (int64_t)THREADS * WIDE, (int64_t)q->device->processors * BLOCKS_EACH);
     if (c->op == OP_SGD)
         LAUNCH(sgd_kernel, blocks, THREADS, 0, q->stream, u, in_place);
     else if (c->op == OP_MOMENTUM)

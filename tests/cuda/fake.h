@@ -17,6 +17,10 @@
 cudaError_t fake_enqueue(cudaStream_t stream, void (*run)(const void *args), const void *args,
                          size_t bytes, const char *what);
 
+// The device's clock, which cudaEventElapsedTime reads, goes by the work that runs: a µs each, and
+// what the work says here.
+void fake_time_passes(double us);
+
 // ---- fake_runtime.c ----------------------------------------------------------------------------
 
 // Every call of the API holds the one lock.

@@ -240,7 +240,8 @@ static size_t workspace_of(const struct rig_case *c)
         call.in[k] = (struct tensor){.dtype = c->in[k].dtype, .shape = c->in[k].shape};
     for (int k = 0; k < c->nout; k++)
         call.out[k] = (struct tensor){.dtype = c->start[k].dtype, .shape = c->start[k].shape};
-    return c->op == OP_COPY ? 0 : op_workspace(&call, rig_is_cuda() ? BACKEND_CUDA : BACKEND_CPU);
+    enum backend_kind b = rig_is_cuda() ? BACKEND_CUDA : BACKEND_CPU;
+    return c->op == OP_COPY ? 0 : op_workspace(&call, b);
 }
 
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choices of algorithms by key, as text and on disk. See algos.h.
+#include "kernels/cuda/algos.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/base/folder.h"
+#include "common/base/log.h"
+
+enum { FILE_MOST = 4 << 20, NAME_SIZE = 64, END_SIZE = 4 + 16 + 1 };
+static const char HEADER[] = "algorithms ";
+
+void algos_init(struct algos *a, const char *owner)
+{
+    *a = (struct algos){.n = 0};
+    snprintf(a->owner, sizeof a->owner, "%s", owner);
+}
+
+void algos_clear(struct algos *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        free(a->line[i].key);
+        free(a->line[i].choice);
+    }
+    free(a->line);
+    a->line = NULL;
+    a->n = a->cap = 0;
+}
+
+// Where a key is or would be.
+static int place_of(const struct algos *a, const char *key, bool *found)
+{
+    int low = 0, high = a->n;
+    *found = false;
+    while (low < high) {
+        int mid = (low + high) / 2, c = strcmp(a->line[mid].key, key);
+        if (c == 0) {
+            *found = true;
+            return mid;
+        }
+        if (c < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+const char *algos_get(const struct algos *a, const char *key)
+{
+    bool found;
+    int at = place_of(a, key, &found);
+    return found ? a->line[at].choice : NULL;
+}
+
+static char *copy_of(const char *text)
+{
+    char *copy = strdup(text);
+    PRE(copy);
+    return copy;
+}
+
+void algos_put(struct algos *a, const char *key, const char *choice, double us)
+{
+    bool found;
+    int at = place_of(a, key, &found);
+    if (found) {
+        char *old = a->line[at].choice;
+        a->line[at].choice = copy_of(choice);
+        a->line[at].us = us;
+        free(old);
+        return;
+    }
+    if (a->n == a->cap) {
+        a->cap = a->cap ? 2 * a->cap : 16;
+        a->line = realloc(a->line, sizeof *a->line * (size_t)a->cap);
+        PRE(a->line);
+    }
+    memmove(a->line + at + 1, a->line + at, sizeof *a->line * (size_t)(a->n - at));
+    a->line[at] = (struct algo){copy_of(key), copy_of(choice), us};
+    a->n++;
+}
+
+// ---- text --------------------------------------------------------------------------------------
+
+void algos_print(const struct algos *a, bool times, struct buf *out)
+{
+    buf_printf(out, "%s%s\n", HEADER, a->owner);
+    for (int i = 0; i < a->n; i++) {
+        buf_printf(out, "%s = %s", a->line[i].key, a->line[i].choice);
+        if (times)
+            buf_printf(out, " %.1f", a->line[i].us);
+        buf_putc(out, '\n');
+    }
+}
+
+// One "KEY = CHOICE[ TIME]", which is cut into its parts.
+static bool line_read(char *line, struct algos *into)
+{
+    char *choice = strstr(line, " = ");
+    if (!choice || choice == line)
+        return false;
+    *choice = 0;
+    choice += 3;
+    double us = 0;
+    char *time = strchr(choice, ' ');
+    if (time) {
+        char *end;
+        *time++ = 0;
+        us = strtod(time, &end);
+        if (end == time || *end || !(us >= 0))
+            return false;
+    }
+    if (!*choice || strchr(line, '='))
+        return false;
+    algos_put(into, line, choice, us);
+    return true;
+}
+
+static int header_read(const struct algos *a, const char *line, struct err *e)
+{
+    if (strncmp(line, HEADER, sizeof HEADER - 1))
+        return err_set(e, ERR_INVALID, "no choices of algorithms: '%.40s'", line);
+    if (strcmp(line + sizeof HEADER - 1, a->owner))
+        return err_set(e, ERR_UNSUPPORTED, "algorithms of '%s', this is '%s'",
+                       line + sizeof HEADER - 1, a->owner);
+    return 0;
+}
+
+int algos_read(struct algos *a, const char *text, struct err *e)
+{
+    struct algos got;
+    char *all = copy_of(text), *save = NULL, *line = strtok_r(all, "\n", &save);
+    algos_init(&got, a->owner);
+    int rc = header_read(a, line ? line : "", e);
+    while (!rc && (line = strtok_r(NULL, "\n", &save)))
+        if (!line_read(line, &got))
+            rc = err_set(e, ERR_INVALID, "no choice of an algorithm: '%.80s'", line);
+    for (int i = 0; i < got.n && !rc; i++)
+        algos_put(a, got.line[i].key, got.line[i].choice, got.line[i].us);
+    algos_clear(&got);
+    free(all);
+    return rc;
+}
+
+// ---- the folder --------------------------------------------------------------------------------
+
+// FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
+static uint64_t digest_of(const char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h;
+}
+
+static void file_name(const struct algos *a, char name[NAME_SIZE])
+{
+    snprintf(name, NAME_SIZE, "algorithms-%016llx",
+             (unsigned long long)digest_of(a->owner, strlen(a->owner)));
+}
+
+// The last line: "end DIGEST\n".
+static void end_print(const char *text, size_t n, char end[END_SIZE + 1])
+{
+    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)digest_of(text, n));
+}
+
+// Takes the last line off and holds the rest against it.
+static int digest_check(char *text, struct err *e)
+{
+    char want[END_SIZE + 1];
+    size_t n = strlen(text);
+    if (n < END_SIZE)
+        return err_set(e, ERR_CORRUPT, "it is cut short");
+    end_print(text, n - END_SIZE, want);
+    if (strcmp(text + n - END_SIZE, want))
+        return err_set(e, ERR_CORRUPT, "it is cut short or its digest differs");
+    text[n - END_SIZE] = 0;
+    return 0;
+}
+
+void algos_load(struct algos *a, const char *folder)
+{
+    char name[NAME_SIZE];
+    struct err e = {0};
+    char *text = malloc(FILE_MOST + 1);
+    PRE(text);
+    file_name(a, name);
+    int rc = folder_read(folder, name, text, FILE_MOST + 1, &e);
+    bool here = rc != ERR_NOTFOUND;
+    rc = rc ? rc : digest_check(text, &e);
+    rc = rc ? rc : algos_read(a, text, &e);
+    if (rc && here)
+        log_warn("cuda", "timings of algorithms in %s/%s are ignored: %s", folder, name, e.text);
+    free(text);
+}
+
+static void sealed_print(const struct algos *a, struct buf *out)
+{
+    char end[END_SIZE + 1];
+    algos_print(a, true, out);
+    end_print(out->data, out->len, end);
+    buf_puts(out, end);
+}
+
+// What the folder has and `a` together, while nobody else writes there.
+static int merge(const struct algos *a, const char *folder, struct err *e)
+{
+    struct algos all;
+    struct buf text = {0};
+    char name[NAME_SIZE];
+    algos_init(&all, a->owner);
+    algos_load(&all, folder);
+    for (int i = 0; i < a->n; i++)
+        algos_put(&all, a->line[i].key, a->line[i].choice, a->line[i].us);
+    sealed_print(&all, &text);
+    if (text.len > FILE_MOST) { // what was there makes room
+        buf_reset(&text);
+        sealed_print(a, &text);
+    }
+    file_name(a, name);
+    int rc = folder_write(folder, name, buf_str(&text), FOLDER_LOOSE, e);
+    buf_clear(&text);
+    algos_clear(&all);
+    return rc;
+}
+
+int algos_save(const struct algos *a, const char *folder, struct err *e)
+{
+    int rc = folder_make(folder, e);
+    if (rc)
+        return rc;
+    int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX))
+        rc = err_errno(e, ERR_IO, "cannot lock %s", folder);
+    rc = rc ? rc : merge(a, folder, e);
+    if (lock >= 0)
+        close(lock);
+    return rc;
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// MATMUL: labels as products of cuBLASLt. See gemm.h.
+//
+// An output that lacks the batch is the sum of the batches' products: in f32 each adds to what the
+// ones before it left. Where the output is bf16 that would round between them, so the sum is made
+// in f32 in scratch, some rows at a time, and rounded once.
+#include "kernels/cuda/gemm.h"
+
+enum { ROW_STEP = 64 }; // rows of a chunk, at least and in steps, so that alignment stays
+
+// Each product of a call is shown to one of these: they run it or settle its choice.
+struct visit {
+    struct stream_q *q;
+    const struct op_call *call;
+    int (*product)(const struct visit *v, const struct product *p, struct err *e);
+    bool time;
+};
+
+static const void *element(const void *p, enum dtype t, int64_t at)
+{
+    return (const char *)p + (size_t)at * dtype_size(t);
+}
+
+// The product of batch `at` alone, from row m0 on.
+static struct product part(const struct product *all, int64_t at, int64_t m0, int64_t m)
+{
+    struct product p = *all;
+    const struct gemm *g = &all->g;
+    p.g.batch = 1;
+    p.g.m = m;
+    p.g.stride_a = p.g.stride_b = p.g.stride_c = 0;
+    p.a = element(all->a, all->in, at * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
+    p.b = element(all->b, all->in, at * g->stride_b);
+    return p;
+}
+
+static int sum_f32(const struct visit *v, const struct product *all, struct err *e)
+{
+    int rc = 0;
+    for (int64_t i = 0; i < all->g.batch && !rc; i++) {
+        struct product p = part(all, i, 0, all->g.m);
+        p.c = i ? all->out : all->c;
+        rc = v->product(v, &p, e);
+    }
+    return rc;
+}
+
+// f32 [m][n] in scratch → bf16 rows of the output.
+static int narrow(const struct visit *v, const struct product *all, int64_t m0, int64_t m,
+                  void *sums, struct err *e)
+{
+    const struct op_attr attr = {.label = {{0, 1}, {0, 1}}, .labels = 2, .scale = 1};
+    struct op_call cast = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
+    char *rows = (char *)all->out + (size_t)(m0 * all->g.ldc) * dtype_size(DT_BF16);
+    struct shape shape = {2, {m, all->g.n}};
+    cast.in[0] = (struct tensor){sums, DT_F32, shape};
+    cast.out[0] = (struct tensor){rows, DT_BF16, shape};
+    return op_elementwise(v->q, &cast, e);
+}
+
+static int sum_bf16(const struct visit *v, const struct product *all, struct err *e)
+{
+    const struct gemm *g = &all->g;
+    size_t half = all->workspace_bytes / 2 / 256 * 256;
+    int64_t rows = (int64_t)(half / sizeof(float)) / g->n / ROW_STEP * ROW_STEP;
+    rows = rows < g->m ? rows : g->m;
+    if (rows < 1)
+        return op_refuse(v->call, e, "a sum of batches in bf16 has too little scratch");
+    int rc = 0;
+    for (int64_t m0 = 0; m0 < g->m && !rc; m0 += rows) {
+        int64_t m = g->m - m0 < rows ? g->m - m0 : rows;
+        for (int64_t i = 0; i < g->batch && !rc; i++) {
+            struct product p = part(all, i, m0, m);
+            p.to = DT_F32;
+            p.out = all->workspace;
+            p.c = i ? p.out : NULL;
+            p.workspace = (char *)all->workspace + half;
+            p.workspace_bytes = half;
+            rc = v->product(v, &p, e);
+        }
+        rc = rc ? rc : narrow(v, all, m0, m, all->workspace, e);
+    }
+    return rc;
+}
+
+int product_of(const struct op_call *c, const struct op_attr *attr, const struct tensor *out,
+               struct product *p, struct err *e)
+{
+    const struct tensor *a = &c->in[0], *b = &c->in[1];
+    int rc = op_want_float(c, a, e);
+    rc = rc ? rc : op_want(c, b, a->dtype, e);
+    if (!rc && out->dtype != a->dtype)
+        rc = op_want(c, out, DT_F32, e);
+    *p = (struct product){.in = a->dtype,
+                          .to = out->dtype,
+                          .tf32 = attr->tf32 && a->dtype == DT_F32,
+                          .a = a->data,
+                          .b = b->data,
+                          .out = out->data,
+                          .workspace = c->workspace,
+                          .workspace_bytes = c->workspace_bytes};
+    if (!rc && !gemm_from_labels(attr, &a->shape, &b->shape, &out->shape, &p->g))
+        rc = op_refuse(c, e, "needs a transpose that strides cannot express");
+    const struct gemm *g = &p->g;
+    if (!rc && (g->m > INT32_MAX || g->n > INT32_MAX || g->k > INT32_MAX || g->batch > INT32_MAX))
+        rc = op_refuse(c, e, "has a side of over 2^31 - 1");
+    return rc;
+}
+
+static int products(const struct visit *v, const struct product *p, struct err *e)
+{
+    if (p->g.batch == 1 || p->g.stride_c)
+        return v->product(v, p, e);
+    return p->to == DT_F32 ? sum_f32(v, p, e) : sum_bf16(v, p, e);
+}
+
+// ---- run and tune ------------------------------------------------------------------------------
+
+static int run(const struct visit *v, const struct product *p, struct err *e)
+{
+    bool ran;
+    return product_run(v->q, p, &ran, e);
+}
+
+static int tune(const struct visit *v, const struct product *p, struct err *e)
+{
+    enum product_choice how;
+    return product_tune(v->q, p, v->time, &how, e);
+}
+
+int gemm_run(struct stream_q *q, const struct op_call *c, const struct product *p, struct err *e)
+{
+    return products(&(struct visit){.q = q, .call = c, .product = run}, p, e);
+}
+
+int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product *p, bool time,
+              struct err *e)
+{
+    return products(&(struct visit){.q = q, .call = c, .product = tune, .time = time}, p, e);
+}
+
+static int matmul_of(const struct op_call *c, struct product *p, struct err *e)
+{
+    int rc = product_of(c, c->attr, &c->out[0], p, e);
+    if (!rc && c->accumulate && p->to != DT_F32)
+        rc = op_refuse(c, e, "adds to f32 alone");
+    p->c = c->accumulate ? p->out : NULL;
+    return rc;
+}
+
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct product p;
+    int rc = matmul_of(c, &p, e);
+    rc = rc ? rc : gemm_run(q, c, &p, e);
+    return rc ? rc : op_launched(q, c, e);
+}
+
+int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
+{
+    struct product p;
+    int rc = device_bind(q->device, e);
+    if (rc || (c->op != OP_MATMUL && c->op != OP_LINEAR))
+        return rc;
+    q->last = c->op;
+    q->any = true;
+    if (c->op == OP_LINEAR)
+        return linear_tune(q, c, time, e);
+    rc = matmul_of(c, &p, e);
+    return rc ? rc : gemm_tune(q, c, &p, time, e);
+}

@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: Apache-2.0
+// One product by cuBLASLt. See product.h.
+//
+// The library's matrices are column-major: ours, read so, are their own transposes, and
+// out^T[n][m] = b^T[n][k] · a^T[k][m]. So b is the library's A, a its B, n its rows, m its columns;
+// an operand that lies transposed in our eyes is transposed in the library's too. A bias is one
+// number a row there, a column here.
+//
+// 2mnk FLOPs a batch; a, b and out once from and to memory, what the algorithm makes of the caches
+// apart. The library's kernels are the best there are for these shapes; ours is the choice among
+// them: the library proposes, the device's clock decides. Left out: algorithms whose sums depend
+// on scheduling (of split sums only those whose parts are added in a step of their own, in f32),
+// and those that read f32 with fewer bits than it has.
+#include "kernels/cuda/product.h"
+
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "kernels/cuda/algos.h"
+
+enum { CANDIDATES = 8, KEY_SIZE = 320, WORDS = 8, CHOICE_SIZE = WORDS * 16 + 1, ALIGNED = 16 };
+static const char NONE[] = "none"; // the choice that there is none
+
+struct layout {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+};
+// What is known of a key. Its candidates are tried from `at` on.
+struct plan {
+    char key[KEY_SIZE];
+    struct layout layout;
+    cublasLtMatmulAlgo_t algo[CANDIDATES];
+    int n, at;
+    bool settled;
+};
+
+struct gemm_state {
+    cublasLtHandle_t lt;
+    struct map plans; // key → struct plan
+    struct algos imported, settled, disk;
+    char *folder; // of the cache; null: none
+    bool unsaved;
+    cudaEvent_t begin, end; // of the stopwatch
+};
+
+// ---- errors ------------------------------------------------------------------------------------
+
+static int lt_check(const char *call, cublasStatus_t rc, struct err *e)
+{
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return err_set(e, ERR_DEVICE, "cuda: %.*s: %s", (int)strcspn(call, "("), call,
+                   cublasLtGetStatusString(rc));
+}
+#define LT(e, call) lt_check(#call, call, e)
+
+// ---- the device's state ------------------------------------------------------------------------
+
+const char *gemm_version(void)
+{
+    static char text[32];
+    size_t v = cublasLtGetVersion();
+    snprintf(text, sizeof text, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return text;
+}
+
+int gemm_open(struct device *d, struct err *e)
+{
+    struct gemm_state *s = calloc(1, sizeof *s);
+    char owner[160];
+    if (!s)
+        return err_set(e, ERR_NOMEM, "no memory for a device's products");
+    d->gemm = s;
+    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s", d->model, d->major,
+             d->minor, d->processors, gemm_version());
+    algos_init(&s->imported, owner);
+    algos_init(&s->settled, owner);
+    algos_init(&s->disk, owner);
+    int rc = LT(e, cublasLtCreate(&s->lt));
+    rc = rc ? rc : CUDA(d, NULL, e, cudaEventCreate(&s->begin));
+    return rc ? rc : CUDA(d, NULL, e, cudaEventCreate(&s->end));
+}
+
+void gemm_close(struct device *d)
+{
+    struct gemm_state *s = d->gemm;
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->plans.cap; i++)
+        if (s->plans.slots[i].key)
+            free(s->plans.slots[i].value);
+    map_clear(&s->plans);
+    algos_clear(&s->imported);
+    algos_clear(&s->settled);
+    algos_clear(&s->disk);
+    if (s->begin)
+        cudaEventDestroy(s->begin);
+    if (s->end)
+        cudaEventDestroy(s->end);
+    if (s->lt)
+        cublasLtDestroy(s->lt);
+    free(s->folder);
+    free(s);
+    d->gemm = NULL;
+}
+
+void gemm_cache(struct device *d, const char *folder)
+{
+    struct gemm_state *s = d->gemm;
+    free(s->folder);
+    s->folder = strdup(folder);
+    PRE(s->folder);
+    algos_load(&s->disk, folder);
+}
+
+int algorithms_import(struct device *d, const char *text, struct err *e)
+{
+    return algos_read(&d->gemm->imported, text, e);
+}
+
+int algorithms_export(struct device *d, struct buf *out, struct err *e)
+{
+    struct gemm_state *s = d->gemm;
+    struct algos all;
+    struct err why = {0};
+    (void)e;
+    algos_init(&all, s->settled.owner);
+    for (int i = 0; i < s->imported.n; i++)
+        algos_put(&all, s->imported.line[i].key, s->imported.line[i].choice, 0);
+    for (int i = 0; i < s->settled.n; i++)
+        algos_put(&all, s->settled.line[i].key, s->settled.line[i].choice, 0);
+    algos_print(&all, false, out);
+    algos_clear(&all);
+    if (s->unsaved && s->folder && algos_save(&s->disk, s->folder, &why))
+        log_warn("cuda", "timings of algorithms are not kept: %s", why.text);
+    s->unsaved = false;
+    return 0;
+}
+
+// ---- keys and choices --------------------------------------------------------------------------
+
+// Of a pointer, in bytes. No kernel asks for more than one load's.
+static unsigned alignment(const void *p)
+{
+    uintptr_t at = (uintptr_t)p;
+    return !p || at % ALIGNED == 0 ? ALIGNED : (unsigned)(at & -at);
+}
+
+static size_t scratch_of(const struct product *p)
+{
+    return (uintptr_t)p->workspace % 256 ? 0 : p->workspace_bytes;
+}
+
+static void key_print(const struct product *p, char key[KEY_SIZE])
+{
+    static const char *const ends[] = {
+#define X(id, name, lt) [END_##id] = #name,
+        PRODUCT_ENDS(X)
+#undef X
+    };
+    const struct gemm *g = &p->g;
+    bool biased = p->bias != NULL;
+    int n = snprintf(
+        key, KEY_SIZE, "%lldx%lldx%lld*%lld %c%c %lld,%lld,%lld %lld,%lld,%lld %s>%s%s%s",
+        (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch,
+        g->trans_a ? 't' : 'n', g->trans_b ? 't' : 'n', (long long)g->lda, (long long)g->ldb,
+        (long long)g->ldc, (long long)g->stride_a, (long long)g->stride_b, (long long)g->stride_c,
+        dtype_name(p->in), dtype_name(p->to), p->tf32 ? " tf32" : "",
+        !p->c            ? ""
+        : p->c == p->out ? " adds"
+                         : " plus");
+    n += snprintf(key + n, KEY_SIZE - (size_t)n, " %s", ends[p->end]);
+    if (biased)
+        n += snprintf(key + n, KEY_SIZE - (size_t)n, ",%lld", (long long)p->bias_stride);
+    snprintf(key + n, KEY_SIZE - (size_t)n, " @%u,%u,%u,%u %zu", alignment(p->a), alignment(p->b),
+             alignment(p->out), alignment(p->c), scratch_of(p));
+}
+
+static void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
+{
+    for (int i = 0; i < WORDS; i++)
+        snprintf(choice + i * 16, 17, "%016llx", (unsigned long long)algo->data[i]);
+}
+
+static bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
+{
+    char word[17] = "", *end;
+    if (strlen(choice) != CHOICE_SIZE - 1)
+        return false;
+    for (int i = 0; i < WORDS; i++) {
+        memcpy(word, choice + i * 16, 16);
+        algo->data[i] = strtoull(word, &end, 16);
+        if (*end)
+            return false;
+    }
+    return true;
+}
+
+// ---- descriptors -------------------------------------------------------------------------------
+
+static cudaDataType_t type_of(enum dtype t)
+{
+    return t == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// A matrix of ours with `rows` rows of `columns`, as it is stored.
+static int matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t columns, int64_t ld,
+                  int64_t batch, int64_t stride, struct err *e)
+{
+    int32_t count = (int32_t)batch;
+    int rc = LT(e, cublasLtMatrixLayoutInit(l, type_of(t), (uint64_t)columns, (uint64_t)rows, ld));
+    rc = rc ? rc
+            : LT(e, cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                     sizeof count));
+    return rc ? rc
+              : LT(e, cublasLtMatrixLayoutSetAttribute(
+                          l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+}
+
+static int describe(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what, const void *value,
+                    size_t bytes, struct err *e)
+{
+    return LT(e, cublasLtMatmulDescSetAttribute(op, what, value, bytes));
+}
+#define DESCRIBE(op, what, value) \
+    describe(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value), e)
+
+// What follows the sums; pointers are the call's.
+static int end_describe(cublasLtMatmulDesc_t op, const struct product *p, struct err *e)
+{
+    static const cublasLtEpilogue_t ends[] = {
+#define X(id, name, lt) [END_##id] = CUBLASLT_EPILOGUE_##lt,
+        PRODUCT_ENDS(X)
+#undef X
+    };
+    int32_t type = (int32_t)type_of(p->to);
+    int64_t aux_stride = p->g.m * p->g.n;
+    int rc = DESCRIBE(op, EPILOGUE, ends[p->end]);
+    if (!rc && p->bias) {
+        rc = DESCRIBE(op, BIAS_POINTER, p->bias);
+        rc = rc ? rc : DESCRIBE(op, BIAS_DATA_TYPE, type);
+        rc = rc ? rc : DESCRIBE(op, BIAS_BATCH_STRIDE, p->bias_stride);
+    }
+    if (!rc && p->aux) {
+        rc = DESCRIBE(op, EPILOGUE_AUX_POINTER, p->aux);
+        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_DATA_TYPE, type);
+        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_LD, p->g.n);
+        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_BATCH_STRIDE, aux_stride);
+    }
+    return rc;
+}
+
+static int layout_make(const struct product *p, struct layout *l, struct err *e)
+{
+    const struct gemm *g = &p->g;
+    cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasOperation_t a = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t b = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int rc = LT(e, cublasLtMatmulDescInit(&l->op, compute, CUDA_R_32F));
+    rc = rc ? rc : DESCRIBE(&l->op, TRANSA, a);
+    rc = rc ? rc : DESCRIBE(&l->op, TRANSB, b);
+    rc = rc ? rc : end_describe(&l->op, p, e);
+    rc = rc ? rc
+            : matrix(&l->a, p->in, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb,
+                     g->batch, g->stride_b, e);
+    rc = rc ? rc
+            : matrix(&l->b, p->in, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda,
+                     g->batch, g->stride_a, e);
+    return rc ? rc : matrix(&l->d, p->to, g->m, g->n, g->ldc, g->batch, g->stride_c, e);
+}
+
+// ---- candidates --------------------------------------------------------------------------------
+
+struct preference {
+    cublasLtMatmulPreferenceOpaque_t p;
+};
+
+static int prefer(struct preference *f, cublasLtMatmulPreferenceAttributes_t what,
+                  const void *value, size_t bytes, struct err *e)
+{
+    return LT(e, cublasLtMatmulPreferenceSetAttribute(&f->p, what, value, bytes));
+}
+#define PREFER(f, what, value) prefer(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
+
+static int preference_make(const struct device *d, const struct product *p, struct preference *f,
+                           struct err *e)
+{
+    uint64_t scratch = scratch_of(p);
+    uint32_t split =
+        d->deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
+    uint32_t a = alignment(p->b), b = alignment(p->a), out = alignment(p->out);
+    uint32_t c = p->c ? alignment(p->c) : out;
+    int rc = LT(e, cublasLtMatmulPreferenceInit(&f->p));
+    rc = rc ? rc : PREFER(f, MAX_WORKSPACE_BYTES, scratch);
+    rc = rc ? rc : PREFER(f, REDUCTION_SCHEME_MASK, split);
+    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_A_BYTES, a);
+    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_B_BYTES, b);
+    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_C_BYTES, c);
+    return rc ? rc : PREFER(f, MIN_ALIGNMENT_D_BYTES, out);
+}
+
+// Whether an algorithm's numbers are those that the product asks for: f32 read whole.
+static bool exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
+{
+    const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
+                           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
+                           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+    uint64_t flags = 0;
+    size_t n = 0;
+    cublasStatus_t rc = cublasLtMatmulAlgoCapGetAttribute(
+        algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &n);
+    if (rc != CUBLAS_STATUS_SUCCESS || flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F)
+        return false;
+    return p->in != DT_F32 || p->tf32 || !(flags & fewer);
+}
+
+// Whether an algorithm from elsewhere does for this product, here.
+static bool valid(struct gemm_state *s, const struct product *p, struct layout *l,
+                  const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t r;
+    cublasStatus_t rc =
+        cublasLtMatmulAlgoCheck(s->lt, &l->op, &l->a, &l->b, &l->d, &l->d, algo, &r);
+    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= scratch_of(p) && exact(p, algo);
+}
+
+// What the library proposes, best first. None is no error: then n is 0.
+static int candidates_find(struct device *d, const struct product *p, struct plan *plan,
+                           struct err *e)
+{
+    cublasLtMatmulHeuristicResult_t r[CANDIDATES];
+    struct layout *l = &plan->layout;
+    struct preference f;
+    int n = 0, rc = preference_make(d, p, &f, e);
+    plan->n = plan->at = 0;
+    if (rc)
+        return rc;
+    cublasStatus_t said = cublasLtMatmulAlgoGetHeuristic(d->gemm->lt, &l->op, &l->a, &l->b, &l->d,
+                                                         &l->d, &f.p, CANDIDATES, r, &n);
+    if (said != CUBLAS_STATUS_SUCCESS && said != CUBLAS_STATUS_NOT_SUPPORTED)
+        return LT(e, said);
+    for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
+        if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= scratch_of(p) &&
+            exact(p, &r[i].algo))
+            plan->algo[plan->n++] = r[i].algo;
+    return 0;
+}
+
+// Whether the caller has another way: choosing none is a choice.
+static bool optional(const struct product *p)
+{
+    return p->end != END_NONE || (p->c && p->c != p->out);
+}
+
+// ---- choosing ----------------------------------------------------------------------------------
+
+// Takes the choice that a table has for the plan's key. False: it has none that would do here.
+static bool take(struct gemm_state *s, const struct product *p, struct plan *plan,
+                 const struct algos *from)
+{
+    const char *choice = algos_get(from, plan->key);
+    plan->n = plan->at = 0;
+    if (!choice)
+        return false;
+    if (optional(p) && strcmp(choice, NONE) == 0)
+        return true;
+    if (!choice_read(choice, &plan->algo[0]) || !valid(s, p, &plan->layout, &plan->algo[0]))
+        return false;
+    plan->n = 1;
+    return true;
+}
+
+static int plan_get(struct device *d, const struct product *p, struct plan **out, struct err *e)
+{
+    struct gemm_state *s = d->gemm;
+    char key[KEY_SIZE];
+    key_print(p, key);
+    *out = map_get(&s->plans, key);
+    if (*out)
+        return end_describe(&(*out)->layout.op, p, e);
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return err_set(e, ERR_NOMEM, "no memory for a product");
+    memcpy(plan->key, key, sizeof key);
+    int rc = layout_make(p, &plan->layout, e);
+    if (!rc && !take(s, p, plan, &s->imported))
+        rc = candidates_find(d, p, plan, e);
+    if (rc) {
+        free(plan);
+        return rc;
+    }
+    map_put(&s->plans, key, plan);
+    *out = plan;
+    return 0;
+}
+
+static void settle(struct gemm_state *s, struct plan *plan)
+{
+    char choice[CHOICE_SIZE] = "";
+    bool any = plan->at < plan->n;
+    if (any)
+        choice_print(&plan->algo[plan->at], choice);
+    plan->settled = true;
+    algos_put(&s->settled, plan->key, any ? choice : NONE, 0);
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static cublasStatus_t launch(struct stream_q *q, const struct product *p, struct plan *plan)
+{
+    const float one = 1, beta = p->c ? 1 : 0;
+    struct layout *l = &plan->layout;
+    size_t scratch = scratch_of(p);
+    return cublasLtMatmul(q->device->gemm->lt, &l->op, &one, p->b, &l->a, p->a, &l->b, &beta,
+                          p->c ? p->c : p->out, &l->d, p->out, &l->d, &plan->algo[plan->at],
+                          scratch ? p->workspace : NULL, scratch, q->stream);
+}
+
+static bool declined(cublasStatus_t rc)
+{
+    return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
+           rc == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+// Runs the candidate at hand; one that declines makes room for the next, until one has run.
+static int plan_run(struct stream_q *q, const struct product *p, struct plan *plan, bool *ran,
+                    struct err *e)
+{
+    *ran = false;
+    while (plan->at < plan->n) {
+        cublasStatus_t rc = launch(q, p, plan);
+        if (rc == CUBLAS_STATUS_SUCCESS)
+            *ran = true;
+        if (plan->settled || !declined(rc))
+            return LT(e, rc);
+        plan->at++;
+    }
+    if (optional(p))
+        return 0;
+    return err_set(e, ERR_DEVICE, "cuda: cublaslt %s has no algorithm for the product %s",
+                   gemm_version(), plan->key);
+}
+
+int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e)
+{
+    struct plan *plan;
+    int rc = plan_get(q->device, p, &plan, e);
+    rc = rc ? rc : plan_run(q, p, plan, ran, e);
+    if (!rc && !plan->settled)
+        settle(q->device->gemm, plan);
+    return rc;
+}
+
+void product_drop(struct stream_q *q, const struct product *p)
+{
+    struct plan *plan;
+    if (plan_get(q->device, p, &plan, NULL))
+        return;
+    plan->n = plan->at = 0;
+    settle(q->device->gemm, plan);
+    algos_put(&q->device->gemm->disk, plan->key, NONE, 0);
+    q->device->gemm->unsaved = true;
+}
+
+// ---- timing ------------------------------------------------------------------------------------
+
+enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000 };
+
+static int round_time(struct stream_q *q, int runs, int (*run)(void *ctx, struct err *e), void *ctx,
+                      double *us, struct err *e)
+{
+    struct gemm_state *s = q->device->gemm;
+    float ms = 0;
+    int rc = CUDA(q->device, q, e, cudaEventRecord(s->begin, q->stream));
+    for (int i = 0; i < runs && !rc; i++)
+        rc = run(ctx, e);
+    rc = rc ? rc : CUDA(q->device, q, e, cudaEventRecord(s->end, q->stream));
+    rc = rc ? rc : CUDA(q->device, q, e, cudaEventSynchronize(s->end));
+    rc = rc ? rc : CUDA(q->device, q, e, cudaEventElapsedTime(&ms, s->begin, s->end));
+    *us = (double)ms * 1000 / runs;
+    return rc;
+}
+
+int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), void *ctx,
+                      double *us, struct err *e)
+{
+    double once = 0;
+    int rc = run(ctx, e); // what is loaded or made at the first run is not timed
+    rc = rc ? rc : round_time(q, 1, run, ctx, &once, e);
+    int runs = once > 0 && once * MOST_RUNS > ROUND_US ? (int)(ROUND_US / once) + 1 : MOST_RUNS;
+    *us = 0;
+    for (int i = 0; i < ROUNDS && !rc; i++) {
+        double now;
+        rc = round_time(q, runs, run, ctx, &now, e);
+        *us = i == 0 || now < *us ? now : *us;
+    }
+    return rc;
+}
+
+struct trial {
+    struct stream_q *q;
+    const struct product *p;
+    struct plan *plan;
+};
+
+static int trial_run(void *ctx, struct err *e)
+{
+    const struct trial *t = ctx;
+    return LT(e, launch(t->q, t->p, t->plan));
+}
+
+// The fastest candidate becomes the only one. One that declines, now or in the middle, is left out.
+static int fastest(struct stream_q *q, const struct product *p, struct plan *plan, double *us,
+                   struct err *e)
+{
+    struct trial t = {q, p, plan};
+    int best = -1;
+    for (plan->at = 0; plan->at < plan->n; plan->at++) {
+        double now;
+        cublasStatus_t rc = launch(q, p, plan);
+        if (declined(rc))
+            continue;
+        int failed = LT(e, rc);
+        failed = failed ? failed : product_stopwatch(q, trial_run, &t, &now, e);
+        if (failed)
+            return failed;
+        if (best < 0 || now < *us) {
+            best = plan->at;
+            *us = now;
+        }
+    }
+    if (best >= 0)
+        plan->algo[0] = plan->algo[best];
+    plan->n = best >= 0;
+    plan->at = 0;
+    return 0;
+}
+
+// Tries what a table has for the key. *found: it runs here, or it is that there is none.
+static int try_table(struct stream_q *q, const struct product *p, struct plan *plan,
+                     const struct algos *from, bool *found, struct err *e)
+{
+    *found = false;
+    if (!take(q->device->gemm, p, plan, from))
+        return 0;
+    cublasStatus_t rc = plan->n ? launch(q, p, plan) : CUBLAS_STATUS_SUCCESS;
+    *found = rc == CUBLAS_STATUS_SUCCESS;
+    return *found || declined(rc) ? 0 : LT(e, rc);
+}
+
+// Of what the library proposes, the fastest or the first that runs.
+static int choose(struct stream_q *q, const struct product *p, struct plan *plan, bool time,
+                  struct err *e)
+{
+    struct gemm_state *s = q->device->gemm;
+    char choice[CHOICE_SIZE];
+    double us = 0;
+    bool ran;
+    int rc = candidates_find(q->device, p, plan, e);
+    if (!rc && time)
+        rc = fastest(q, p, plan, &us, e);
+    rc = rc ? rc : plan_run(q, p, plan, &ran, e);
+    if (rc || !ran || !time)
+        return rc;
+    choice_print(&plan->algo[plan->at], choice);
+    algos_put(&s->disk, plan->key, choice, us);
+    s->unsaved = true;
+    return 0;
+}
+
+int product_tune(struct stream_q *q, const struct product *p, bool time, enum product_choice *how,
+                 struct err *e)
+{
+    struct gemm_state *s = q->device->gemm;
+    struct plan *plan;
+    bool found = false;
+    int rc = plan_get(q->device, p, &plan, e);
+    *how = PRODUCT_KNOWN;
+    if (!rc && !plan->settled) {
+        rc = try_table(q, p, plan, &s->imported, &found, e);
+        if (!rc && !found && time)
+            rc = try_table(q, p, plan, &s->disk, &found, e);
+        if (!rc && !found) {
+            *how = time ? PRODUCT_TIMED : PRODUCT_KNOWN;
+            rc = choose(q, p, plan, time, e);
+        }
+        if (!rc)
+            settle(s, plan);
+    }
+    if (!rc && plan->at == plan->n)
+        *how = PRODUCT_NONE;
+    return rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+}
+
+bool product_end_fits(const struct product *p)
+{
+    bool bias = !p->bias || (alignment(p->bias) == ALIGNED &&
+                             p->bias_stride * (int64_t)dtype_size(p->to) % ALIGNED == 0);
+    bool aux = !p->aux || (alignment(p->aux) == ALIGNED && p->g.n % 8 == 0);
+    return bias && aux;
+}
