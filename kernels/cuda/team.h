@@ -25,10 +25,13 @@ static inline bool pack_fits(const void *p, int64_t n)
 
 DEVICE void pack_whole(float v[LANES], const void *p, enum dtype t, int64_t i)
 {
-    if (t == DT_F32)
+    if (t == DT_F32) {
+        float4 b = *(const float4 *)(const void *)((const float *)p + i + 4);
         lanes_load_f32((const float *)p + i, v);
-    else
-        lanes_load_bf16((const uint16_t *)p + i, v);
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+        lanes_load_bf16((const uint16_t *)p + i, LANES, v);
+    }
 }
 
 // Elements i to i + 7 of p, f32 or bf16, of which `left` are there; `rest` stands for the others.
@@ -56,10 +59,12 @@ DEVICE void pack_store(void *p, enum dtype t, int64_t i, int64_t left, bool fits
                 store_f32(p, t, i + k, v[k]);
         return;
     }
-    if (t == DT_F32)
-        lanes_store_f32((float *)p + i, v);
-    else
-        lanes_store_bf16((uint16_t *)p + i, v);
+    if (t == DT_F32) {
+        *(float4 *)(void *)((float *)p + i) = make_float4(v[0], v[1], v[2], v[3]);
+        *(float4 *)(void *)((float *)p + i + 4) = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+        lanes_store_bf16((uint16_t *)p + i, LANES, v);
+    }
 }
 
 DEVICE float pack_sum(const float v[LANES])
