@@ -109,7 +109,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops transformer draw numerics bf16 fused_rows
+OPS_TESTS   := backend ops transformer draw numerics bf16 fused_rows views
 PARITY_TESTS := jax
 CUDA_TESTS  := algos
 SIM_TESTS    := sim
