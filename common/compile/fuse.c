@@ -14,7 +14,11 @@ enum { FUSIONS = 8 };
 // In the order they are tried, each over the whole graph; the last place stays empty. A backend's
 // row lists what it has kernels for.
 static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
-    [BACKEND_CPU] = {{fuse_chain, {[DT_F32] = true}}},
+    [BACKEND_CPU] = {{fuse_row_loss, {[DT_F32] = true, [DT_I32] = true}},
+                     {fuse_row_loss_grad, {[DT_F32] = true, [DT_I32] = true}},
+                     {fuse_norm_grad_add, {[DT_F32] = true}},
+                     {fuse_chain, {[DT_F32] = true}},
+                     {fuse_add_norm, {[DT_F32] = true}}},
 };
 
 // ---- what the graph says ------------------------------------------------------------------------
@@ -50,7 +54,7 @@ static void values_find(struct fuse *f)
     for (int v = 0; v < g->nvalues; v++) {
         const struct value *val = &g->values[v];
         f->named[v] = val->name != NULL;
-        f->pinned[v] |= val->alias >= 0 || val->kind == VALUE_SUM || val->kind == VALUE_STATE;
+        f->pinned[v] |= val->kind == VALUE_SUM || val->kind == VALUE_STATE;
         if (val->alias >= 0)
             f->pinned[val->alias] = true;
     }
@@ -64,12 +68,14 @@ static void values_find(struct fuse *f)
 // Parameters are changed in the update, long after what forward and backward read of them.
 static bool touches_pinned(const struct fuse *f, const struct node *n)
 {
-    for (int k = 0; k < n->nin + n->nout; k++) {
-        int v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-        bool param = f->g->values[v].kind == VALUE_PARAM && n->phase != PHASE_UPDATE;
-        if (f->pinned[v] && !param)
+    for (int k = 0; k < n->nin; k++) {
+        bool param = f->g->values[n->in[k]].kind == VALUE_PARAM && n->phase != PHASE_UPDATE;
+        if (f->pinned[n->in[k]] && !param)
             return true;
     }
+    for (int k = 0; k < n->nout; k++)
+        if (f->pinned[n->out[k]] || f->g->values[n->out[k]].alias >= 0)
+            return true;
     return false;
 }
 
@@ -85,18 +91,44 @@ static bool fits(const struct fuse *f, const struct node *n)
 
 static bool together(const struct node *a, const struct node *b)
 {
-    return a->phase == b->phase && a->when == b->when && a->scope == b->scope &&
-           a->stage == b->stage && a->stages == b->stages && a->again == b->again;
+    return a->phase == b->phase && a->when == b->when && a->stage == b->stage &&
+           a->stages == b->stages && a->again == b->again;
+}
+
+bool fuse_beside(const struct fuse *f, int a, int b)
+{
+    const struct node *x = &f->g->nodes[a], *y = &f->g->nodes[b];
+    return together(x, y) && fits(f, x) && fits(f, y);
+}
+
+int fuse_near(const struct fuse *f, int node, int k)
+{
+    int by = f->g->values[f->g->nodes[node].in[k]].producer;
+    return by >= 0 && by < node && fuse_beside(f, by, node) ? by : -1;
 }
 
 int fuse_producer(const struct fuse *f, int node, int k)
 {
-    const struct node *n = &f->g->nodes[node];
-    int by = f->g->values[n->in[k]].producer;
-    if (by < 0 || by >= node)
-        return -1;
-    const struct node *made = &f->g->nodes[by];
-    return together(made, n) && fits(f, made) && fits(f, n) ? by : -1;
+    int by = fuse_near(f, node, k);
+    return by >= 0 && f->g->nodes[by].scope == f->g->nodes[node].scope ? by : -1;
+}
+
+static bool same_loops(const struct node *n, int j, int k)
+{
+    return memcmp(n->attr.label[j], n->attr.label[k], sizeof n->attr.label[j]) == 0;
+}
+
+bool fuse_adds_alike(const struct graph *g, const struct node *n)
+{
+    bool alike =
+        n->kind == NODE_OP && n->op == OP_ADD && same_loops(n, 0, 2) && same_loops(n, 1, 2);
+    const struct value *out = alike ? &g->values[n->out[0]] : NULL;
+    for (int k = 0; k < 2 && alike; k++) {
+        const struct value *in = &g->values[n->in[k]];
+        alike = in->dtype == out->dtype && shape_equal(&in->shape, &out->shape) &&
+                spec_equal(&in->spec, &out->spec);
+    }
+    return alike;
 }
 
 bool fuse_kept(const struct fuse *f, int value, int a, int b)
@@ -120,18 +152,22 @@ static bool ready_at(const struct fuse *f, const struct node *b, int a)
     return true;
 }
 
-static bool unread_until(const struct fuse *f, const struct node *a, int b)
+// Whether nobody between the two reads what a makes; a itself may, having been several nodes.
+static bool unread_until(const struct fuse *f, int a, int b)
 {
-    for (int k = 0; k < a->nout; k++)
-        for (int r = f->first[a->out[k]]; r < f->first[a->out[k] + 1]; r++)
-            if (now(f, f->readers[r]) < b)
+    const struct node *n = &f->g->nodes[a];
+    for (int k = 0; k < n->nout; k++)
+        for (int r = f->first[n->out[k]]; r < f->first[n->out[k] + 1]; r++) {
+            int reader = now(f, f->readers[r]);
+            if (reader < b && reader != a)
                 return false;
+        }
     return true;
 }
 
 int fuse_place(const struct fuse *f, int a, int b)
 {
-    if (unread_until(f, &f->g->nodes[a], b))
+    if (unread_until(f, a, b))
         return b;
     return ready_at(f, &f->g->nodes[b], a) ? a : -1;
 }

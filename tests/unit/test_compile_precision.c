@@ -286,7 +286,7 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
     int all = 0;
     for (int op = 0; op < OP_COUNT; op++)
         all += marked(p, (enum op)op);
-    assert_int_equal(marked(p, OP_MATMUL), 16);
+    assert_int_equal(marked(p, OP_MATMUL) + marked(p, OP_LINEAR), 16);
     assert_int_equal(all, 16);
     for (int v = 0; v < p->graph->nvalues; v++)
         assert_int_not_equal(p->graph->values[v].dtype, DT_BF16);
@@ -294,6 +294,7 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: f32"), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_MATMUL), 0);
+    assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_LINEAR), 0);
     assert_false(noted(&f.c));
     fixture_clear(&f);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/compile/dump.h"
+#include "common/compile/fuse.h"
 #include "common/compile/grad.h"
 #include "common/compile/lower.h"
 #include "common/compile/optim.h"
@@ -349,8 +350,10 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     graph_init(cut, &c->a, e);
     rc = partition(&g, &c->mesh, &c->sharding, cut, e);
     rc = rc ? rc : stages_cut(cut, c->nstages, e);
-    if (!rc)
+    if (!rc) {
+        fuse_nodes(cut);
         order_nodes(cut);
+    }
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
     return rc ? rc : check_programs(c, cut, e);
 }
