@@ -113,13 +113,14 @@ UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
-CUDA_RUNS   := ops/test_contract ops/test_ops ops/test_transformer ops/test_draw ops/test_numerics ops/test_bf16
+CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
+CUDA_RUNS   += parity/test_jax
 # The emulator and the fake runtime by themselves: linked with them.
-CUDA_TESTS  := emulate fake
+EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products
+CUDA_RIGS   := products faults
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -172,6 +173,10 @@ PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so 
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
+# What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
+EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
+CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
+NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -294,7 +299,7 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
-	    -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
+	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
@@ -314,7 +319,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
 
-$(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
+$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread $(COMMON_LIBS)
@@ -395,31 +400,63 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE)
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED)
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
-	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(NO_EMULATION)
+	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make check-long   the same with the full counts (30 kills, power loss, …)
 check-long: all tests
-	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(NO_EMULATION)
+	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
+
+## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
+gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
+	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(CUDA_RUNS:%=$(BUILD)/tests/%)
+
+## make gpu-bundle   build/gpu-bundle: what runs the GPU tests on a machine with CUDA and nothing else
+BUNDLE := $(BUILD)/gpu-bundle
+BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
+.PHONY: gpu-test gpu-bundle
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS))
+	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
+	$(Q)sh tests/cuda/bundle.sh "$(BUNDLE)" $(BUNDLED_TESTS)
+
+# The same objects, linked to find their libraries beside themselves.
+BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
+$(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
+$(BUNDLE)/libweft_cuda.so: $(BUILD)/libweft_cuda.so
+	@mkdir -p $(@D)
+	$(Q)cp $< $@ && strip -S $@
+define bundled
+$(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
+endef
+$(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
 
 ## make check-peers  parity with JAX and safetensors, live, in a pinned environment from PyPI
 check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
 ## make lint         include arrows, formatting, clang-tidy
-ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c
+ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
+        $(if $(CUDA_INCLUDE),$(CUDA_SRC))
 lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
 	$(Q)$(MAKE) --no-print-directory $(PROTO_C) $(SERVICE_C)
-	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
+	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE)) -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
 
 ## make format       clang-format over every source
 format:
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 
 ## make asan, tsan   the unit and op tests under sanitizers (tsan: what has threads)
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -428,11 +465,11 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
-	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
 FUZZ_SECONDS ?= 60
@@ -464,7 +501,8 @@ fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR
 install: all
 	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
-	$(Q)install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
+	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done
 	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
