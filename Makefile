@@ -23,7 +23,7 @@ JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
-COMPILE_SRC += fuse fuse_chain
+COMPILE_SRC += fuse fuse_chain fuse_norm fuse_rows
 COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -56,7 +56,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -91,6 +91,8 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_stream
+FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
@@ -98,20 +100,27 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_fuse compile_picture compile_device compile_examples compile_order compile_meshes
+UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend ops chain transformer draw numerics bf16 fused_rows
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows
+# Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
+CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
+CUDA_RUNS   += parity/test_jax
+# The emulator and the fake runtime by themselves: linked with them.
+EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
-CUDA_TESTS  := algos
+# Of the CUDA backend: without a device, and through its emulated twin.
+CUDA_PARTS  := algos
+CUDA_RIGS   := products faults
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -156,10 +165,18 @@ SERVICE_O := $(SERVICE_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 RANK_PARTS := $(call obj,$(filter-out worker/rank/main.c,$(RANK_SRC)) kernels/backend.c $(ATTEMPT_SRC)) $(PROTO_O)
 
 DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if $(wildcard worker/main.c),$(BUILD)/weft-worker)
-PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so
+# CUDA: nvcc for the product, CUDA's headers alone for its emulated twin.
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
+CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
-TEST_BINS += $(CUDA_TESTS:%=$(BUILD)/tests/cuda/test_%)
+TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
+# What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
+EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
+CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
+NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -171,6 +188,7 @@ deps:
 
 ## make all          build weft, weft-rank and the CPU backend into build/
 all: $(PRODUCTS)
+	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
 
 ## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
 demo:
@@ -258,9 +276,6 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 
 # ---- CUDA --------------------------------------------------------------------------------------
 # libweft_cuda.so needs nvcc; its emulated twin in build/tests/cuda needs CUDA's headers and gcc.
-CUDA_HOME ?= /usr/local/cuda
-NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
-CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
 CUDA_ARCHS ?= 80 90 100
 CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
@@ -284,11 +299,11 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
-	    -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
+	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -297,12 +312,17 @@ $(BUILD)/obj/emulated/%.o: %.c
 $(BUILD)/obj/emulated/%.cu.o: %.cu
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(EMULATE_CC) -x c $(patsubst -std=%,-std=gnu11,$(EMULATE_FLAGS)) -c $< -o $@
+	$(Q)$(EMULATE_CC) -x c $(EMULATE_FLAGS) -c $< -o $@
 
 $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) $(FAKE_SRC)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
+
+$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread $(COMMON_LIBS)
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
@@ -317,6 +337,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 
 $(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
+$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%): | $(BUILD)/tests/cuda/libweft_cuda.so
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
@@ -364,37 +385,78 @@ $(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
 $(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
+# A device with memory and a time of its own, over the CPU backend: it goes by the name of cuda.
+LATE := $(BUILD)/tests/late/libweft_cuda.so
+$(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a kernels/cpu/export.map | $(BUILD)/libweft_cpu.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
+	    $(filter %.o %.a,$^) -ldl -lm
+$(BUILD)/tests/unit/test_compile_meshes: | $(LATE)
+
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED)
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
-	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(NO_EMULATION)
+	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make check-long   the same with the full counts (30 kills, power loss, …)
 check-long: all tests
-	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(NO_EMULATION)
+	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
+
+## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
+gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
+	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(CUDA_RUNS:%=$(BUILD)/tests/%)
+
+## make gpu-bundle   build/gpu-bundle: what runs the GPU tests on a machine with CUDA and nothing else
+BUNDLE := $(BUILD)/gpu-bundle
+BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
+.PHONY: gpu-test gpu-bundle
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS))
+	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
+	$(Q)sh tests/cuda/bundle.sh "$(BUNDLE)" $(BUNDLED_TESTS)
+
+# The same objects, linked to find their libraries beside themselves.
+BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
+$(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
+$(BUNDLE)/libweft_cuda.so: $(BUILD)/libweft_cuda.so
+	@mkdir -p $(@D)
+	$(Q)cp $< $@ && strip -S $@
+define bundled
+$(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
+endef
+$(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
 
 ## make check-peers  parity with JAX and safetensors, live, in a pinned environment from PyPI
 check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
 ## make lint         include arrows, formatting, clang-tidy
-ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c
+ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
+        $(if $(CUDA_INCLUDE),$(CUDA_SRC))
 lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
 	$(Q)$(MAKE) --no-print-directory $(PROTO_C) $(SERVICE_C)
-	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
+	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE)) -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy
 
 ## make format       clang-format over every source
 format:
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format -i
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 
 ## make asan, tsan   the unit and op tests under sanitizers (tsan: what has threads)
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -403,11 +465,11 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
-	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS)
+	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
 FUZZ_SECONDS ?= 60
@@ -439,7 +501,8 @@ fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR
 install: all
 	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
-	$(Q)install -D -m 755 $(BUILD)/libweft_cpu.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_cpu.so
+	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
+	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done
 	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft

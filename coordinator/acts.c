@@ -49,7 +49,6 @@ static void audit(struct coord *c, const struct coord_event *ev, const char *ver
 struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const char *known_id,
                               const char *owner, const char *base_dir)
 {
-    static const char *const kinds[] = {[JOB_CPU] = "cpu"};
     struct buf resolved = {0};
     char id[ID_LEN], hash[65];
     ROW_NEW(Job, job, row);
@@ -69,7 +68,7 @@ struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const cha
     row.job_hash = hash;
     row.base_dir = frame_text(base_dir);
     row.ranks = (int)spec->resources.devices;
-    row.kind = frame_text(kinds[spec->resources.kind]);
+    row.kind = frame_text(job_device_kind(spec->resources.kind));
     row.max_hosts = (int)spec->resources.hosts;
     row.steps = spec->train.steps;
     row.committed_step = -1;

@@ -322,6 +322,15 @@ static bool is_line(const char *s, size_t most)
     return !strcmp(copy, s);
 }
 
+static bool device_is_readable(const Weft__V1__Device *d)
+{
+    const char *const words[] = {d->kind, d->model, d->isa, d->driver, d->pci, d->uuid, d->peers};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        ok = ok && is_line(words[i], NAME_TEXT);
+    return ok;
+}
+
 static bool is_readable(const Weft__V1__Register *r)
 {
     const char *const names[] = {r->name, r->version, r->rack, r->address, r->share};
@@ -329,8 +338,7 @@ static bool is_readable(const Weft__V1__Register *r)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         ok = ok && is_line(names[i], NAME_TEXT);
     for (size_t i = 0; i < r->n_devices; i++)
-        ok = ok && is_line(r->devices[i]->kind, NAME_TEXT) &&
-             is_line(r->devices[i]->model, NAME_TEXT);
+        ok = ok && device_is_readable(r->devices[i]);
     return ok;
 }
 

@@ -69,6 +69,17 @@ Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a)
     return s;
 }
 
+static bool is_known(const struct coord *c, const char *kind)
+{
+    list_for_each (it, &c->members) {
+        const struct member *m = list_entry(it, struct member, link);
+        for (int i = 0; i < m->ndevices; i++)
+            if (!strcmp(m->devices[i].kind, kind))
+                return true;
+    }
+    return false;
+}
+
 static char *wait_text(const struct job_rec *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
@@ -81,6 +92,11 @@ static char *wait_text(const struct job_rec *j, struct arena *a)
         return arena_printf(a, "waits %.1f s: the last %d attempts made no step",
                             (double)(j->not_before_ns - c->now_ns) / 1e9, row->barren);
     case WAIT_NEVER:
+        if (!is_known(c, row->kind))
+            return arena_printf(a,
+                                "no known host has a %s device, it needs %d: start weft-worker on "
+                                "a host that has them",
+                                row->kind, row->ranks);
         return row->max_hosts
                    ? arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "

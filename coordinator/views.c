@@ -85,6 +85,19 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     return r;
 }
 
+static Weft__V1__Device *about_device(const Weft__V1__Device *from, struct arena *a)
+{
+    Weft__V1__Device *d = arena_dup(a, from, sizeof *from);
+    d->kind = arena_strdup(a, from->kind);
+    d->model = arena_strdup(a, from->model);
+    d->isa = arena_strdup(a, from->isa);
+    d->driver = arena_strdup(a, from->driver);
+    d->pci = arena_strdup(a, from->pci);
+    d->uuid = arena_strdup(a, from->uuid);
+    d->peers = arena_strdup(a, from->peers);
+    return d;
+}
+
 static Weft__V1__DeviceStatus *device_status(const struct member *m, int i, struct arena *a)
 {
     const struct device *d = &m->devices[i];
@@ -96,6 +109,8 @@ static Weft__V1__DeviceStatus *device_status(const struct member *m, int i, stru
     s->job = arena_strdup(a, d->holder ? d->holder->row->id : "");
     s->rank = d->holder ? d->rank : -1;
     s->memory = d->memory;
+    if (m->about && (size_t)i < m->about->n_devices)
+        s->about = about_device(m->about->devices[i], a);
     return s;
 }
 

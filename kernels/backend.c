@@ -77,8 +77,10 @@ int backend_load(const char *name, const struct backend **out, struct err *e)
         if (n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0)
             return open_at(path, name, out, e);
     }
-    return err_set(e, ERR_NOTFOUND, "no libweft_%s.so in %s'%s' or '%s'", name,
-                   dirs[0] ? "$WEFT_BACKEND_DIR, " : "", self, beside);
+    return err_set(e, ERR_NOTFOUND,
+                   "no libweft_%s.so in %s'%s' or '%s': devices of the kind %s need it; install it "
+                   "there, or build it (make all, where the kind's compiler and libraries are)",
+                   name, dirs[0] ? "$WEFT_BACKEND_DIR, " : "", self, beside, name);
 }
 
 int backend_check(const struct backend *b, const bool *needed, struct err *e)

@@ -68,6 +68,19 @@ static char *own(const char *s)
     return copy;
 }
 
+static struct agent_device keep_device(struct agent *g, const struct agent_device *d)
+{
+    return (struct agent_device){.kind = keep(g, d->kind),
+                                 .model = keep(g, d->model),
+                                 .memory = d->memory,
+                                 .ordinal = d->ordinal,
+                                 .isa = keep(g, d->isa),
+                                 .driver = keep(g, d->driver),
+                                 .pci = keep(g, d->pci),
+                                 .uuid = keep(g, d->uuid),
+                                 .peers = keep(g, d->peers)};
+}
+
 struct agent *agent_new(const struct agent_config *c)
 {
     struct agent *g = calloc(1, sizeof *g);
@@ -84,8 +97,7 @@ struct agent *agent_new(const struct agent_config *c)
     g->c.checkpoint_root = keep(g, c->checkpoint_root);
     struct agent_device *d = arena_array(&g->texts, struct agent_device, c->ndevices + 1);
     for (int i = 0; i < c->ndevices; i++)
-        d[i] = (struct agent_device){keep(g, c->devices[i].kind), keep(g, c->devices[i].model),
-                                     c->devices[i].memory};
+        d[i] = keep_device(g, &c->devices[i]);
     g->c.devices = d;
     g->cluster = own(c->cluster);
     g->incarnation = own(c->incarnation);

@@ -25,6 +25,9 @@ struct agent;
 struct agent_device {
     const char *kind, *model;
     int64_t memory;
+    int ordinal; // among the host's devices of its kind
+    // Of an accelerator (kernels/backend.h, struct device_info); null: nothing to say.
+    const char *isa, *driver, *pci, *uuid, *peers;
 };
 struct agent_config {
     unsigned char seed[32];

@@ -178,12 +178,13 @@ static void refusal(const struct agent *g, const Weft__V1__Start *s, char *out, 
     }
 }
 
-static void spawn(const Weft__V1__Start *s, const Weft__Rank__Assign *whole, const struct kept *k,
-                  const struct kept_rank *r, struct agent_out *out)
+static void spawn(const struct agent *g, const Weft__V1__Start *s, const Weft__Rank__Assign *whole,
+                  const struct kept *k, const struct kept_rank *r, struct agent_out *out)
 {
     struct agent_spawn *sp = arena_new(out->arena, struct agent_spawn);
     Weft__Rank__Assign *assign = arena_dup(out->arena, whole, sizeof *whole);
     assign->rank = r->rank;
+    assign->device = g->c.devices[r->device].ordinal;
     assign->metrics = arena_strdup(out->arena, "");
     if (*assign->store && r->rank == 0) // one writer; beside the checkpoints: its next host sees it
         assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
@@ -245,7 +246,7 @@ void agent_start(struct agent *g, const Weft__V1__Start *s, int64_t now, struct 
     const Weft__Rank__Assign *whole = assignment(g, s, out);
     for (int i = 0; i < k->n; i++) {
         (void)slot_take(&g->t, k, &k->ranks[i]);
-        spawn(s, whole, k, &k->ranks[i], out);
+        spawn(g, s, whole, k, &k->ranks[i], out);
     }
 }
 

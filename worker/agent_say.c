@@ -52,6 +52,11 @@ static void fill_devices(const struct agent *g, Weft__V1__Register *m, struct ag
         d->kind = text(out, g->c.devices[i].kind);
         d->model = text(out, g->c.devices[i].model);
         d->memory = g->c.devices[i].memory;
+        d->isa = text(out, g->c.devices[i].isa);
+        d->driver = text(out, g->c.devices[i].driver);
+        d->pci = text(out, g->c.devices[i].pci);
+        d->uuid = text(out, g->c.devices[i].uuid);
+        d->peers = text(out, g->c.devices[i].peers);
         m->devices[m->n_devices++] = d;
     }
 }

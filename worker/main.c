@@ -39,6 +39,7 @@ static const char usage[] =
     "                         address of the route to the coordinator\n"
     "  --rack R               hosts of a rack are placed side by side\n"
     "  --cpu-devices N        virtual CPU devices; default the cores\n"
+    "  --cuda-devices N       the first N GPUs, 0: none; default all that are found\n"
     "  --data-root DIR        submitted jobs read data beneath it; default STATE/data\n"
     "  --checkpoint-root DIR  and keep checkpoints beneath it; default STATE/checkpoints\n"
     "  --own-rights           no roots: paths are what they are to you\n"
@@ -51,7 +52,7 @@ static const char usage[] =
 struct flags {
     const char *coordinator, *state, *tls, *name, *address, *rack, *data_root, *checkpoint_root;
     const char *rank, *share, *token;
-    int cpu_devices, ready_fd, parent_fd;
+    int cpu_devices, cuda_devices, ready_fd, parent_fd; // devices: −1 is the default
     int64_t grace_ns;
     bool own_rights;
 };
@@ -72,7 +73,8 @@ static const struct flag {
     {"name", TEXT, AT(name), 0, 0},
     {"address", TEXT, AT(address), 0, 0},
     {"rack", TEXT, AT(rack), 0, 0},
-    {"cpu-devices", NUMBER, AT(cpu_devices), 1, DEVICES_MAX},
+    {"cpu-devices", NUMBER, AT(cpu_devices), 0, DEVICES_MAX},
+    {"cuda-devices", NUMBER, AT(cuda_devices), 0, DEVICES_MAX},
     {"data-root", TEXT, AT(data_root), 0, 0},
     {"checkpoint-root", TEXT, AT(checkpoint_root), 0, 0},
     {"own-rights", SWITCH, AT(own_rights), 0, 0},
@@ -243,10 +245,54 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     return rc;
 }
 
+static void offer(struct worker *w, const struct agent_device *d, int n)
+{
+    struct agent_config *a = &w->c.agent;
+    struct agent_device *all = arena_array(&w->arena, struct agent_device, a->ndevices + n + 1);
+    if (a->ndevices)
+        memcpy(all, a->devices, sizeof *all * (size_t)a->ndevices);
+    if (n)
+        memcpy(all + a->ndevices, d, sizeof *all * (size_t)n);
+    a->devices = all;
+    a->ndevices += n;
+}
+
+// A host need not have any, unless it is told how many to offer.
+static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
+{
+    const struct agent_device *d = NULL;
+    struct err why = {0};
+    int n = 0;
+    if (!f->cuda_devices)
+        return 0;
+    if (observe_devices(w->rank, "cuda", 0, &w->arena, &d, &n, &why)) {
+        if (f->cuda_devices > 0)
+            return err_set(e, ERR_INVALID, "--cuda-devices %d: %s", f->cuda_devices, why.text);
+        log_info("worker", "offers no GPU: %s", why.text);
+        return 0;
+    }
+    if (f->cuda_devices > n)
+        return err_set(e, ERR_INVALID, "--cuda-devices %d: this host has %d", f->cuda_devices, n);
+    offer(w, d, f->cuda_devices > 0 ? f->cuda_devices : n);
+    return 0;
+}
+
+static int find_devices(const struct flags *f, struct worker *w, struct err *e)
+{
+    const struct agent_device *d = NULL;
+    int cpus = f->cpu_devices >= 0 ? f->cpu_devices : observe_cores(), n = 0;
+    int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &d, &n, e) : 0;
+    if (!rc)
+        offer(w, d, n);
+    rc = rc ? rc : find_gpus(f, w, e);
+    if (!rc && !w->c.agent.ndevices)
+        rc = err_set(e, ERR_INVALID, "this host offers no device");
+    return rc;
+}
+
 static int prepare(const struct flags *f, struct worker *w, struct err *e)
 {
     char state[4000];
-    int cpus = f->cpu_devices ? f->cpu_devices : observe_cores();
     int rc = state_dir(f, state, sizeof state, e);
     rc = rc ? rc : home_open(&w->home, state, e);
     rc = rc ? rc : rank_path(f, w->rank, sizeof w->rank, e);
@@ -257,9 +303,7 @@ static int prepare(const struct flags *f, struct worker *w, struct err *e)
     w->c.rank = w->rank;
     w->c.ready_fd = f->ready_fd;
     w->c.parent_fd = f->parent_fd;
-    return rc ? rc
-              : observe_devices(w->rank, "cpu", cpus, &w->arena, &w->c.agent.devices,
-                                &w->c.agent.ndevices, e);
+    return rc ? rc : find_devices(f, w, e);
 }
 
 // What the user must mend is 78: it is not worth another start.
@@ -316,7 +360,11 @@ static void raise_limits(void)
 
 int main(int argc, char **argv)
 {
-    struct flags f = {.ready_fd = -1, .parent_fd = -1, .grace_ns = GRACE_S * CLOCK_S};
+    struct flags f = {.cpu_devices = -1,
+                      .cuda_devices = -1,
+                      .ready_fd = -1,
+                      .parent_fd = -1,
+                      .grace_ns = GRACE_S * CLOCK_S};
     struct err e = {0};
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);

@@ -28,6 +28,7 @@ enum { ANSWER_MAX = 1 << 20 };
 
 // ---- the probe ----
 
+// What it complains of comes with its answer.
 static int start_probe(const char *rank, const char *kind, int cpus, int out, pid_t *pid,
                        struct err *e)
 {
@@ -50,6 +51,7 @@ static int start_probe(const char *rank, const char *kind, int cpus, int out, pi
     posix_spawnattr_init(&at);
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&fa, out, 1);
+    posix_spawn_file_actions_adddup2(&fa, out, 2);
     posix_spawnattr_setsigmask(&at, &none);
     posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK);
     errno = posix_spawn(pid, rank, &fa, &at, argv, environ);
@@ -92,10 +94,17 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
             ;
         if (!rc && status)
-            rc = err_set(e, ERR_DEVICE, "%s --probe --kind %s failed", rank, kind);
+            rc = err_set(e, ERR_DEVICE, "%s --probe --kind %s failed: %.*s", rank, kind,
+                         (int)strcspn(buf_str(answer), "\n"), buf_str(answer));
     }
     close(p[0]);
     return rc;
+}
+
+static const char *word_of(const struct json *device, const char *key)
+{
+    const char *word = "";
+    return json_get_str(device, key, &word, NULL) ? "" : word;
 }
 
 static int read_devices(const struct json *top, const char *kind, struct arena *a,
@@ -111,6 +120,12 @@ static int read_devices(const struct json *top, const char *kind, struct arena *
         d[*n].kind = arena_strdup(a, kind);
         rc = json_get_str(it, "model", &d[*n].model, e);
         rc = rc ? rc : json_get_int(it, "memory", &d[*n].memory, e);
+        d[*n].isa = word_of(it, "isa");
+        d[*n].driver = word_of(it, "driver");
+        d[*n].pci = word_of(it, "pci");
+        d[*n].uuid = word_of(it, "uuid");
+        d[*n].peers = word_of(it, "peers");
+        d[*n].ordinal = *n;
         (*n)++;
     }
     *out = d;
@@ -124,7 +139,11 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
     struct json *top;
     struct agent_device *d = NULL;
     int rc = run_probe(rank, kind, cpus, &answer, e);
-    rc = rc ? rc : json_parse(a, buf_str(&answer), answer.len, &top, e);
+    // A driver may have said something first.
+    const char *line = rc ? NULL : strchr(buf_str(&answer), '{');
+    if (!rc && !line)
+        rc = err_set(e, ERR_DEVICE, "%s --probe says no JSON", rank);
+    rc = rc ? rc : json_parse(a, line, strlen(line), &top, e);
     rc = rc ? rc : read_devices(top, kind, a, &d, n, e);
     buf_clear(&answer);
     if (rc)

@@ -543,6 +543,8 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
                     parent,
                     frame_text("--host"),
                     share,
+                    frame_text("--kind"),
+                    frame_text(what->kind),
                     NULL};
     struct ends theirs = {-1, -1, -1};
     PRE(!proc_of(s, slot));

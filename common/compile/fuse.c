@@ -14,7 +14,11 @@ enum { FUSIONS = 8 };
 // In the order they are tried, each over the whole graph; the last place stays empty. A backend's
 // row lists what it has kernels for.
 static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
-    [BACKEND_CPU] = {{fuse_chain, {[DT_F32] = true}}},
+    [BACKEND_CPU] = {{fuse_row_loss, {[DT_F32] = true, [DT_I32] = true}},
+                     {fuse_row_loss_grad, {[DT_F32] = true, [DT_I32] = true}},
+                     {fuse_norm_grad_add, {[DT_F32] = true}},
+                     {fuse_chain, {[DT_F32] = true}},
+                     {fuse_add_norm, {[DT_F32] = true}}},
 };
 
 // ---- what the graph says ------------------------------------------------------------------------
@@ -87,18 +91,44 @@ static bool fits(const struct fuse *f, const struct node *n)
 
 static bool together(const struct node *a, const struct node *b)
 {
-    return a->phase == b->phase && a->when == b->when && a->scope == b->scope &&
-           a->stage == b->stage && a->stages == b->stages && a->again == b->again;
+    return a->phase == b->phase && a->when == b->when && a->stage == b->stage &&
+           a->stages == b->stages && a->again == b->again;
+}
+
+bool fuse_beside(const struct fuse *f, int a, int b)
+{
+    const struct node *x = &f->g->nodes[a], *y = &f->g->nodes[b];
+    return together(x, y) && fits(f, x) && fits(f, y);
+}
+
+int fuse_near(const struct fuse *f, int node, int k)
+{
+    int by = f->g->values[f->g->nodes[node].in[k]].producer;
+    return by >= 0 && by < node && fuse_beside(f, by, node) ? by : -1;
 }
 
 int fuse_producer(const struct fuse *f, int node, int k)
 {
-    const struct node *n = &f->g->nodes[node];
-    int by = f->g->values[n->in[k]].producer;
-    if (by < 0 || by >= node)
-        return -1;
-    const struct node *made = &f->g->nodes[by];
-    return together(made, n) && fits(f, made) && fits(f, n) ? by : -1;
+    int by = fuse_near(f, node, k);
+    return by >= 0 && f->g->nodes[by].scope == f->g->nodes[node].scope ? by : -1;
+}
+
+static bool same_loops(const struct node *n, int j, int k)
+{
+    return memcmp(n->attr.label[j], n->attr.label[k], sizeof n->attr.label[j]) == 0;
+}
+
+bool fuse_adds_alike(const struct graph *g, const struct node *n)
+{
+    bool alike =
+        n->kind == NODE_OP && n->op == OP_ADD && same_loops(n, 0, 2) && same_loops(n, 1, 2);
+    const struct value *out = alike ? &g->values[n->out[0]] : NULL;
+    for (int k = 0; k < 2 && alike; k++) {
+        const struct value *in = &g->values[n->in[k]];
+        alike = in->dtype == out->dtype && shape_equal(&in->shape, &out->shape) &&
+                spec_equal(&in->spec, &out->spec);
+    }
+    return alike;
 }
 
 bool fuse_kept(const struct fuse *f, int value, int a, int b)

@@ -102,7 +102,9 @@ struct job_metrics {
     bool jsonl;
 };
 
-enum job_device_kind { JOB_CPU, JOB_CUDA };
+enum job_device_kind { JOB_CPU, JOB_CUDA, JOB_DEVICE_KINDS };
+
+const char *job_device_kind(int kind); // "cuda": also its backend's name
 
 struct job_resources {
     int64_t devices; // = product of the mesh
@@ -139,7 +141,7 @@ struct job {
     int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
     const struct tree_node *text; // as it was read, for job_line
-    const struct schema *schema; // borrowed: the rows it was read with
+    const struct schema *schema;  // borrowed: the rows it was read with
 };
 
 // The stages lie along the mesh axis that the rule of `layers` names (by default pp); −1: the mesh

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/job/job.h"
 
 #define AT(type, field) offsetof(struct type, field)
@@ -361,7 +362,13 @@ static const struct schema_row metrics_rows[] = {
      .doc = "one line of JSON a step"},
 };
 
-static const char *const device_kinds[] = {"cpu", NULL};
+static const char *const device_kinds[] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "cuda", NULL};
+const char *job_device_kind(int kind)
+{
+    PRE(kind >= 0 && kind < JOB_DEVICE_KINDS);
+    return device_kinds[kind];
+}
+
 static const struct schema_row resources_rows[] = {
     {.path = "resources.devices",
      .type = SCHEMA_INT,
@@ -376,7 +383,7 @@ static const struct schema_row resources_rows[] = {
      .offset = AT(job_resources, kind),
      .def = "cpu",
      .names = device_kinds,
-     .doc = "kind of device"},
+     .doc = "kind of device; the host needs its backend, libweft_KIND.so"},
     {.path = "resources.threads",
      .type = SCHEMA_INT,
      .offset = AT(job_resources, threads),

@@ -119,9 +119,11 @@ static void describe_devices(struct check *c, struct buf *line)
     arena_clear(&arena);
 }
 
+static char probe[] = "--probe", kind[] = "--kind";
+
 static void check_devices(struct check *c)
 {
-    static char probe[] = "--probe", kind[] = "--kind", cpu[] = "cpu";
+    static char cpu[] = "cpu";
     char *argv[] = {c->rank, probe, kind, cpu, NULL};
     struct buf out = {0};
     struct err e = {0};
@@ -132,6 +134,67 @@ static void check_devices(struct check *c)
             "weft-rank --probe failed: %.300s%s", buf_str(&out), e.text);
     else
         describe_devices(c, &out);
+    buf_clear(&out);
+}
+
+static int number_of(const struct json *device, const char *key)
+{
+    int64_t n = 0;
+    json_get_int(device, key, &n, NULL);
+    return (int)n;
+}
+
+static const char *word_of(const struct json *device, const char *key)
+{
+    const char *s = "";
+    json_get_str(device, key, &s, NULL);
+    return s;
+}
+
+static void describe_gpus(struct check *c, const char *line)
+{
+    struct arena arena = {0};
+    struct json *j;
+    const struct json *devices;
+    struct buf text = {0};
+    struct err e = {0};
+    if (json_parse(&arena, line, strlen(line), &j, &e) ||
+        json_get_array(j, "devices", &devices, &e))
+        say(c, BAD, "look at the backend: ldd libweft_cuda.so", "weft-rank --probe: %s", e.text);
+    else {
+        for (const struct json *d = devices->first; d; d = d->next) {
+            int64_t memory = 0;
+            json_get_int(d, "memory", &memory, NULL);
+            const char *peers = word_of(d, "peers");
+            buf_printf(&text, "%s%d: %s, %s, %.1f GiB, driver for CUDA %s, %s%s%s",
+                       text.len ? "; " : "", number_of(d, "index"), word_of(d, "model"),
+                       word_of(d, "isa"), (double)memory / 0x1p30, word_of(d, "driver"),
+                       word_of(d, "pci"), *peers ? ", reaches " : "", peers);
+        }
+        say(c, OK, NULL, "%s", buf_str(&text));
+    }
+    buf_clear(&text);
+    arena_clear(&arena);
+}
+
+// A host without a GPU is a good host. One whose GPU cannot be used is told why.
+static void check_cuda(struct check *c)
+{
+    static char cuda[] = "cuda";
+    char *argv[] = {c->rank, probe, kind, cuda, NULL};
+    struct buf out = {0};
+    struct err e = {0};
+    int code = c->rank[0] ? hear(argv, &out, &e) : -1;
+    const char *line = out.data ? strchr(out.data, '{') : NULL;
+    if (!c->rank[0])
+        say(c, BAD, "see programs", "not tried: weft-rank was not found");
+    else if (!code && line)
+        describe_gpus(c, line);
+    else if (access("/dev/nvidiactl", F_OK))
+        say(c, OK, NULL, "none: this host has no NVIDIA driver");
+    else
+        say(c, WARN, "install libweft_cuda.so beside weft-rank, or the driver that it asks for",
+            "jobs of kind cuda cannot run here: %.300s%s", buf_str(&out), e.text);
     buf_clear(&out);
 }
 
@@ -328,9 +391,11 @@ static const struct {
     const char *name;
     void (*run)(struct check *c);
 } checks[] = {
-    {"programs", check_programs}, {"devices", check_devices}, {"files", check_files},
-    {"memlock", check_memlock},   {"clock", check_clock},     {"sockets", check_sockets},
-    {"storage", check_storage},   {"tls", check_tls},         {"coordinator", check_coordinator},
+    {"programs", check_programs}, {"devices", check_devices},
+    {"cuda", check_cuda},         {"files", check_files},
+    {"memlock", check_memlock},   {"clock", check_clock},
+    {"sockets", check_sockets},   {"storage", check_storage},
+    {"tls", check_tls},           {"coordinator", check_coordinator},
     {"workers", check_workers},
 };
 

@@ -133,7 +133,7 @@ static void set_argv(struct embed_daemon *d, const char *const *words)
     d->argv[n] = NULL;
 }
 
-static int prepare(struct embed *m, int devices, struct err *e)
+static int prepare(struct embed *m, bool cpu, int devices, struct err *e)
 {
     static const char *const names[] = {"weft-coordinator", "weft-worker"};
     static const char *const rooms[] = {"coordinator", "worker"};
@@ -149,14 +149,15 @@ static int prepare(struct embed *m, int devices, struct err *e)
             return rc;
     }
     snprintf(fd, sizeof fd, "%d", m->lifeline[0]);
-    snprintf(m->devices, sizeof m->devices, "%d", devices);
+    snprintf(m->devices, sizeof m->devices, "%d", cpu ? devices : 0);
     struct embed_daemon *c = &m->daemon[EMBED_COORDINATOR], *w = &m->daemon[EMBED_WORKER];
     const char *coordinator[] = {c->program, "--state",     m->state[0], "--listen",
                                  m->address, "--parent-fd", fd,          NULL};
-    const char *worker[] = {w->program,  "--coordinator", m->address,      "--state",
-                            m->state[1], "--own-rights",  "--cpu-devices", m->devices,
-                            "--grace",   "90s",           "--parent-fd",   fd,
-                            NULL};
+    const char *worker[] = {w->program, "--coordinator", m->address, "--state", m->state[1],
+                            "--own-rights", "--cpu-devices", m->devices, "--grace", "90s",
+                            "--parent-fd", fd,
+                            // Of a job for CPUs no driver is asked.
+                            cpu ? "--cuda-devices" : NULL, "0", NULL};
     set_argv(c, coordinator);
     set_argv(w, worker);
     return 0;
@@ -175,7 +176,7 @@ static void await_socket(struct embed *m)
     }
 }
 
-int embed_start(struct embed *m, const char *state, int devices, struct err *e)
+int embed_start(struct embed *m, const char *state, const char *kind, int devices, struct err *e)
 {
     *m = (struct embed){.lifeline = {-1, -1}};
     snprintf(m->root, sizeof m->root, "%s", state);
@@ -184,7 +185,7 @@ int embed_start(struct embed *m, const char *state, int devices, struct err *e)
         return err_errno(e, ERR_IO, "pipe");
     int rc = make_sockets(m, e);
     if (!rc)
-        rc = prepare(m, devices, e);
+        rc = prepare(m, !strcmp(kind, "cpu"), devices, e);
     if (!rc)
         rc = start(m, &m->daemon[EMBED_COORDINATOR], e);
     if (!rc)

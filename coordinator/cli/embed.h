@@ -35,8 +35,9 @@ struct embed {
     char root[4096], state[EMBED_DAEMONS][4200], devices[16];
 };
 
-// `state`: .weft/NAME, absolute and locked by us. `devices`: CPU devices of the worker.
-int embed_start(struct embed *m, const char *state, int devices, struct err *e);
+// `state`: .weft/NAME, absolute and locked by us. The worker offers as many CPU devices as
+// `devices`; of another kind all that this machine has.
+int embed_start(struct embed *m, const char *state, const char *kind, int devices, struct err *e);
 // Reaps and restarts what ended. ERR_INTERNAL: a daemon is given up; `e` names its log.
 int embed_turn(struct embed *m, struct err *e);
 int64_t embed_due(const struct embed *m); // monotonic: when embed_turn has something to start; 0

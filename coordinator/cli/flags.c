@@ -29,8 +29,8 @@ static const struct flag_row {
     [FLAG_SET] = {"--set", "-s", "KEY=VALUE", "override a key of the job file; repeatable", IS_LIST,
                   offsetof(struct args, set)},
     [FLAG_DEVICE] = {"--device", NULL, "MODEL",
-                     "device to plan for: h200, h100, a100-80g, a100-40g, cpu (the default), or "
-                     "NAME:memory=80GB",
+                     "device to plan for: h200, h100, a100-80g, a100-40g, cpu, or "
+                     "NAME:memory=80GB; default: cpu, of a job for CUDA h200",
                      IS_TEXT, offsetof(struct args, device)},
     [FLAG_MARKDOWN] = {"--markdown", NULL, NULL, "the table of README", IS_SWITCH,
                        offsetof(struct args, markdown)},

@@ -200,6 +200,23 @@ int verb_status(const struct verb *v, const struct args *a)
 
 // ---- workers ----
 
+// "cpu", "4 cpu + 2 NVIDIA H200 (sm_90)": neighbours that are alike are counted.
+static void models_of(const Weft__V1__WorkerStatus *w, struct buf *to)
+{
+    for (size_t d = 0, end; d < w->n_devices; d = end) {
+        const Weft__V1__DeviceStatus *x = w->devices[d];
+        bool gpu = strcmp(x->kind, "cpu") != 0;
+        for (end = d + 1; end < w->n_devices && !strcmp(w->devices[end]->model, x->model); end++)
+            ;
+        buf_puts(to, d ? " + " : "");
+        if (end - d < w->n_devices)
+            buf_printf(to, "%zu ", end - d);
+        buf_puts(to, x->model);
+        if (gpu && x->about && x->about->isa[0])
+            buf_printf(to, " (%s)", x->about->isa);
+    }
+}
+
 static void print_workers(const void *reply, struct buf *out)
 {
     const Weft__V1__WorkersReply *r = reply;
@@ -208,7 +225,7 @@ static void print_workers(const void *reply, struct buf *out)
     table_init(&t, "HOST NAME STATE >DEVICES >BUSY MODEL >MEMORY >SEEN VERSION JOBS");
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
-        struct buf jobs = {0};
+        struct buf jobs = {0}, models = {0};
         int busy = 0;
         for (size_t d = 0; d < w->n_devices; d++) {
             const Weft__V1__DeviceStatus *x = w->devices[d];
@@ -221,12 +238,14 @@ static void print_workers(const void *reply, struct buf *out)
         table_add(&t, "%s", w->state);
         table_add(&t, "%zu", w->n_devices);
         table_add(&t, "%d", busy);
-        table_add(&t, "%s", w->n_devices ? w->devices[0]->model : "");
+        models_of(w, &models);
+        table_add(&t, "%s", buf_str(&models));
         table_add(&t, "%s", word_bytes(w->memory, word));
         table_add(&t, "%s", word_duration((double)w->seen_ms_ago / 1000, word));
         table_add(&t, "%s", w->version);
         table_add(&t, "%s", buf_str(&jobs));
         buf_clear(&jobs);
+        buf_clear(&models);
     }
     table_print(&t, out);
 }
@@ -238,6 +257,12 @@ static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
     json_text(w, "kind", d->kind);
     json_text(w, "model", d->model);
     json_int(w, "memory", d->memory);
+    const Weft__V1__Device *about = d->about; // null: an older coordinator's
+    json_text(w, "isa", about ? about->isa : "");
+    json_text(w, "driver", about ? about->driver : "");
+    json_text(w, "pci", about ? about->pci : "");
+    json_text(w, "uuid", about ? about->uuid : "");
+    json_text(w, "peers", about ? about->peers : "");
     json_text(w, "job", d->job);
     json_count(w, "rank", *d->job ? d->rank : -1);
     json_end(w);

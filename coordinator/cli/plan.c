@@ -60,13 +60,16 @@ static int read_whole(const char *path, struct buf *to, struct err *e)
     return bad ? err_set(e, ERR_IO, "%s: cannot be read, or is larger than 1 MiB", path) : 0;
 }
 
-static int device_read(const struct args *f, struct arena *a, struct device_model *device,
-                       struct err *e)
+// The device to plan for, where none is named: of its kind, what people have.
+static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
+
+static int device_read(const struct args *f, const struct job *job, struct arena *a,
+                       struct device_model *device, struct err *e)
 {
     struct buf file = {0};
     int rc = f->device_file ? read_whole(f->device_file, &file, e) : 0;
     if (!rc)
-        rc = device_model_read(a, f->device ? f->device : "cpu",
+        rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
                                f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
     buf_clear(&file);
     return rc;
@@ -122,7 +125,7 @@ static int plan(const struct args *f, struct arena *a, struct buf *out, struct b
     const char *file = f->pos[0];
     if (load(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
-    if (device_read(f, a, &device, &e)) {
+    if (device_read(f, &job, a, &device, &e)) {
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }

@@ -320,7 +320,8 @@ static int run_job(struct run *r)
     watch_signals(r);
     if (!r->args->json)
         fprintf(stderr, "state in %s; Ctrl-C saves and stops\n", r->record.dir);
-    int rc = embed_start(&r->embed, r->record.dir, (int)r->job.resources.devices, &e);
+    int rc = embed_start(&r->embed, r->record.dir, job_device_kind(r->job.resources.kind),
+                         (int)r->job.resources.devices, &e);
     if (rc)
         rc = failed(r, &e, "see `weft doctor`", CLIENT_FAILED);
     else if (link_dial(&r->link, r->verb, r->embed.address, "", &e))

@@ -303,19 +303,20 @@ static int preference_make(const struct device *d, const struct product *p, stru
     return rc ? rc : PREFER(f, MIN_ALIGNMENT_D_BYTES, out);
 }
 
-// Whether an algorithm's numbers are those that the product asks for: f32 read whole.
+// Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
+// tf32.
 static bool exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
     const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
                            CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
-                           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+                           (p->tf32 ? 0 : CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32);
     uint64_t flags = 0;
     size_t n = 0;
     cublasStatus_t rc = cublasLtMatmulAlgoCapGetAttribute(
         algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &n);
     if (rc != CUBLAS_STATUS_SUCCESS || flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F)
         return false;
-    return p->in != DT_F32 || p->tf32 || !(flags & fewer);
+    return p->in != DT_F32 || !(flags & fewer);
 }
 
 // Whether an algorithm from elsewhere does for this product, here.

@@ -237,7 +237,8 @@ static void tick(struct bench *b, struct host *h, int64_t now)
 
 static void open_hosts(struct bench *b)
 {
-    static const struct agent_device device = {"cpu", "pretended", 1LL << 30};
+    static const struct agent_device device = {
+        .kind = "cpu", .model = "pretended", .memory = 1LL << 30};
     for (int i = 0; i < b->nhosts; i++) {
         struct host *h = &b->hosts[i];
         h->number = i;

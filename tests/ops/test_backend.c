@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading and checking a backend; the CPU device's memory, streams, events and threads.
+// Loading and checking a backend; what is the CPU's own. test_contract.c has what all keep.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,19 +80,6 @@ static void a_library_of_another_kind_is_refused(void **state)
 
 // ---- checking ----------------------------------------------------------------------------------
 
-static void the_cpu_has_a_kernel_for_every_op(void **state)
-{
-    bool all[OP_COUNT];
-    struct err e = {0};
-    const struct backend *b;
-    (void)state;
-    for (int op = 0; op < OP_COUNT; op++)
-        all[op] = true;
-    assert_int_equal(backend_load("cpu", &b, &e), 0);
-    if (backend_check(b, all, &e))
-        fail_msg("%s", e.text);
-}
-
 static void holes_that_a_program_needs_are_listed(void **state)
 {
     static const backend_op none[OP_COUNT];
@@ -147,27 +134,6 @@ static void wrong_options_of_a_device_are_refused(void **state)
     assert_int_equal(b->device_open(&(struct device_options){.threads = 1}, &d, &e), ERR_INVALID);
     unsetenv("WEFT_CPU_ISA");
     assert_non_null(strstr(e.text, "mmx"));
-}
-
-static void memory_is_zero_aligned_and_whole(void **state)
-{
-    static const size_t sizes[] = {0, 1, 4097, (2u << 20) - 1, 2u << 20, (5u << 20) + 3};
-    struct rig r;
-    (void)state;
-    rig_open(&r, 2, NULL);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        void *p;
-        struct err e = {0};
-        if (r.backend->alloc(r.device, sizes[i], &p, &e))
-            fail_msg("%s", e.text);
-        assert_int_equal((uintptr_t)p % 64, 0);
-        for (size_t k = 0; k < sizes[i]; k++)
-            assert_int_equal(((char *)p)[k], 0);
-        memset(p, 1, sizes[i]);
-        if (i % 2) // what is left is freed with the device
-            r.backend->free(r.device, p);
-    }
-    rig_close(&r);
 }
 
 static void memory_that_is_not_to_be_had_is_an_error(void **state)
@@ -274,12 +240,10 @@ int main(void)
         cmocka_unit_test(a_backend_that_is_not_there_is_named_with_the_places_searched),
         cmocka_unit_test(a_name_is_never_a_path),
         cmocka_unit_test(a_library_of_another_kind_is_refused),
-        cmocka_unit_test(the_cpu_has_a_kernel_for_every_op),
         cmocka_unit_test(holes_that_a_program_needs_are_listed),
         cmocka_unit_test(choices_that_are_gone_or_others_are_counted),
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(wrong_options_of_a_device_are_refused),
-        cmocka_unit_test(memory_is_zero_aligned_and_whole),
         cmocka_unit_test(memory_that_is_not_to_be_had_is_an_error),
         cmocka_unit_test(events_and_streams_are_done_at_once),
         cmocka_unit_test(loops_are_whole_while_another_thread_copies),

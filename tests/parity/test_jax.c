@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parity with JAX: weft's models on one CPU device against goldens that JAX and optax wrote
+// Parity with JAX: weft's models on one device against goldens that JAX and optax wrote
 // (jax_mlp.py, jax_decoder.py and jax_vae.py say how). Everything from the job's text to the
 // updated parameters is weft's own path: job, compiler, exec, CPU backend. Only the step loop is
 // the test's.
@@ -83,16 +83,25 @@ static const void *golden_get(struct golden *g, enum dtype t, int64_t *count, co
     return copy;
 }
 
+// As for the op tests (tests/ops/rig.h).
+static const char *backend_under_test(void)
+{
+    const char *set = getenv("WEFT_RIG");
+    return set && set[0] ? set : "cpu";
+}
+
 static void job_of(struct golden *g, const char *which, int microbatches, const char *compute,
                    struct job *job)
 {
     const char *precision = arena_printf(&g->arena, "precision.compute=%s", compute);
     const char *text = golden_get(g, DT_U8, NULL, "job/%s", which);
+    const char *kind = arena_printf(&g->arena, "resources.kind=%s", backend_under_test());
     const char *micro = arena_printf(&g->arena, "train.microbatches=%d", microbatches);
     struct job_errors errors = {0};
     struct err e = {0};
-    int rc = job_parse(&g->arena, &weft_schema, which, NULL, text, strlen(text),
-                       (const char *[]){micro, "resources.threads=2", precision}, 3, job, &errors);
+    int rc =
+        job_parse(&g->arena, &weft_schema, which, NULL, text, strlen(text),
+                  (const char *[]){micro, "resources.threads=2", precision, kind}, 4, job, &errors);
     if (rc)
         job_errors_err(&errors, &e);
     must(rc, &e);
@@ -142,7 +151,7 @@ static void rig_open_as(struct rig *r, struct golden *g, const char *which, int 
     *r = (struct rig){0};
     job_of(g, which, microbatches, compute, &r->job);
     must(model_compile(&r->job, &r->arena, &r->compiled, NULL, &e), &e);
-    must(backend_load("cpu", &r->backend, &e), &e);
+    must(backend_load(backend_under_test(), &r->backend, &e), &e);
     struct device_options d = {.threads = (int)r->job.resources.threads, .deterministic = true};
     must(r->backend->device_open(&d, &r->device, &e), &e);
     struct exec_options o = {.compiled = &r->compiled, .backend = r->backend, .device = r->device};

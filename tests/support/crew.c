@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,19 +159,33 @@ static void *act(void *arg)
         play(a, &o);
     if (o.world && a->rc) // ends the others' waits
         world_abort(o.world, "a rank failed");
+    o.backend->device_close(o.device); // it may have pinned the world's window
     world_close(o.world);
-    o.backend->device_close(o.device);
     return NULL;
 }
 
 // ---- the crew ----------------------------------------------------------------------------------
 
+static int find_backend(struct crew *c, struct err *e)
+{
+    char built[4000], late[4100];
+    rig_find_backend();
+    snprintf(built, sizeof built, "%s", getenv("WEFT_BACKEND_DIR"));
+    if (!c->late)
+        return backend_load("cpu", &c->backend, e);
+    snprintf(late, sizeof late, "%s/tests/late", built);
+    setenv("WEFT_BACKEND_DIR", late, 1);
+    int rc = backend_load("cuda", &c->backend, e);
+    setenv("WEFT_BACKEND_DIR", built, 1);
+    return rc;
+}
+
 int crew_run(struct crew *c, struct err *e)
 {
     pthread_t threads[CREW_MAX];
-    struct rig rig;
-    rig_open(&rig, 1, NULL);
-    c->backend = rig.backend;
+    int rc = find_backend(c, e);
+    if (rc)
+        return rc;
     c->ranks = mesh_ranks(&c->compiled->mesh);
     PRE(c->ranks <= CREW_MAX);
     c->fake = fake_new(c->ranks);
@@ -183,7 +198,6 @@ int crew_run(struct crew *c, struct err *e)
     for (int r = 0; r < c->ranks; r++)
         pthread_join(threads[r], NULL);
     fake_free(c->fake);
-    rig_close(&rig);
     for (int r = 0; r < c->ranks; r++)
         if (c->actors[r].rc)
             return err_set(e, c->actors[r].rc, "rank %d: %s", r, c->actors[r].e.text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A crew: the ranks of a compiled job as threads of this process, with the CPU backend and the
-// in-process communicator, which finds wrong orders and deadlocks. They train some steps, evaluate
+// A crew: the ranks of a compiled job as threads of this process, with the CPU backend, or the one
+// that keeps its memory and its time to itself, and the in-process communicator, which finds wrong orders and deadlocks. They train some steps, evaluate
 // once, and leave what their buffers hold to be compared with whole tensors. Stages of a pipeline,
 // cuts and the zig-zag order of sequences are minded here: the test knows whole tensors only.
 //
@@ -24,6 +24,7 @@ struct crew {
     const struct interp *start;      // parameters as they begin, by name
     const struct crew_tensor *data;  // ends with a null name; "step" is counted by itself
     int steps;
+    bool late; // on the device that keeps its distance (late.c); else on the CPU
 
     int ranks;
     struct actor *actors;

@@ -180,8 +180,9 @@ static inline void spawned(struct rig *r, int slot)
 static inline int set_up(void **state)
 {
     static struct rig r;
-    static const struct agent_device devices[4] = {
-        {"cpu", "cpu", 1}, {"cpu", "cpu", 1}, {"cpu", "cpu", 1}, {"cpu", "cpu", 1}};
+    static const struct agent_device cpu = {.kind = "cpu"}, gpu = {.kind = "cuda", .isa = "sm_90"};
+    struct agent_device devices[4] = {cpu, cpu, gpu, gpu}; // each kind counts from 0
+    devices[1].ordinal = devices[3].ordinal = 1;
     struct agent_config c = {.host = "h1",
                              .incarnation = "i1",
                              .name = "host-a",

@@ -31,6 +31,7 @@ static void a_new_worker_echoes_the_nonce_and_then_remembers_the_cluster(void **
     assert_string_equal(said(r, UP(REGISTER))->register_->nonce, "second");
     assert_string_equal(said(r, UP(REGISTER))->register_->cluster, "c1");
     assert_int_equal(said(r, UP(REGISTER))->register_->n_devices, 4);
+    assert_string_equal(said(r, UP(REGISTER))->register_->devices[2]->isa, "sm_90");
     assert_null(the(r, AGENT_REMEMBER));
     registered(r);
     assert_string_equal(the(r, AGENT_REMEMBER)->cluster, "c1");
@@ -104,6 +105,18 @@ static void a_start_spawns_each_rank_once_with_this_hosts_roots(void **state)
     assert_string_equal(sp->assign->data_root, "/mine");
     start(r, 1, 2);
     assert_int_equal(count(r, AGENT_SPAWN), 0);
+}
+
+// To its ranks a device is one of its kind, whatever else the host offers.
+static void a_rank_is_told_which_of_its_kind_its_device_is(void **state)
+{
+    struct rig *r = *state;
+    attach(r);
+    start_on(r, JOB, 1, "i1", 2, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r->out.v[i].spawn->device, 2 + i);
+        assert_int_equal(r->out.v[i].spawn->assign->device, i);
+    }
 }
 
 // Two writers of one file would take it from each other.
@@ -479,6 +492,7 @@ int main(void)
         STORY(a_start_for_an_earlier_incarnation_does_nothing),
         STORY(what_was_reaped_never_starts_again),
         STORY(a_stop_that_overtakes_its_start_forbids_it),
+        STORY(a_rank_is_told_which_of_its_kind_its_device_is),
         STORY(a_device_with_a_living_rank_is_refused_to_another_job),
         STORY(a_rank_that_cannot_be_spawned_has_ended_with_the_reason),
         STORY(fellows_of_a_failed_rank_are_told_who_it_was_at_once),

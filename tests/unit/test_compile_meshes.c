@@ -5,7 +5,9 @@
 // gradients of both steps), parameters; and so is an evaluation. What is dropped and which noise is
 // drawn shows in all of them.
 //
-// Besides the table random settings: those may be refused, and hold if they are not.
+// Besides the table random settings: those may be refused, and hold if they are not. Every fourth
+// runs on the device that keeps its memory and its time to itself (tests/support/late.c), where
+// collectives are staged and steps replayed; with WEFT_LATE=1 all do.
 //
 //   test_compile_meshes                    a fixed part of both; WEFT_LONG=1 all of it
 //   test_compile_meshes MODEL [SETTING]    those whose words are in the model's name and the mesh
@@ -304,6 +306,9 @@ static int compare_crew(const struct crew *crew, const struct reference *r, doub
                              want->value[interp_find(want, "metrics")], rtol, rtol, e);
 }
 
+static const char *only_model, *only_mesh;
+static bool only_late;
+
 enum verdict { HOLDS, REFUSED, FAILS };
 
 // Refused: the job asks for what cannot be, and is told so.
@@ -312,7 +317,10 @@ static enum verdict try_setting(int model, const struct setting *s)
     struct reference *r = reference_of(model, in_bf16(s));
     struct fixture f;
     struct err e = {0};
-    struct crew crew = {.compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS};
+    static int tried;
+    bool late = only_late || ++tried % 4 == 0;
+    struct crew crew = {
+        .compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS, .late = late};
     int rc = compile_setting(&f, &models[model], s);
     if (rc)
         e = f.e;
@@ -323,13 +331,11 @@ static enum verdict try_setting(int model, const struct setting *s)
     }
     enum verdict verdict = rc == 0 ? HOLDS : f.e.code == ERR_INVALID ? REFUSED : FAILS;
     if (verdict == FAILS || (rc && s->models))
-        printf("%s on {%s}, microbatches: %d%s, {%s} %s: %s\n", models[model].name, s->mesh,
-               s->microbatches, s->train, s->sharding, s->more, e.text);
+        printf("%s on {%s}%s, microbatches: %d%s, {%s} %s: %s\n", models[model].name, s->mesh,
+               late ? " late" : "", s->microbatches, s->train, s->sharding, s->more, e.text);
     fixture_clear(&f);
     return verdict;
 }
-
-static const char *only_model, *only_mesh;
 
 static void every_model_on_every_mesh_is_the_model_of_one_device(void **state)
 {
@@ -425,6 +431,7 @@ int main(int argc, char **argv)
 {
     only_model = argc > 1 ? argv[1] : NULL;
     only_mesh = argc > 2 ? argv[2] : NULL;
+    only_late = getenv("WEFT_LATE") != NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_on_every_mesh_is_the_model_of_one_device),
         cmocka_unit_test(what_no_table_names_is_refused_or_the_model_of_one_device),

@@ -103,4 +103,7 @@ struct coll_ticket {
 enum { COLL_MAX_OPEN = 64 };
 int coll_start(struct comm *c, const struct coll_args *a, struct coll_ticket *out, struct err *e);
 int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e);
+// Works on what is open without waiting for anybody; moved (may be null): something went on. It has
+// no deadline: who must have the result comes to coll_wait in the end.
+int coll_try(struct comm *c, const struct coll_ticket *t, bool *done, bool *moved, struct err *e);
 int coll_run(struct comm *c, const struct coll_args *a, struct err *e); // start and wait

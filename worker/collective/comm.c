@@ -147,7 +147,7 @@ void comm_free(struct comm *c)
 {
     if (!c)
         return;
-    PRE(c->started == c->completed || c->w->broken.code);
+    PRE(c->started == c->completed || world_look(c->w, NULL)); // broken or aborted
     c->freed = true; // the world deletes it: a peer may still look for its key
     free(c->stage);
     c->stage = NULL;

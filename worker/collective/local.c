@@ -488,6 +488,22 @@ int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e)
     return rc;
 }
 
+int coll_try(struct comm *c, const struct coll_ticket *t, bool *done, bool *moved, struct err *e)
+{
+    struct world *w = c->w;
+    const struct coll *o = &c->ops[t->slot];
+    struct err own;
+    if (!e)
+        e = &own;
+    if (world_look(w, e))
+        return world_break(w, e);
+    bool went = world_step(w);
+    if (moved)
+        *moved = went;
+    *done = o->number != t->number || c->completed >= o->seq;
+    return 0;
+}
+
 int coll_run(struct comm *c, const struct coll_args *a, struct err *e)
 {
     struct coll_ticket t = {0};

@@ -161,7 +161,7 @@ static inline void pause_turn(void)
 #endif
 }
 
-static bool step(struct world *w)
+bool world_step(struct world *w)
 {
     w->moved = false;
     if (w->t->pump && w->remotes && w->t->pump(w))
@@ -206,7 +206,7 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
     int rc = 0;
     atomic_store(&w->page->sleeping, 1);
     full_fence();
-    if (!step(w) && !ready(arg)) {
+    if (!world_step(w) && !ready(arg)) {
         rc = world_look(w, e);
         if (!rc)
             rc = look_at_peers(w, e);
@@ -236,7 +236,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
                 publish_awaited(w, 0);
             return 0;
         }
-        if (w->moved || ((w->remotes || idle % 16 == 15) && step(w)))
+        if (w->moved || ((w->remotes || idle % 16 == 15) && world_step(w)))
             idle = 0;
         else if (++idle < w->spin)
             w->yield || idle > QUIET ? (void)sched_yield() : pause_turn();

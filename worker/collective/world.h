@@ -95,6 +95,7 @@ int world_look(struct world *w, struct err *e); // broken or aborted
 // awaited. Every other error breaks it.
 int world_wait(struct world *w, bool (*ready)(void *arg), void *arg, int64_t limit_ns,
                struct err *e);
+bool world_step(struct world *w);                 // moves what can move now; true: something did
 void world_wake(struct world *w, struct peer *p); // after a store p may wait for
 
 // ---- shm.c: pages and windows as memfds, unix sockets ----

@@ -9,6 +9,8 @@
 #include "common/attempt/page.h"
 #include "common/compile/optable.h"
 #include "worker/rank/crew.h"
+#include "worker/rank/segments.h"
+#include "worker/rank/staging.h"
 
 struct bound {
     const struct instr *instr;
@@ -17,11 +19,16 @@ struct bound {
     struct comm *comm;   // START, SEND, RECV and their WAIT
     struct coll_args coll;
     struct coll_ticket ticket; // START, SEND, RECV: what its WAIT waits for
+    struct staged *staged;     // the same on a device with memory of its own
 };
 
 struct loaded {
     const struct program *program;
     struct bound *bound;
+    // On a device with memory of its own:
+    struct segments segments;
+    int inputs_read;  // the last reader of inputs lies before this instruction
+    int state_writes; // the first that changes what a checkpoint holds; −1: none
 };
 
 enum { EXEC_COMMS = 48 }; // a world has 64
@@ -30,6 +37,11 @@ struct exec {
     struct exec_options o;
     struct arena arena;
     struct stream_q *stream;
+    bool apart;              // the device's memory is not the host's
+    struct staging *staging; // then, where anyone has collectives; else null
+    struct lane inputs, saves;
+    bool saving; // a checkpoint is on its way out: nothing it holds may change before
+    int last;    // the program that ran last, −1
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
     struct crew crew[EXEC_COMMS];
@@ -58,33 +70,48 @@ static bool anyone_shares(const struct exec *x)
     return false;
 }
 
+static int region_alloc(struct exec *x, enum region r, struct err *e)
+{
+    uint64_t bytes = memory_of(x)->region[r];
+    return bytes ? x->o.backend->alloc(x->o.device, bytes, &x->region[r], e) : 0;
+}
+
+// All ranks open a window together, also one whose own stage puts nothing into it. Where the device
+// has memory of its own the window is but the shared region's mirror.
+static int window_open(struct exec *x, struct err *e)
+{
+    const struct backend *b = x->o.backend;
+    uint64_t bytes = memory_of(x)->region[REGION_SHARED];
+    void *window;
+    PRE(x->o.world);
+    int rc = world_window(x->o.world, bytes, &window, e);
+    if (rc || x->apart)
+        return rc ? rc
+                  : staging_open(&(struct staging_options){.backend = b,
+                                                           .device = x->o.device,
+                                                           .main = x->stream,
+                                                           .region = x->region[REGION_SHARED],
+                                                           .window = window,
+                                                           .bytes = bytes},
+                                 &x->staging, e);
+    if (bytes && b->adopt)
+        rc = b->adopt(x->o.device, window, bytes, e);
+    x->region[REGION_SHARED] = !rc && bytes ? window : NULL;
+    return rc;
+}
+
 static int regions_open(struct exec *x, struct err *e)
 {
     const struct memory *m = memory_of(x);
-    if (m->region[REGION_PRIVATE]) {
-        int rc = x->o.backend->alloc(x->o.device, m->region[REGION_PRIVATE],
-                                     &x->region[REGION_PRIVATE], e);
-        if (rc)
-            return rc;
-    }
-    // All ranks open a window together, also one whose own stage puts nothing into it.
-    if (anyone_shares(x)) {
-        void *window;
-        PRE(x->o.world);
-        int rc = world_window(x->o.world, m->region[REGION_SHARED], &window, e);
-        if (!rc && m->region[REGION_SHARED] && x->o.backend->adopt)
-            rc = x->o.backend->adopt(x->o.device, window, m->region[REGION_SHARED], e);
-        if (rc)
-            return rc;
-        x->region[REGION_SHARED] = m->region[REGION_SHARED] ? window : NULL;
-    }
-    for (int r = 0; r < REGION_COUNT; r++) {
-        int rc =
-            m->region[r] ? x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e) : 0;
-        if (rc)
-            return rc;
-    }
-    return 0;
+    int rc = region_alloc(x, REGION_PRIVATE, e);
+    if (!rc && x->apart)
+        rc = region_alloc(x, REGION_SHARED, e);
+    if (!rc && anyone_shares(x))
+        rc = window_open(x, e);
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        if (m->region[r])
+            rc = x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e);
+    return rc;
 }
 
 static void *address(const struct exec *x, const struct program *p, struct view v)
@@ -203,6 +230,50 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
     return comm_get(x, crew_of_message(i, p->stage), &b->comm, e);
 }
 
+static bool reads_inputs(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nin; k++)
+        if (p->buffers[i->in[k].buffer].source == VALUE_INPUT)
+            return true;
+    return false;
+}
+
+static bool writes_state(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nout; k++) {
+        enum buffer_kind kind = p->buffers[i->out[k].buffer].kind;
+        if (kind == BUFFER_PARAM || kind == BUFFER_OPTIMIZER)
+            return true;
+    }
+    return false;
+}
+
+// Segments also end where another stream has to do with the computation's: behind the last reader
+// of inputs, before the first change of what a checkpoint holds.
+static void segments_cut(struct exec *x, const struct program *p, struct loaded *l)
+{
+    bool *queued = arena_array(&x->arena, bool, p->ninstrs + 1);
+    bool *cut = arena_array(&x->arena, bool, p->ninstrs + 1);
+    l->state_writes = -1;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK;
+        if (in->kind == INSTR_OP && reads_inputs(p, in))
+            l->inputs_read = i + 1;
+        if (in->kind != INSTR_MARK && l->state_writes < 0 && writes_state(p, in))
+            l->state_writes = i;
+    }
+    cut[l->inputs_read] = true;
+    if (l->state_writes >= 0)
+        cut[l->state_writes] = true;
+    segments_init(&l->segments, x->o.backend, x->stream, &x->arena, queued, cut, p->ninstrs);
+}
+
+static bool is_start(const struct instr *i)
+{
+    return i->kind == INSTR_START || i->kind == INSTR_SEND || i->kind == INSTR_RECV;
+}
+
 static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
 {
     l->program = p;
@@ -221,9 +292,13 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
             rc = bind_message(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
             b->comm = l->bound[b->instr->start].comm;
+        if (!rc && x->staging && is_start(b->instr))
+            rc = staging_bind(x->staging, b->comm, &b->coll, &b->staged, e);
         if (rc)
             return rc;
     }
+    if (x->apart)
+        segments_cut(x, p, l);
     return 0;
 }
 
@@ -255,8 +330,14 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     if (!x)
         return err_set(e, ERR_NOMEM, "no memory to load programs");
     x->o = *o;
+    x->last = -1;
+    struct device_info info;
+    o->backend->device_info(o->device, &info);
+    x->apart = !info.shares_host;
     int rc = ops_check(x, e);
     rc = rc ? rc : o->backend->stream_new(o->device, &x->stream, e);
+    rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
+    rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
     rc = rc ? rc : regions_open(x, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
         rc = program_bind(x, program_of(x, (enum program_kind)k), &x->loaded[k], e);
@@ -273,10 +354,18 @@ void exec_close(struct exec *x)
 {
     if (!x)
         return;
+    if (x->stream && x->apart) // nothing runs on when its memory goes
+        (void)x->o.backend->stream_sync(x->stream, NULL);
+    lane_close(&x->inputs);
+    lane_close(&x->saves);
+    staging_close(x->staging);
+    for (int k = 0; k < PROGRAM_KINDS; k++)
+        segments_clear(&x->loaded[k].segments);
     for (int i = 0; i < x->ncomms; i++)
         comm_free(x->comm[i]);
-    if (x->region[REGION_PRIVATE])
-        x->o.backend->free(x->o.device, x->region[REGION_PRIVATE]);
+    for (int r = 0; r < REGION_COUNT; r++)
+        if (x->region[r] && (r == REGION_PRIVATE || x->apart))
+            x->o.backend->free(x->o.device, x->region[r]);
     if (x->stream)
         x->o.backend->stream_free(x->stream);
     arena_clear(&x->arena);
@@ -297,13 +386,18 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
     case INSTR_START:
     case INSTR_SEND:
     case INSTR_RECV: {
+        if (b->staged)
+            return staging_start(x->staging, b->staged, e);
         // The operand must be there before peers may read it; what is received overwrites only
         // what was read.
         int rc = x->o.backend->stream_sync(x->stream, e);
         return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
     }
-    case INSTR_WAIT:
-        return coll_wait(b->comm, &l->bound[b->instr->start].ticket, e);
+    case INSTR_WAIT: {
+        struct bound *start = &l->bound[b->instr->start];
+        return start->staged ? staging_wait(x->staging, start->staged, e)
+                             : coll_wait(b->comm, &start->ticket, e);
+    }
     }
     return 0;
 }
@@ -325,13 +419,11 @@ static int run_watched(struct exec *x, struct loaded *l, struct bound *b, struct
     return rc;
 }
 
-int exec_run(struct exec *x, enum program_kind kind, struct err *e)
+static int run_each(struct exec *x, struct loaded *l, int first, int end, struct err *e)
 {
-    struct loaded *l = &x->loaded[kind];
     struct progress_page *page = x->o.page;
-    bool watched = x->o.ran && kind == PROGRAM_TRAIN;
-    PRE(l->program);
-    for (int i = 0; i < l->program->ninstrs; i++) {
+    bool watched = x->o.ran && l == &x->loaded[PROGRAM_TRAIN];
+    for (int i = first; i < end; i++) {
         struct bound *b = &l->bound[i];
         if (page)
             atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
@@ -342,12 +434,79 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e)
     return 0;
 }
 
+struct issue {
+    struct exec *x;
+    struct loaded *l;
+};
+
+static int issue(void *ctx, int first, int end, struct err *e)
+{
+    struct issue *is = ctx;
+    for (int i = first; i < end; i++) {
+        struct bound *b = &is->l->bound[i];
+        int rc = b->instr->kind == INSTR_OP
+                     ? is->x->o.backend->ops[b->instr->op](is->x->stream, &b->call, e)
+                     : 0;
+        if (rc)
+            return fail(b, rc, e);
+    }
+    return 0;
+}
+
+// The page tells what was queued, a segment at a time: its marks, and the number of its
+// instructions.
+static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
+{
+    struct progress_page *page = x->o.page;
+    for (int i = g->first; page && i < g->end; i++)
+        if (l->bound[i].instr->kind == INSTR_MARK)
+            page_phase(page, (int)l->bound[i].instr->phase, l->bound[i].instr->microbatch);
+    if (page)
+        atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
+    int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
+    for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
+        x->loaded[k].segments.plain |= l->segments.plain;
+    if (rc && g->state == SEGMENT_GRAPH)
+        err_wrap(e, "instructions %d to %d as one graph", g->first, g->end - 1);
+    return rc;
+}
+
+static int run_segments(struct exec *x, struct loaded *l, struct err *e)
+{
+    bool trains = l == &x->loaded[PROGRAM_TRAIN];
+    int rc = 0;
+    for (int k = 0; k < l->segments.n && !rc; k++) {
+        struct segment *g = &l->segments.segment[k];
+        bool joins = trains && x->saving && g->first == l->state_writes;
+        rc = joins ? lane_join(&x->saves, e) : 0;
+        x->saving &= !joins;
+        if (!rc && x->staging)
+            rc = staging_poll(x->staging, e);
+        if (!rc)
+            rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
+                                        : run_each(x, l, g->first, g->end, e);
+        if (!rc && trains && g->end == l->inputs_read)
+            rc = lane_mark(&x->inputs, e);
+    }
+    return rc;
+}
+
+int exec_run(struct exec *x, enum program_kind kind, struct err *e)
+{
+    struct loaded *l = &x->loaded[kind];
+    PRE(l->program);
+    x->last = (int)kind;
+    return x->apart ? run_segments(x, l, e) : run_each(x, l, 0, l->program->ninstrs, e);
+}
+
 int exec_check_memory(const struct exec *x, struct err *e)
 {
     const struct memory *m = memory_of(x);
     struct device_info info;
     x->o.backend->device_info(x->o.device, &info);
-    uint64_t have = info.allocated + (x->region[REGION_SHARED] ? m->region[REGION_SHARED] : 0);
+    // A window that is but the mirror of the device's memory is the host's staging.
+    bool window = !x->apart && x->region[REGION_SHARED];
+    uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
     if (have == m->arena)
         return 0;
     return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes of device memory, %llu are taken",
@@ -382,4 +541,48 @@ int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, st
 {
     int rc = x->o.backend->copy(x->stream, to, device_from, bytes, e);
     return rc ? rc : x->o.backend->stream_sync(x->stream, e);
+}
+
+// ---- beside the computation --------------------------------------------------------------------
+
+// A training step's inputs may change once its last reader is through, also while the rest of it
+// runs. Programs share inputs by name: between two of them the first one's end is waited for.
+int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e)
+{
+    bool marked = kind == PROGRAM_TRAIN && x->last == (int)kind;
+    int rc = marked ? 0 : lane_mark(&x->inputs, e);
+    return rc ? rc : lane_begin(&x->inputs, e);
+}
+
+int exec_inputs_end(struct exec *x, struct err *e)
+{
+    int rc = lane_end(&x->inputs, e);
+    return rc ? rc : lane_join(&x->inputs, e);
+}
+
+struct lane *exec_inputs(struct exec *x)
+{
+    return &x->inputs;
+}
+
+int exec_saves_begin(struct exec *x, struct err *e)
+{
+    int rc = lane_mark(&x->saves, e);
+    return rc ? rc : lane_begin(&x->saves, e);
+}
+
+int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
+{
+    return x->o.backend->copy(x->saves.q, to, device_from, bytes, e);
+}
+
+int exec_saves_end(struct exec *x, struct err *e)
+{
+    x->saving = x->apart;
+    return lane_end(&x->saves, e);
+}
+
+struct lane *exec_saves(struct exec *x)
+{
+    return &x->saves;
 }

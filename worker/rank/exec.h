@@ -4,11 +4,16 @@
 // every instruction to pointers once, and then runs programs without allocating or looking anything
 // up. One thread.
 //
+// On a device with memory of its own both regions are the device's and collectives are staged
+// (staging.h); what lies between them is captured and replayed (segments.h); inputs come in and
+// checkpoints go out on streams beside the computation's (lane.h).
+//
 // What the device has handed out is checked against the plan, to the byte.
 #pragma once
 #include "common/compile/compile.h"
 #include "kernels/backend.h"
 #include "worker/collective/collective.h"
+#include "worker/rank/lane.h"
 
 struct exec;
 
@@ -45,3 +50,15 @@ struct stream_q *exec_stream(struct exec *x);
 // filled.
 int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e);
 int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
+
+// Inputs of the program's next run: what is copied to them between begin and end, on exec_inputs's
+// stream, waits for their last readers, and the next run waits for it.
+int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e);
+int exec_inputs_end(struct exec *x, struct err *e);
+struct lane *exec_inputs(struct exec *x);
+// What outlives a step, as it is now: copied by exec_save between begin and end, beside the next
+// step, which waits before it changes any of it. exec_saves tells when the copies have come.
+int exec_saves_begin(struct exec *x, struct err *e);
+int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
+int exec_saves_end(struct exec *x, struct err *e);
+struct lane *exec_saves(struct exec *x);

@@ -128,14 +128,42 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
     return 0;
 }
 
+typedef int (*put_fn)(const struct inputs *in, void *to, const void *from, size_t bytes,
+                      struct err *e);
+enum { PACKED = 256 }; // alignment of an input among the packed ones
+
+static size_t input_bytes(const struct inputs *in, const struct input *i)
+{
+    return (size_t)(in->microbatches * i->rows * i->columns) * i->elem;
+}
+
+static int open_packed(struct inputs *in, struct err *e)
+{
+    struct device_info info;
+    size_t bytes = 0;
+    int rc = 0;
+    in->backend->device_info(in->device, &info);
+    for (int k = 0; k < in->n; k++)
+        bytes += (input_bytes(in, &in->input[k]) + PACKED - 1) / PACKED * PACKED;
+    for (int i = 0; i < 2 && !info.shares_host && bytes && !rc; i++) {
+        void *host = NULL;
+        rc = in->backend->host_alloc(in->device, bytes, &host, e);
+        in->packed[i] = host;
+    }
+    return rc;
+}
+
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e)
 {
     const struct program *p =
         compiled_program(o->compiled, kind, compiled_stage(o->compiled, o->rank));
     int rc = 0;
-    *in = (struct inputs){
-        .exec = x, .backend = o->backend, .device = o->device, .microbatches = p->microbatches};
+    *in = (struct inputs){.exec = x,
+                          .backend = o->backend,
+                          .device = o->device,
+                          .kind = kind,
+                          .microbatches = p->microbatches};
     program_rows(p, o->rank, &in->start, &in->local);
     for (int b = 0; b < p->nbuffers && !rc; b++) {
         if (p->buffers[b].source != VALUE_INPUT)
@@ -150,7 +178,7 @@ int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
     size_t bytes = feed_bytes(set, in->microbatches, in->local);
     for (int i = 0; i < 2 && !rc; i++)
         rc = o->backend->host_alloc(o->device, bytes ? bytes : 1, &in->host[i], e);
-    return rc;
+    return rc ? rc : open_packed(in, e);
 }
 
 void inputs_close(struct inputs *in)
@@ -158,6 +186,9 @@ void inputs_close(struct inputs *in)
     for (int i = 0; i < 2; i++)
         if (in->host[i])
             in->backend->host_free(in->device, in->host[i]);
+    for (int i = 0; i < 2; i++)
+        if (in->packed[i])
+            in->backend->host_free(in->device, in->packed[i]);
     if (in->positions)
         in->backend->host_free(in->device, in->positions);
     *in = (struct inputs){0};
@@ -181,44 +212,82 @@ int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, cons
 
 // A sample's part: the runs of columns that follow each other in the data too.
 static int put_row(const struct inputs *in, const struct input *i, const char *from, char *to,
-                   struct err *e)
+                   put_fn put, struct err *e)
 {
     int64_t end = i->column + i->columns;
     int rc = 0;
     for (int64_t c = i->column, run; c < end && !rc; c += run) {
         run = zigzag_run(&i->zigzag, c) < end - c ? zigzag_run(&i->zigzag, c) : end - c;
-        rc = in->backend->copy(exec_stream(in->exec), to + (size_t)(c - i->column) * i->elem,
-                               from + (size_t)(zigzag_position(&i->zigzag, c) + i->skip) * i->elem,
-                               (size_t)run * i->elem, e);
+        rc = put(in, to + (size_t)(c - i->column) * i->elem,
+                 from + (size_t)(zigzag_position(&i->zigzag, c) + i->skip) * i->elem,
+                 (size_t)run * i->elem, e);
     }
     return rc;
 }
 
 // Whole samples of one run of rows go in one copy, parts of samples row by row.
 static int put_rows(const struct inputs *in, const struct input *i, const char *from, char *to,
-                    struct err *e)
+                    put_fn put, struct err *e)
 {
     size_t width = (size_t)i->columns * i->elem;
     int rc = 0;
     if (width == i->pitch)
-        return in->backend->copy(exec_stream(in->exec), to, from, (size_t)i->rows * width, e);
+        return put(in, to, from, (size_t)i->rows * width, e);
     for (int64_t r = 0; r < i->rows && !rc; r++)
-        rc = put_row(in, i, from + (size_t)r * i->pitch, to + (size_t)r * width, e);
+        rc = put_row(in, i, from + (size_t)r * i->pitch, to + (size_t)r * width, put, e);
+    return rc;
+}
+
+// One input: all its microbatches, which are neighbours.
+static int put_input(const struct inputs *in, const struct input *i, const struct batch *b,
+                     char *to, put_fn put, struct err *e)
+{
+    const char *const from[] = {[INPUT_SAMPLES] = b->images,
+                                [INPUT_LABELS] = (const char *)b->labels,
+                                [INPUT_POSITIONS] = (const char *)in->positions};
+    const char *host = from[i->source];
+    int rc = 0;
+    for (int m = 0; m < in->microbatches && !rc; m++)
+        rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
+                      to + (size_t)(m * i->rows * i->columns) * i->elem, put, e);
+    return rc;
+}
+
+static int put_on_device(const struct inputs *in, void *to, const void *from, size_t bytes,
+                         struct err *e)
+{
+    return in->backend->copy(exec_inputs(in->exec)->q, to, from, bytes, e);
+}
+
+static int put_on_host(const struct inputs *in, void *to, const void *from, size_t bytes,
+                       struct err *e)
+{
+    (void)in;
+    (void)e;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
+{
+    char *at = in->packed[in->turn ^= 1];
+    int rc = 0;
+    for (int k = 0; k < in->n && !rc; k++) {
+        const struct input *i = &in->input[k];
+        size_t bytes = input_bytes(in, i);
+        rc = put_input(in, i, b, at, put_on_host, e);
+        rc = rc ? rc : put_on_device(in, i->device, at, bytes, e);
+        at += (bytes + PACKED - 1) / PACKED * PACKED;
+    }
     return rc;
 }
 
 int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
 {
-    int rc = 0;
-    for (int k = 0; k < in->n; k++) {
-        const struct input *i = &in->input[k];
-        const char *const from[] = {[INPUT_SAMPLES] = b->images,
-                                    [INPUT_LABELS] = (const char *)b->labels,
-                                    [INPUT_POSITIONS] = (const char *)in->positions};
-        const char *host = from[i->source];
-        for (int m = 0; m < in->microbatches && !rc; m++)
-            rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
-                          (char *)i->device + (size_t)(m * i->rows * i->columns) * i->elem, e);
-    }
-    return rc;
+    int rc = exec_inputs_begin(in->exec, in->kind, e);
+    if (!rc && in->packed[0])
+        rc = put_packed(in, b, e);
+    for (int k = 0; k < in->n && !rc && !in->packed[0]; k++)
+        rc = put_input(in, &in->input[k], b, in->input[k].device, put_on_device, e);
+    return rc ? rc : exec_inputs_end(in->exec, e);
 }

@@ -22,11 +22,16 @@ struct inputs {
     struct exec *exec; // borrowed
     const struct backend *backend;
     struct device *device;
+    enum program_kind kind;
     int microbatches;
     int64_t microbatch, start, local; // samples: of all ranks, where ours begin, how many are read
     int n;
     struct input input[INPUTS_MAX];
-    void *host[2];      // staging of two batches
+    void *host[2]; // staging of two batches
+    // Of a device with memory of its own: the inputs as it wants them, to be copied in one piece
+    // each; two in turn.
+    char *packed[2];
+    int turn;
     int32_t *positions; // of a sample's columns; null where nobody asks
 };
 
@@ -41,4 +46,6 @@ void inputs_close(struct inputs *in); // a zeroed one is fine
 // A feed of steps [first, end); `ids` tells their samples.
 int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
                 uint64_t first, uint64_t end, struct feed **out, struct err *e);
+// Queues the batch for the program's next run. Its memory, and what was packed the time before
+// last, may change once exec_inputs has come this far.
 int inputs_put(struct inputs *in, const struct batch *b, struct err *e);

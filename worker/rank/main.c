@@ -37,7 +37,7 @@ static const char usage[] =
     "usage: weft-rank --solo DIR --job FILE [-s key=value]... [--of N] [--rank R]\n"
     "                 [--host NAME] [--listen HOST:PORT] [--new]\n"
     "       weft-rank --probe --kind KIND [--devices N]\n"
-    "       weft-rank --fd N --dir DIR --parent PID [--host NAME]\n"
+    "       weft-rank --fd N --dir DIR --parent PID [--host NAME] [--kind KIND]\n"
     "\n"
     "Trains the job over N ranks, with DIR as the place of state, logs and metrics. Without "
     "--rank\n"
@@ -50,7 +50,8 @@ static const char usage[] =
     "  --listen H:PORT   this rank's address for ranks of other hosts; PORT may be 0\n"
     "  --new             DIR may belong to another job: its state is moved aside\n"
     "\n"
-    "--probe opens the devices of a kind (cpu) and prints what they are, as one line of JSON.\n"
+    "--probe opens the devices of a kind (cpu, cuda) and prints what they are, as one line of "
+    "JSON.\n"
     "--fd is for agents: the rank takes its orders from the socket N.\n";
 
 // ---- flags ----
@@ -256,14 +257,21 @@ static void say_finished(const struct solo_rank *p)
     fflush(stdout);
 }
 
-static int run_rank(const struct solo_options *o)
+// What the backend's libraries make at their first use is made while the ranks meet.
+static struct warm *warm_kind(const struct flags *f)
 {
+    return warm_start(f->kind && *f->kind ? f->kind : "cpu");
+}
+
+static int run_rank(const struct flags *f)
+{
+    const struct solo_options *o = &f->solo;
     struct solo_rank *p = calloc(1, sizeof *p);
     struct err e = {0};
     bool finished = false;
     int fd = -1, code, rc;
     PRE(p != NULL);
-    struct warm *warm = warm_start("cpu");
+    struct warm *warm = warm_kind(f);
     process_init(&p->process);
     p->solo.lock_fd = -1;
     p->leads = o->rank == 0;
@@ -308,6 +316,22 @@ static void block_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
+// They are told the kind of their devices before they have read the job.
+static int spawn_ranks(const struct solo_options *o, const struct job *job, int argc, char **argv,
+                       int *code, struct err *e)
+{
+    static char kind_flag[] = "--kind";
+    char kind[16], **all = calloc((size_t)argc + 3, sizeof *all);
+    PRE(all != NULL);
+    memcpy(all, argv, sizeof *all * (size_t)argc);
+    snprintf(kind, sizeof kind, "%s", job_device_kind(job->resources.kind));
+    all[argc] = kind_flag;
+    all[argc + 1] = kind;
+    int rc = spawn_run(all, argc + 2, o->dir, (int)job->resources.devices, code, e);
+    free(all);
+    return rc;
+}
+
 static int run_all(const struct solo_options *o, int argc, char **argv)
 {
     struct arena a;
@@ -322,7 +346,7 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     if (violations.len)
         fputs(violations.data, stderr);
     if (!rc)
-        rc = spawn_run(argv, argc, o->dir, (int)job.resources.devices, &code, &e);
+        rc = spawn_ranks(o, &job, argc, argv, &code, &e);
     arena_clear(&a);
     if (rc && !violations.len)
         log_error("solo", "%s", e.text);
@@ -346,7 +370,7 @@ static int run_served(const struct flags *f)
         return RANK_EXIT_CONFIG;
     }
     (void)fcntl(f->fd, F_SETFD, FD_CLOEXEC);
-    struct warm *warm = warm_start("cpu");
+    struct warm *warm = warm_kind(f);
     solo_host(&f->solo, host, sizeof host);
     process_init(p);
     struct process_options o = {.fd = f->fd, .agent = true, .host = host, .dir = f->dir};
@@ -390,5 +414,5 @@ int main(int argc, char **argv)
     if (f.fd < 0 && f.solo.rank < 0)
         return run_all(&f.solo, argc, argv);
     block_signals();
-    return f.fd >= 0 ? run_served(&f) : run_rank(&f.solo);
+    return f.fd >= 0 ? run_served(&f) : run_rank(&f);
 }

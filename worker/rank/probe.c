@@ -19,6 +19,11 @@ static int probe_one(const struct backend *b, int index, struct json_out *w, str
     json_int(w, "index", index);
     json_str(w, "model", info.model);
     json_uint(w, "memory", info.memory);
+    json_str(w, "isa", info.isa);
+    json_str(w, "driver", info.driver);
+    json_str(w, "pci", info.pci);
+    json_str(w, "uuid", info.uuid);
+    json_str(w, "peers", info.peers);
     json_end(w);
     return 0;
 }
@@ -30,9 +35,11 @@ int probe_devices(const char *kind, int devices, struct buf *out, struct err *e)
     int rc = backend_load(kind, &b, e);
     if (rc)
         return rc;
-    int n = devices ? devices : b->device_count(e);
+    struct err why = {0};
+    int n = devices ? devices : b->device_count(&why);
     if (n < 1)
-        return err_set(e, ERR_DEVICE, "there is no device of the kind %s", kind);
+        return err_set(e, ERR_DEVICE, "there is no device of the kind %s%s%s", kind,
+                       why.code ? ": " : "", why.text);
     json_out_init(&w, out);
     json_object(&w, NULL);
     json_str(&w, "kind", b->name);

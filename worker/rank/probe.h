@@ -8,6 +8,7 @@
 enum { PROBE_DEVICES_MAX = 1024 };
 
 // One line of JSON to `out`:
-// {"kind":"cpu","devices":[{"index":0,"model":"cpu","memory":8589934592}]} devices: 0, as many as
-// the backend counts; a CPU may be taken for several. Each is opened once.
+// {"kind":"cpu","devices":[{"index":0,"model":"cpu","memory":8589934592,"isa":"avx2","driver":"",
+// "pci":"","uuid":"","peers":""}]}: struct device_info's words. devices: 0, as many as the backend
+// counts; a CPU may be taken for several. Each is opened once.
 int probe_devices(const char *kind, int devices, struct buf *out, struct err *e);

@@ -188,6 +188,7 @@ void report_from_attempt(const struct attempt *a, int rank, Weft__Rank__Assign *
     out->listen = frame_text(a->listen);
     out->data_root = frame_text(a->data_root);
     out->checkpoint_root = frame_text(a->checkpoint_root);
+    out->device = a->device;
 }
 
 // An empty text stands for none.
@@ -221,5 +222,6 @@ int report_to_attempt(const Weft__Rank__Assign *f, struct attempt *a, struct err
     a->listen = text_or_null(&a->arena, f->listen);
     a->data_root = text_or_null(&a->arena, f->data_root);
     a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
+    a->device = f->device;
     return 0;
 }

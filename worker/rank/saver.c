@@ -23,6 +23,8 @@ struct saver {
     struct manifest base;
     struct device_info device;
     struct snapshot *snapshot;
+    void *staging;             // the backend's; null: the snapshot's own
+    bool copying;              // begun, not seen to have come
     _Atomic int64_t opened_at; // step of the newest save begun here, −1
 };
 
@@ -102,7 +104,7 @@ static void base_of(struct saver *s)
                                 .optimizer = optimizers[a->job->optimizer.kind],
                                 .parent_epoch = parent.epoch,
                                 .parent_step = parent.step,
-                                .numerics = {.backend = s->o.backend,
+                                .numerics = {.backend = s->o.backend->name,
                                              .device = s->device.model,
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
@@ -111,18 +113,33 @@ static void base_of(struct saver *s)
     mesh_of(s);
 }
 
+// Memory that the device copies to at full speed. Without it a save holds up the computation, but
+// is none the worse.
+static void take_staging(struct saver *s)
+{
+    uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.attempt->rank);
+    struct err e = {0};
+    if (!s->device.shares_host && bytes &&
+        s->o.backend->host_alloc(s->o.device, bytes, &s->staging, &e)) {
+        s->staging = NULL;
+        log_warn("ckpt", "checkpoints are staged in common memory: %s", e.text);
+    }
+}
+
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
 {
     struct saver *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for checkpoints");
     s->o = *o;
-    s->device = *o->device;
+    o->backend->device_info(o->device, &s->device);
     s->opened_at = -1;
     const struct state *state = o->state;
     base_of(s);
     int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
     rc = rc ? rc : store_open_beneath(&s->store, o->attempt->checkpoint_root, o->attempt->store, e);
+    if (!rc)
+        take_staging(s);
     rc = rc ? rc
             : snapshot_new(&s->snapshot,
                            &(struct snapshot_config){.store = &s->store,
@@ -134,6 +151,8 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
                                                      .specs = state->specs,
                                                      .deal = &s->deal,
                                                      .base = &s->base,
+                                                     .staging = s->staging,
+                                                     .later = !s->device.shares_host,
                                                      .ops = {.arg = s,
                                                              .copy = copy,
                                                              .report = report,
@@ -155,12 +174,36 @@ void saver_close(struct saver *s)
         return;
     link_on_event(s->o.link, NULL, NULL);
     snapshot_free(s->snapshot);
+    if (s->copying) // an error on the way is told elsewhere
+        (void)lane_sync(exec_saves(s->o.state->exec), NULL);
+    if (s->staging)
+        s->o.backend->host_free(s->o.device, s->staging);
     store_close(&s->store);
     arena_clear(&s->arena);
     free(s);
 }
 
 // ---- saving ------------------------------------------------------------------------------------
+
+static int copied(struct saver *s, bool wait, struct err *e)
+{
+    struct lane *lane = exec_saves(s->o.state->exec);
+    bool here = false;
+    if (!s->copying)
+        return 0;
+    int rc = wait ? lane_sync(lane, e) : 0;
+    rc = rc ? rc : lane_done(lane, &here, e);
+    if (rc || !here)
+        return rc;
+    s->copying = false;
+    snapshot_staged(s->snapshot);
+    return 0;
+}
+
+int saver_poll(struct saver *s, struct err *e)
+{
+    return copied(s, false, e);
+}
 
 bool saver_busy(const struct saver *s)
 {
@@ -188,19 +231,25 @@ static int answer(struct saver *s, int rc, bool *ok, struct err *e)
 // The other ranks go on with the answer, so rank 0 does not stay behind for its deletions.
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
 {
-    return answer(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
+    int rc = copied(s, true, e);
+    return rc ? rc : answer(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
 static int wait_all(struct saver *s, bool *ok, struct err *e)
 {
-    return answer(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
+    int rc = copied(s, true, e);
+    return rc ? rc : answer(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
 // A leader that was lost before the save was open could not end it: it is looked for once more.
 static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
+    struct exec *x = s->o.state->exec;
     s->opened_at = step;
-    int rc = snapshot_begin(s->snapshot, step, samples, e);
+    int rc = exec_saves_begin(x, e);
+    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
+    rc = rc ? rc : exec_saves_end(x, e);
+    s->copying = !s->device.shares_host;
     const char *lost = link_lost(s->o.link);
     if (!rc && lost)
         saver_lost(s, lost);

@@ -14,14 +14,16 @@ struct saver_options {
     struct link *link;
     struct state *state;
     const struct mesh *mesh;
-    const char *backend;
-    const struct device_info *device;
+    const struct backend *backend;
+    struct device *device;
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);
 void saver_close(struct saver *s); // null is fine
 // Any thread: the leader is gone, no answer will come. What waits ends with ERR_PEER.
 void saver_lost(struct saver *s, const char *why);
+// Once a step: what was copied beside the computation and has come is handed to the writer.
+int saver_poll(struct saver *s, struct err *e);
 bool saver_busy(const struct saver *s);         // raises no_save
 int64_t saver_opened_at(const struct saver *s); // step of the newest save begun here, −1
 // At the boundary after `step` steps. A synchronous job waits here for the answer.

@@ -45,6 +45,7 @@ struct snapshot {
         staged;        // running: an order is being carried out; staged: the writer's memory
     int64_t open_step; // −1: none
     int64_t samples;   // of the newest begin
+    int64_t held_step; // whose write waits for snapshot_staged; −1: none
     bool last_ok;
     char last_why[200]; // of an abort
     bool timed;
@@ -316,7 +317,7 @@ int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct 
     PRE(s);
     s->c = *c;
     s->deal = &c->deal->rank[c->rank];
-    s->open_step = s->answered_step = -1;
+    s->open_step = s->answered_step = s->held_step = -1;
     list_init(&s->queue);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
@@ -403,9 +404,26 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
     s->samples = samples;
     s->staged = true;
     s->stall_ns = clock_mono_ns() - begun;
-    push_locked(s, new_order(ORDER_WRITE, entry_of(s, step)));
+    if (s->c.later)
+        s->held_step = step;
+    else
+        push_locked(s, new_order(ORDER_WRITE, entry_of(s, step)));
     pthread_mutex_unlock(&s->lock);
     return 0;
+}
+
+// What was aborted meanwhile is not written: its directory may have been removed.
+void snapshot_staged(struct snapshot *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->held_step >= 0 && s->held_step == s->open_step) {
+        push_locked(s, new_order(ORDER_WRITE, entry_of(s, s->held_step)));
+    } else if (s->held_step >= 0) {
+        s->staged = false;
+        pthread_cond_broadcast(&s->settled);
+    }
+    s->held_step = -1;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static struct shard_report *copy_reports(const struct shard_report *from, int n)

@@ -3,6 +3,9 @@
 //
 //   idle ── begin ──► open (copied; the thread writes, syncs, reports) ── committed/aborted ──►
 //   idle
+//
+// Where copies are only queued (`later`) the thread begins when snapshot_staged says that they have
+// come; until then neither wait ends.
 // The training thread calls begin, answered and drain; the thread calls the ops. A fault of the
 // storage aborts that checkpoint with one log line and training goes on. The thread never touches
 // frames or the device: ops hand things over (they must be safe to call from it and never block for
@@ -39,6 +42,7 @@ struct snapshot_config {
     const struct manifest *base; // rank 0: the fields a job does not change; borrowed
     struct snapshot_ops ops;
     void *staging; // snapshot_staging_bytes() of host memory; null: allocated here
+    bool later;    // ops.copy queues: snapshot_staged follows each begin
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank);
@@ -55,6 +59,9 @@ bool snapshot_open(const struct snapshot *s);
 // the device's failure and comes back; everything of the storage is reported as a failed shard
 // instead.
 int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e);
+
+// All that the newest begin queued has come. Nothing without one.
+void snapshot_staged(struct snapshot *s);
 
 // From the link's frames; any thread. `reports` (nranks, rank order) are copied.
 void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports);

@@ -360,6 +360,7 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, s
     a->job_hash = arena_strdup(&a->arena, hash);
     a->base_dir = s->job.base_dir;
     a->ranks = (int)s->job.resources.devices;
+    a->device = -1;
     a->hang_after_ns = s->job.restart.hang_after;
     solo_host(o, s->host, sizeof s->host);
     a->host = s->host;

@@ -218,5 +218,5 @@ int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, str
 {
     struct state *s = state;
     PRE(s->local[part]);
-    return exec_get(s->exec, to, (char *)s->local[part] + at, bytes, e);
+    return exec_save(s->exec, to, (char *)s->local[part] + at, bytes, e);
 }

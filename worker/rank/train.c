@@ -50,6 +50,8 @@ struct in_flight {
     struct event *fed;  // the batch was copied: the feed may have its memory back
     struct event *done; // the metrics are in `words`
     bool told;          // the row went out
+    bool behind;        // the device had not come to its end when it was queued
+    int64_t begun_ns;
 };
 
 struct trainer {
@@ -59,6 +61,7 @@ struct trainer {
     struct arena arena;
     struct compiled compiled;
     struct device *device;
+    int ordinal;                      // which of this host's it is
     struct exec_options exec_options; // backend, device, world: one place
     struct exec *exec;
     struct state state;
@@ -76,6 +79,7 @@ struct trainer {
     void *hyper, *control, *metrics_device;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
+    int64_t ended_ns;   // when the newest step that ended was seen to have ended
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
     int64_t saves_skipped, rows_lost;
@@ -108,17 +112,33 @@ static int check_fits(const struct trainer *t, struct err *e)
             need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
     if (need <= info.memory)
         return 0;
-    return err_set(e, ERR_INVALID,
-                   "the plan needs %.1f GiB of device memory on this host, there are %.1f GiB",
-                   (double)need / 0x1p30, (double)info.memory / 0x1p30);
+    return err_set(
+        e, ERR_INVALID, "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB",
+        (double)need / 0x1p30, info.shares_host ? "host" : "device", (double)info.memory / 0x1p30);
+}
+
+// Ranks that were given no device take one after the other, and share where they are more.
+static int choose_device(struct trainer *t, struct err *e)
+{
+    const struct attempt *a = t->attempt;
+    t->ordinal = a->device;
+    if (t->ordinal >= 0)
+        return 0;
+    int n = t->exec_options.backend->device_count(e);
+    if (n < 1)
+        return ERR_DEVICE;
+    t->ordinal = a->rank % n;
+    return 0;
 }
 
 static int open_device(struct trainer *t, struct err *e)
 {
-    int rc = backend_load("cpu", &t->exec_options.backend, e);
+    int rc = backend_load(job_device_kind(t->job->resources.kind), &t->exec_options.backend, e);
+    rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
-    struct device_options o = {.threads = (int)t->job->resources.threads, .deterministic = true};
+    struct device_options o = {
+        .ordinal = t->ordinal, .threads = (int)t->job->resources.threads, .deterministic = true};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
     return rc ? rc : check_fits(t, e);
@@ -246,15 +266,13 @@ static int open_state(struct trainer *t, struct err *e)
 
 static int open_saver(struct trainer *t, struct err *e)
 {
-    struct device_info info;
     struct saver *saver;
-    t->exec_options.backend->device_info(t->device, &info);
     int rc = saver_open(&(struct saver_options){.attempt = t->attempt,
                                                 .link = t->link,
                                                 .state = &t->state,
                                                 .mesh = &t->compiled.mesh,
-                                                .backend = t->exec_options.backend->name,
-                                                .device = &info},
+                                                .backend = t->exec_options.backend,
+                                                .device = t->device},
                         &saver, e);
     if (rc)
         return rc;
@@ -321,9 +339,9 @@ static void close_all(struct trainer *t)
             b->host_free(t->device, t->flight[i].words);
     }
     exec_close(t->exec);
-    world_close(t->exec_options.world);
-    if (t->device)
+    if (t->device) // it may have pinned the world's window
         b->device_close(t->device);
+    world_close(t->exec_options.world);
     arena_clear(&t->arena);
 }
 
@@ -344,7 +362,8 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
 }
 
 // Queues a step: everything the device needs, the program, the way back of its metrics. The memory
-// of the step before last is free: its metrics were looked at.
+// of the step before last is free: its metrics were looked at. The batch goes in beside what still
+// runs of the step before; nothing here waits for the device but collectives of the host.
 static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
@@ -353,33 +372,55 @@ static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, stru
     size_t bytes =
         sizeof(float) *
         (size_t)(METRIC_PARTS + compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts);
+    bool done = false;
+    f->begun_ns = clock_mono_ns();
     int rc = b->event_sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
     rc = rc ? rc : feed_next(t->feed, &batch, e);
     rc = rc ? rc : inputs_put(&t->inputs, &batch, e);
+    rc = rc ? rc : b->event_record(exec_inputs(t->exec)->q, f->fed, e);
     rc = rc ? rc : put_scalars(t, step, f->words, e);
-    rc = rc ? rc : b->event_record(q, f->fed, e);
     rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
     rc = rc ? rc : b->copy(q, f->words->metrics, t->metrics_device, bytes, e);
-    return rc ? rc : b->event_record(q, f->done, e);
+    rc = rc ? rc : b->event_record(q, f->done, e);
+    rc = rc ? rc : b->event_query(f->done, &done, e);
+    f->behind = !done;
+    return rc;
+}
+
+static void row_time(struct trainer *t, struct step_row *row, int64_t ns)
+{
+    row->step_ms = (double)ns / CLOCK_MS;
+    row->tokens_per_s =
+        t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / row->step_ms : -1;
+    row->samples_per_s = (double)t->job->data.batch * 1000 / row->step_ms;
+}
+
+// The host waits until a step's metrics have come. A device that runs behind its queue takes from
+// one step's end to the next one's, if that was queued in time.
+static int await(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    int rc = t->exec_options.backend->event_sync(f->done, e);
+    int64_t now = clock_mono_ns();
+    if (!rc && f->behind) {
+        row_time(t, &f->row, now - (f->begun_ns > t->ended_ns ? f->begun_ns : t->ended_ns));
+        t->ended_ns = now;
+        f->behind = false;
+    }
+    return rc;
 }
 
 static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
-    int64_t begin = clock_mono_ns();
     page_step(t->attempt->page, step + 1);
     int rc = queue_step(t, step, f, e);
-    double ms = (double)(clock_mono_ns() - begin) / CLOCK_MS;
     const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
     _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
-    f->row = (struct step_row){
-        .step = step + 1,
-        .steps = t->job->train.steps,
-        .lr = lr_at(&t->job->schedule, step),
-        .tokens_per_s = t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / ms : -1,
-        .samples_per_s = (double)t->job->data.batch * 1000 / ms,
-        .step_ms = ms,
-        .nparts = p->nparts,
-        .part_name = p->part_name};
+    f->row = (struct step_row){.step = step + 1,
+                               .steps = t->job->train.steps,
+                               .lr = lr_at(&t->job->schedule, step),
+                               .nparts = p->nparts,
+                               .part_name = p->part_name};
+    row_time(t, &f->row, clock_mono_ns() - f->begun_ns);
     f->told = false;
     return rc;
 }
@@ -419,7 +460,7 @@ static void tell(struct trainer *t, struct in_flight *f)
 static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const float *m = f->words->metrics;
-    int rc = t->exec_options.backend->event_sync(f->done, e);
+    int rc = await(t, f, e);
     if (rc)
         return rc;
     t->stop |= m[METRIC_STOP] > 0;
@@ -525,11 +566,14 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
+    // While a device is behind nothing of its save is written: saver_poll comes after look_at.
     struct in_flight *f = &t->flight[(done - 1) & 1];
-    int rc = t->exec_options.backend->event_sync(f->done, e);
-    if (rc)
-        return rc;
-    tell(t, f);
+    if (!f->behind || !t->job->checkpoint.async) {
+        int rc = await(t, f, e);
+        if (rc)
+            return rc;
+        tell(t, f);
+    }
     return save(t, done, e);
 }
 
@@ -553,6 +597,7 @@ static int loop(struct trainer *t, enum train_end *end, struct err *e)
         int rc = run_step(t, n, f, e);
         if (!rc && n > first)
             rc = look_at(t, &t->flight[(n - 1) & 1], e);
+        rc = rc ? rc : saver_poll(t->saver, e);
         bool last = n + 1 == steps;
         if (!rc && t->evaluates && (last || due(t->job->eval.every, n + 1)))
             rc = evaluate(t, f, e);
@@ -575,6 +620,19 @@ static void train_ids(const void *ctx, uint64_t step, uint64_t first, size_t cou
     sampler_ids(ctx, step, first, count, out);
 }
 
+// A fault may be told long after the op that made it was queued: where the rank had come to is said
+// too.
+static void device_failed(const struct trainer *t, struct err *e)
+{
+    struct page_view at;
+    struct device_info info = {.model = "not opened"};
+    page_read(t->attempt->page, &at);
+    if (t->device)
+        t->exec_options.backend->device_info(t->device, &info);
+    err_wrap(e, "rank %d, %s device %d (%s), step %lld", t->attempt->rank,
+             job_device_kind(t->job->resources.kind), t->ordinal, info.model, (long long)at.step);
+}
+
 int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e)
 {
     struct trainer t = {.attempt = a, .job = a->job, .link = l};
@@ -585,6 +643,8 @@ int train_run(const struct attempt *a, struct link *l, enum train_end *end, stru
                          (uint64_t)a->job->train.steps, &t.feed, e);
     rc = rc ? rc : loop(&t, end, e);
     rc = rc ? rc : exec_check_memory(t.exec, e);
+    if (rc == ERR_DEVICE)
+        device_failed(&t, e);
     if (rc && t.exec_options.world)
         world_abort(t.exec_options.world, "this rank failed");
     close_all(&t);

@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What make gpu-bundle does behind the links: the shared libraries that a machine with nothing but
+# CUDA lacks, the tests' data, the script that runs them, and the size's bound.
+#
+#   bundle.sh BUNDLE PROGRAM...   the programs are in BUNDLE already
+set -eu
+bundle=$1
+shift
+most=$((60 << 20))
+mkdir -p "$bundle/lib" "$bundle/tests/parity"
+cp -r tests/parity/golden "$bundle/tests/parity/"
+cp tests/cuda/gpu_test.sh "$bundle/"
+# Everything but what glibc, the driver and CUDA bring.
+for program in "$bundle/weft-rank" "$@"; do
+    ldd "$program" | awk '$2 == "=>" { print $3 }'
+done | sort -u | grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|ld-linux[^/]*\|libcuda\|libcublas[^/]*\|libcudnn[^/]*\|libnccl[^/]*\)\.so' |
+    while read -r lib; do
+        cp -L "$lib" "$bundle/lib/"
+    done
+{
+    echo '#!/bin/sh'
+    echo '# SPDX-License-Identifier: Apache-2.0'
+    echo '# Runs every GPU test of this bundle; see gpu_test.sh. weft-rank --solo trains from here too.'
+    echo 'cd "$(dirname "$0")" && exec sh gpu_test.sh "$PWD" "$PWD/weft-rank" \'
+    for program in "$@"; do
+        echo "    tests/$(basename "$program") \\"
+    done
+    echo '    "$@"'
+} >"$bundle/gpu-test"
+chmod 755 "$bundle/gpu-test"
+size=$(du -sb "$bundle" | cut -f1)
+glibc=$(for f in "$bundle/weft-rank" "$bundle"/*.so "$bundle"/tests/test_* "$bundle"/lib/*; do objdump -T "$f"; done 2>/dev/null |
+    grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test"
+[ "$size" -lt "$most" ] || { echo "over $((most >> 20)) MiB"; exit 1; }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong with a CUDA device, over the fake runtime: each failure is ERR_DEVICE (the rank
+// ends with 71) and says which call, op and device it was and what to do.
+#include <libgen.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+static const struct backend *b;
+static struct err e;
+
+// ---- no device to open -------------------------------------------------------------------------
+
+static void a_device_that_cannot_be_opened_says_why_and_what_to_do(void **state)
+{
+    static const struct {
+        const char *scene;
+        int ordinal;
+        const char *say;
+    } cases[] = {
+        {"nodriver", 0, "no NVIDIA driver on this host: install one that serves CUDA 13.0"},
+        {"olddriver", 0,
+         "the NVIDIA driver is too old: it serves CUDA 12.2, this build needs 13.0; install a "
+         "newer driver"},
+        {"nodevice", 0,
+         "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is 7)"},
+        {"badarch", 0,
+         "cuda device 0: probe_image: no kernel image is available for execution on the device "
+         "(cudaErrorNoKernelImageForDevice): this build has kernels for sm_80, sm_90 and sm_100; "
+         "build it for this device"},
+        {"devices:2", 2, "there is no CUDA device 2: this host has 2, numbered from 0"},
+        {"", -1, "there is no CUDA device -1: this host has 1, numbered from 0"},
+    };
+    (void)state;
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct device_options o = {.ordinal = cases[i].ordinal, .threads = 1};
+        struct device *d = NULL;
+        setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
+        assert_int_equal(b->device_open(&o, &d, &e), ERR_DEVICE);
+        assert_string_equal(e.text, cases[i].say);
+        assert_null(d);
+    }
+    unsetenv("WEFT_FAKE_CUDA");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void devices_are_counted_or_it_is_said_why_not(void **state)
+{
+    (void)state;
+    setenv("WEFT_FAKE_CUDA", "devices:3", 1);
+    assert_int_equal(b->device_count(&e), 3);
+    setenv("WEFT_FAKE_CUDA", "nodriver", 1);
+    assert_true(b->device_count(&e) < 0);
+    assert_int_equal(e.code, ERR_DEVICE);
+    unsetenv("WEFT_FAKE_CUDA");
+}
+
+static void a_device_tells_where_it_is_and_whom_it_reaches(void **state)
+{
+    struct rig r;
+    (void)state;
+    setenv("WEFT_FAKE_CUDA", "devices:3", 1);
+    rig_open(&r, 1, NULL);
+    unsetenv("WEFT_FAKE_CUDA");
+    assert_string_equal(r.info.model, "emulated");
+    assert_string_equal(r.info.isa, "sm_90");
+    assert_non_null(strstr(r.info.libraries, "cuda 13.0 driver 13.0"));
+    assert_string_equal(r.info.driver, "13.0");
+    assert_string_equal(r.info.uuid, "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    assert_string_equal(r.info.pci, "0000:1b:00.0");
+    assert_string_equal(r.info.peers, "1 nvlink, 2 pcie");
+    rig_close(&r);
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static void out_of_memory_says_how_much_was_asked_for_and_how_much_is_left(void **state)
+{
+    struct rig r;
+    void *p = NULL;
+    (void)state;
+    setenv("WEFT_FAKE_CUDA", "memory:8388608", 1); // 8 MiB
+    setenv("WEFT_CUDA_GUARD", "0", 1);
+    rig_open(&r, 1, NULL);
+    assert_int_equal(b->alloc(r.device, 3 << 20, &p, &e), 0);
+    assert_int_equal(b->alloc(r.device, 6 << 20, &p, &e), ERR_DEVICE);
+    assert_string_equal(e.text,
+                        "cuda device 0 is out of memory: 6.0 MiB were asked for, 5.0 of 8.0 MiB "
+                        "are free (this process has 3.0 MiB); another process may hold the rest "
+                        "(nvidia-smi)");
+    assert_int_equal(b->alloc(r.device, 5 << 20, &p, &e), 0); // and what fits still does
+    rig_close(&r);
+    unsetenv("WEFT_CUDA_GUARD");
+    unsetenv("WEFT_FAKE_CUDA");
+}
+
+// x holds `has` elements, and the op is told `told` of them.
+static int scale_in_place(const struct rig *r, int64_t has, int64_t told)
+{
+    static const struct op_attr attr = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
+    struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
+    c.in[0] = (struct tensor){rig_memory(r, NULL, (size_t)has * 4), DT_F32, {1, {told}}};
+    c.out[0] = c.in[0];
+    int rc = r->backend->ops[OP_SCALE](r->q, &c, &e);
+    return rc ? rc : r->backend->stream_sync(r->q, &e);
+}
+
+#ifndef __SANITIZE_ADDRESS__ // which ends the program at the very access
+static void
+a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for(void **state)
+{
+    struct rig r;
+    (void)state;
+    setenv("WEFT_CUDA_GUARD", "1", 1);
+    rig_open(&r, 1, NULL);
+    assert_int_equal(scale_in_place(&r, 1000, 1000), 0);
+    assert_int_equal(scale_in_place(&r, 1000, 1001), ERR_DEVICE);
+    // The zone's pattern read as f32 and doubled, 0xa625a5a5 for 0xa5a5a5a5: the third byte
+    // differs.
+    assert_string_equal(e.text, "cuda device 0: byte 3 behind a region of 4000 bytes was written");
+    rig_close(&r);
+    unsetenv("WEFT_CUDA_GUARD");
+}
+#endif
+
+// ---- a device that fails -----------------------------------------------------------------------
+
+// The last one: the process's device 0 is lost for good.
+static void a_sticky_error_names_op_and_device_and_ends_every_later_call_alike(void **state)
+{
+    static const char say[] =
+        "cuda device 0: cudaStreamSynchronize behind op 'scale': an illegal memory access was "
+        "encountered (cudaErrorIllegalAddress): run with CUDA_LAUNCH_BLOCKING=1 to learn which op "
+        "it is";
+    struct rig r;
+    void *p;
+    (void)state;
+    setenv("WEFT_FAKE_CUDA", "sticky:2", 1);
+    rig_open(&r, 1, NULL);
+    assert_int_equal(scale_in_place(&r, 10, 10), 0);
+    assert_int_equal(scale_in_place(&r, 10, 10), ERR_DEVICE);
+    assert_string_equal(e.text, say);
+    e = (struct err){0};
+    assert_int_equal(b->alloc(r.device, 16, &p, &e), ERR_DEVICE);
+    assert_string_equal(e.text, say);
+    assert_int_equal(b->copy(r.q, NULL, NULL, 8, &e), ERR_DEVICE);
+    assert_int_equal(b->ops[OP_SCALE](r.q, &(struct op_call){.op = OP_SCALE}, &e), ERR_DEVICE);
+    assert_string_equal(e.text, say);
+    rig_close(&r); // closes as far as it goes
+}
+
+int main(void)
+{
+    char self[PATH_MAX] = {0};
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    setenv("WEFT_BACKEND_DIR", dirname(self), 1); // the emulated twin, not a real one in build/
+    setenv("WEFT_RIG", "cuda", 1);
+    if (backend_load("cuda", &b, &e))
+        fail_msg("%s", e.text);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_that_cannot_be_opened_says_why_and_what_to_do),
+        cmocka_unit_test(devices_are_counted_or_it_is_said_why_not),
+        cmocka_unit_test(a_device_tells_where_it_is_and_whom_it_reaches),
+        cmocka_unit_test(out_of_memory_says_how_much_was_asked_for_and_how_much_is_left),
+#ifndef __SANITIZE_ADDRESS__
+        cmocka_unit_test(
+            a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for),
+#endif
+        cmocka_unit_test(a_sticky_error_names_op_and_device_and_ends_every_later_call_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

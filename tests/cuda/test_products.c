@@ -1,0 +1,749 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products on the emulated CUDA device, over a cuBLASLt of our own (fake_cublaslt.c): whose numbers
+// they are, wherever operands lie; which algorithm is chosen, remembered and agreed on; and which
+// chains are made in the product's kernel.
+//
+// The fake proposes, in this order: 40 (a failed entry), 41 (reads f32 as bf16), 42 (declines when
+// run), 43 (adds parts in place, 2 units of time), 44 (takes any pointers, 30 units), 45 (adds
+// parts in scratch, 20 units), 46 (wants 16 bytes of alignment, 10 units).
+#include "tests/ops/everywhere.h"
+
+#include "common/op/chain.h"
+
+#include <dirent.h>
+#include <libgen.h>
+#include <limits.h>
+#include <unistd.h>
+
+enum { INPLACE = 43, ANYWHERE = 44, SPLIT = 45, ALIGNED = 46 };
+
+// ---- a device ----------------------------------------------------------------------------------
+
+static void scene(const char *text)
+{
+    setenv("WEFT_FAKE_CUDA", text, 1);
+}
+
+static void device_open(struct rig *r, const char *cache, bool deterministic)
+{
+    const struct device_options o = {.deterministic = deterministic, .cache = cache};
+    struct err e = {0};
+    *r = (struct rig){0};
+    if (backend_load("cuda", &r->backend, &e) || r->backend->device_open(&o, &r->device, &e) ||
+        r->backend->stream_new(r->device, &r->q, &e))
+        fail_msg("%s", e.text);
+    r->backend->device_info(r->device, &r->info);
+}
+
+static void exported(const struct rig *r, struct buf *text)
+{
+    struct err e = {0};
+    buf_reset(text);
+    if (r->backend->algorithms_export(r->device, text, &e))
+        fail_msg("%s", e.text);
+}
+
+// ---- calls -------------------------------------------------------------------------------------
+
+struct placed { // a call whose operands lie `offset` elements behind the begin of their memory
+    struct op_call call;
+    void *memory[OP_MAX_IN + OP_MAX_OUT], *scratch;
+    int n;
+};
+
+static struct tensor place(const struct rig *r, struct placed *p, const struct ref_tensor *t,
+                           int offset)
+{
+    size_t size = dtype_size(t->dtype), n = (size_t)shape_count(&t->shape);
+    char *host = calloc(n + (size_t)offset, size);
+    assert_non_null(host);
+    for (size_t i = 0; i < n; i++) {
+        float f = (float)t->v[i];
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        uint16_t half = (uint16_t)(u >> 16);
+        memcpy(host + (i + (size_t)offset) * size, size == 4 ? (void *)&f : (void *)&half, size);
+    }
+    char *at = rig_memory(r, host, (n + (size_t)offset) * size);
+    free(host);
+    p->memory[p->n++] = at;
+    return (struct tensor){at + (size_t)offset * size, t->dtype, t->shape};
+}
+
+static void place_case(const struct rig *r, struct placed *p, const struct rig_case *c,
+                       const int *offset, size_t scratch)
+{
+    *p = (struct placed){.call = {.op = c->op,
+                                  .attr = &c->attr,
+                                  .nin = c->nin,
+                                  .nout = c->nout,
+                                  .accumulate = c->accumulate,
+                                  .workspace_bytes = scratch}};
+    p->scratch = rig_memory(r, NULL, scratch + 1);
+    p->call.workspace = scratch ? p->scratch : NULL;
+    for (int k = 0; k < c->nin; k++)
+        p->call.in[k] = place(r, p, &c->in[k], offset ? offset[k] : 0);
+    for (int k = 0; k < c->nout; k++)
+        p->call.out[k] = place(r, p, &c->start[k], offset ? offset[c->nin + k] : 0);
+}
+
+static double *result(const struct rig *r, const struct tensor *t, struct arena *a)
+{
+    int64_t n = shape_count(&t->shape);
+    size_t size = dtype_size(t->dtype);
+    char *host = malloc((size_t)n * size);
+    double *v = arena_array(a, double, (size_t)n);
+    assert_non_null(host);
+    rig_read(r, host, t->data, (size_t)n * size);
+    for (int64_t i = 0; i < n; i++) {
+        float f;
+        uint32_t u;
+        if (size == 4)
+            memcpy(&f, host + (size_t)i * size, size);
+        else {
+            uint16_t half;
+            memcpy(&half, host + (size_t)i * size, size);
+            u = (uint32_t)half << 16;
+            memcpy(&f, &u, sizeof f);
+        }
+        v[i] = (double)f;
+    }
+    free(host);
+    return v;
+}
+
+static void run(const struct rig *r, const struct placed *p)
+{
+    struct err e = {0};
+    if (r->backend->ops[p->call.op](r->q, &p->call, &e) || r->backend->stream_sync(r->q, &e))
+        fail_msg("%s", e.text);
+}
+
+static void tune(const struct rig *r, const struct placed *p, bool time)
+{
+    struct err e = {0};
+    if (r->backend->tune(r->q, &p->call, time, &e))
+        fail_msg("%s", e.text);
+}
+
+static void release(const struct rig *r, struct placed *p)
+{
+    while (p->n)
+        rig_free(r, p->memory[--p->n]);
+    rig_free(r, p->scratch);
+}
+
+static void product_case(struct rig_case *c, struct arena *a, const char *einsum,
+                         struct extents ext, enum dtype in, enum dtype out)
+{
+    int64_t extent[26];
+    letters(extent, ext);
+    rig_case(c, a, OP_MATMUL, einsum, extent);
+    c->start[0].dtype = out;
+    rig_fill(&c->start[0], 9, -1, 1);
+    for (int k = 0; k < 2; k++) {
+        c->in[k].dtype = in;
+        rig_fill(&c->in[k], (uint64_t)k + 1, -1, 1);
+    }
+}
+
+enum { SCRATCH = 256 << 10, PLANNED = 32 << 20 };
+static const struct extents even = {16, 24, 32, 2}; // rows of a multiple of 16 bytes, in bf16 too
+
+// ---- numbers -----------------------------------------------------------------------------------
+
+static void held_against_reference(const struct rig *r, const struct rig_case *c, const int *offset,
+                                   double rtol, const char *what)
+{
+    struct arena a = {0};
+    struct placed p;
+    double *want[OP_MAX_OUT];
+    rig_reference(c, &a, want);
+    place_case(r, &p, c, offset, SCRATCH);
+    run(r, &p);
+    for (int k = 0; k < c->nout; k++)
+        rig_compare(what, result(r, &p.call.out[k], &a), want[k], shape_count(&c->start[k].shape),
+                    rtol, 1e-5);
+    release(r, &p);
+    arena_clear(&a);
+}
+
+static void operands_may_begin_at_any_element(void **state)
+{
+    static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "lik,lkj->lij"};
+    static const enum dtype dtypes[][2] = {{DT_F32, DT_F32}, {DT_BF16, DT_BF16}, {DT_BF16, DT_F32}};
+    struct rig r;
+    (void)state;
+    device_open(&r, NULL, true);
+    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+        for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++)
+            for (int at = 0; at < 8; at++) {
+                const int offset[3] = {at & 1, at & 2, at >> 2 ? 3 : 0};
+                struct arena a = {0};
+                struct rig_case c;
+                char what[80];
+                product_case(&c, &a, layouts[l], even, dtypes[t][0], dtypes[t][1]);
+                snprintf(what, sizeof what, "%s %s to %s at %d,%d,%d", layouts[l],
+                         dtype_name(dtypes[t][0]), dtype_name(dtypes[t][1]), offset[0], offset[1],
+                         offset[2]);
+                held_against_reference(&r, &c, offset, dtypes[t][1] == DT_BF16 ? 0x1p-8 : 1e-6,
+                                       what);
+                c.accumulate = dtypes[t][1] == DT_F32;
+                held_against_reference(&r, &c, offset, dtypes[t][1] == DT_BF16 ? 0x1p-8 : 1e-6,
+                                       what);
+                arena_clear(&a);
+            }
+    r.backend->device_close(r.device);
+}
+
+// Whole numbers up to 64: every product and sum is exact in f32 and none of the sums between is in
+// bf16, so one rounding gives the reference's bits and two do not. 40,000 columns of f32 fill half
+// the scratch with 64 rows: 130 rows take three turns.
+static void sums_of_batches_in_bf16_are_rounded_once(void **state)
+{
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    double *want[OP_MAX_OUT];
+    struct placed p;
+    (void)state;
+    device_open(&r, NULL, true);
+    product_case(&c, &a, "lik,lkj->ij", (struct extents){130, 40000, 2, 3}, DT_BF16, DT_BF16);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < shape_count(&c.in[k].shape); i++)
+            c.in[k].v[i] = rint(64 * c.in[k].v[i]);
+    rig_reference(&c, &a, want);
+    place_case(&r, &p, &c, NULL, PLANNED);
+    run(&r, &p);
+    rig_compare("sum", result(&r, &p.call.out[0], &a), want[0], 130 * 40000, 0, 0);
+    release(&r, &p);
+    arena_clear(&a);
+    r.backend->device_close(r.device);
+}
+
+// To the nearest with 10 bits behind the point, ties to even.
+static double tf32_of(double x)
+{
+    int e;
+    double m = frexp(x, &e); // in [0.5, 1): 11 bits are 10 behind the leading one
+    return ldexp(rint(ldexp(m, 11)), e - 11);
+}
+
+static void f32_is_read_whole_unless_the_job_says_tf32(void **state)
+{
+    struct arena a = {0};
+    struct rig_case c, narrow;
+    struct rig r;
+    (void)state;
+    device_open(&r, NULL, true);
+    product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
+    held_against_reference(&r, &c, NULL, 1e-6, "f32");
+    narrow = c;
+    c.attr.tf32 = true;
+    double *want[OP_MAX_OUT], *whole[OP_MAX_OUT], off = 0;
+    rig_reference(&c, &a, whole);
+    for (int k = 0; k < 2; k++) {
+        narrow.in[k].v = arena_array(&a, double, (size_t)shape_count(&c.in[k].shape));
+        for (int64_t i = 0; i < shape_count(&c.in[k].shape); i++)
+            narrow.in[k].v[i] = tf32_of(c.in[k].v[i]);
+    }
+    rig_reference(&narrow, &a, want);
+    struct placed p;
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    run(&r, &p);
+    rig_compare("tf32", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-6);
+    for (int i = 0; i < 16 * 24; i++)
+        off = fmax(off, fabs(want[0][i] - whole[0][i]));
+    assert_true(off > 1e-4); // the two can be told apart
+    release(&r, &p);
+    arena_clear(&a);
+    r.backend->device_close(r.device);
+}
+
+static void what_a_product_cannot_be_is_refused_by_name(void **state)
+{
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    (void)state;
+    device_open(&r, NULL, true);
+    product_case(&c, &a, "ik,kj->ij", even, DT_BF16, DT_BF16);
+    c.accumulate = true;
+    place_case(&r, &p, &c, NULL, 0);
+    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.text, "cuda: matmul: adds to f32 alone");
+    p.call.accumulate = false;
+    p.call.in[1].dtype = DT_F32;
+    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.text, "cuda: matmul: an operand is f32, not bf16");
+    release(&r, &p);
+    product_case(&c, &a, "lik,lkj->ij", even, DT_BF16, DT_BF16);
+    place_case(&r, &p, &c, NULL, 0);
+    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.text, "cuda: matmul: a sum of batches in bf16 has too little scratch");
+    release(&r, &p);
+    scene("lt_none");
+    product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.text, "cublaslt 13.1.0 has no algorithm for the product 16x24x32"));
+    release(&r, &p);
+    arena_clear(&a);
+    r.backend->device_close(r.device);
+}
+
+// ---- choices -----------------------------------------------------------------------------------
+
+static char folder[64];
+
+static int with_folder(void **state)
+{
+    (void)state;
+    scene("");
+    strcpy(folder, "/tmp/weft-products-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int without_folder(void **state)
+{
+    DIR *d = opendir(folder);
+    struct dirent *f;
+    (void)state;
+    while (d && (f = readdir(d))) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    rmdir(folder);
+    scene("");
+    return 0;
+}
+
+// The fake writes an algorithm's number into the upper half of the first word; 0: none is chosen.
+static int chosen(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    if (!at)
+        fail_msg("no choice for %s in:\n%s", key, text);
+    at = strstr(at, " = ") + 3;
+    return strncmp(at, "none", 4) == 0
+               ? 0
+               : (int)strtol((char[9]){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], 0},
+                             NULL, 16);
+}
+
+struct choosing {
+    const char *cache, *scene, *import;
+    bool whatever, time; // whatever: not deterministic
+    size_t scratch;
+    int offset;
+    enum dtype dtype;
+};
+
+// What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
+static int choice(const struct choosing *h, struct buf *text)
+{
+    const int offset[3] = {h->offset, h->offset, h->offset};
+    enum dtype t = h->dtype ? h->dtype : DT_F32;
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    double *want[OP_MAX_OUT];
+    scene(h->scene ? h->scene : "");
+    device_open(&r, h->cache, !h->whatever);
+    product_case(&c, &a, "ik,kj->ij", even, t, t);
+    rig_reference(&c, &a, want);
+    place_case(&r, &p, &c, offset, h->scratch);
+    if (h->import && r.backend->algorithms_import(r.device, h->import, &e))
+        fail_msg("%s", e.text);
+    tune(&r, &p, h->time);
+    run(&r, &p);
+    rig_compare("tuned", result(&r, &p.call.out[0], &a), want[0], 16 * 24,
+                t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
+    exported(&r, text);
+    release(&r, &p);
+    r.backend->device_close(r.device);
+    arena_clear(&a);
+    scene("");
+    return chosen(buf_str(text), "16x24x32");
+}
+
+static void the_clock_decides_among_what_may_be_used(void **state)
+{
+    static const struct {
+        struct choosing how;
+        int want;
+    } cases[] = {
+        {{.time = true, .scratch = SCRATCH}, ALIGNED},
+        {{.time = true, .scratch = SCRATCH, .dtype = DT_BF16}, ALIGNED},
+        {{.time = true, .scratch = SCRATCH, .offset = 1}, SPLIT},
+        {{.time = true, .scratch = SCRATCH, .offset = 1, .dtype = DT_BF16}, SPLIT},
+        {{.time = true, .scratch = 0, .offset = 1}, ANYWHERE},
+        {{.time = true, .scratch = 4096, .offset = 1}, ANYWHERE}, // three parts want 4,608
+        {{.time = true, .scratch = 3 * 16 * 24 * 4, .offset = 1}, SPLIT},
+        {{.time = true, .scratch = SCRATCH, .whatever = true}, INPLACE},
+        {{.time = false, .scratch = SCRATCH}, ANYWHERE}, // the first that runs
+        {{.time = false, .scratch = SCRATCH, .whatever = true}, INPLACE},
+        {{.time = true, .scratch = SCRATCH, .scene = "lt_without:46"}, SPLIT},
+    };
+    struct buf text = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int got = choice(&cases[i].how, &text);
+        if (got != cases[i].want)
+            fail_msg("case %zu chose %d, not %d", i, got, cases[i].want);
+    }
+    buf_clear(&text);
+}
+
+static void what_was_timed_is_remembered_on_disk(void **state)
+{
+    struct buf text = {0};
+    const struct choosing timed = {.cache = folder, .time = true, .scratch = SCRATCH};
+    struct choosing poor = timed, other = timed, calm = timed;
+    (void)state;
+    poor.scene = "lt_without:46";
+    assert_int_equal(choice(&poor, &text), SPLIT);
+    assert_int_equal(choice(&timed, &text), SPLIT); // not timed again
+    other.offset = 1;
+    other.scratch = 0;
+    assert_int_equal(choice(&other, &text), ANYWHERE); // another key
+    assert_int_equal(choice(&timed, &text), SPLIT);    // beside it
+    calm.time = false;
+    assert_int_equal(choice(&calm, &text), ANYWHERE); // who must not time must not guess either
+    poor.scene = "lt_without:45";
+    assert_int_equal(choice(&poor, &text), ALIGNED); // what is gone is timed anew
+    assert_int_equal(choice(&timed, &text), ALIGNED);
+    buf_clear(&text);
+}
+
+static void ranks_take_what_one_of_them_chose(void **state)
+{
+    struct buf text = {0}, back = {0};
+    struct choosing leader = {.time = true, .scratch = SCRATCH, .cache = folder};
+    (void)state;
+    assert_int_equal(choice(&leader, &text), ALIGNED);
+    struct choosing follower = {.scratch = SCRATCH, .import = buf_str(&text)};
+    assert_int_equal(choice(&follower, &back), ALIGNED);
+    assert_string_equal(buf_str(&text), buf_str(&back));
+    follower.time = true; // a record of an earlier run counts for the leader too
+    follower.scene = "lt_slow_ends";
+    assert_int_equal(choice(&follower, &back), ALIGNED);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
+    follower.cache = folder;
+    follower.scene = "lt_without:46"; // the cache has it too, and it is gone there as well
+    assert_int_equal(choice(&follower, &back), SPLIT);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 1);
+    buf_clear(&text);
+    buf_clear(&back);
+}
+
+static void a_choice_that_no_call_uses_stays_in_the_text(void **state)
+{
+    struct buf text = {0}, back = {0};
+    struct choosing odd = {.time = true, .scratch = SCRATCH, .offset = 1};
+    (void)state;
+    choice(&odd, &text);
+    struct choosing plain = {.time = true, .scratch = SCRATCH, .import = buf_str(&text)};
+    choice(&plain, &back);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
+    assert_int_equal(backend_choices_changed(buf_str(&back), buf_str(&text)), 1);
+    buf_clear(&text);
+    buf_clear(&back);
+}
+
+static void another_devices_choices_are_refused(void **state)
+{
+    struct rig r;
+    struct buf text = {0}, before = {0};
+    struct err e = {0};
+    (void)state;
+    device_open(&r, NULL, true);
+    exported(&r, &before);
+    assert_string_equal(buf_str(&before),
+                        "algorithms emulated, sm_90, 4 processors, cublaslt 13.1.0\n");
+    assert_int_equal(
+        r.backend->algorithms_import(r.device,
+                                     "algorithms NVIDIA H200, sm_90, 132 processors, cublaslt "
+                                     "13.1.0\n16x24x32 = 1\n",
+                                     &e),
+        ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->algorithms_import(r.device, "nonsense", &e), ERR_INVALID);
+    exported(&r, &text);
+    assert_string_equal(buf_str(&text), buf_str(&before));
+    buf_clear(&text);
+    buf_clear(&before);
+    r.backend->device_close(r.device);
+}
+
+// Bits that mean no algorithm, or one for other dtypes, under the right header and key.
+static void choices_that_make_no_sense_here_are_settled_anew(void **state)
+{
+    static const char *const bad[] = {"", "none", "00", "zz", "0000002e0000a190"};
+    struct buf text = {0}, twisted = {0}, back = {0};
+    struct choosing leader = {.time = true, .scratch = SCRATCH};
+    (void)state;
+    choice(&leader, &text);
+    const char *value = strstr(buf_str(&text), " = ") + 3;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char word[129];
+        memset(word, '0', 128);
+        word[128] = 0;
+        memcpy(word, bad[i], strlen(bad[i]));
+        buf_reset(&twisted);
+        buf_append(&twisted, buf_str(&text), (size_t)(value - buf_str(&text)));
+        buf_puts(&twisted, i == 1 || i == 2 ? bad[i] : word);
+        buf_putc(&twisted, '\n');
+        struct choosing h = {.scratch = SCRATCH, .time = true, .import = buf_str(&twisted)};
+        assert_int_equal(choice(&h, &back), ALIGNED);
+    }
+    buf_clear(&text);
+    buf_clear(&twisted);
+    buf_clear(&back);
+}
+
+// A captured product is queued by the graph alone, and again at each launch.
+static void a_product_can_be_captured(void **state)
+{
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    void *graph = NULL;
+    double *want[OP_MAX_OUT];
+    (void)state;
+    device_open(&r, NULL, true);
+    product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
+    c.accumulate = true;
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    if (r.backend->stream_sync(r.q, &e) || r.backend->capture_begin(r.q, &e) ||
+        r.backend->ops[OP_MATMUL](r.q, &p.call, &e) || r.backend->capture_end(r.q, &graph, &e))
+        fail_msg("%s", e.text);
+    rig_compare("captured", result(&r, &p.call.out[0], &a), c.start[0].v, 16 * 24, 0, 0);
+    for (int turn = 0; turn < 2; turn++) {
+        if (r.backend->graph_launch(r.q, graph, &e))
+            fail_msg("%s", e.text);
+        rig_reference(&c, &a, want);
+        rig_compare("launched", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-6);
+        c.start[0].v = want[0];
+    }
+    r.backend->graph_free(graph);
+    release(&r, &p);
+    arena_clear(&a);
+    r.backend->device_close(r.device);
+}
+
+// ---- chains behind a product -------------------------------------------------------------------
+
+// Operands behind a and b are r1, r2; r0 is the product, steps are from r(inputs) on. `end`: the
+// epilogue; null: there is none, whatever the library has.
+struct chained {
+    const char *einsum, *end;
+    struct op_chain chain;
+};
+#define ADD_(x, y)        \
+    {                     \
+        OP_ADD, {x, y}, 0 \
+    }
+#define ONE_(op, x)    \
+    {                  \
+        op, {x, -1}, 0 \
+    }
+#define GRAD_(op, x, dy) \
+    {                    \
+        op, {x, dy}, 0   \
+    }
+
+static const struct chained chains[] = {
+    {"ik,kj,j->ij", "bias", {2, 1, {ADD_(0, 1)}, {2}}},
+    {"ik,kj,j->ij", "bias", {2, 1, {ADD_(1, 0)}, {2}}},
+    {"lik,lkj,j->lij", "bias,0", {2, 1, {ADD_(0, 1)}, {2}}},
+    {"ik,lkj,lj->lij", "bias,24", {2, 1, {ADD_(0, 1)}, {2}}}, // q, k and v: each has its own
+    {"ik,klj,lj->ilj", "bias", {2, 1, {ADD_(0, 1)}, {2}}},    // heads
+    {"ik,kj,j,ij->ij", "plus bias", {3, 2, {ADD_(0, 1), ADD_(3, 2)}, {4}}},
+    {"ik,kj,ij,j->ij", "plus bias", {3, 2, {ADD_(0, 1), ADD_(3, 2)}, {4}}},
+    {"ik,kj,ij->ij", "plus none", {2, 1, {ADD_(0, 1)}, {2}}},
+    {"ik,kj,j->ij", "relu_bias", {2, 2, {ADD_(0, 1), ONE_(OP_RELU, 2)}, {3}}},
+    {"ik,kj->ij", "relu", {1, 1, {ONE_(OP_RELU, 0)}, {1}}},
+    {"ik,kj,j->ij", "gelu_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {3}}},
+    {"ik,kj,j->ij,ij", "gelu_aux_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {2, 3}}},
+    {"ik,kj,j->ij,ij", "gelu_aux_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {3, 2}}},
+    {"ik,kj->ij", "gelu", {1, 1, {ONE_(OP_GELU, 0)}, {1}}},
+    {"ik,kj->ij,ij", "gelu_aux", {1, 1, {ONE_(OP_GELU, 0)}, {0, 1}}},
+    {"ik,jk,ij->ij", "dgelu", {2, 1, {GRAD_(OP_GELU_GRAD, 1, 0)}, {2}}},
+    // Not what the library has.
+    {"ik,kj,i->ij", NULL, {2, 1, {ADD_(0, 1)}, {2}}},                         // one a row
+    {"ik,kj,ji->ij", NULL, {2, 1, {ADD_(0, 1)}, {2}}},                        // lies the other way
+    {"ik,kj,->ij", NULL, {2, 1, {ADD_(0, 1)}, {2}}},                          // one number
+    {"ik,kj,j,j->ij", NULL, {3, 2, {ADD_(0, 1), ADD_(3, 2)}, {4}}},           // two biases
+    {"ik,kj,j->ij,ij", NULL, {2, 2, {ADD_(0, 1), ONE_(OP_RELU, 2)}, {2, 3}}}, // relu's input kept
+    {"ik,kj,j->ij", NULL, {2, 2, {ONE_(OP_GELU, 0), ADD_(2, 1)}, {3}}},       // bias behind it
+    {"ik,kj,j->ij", NULL, {2, 2, {ADD_(0, 1), ONE_(OP_TANH, 2)}, {3}}},       //
+    {"ik,kj,j->ij,ij", NULL, {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {0, 3}}}, // the bare product
+    {"ik,kj,ij->ij", NULL, {2, 1, {GRAD_(OP_GELU_GRAD, 0, 1)}, {2}}},         // the other's slope
+    {"ik,kj,ij->ij", NULL, {2, 1, {GRAD_(OP_RELU_GRAD, 1, 0)}, {2}}},         //
+    {"ik,kj->ij", NULL, {1, 1, {ADD_(0, 0)}, {1}}},                           // twice itself
+    {"ik,kj,ij->ij", NULL, {2, 2, {ONE_(OP_GELU, 0), {OP_MUL, {2, 1}, 0}}, {3}}},
+    {"lik,lkj,j->ij",
+     NULL,
+     {2, 1, {ADD_(0, 1)}, {2}}}, // a sum of batches has more than one product
+};
+
+static void chained_case(struct rig_case *c, struct arena *a, const struct chained *h, enum dtype t,
+                         struct extents ext)
+{
+    int64_t extent[26];
+    letters(extent, ext);
+    rig_case(c, a, OP_LINEAR, h->einsum, extent);
+    c->attr.chain = &h->chain;
+    c->nout = strchr(strchr(h->einsum, '>'), ',') ? 2 : 1;
+    for (int k = 0; k < c->nin; k++) {
+        c->in[k].dtype = t;
+        rig_fill(&c->in[k], (uint64_t)k + 1, -1, 1);
+    }
+    for (int k = 0; k < c->nout; k++) {
+        c->start[k].dtype = t;
+        rig_fill(&c->start[k], 9, -1, 1);
+    }
+}
+
+static bool is_mentioned(const char *text, const char *end)
+{
+    char word[40];
+    snprintf(word, sizeof word, " %s%s", end, strchr(end, ',') ? " " : "");
+    for (const char *at = text; (at = strstr(at, word)); at++)
+        if (strchr(", ", at[strlen(word)]) || strchr(word, ','))
+            return true;
+    return false;
+}
+
+// The product is rounded to bf16 once more where the chain has a kernel of its own.
+static double slack(enum dtype t)
+{
+    return t == DT_F32 ? 2e-6 : 0x1p-6;
+}
+
+static void expect_chained(const struct chained *h, enum dtype t, struct extents ext,
+                           const char *set, bool fused)
+{
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct buf text = {0};
+    double *want[OP_MAX_OUT];
+    char what[120];
+    scene(set);
+    device_open(&r, NULL, true);
+    chained_case(&c, &a, h, t, ext);
+    snprintf(what, sizeof what, "%s %s %s, scene '%s'", h->einsum, h->end ? h->end : "alone",
+             dtype_name(t), set);
+    rig_reference(&c, &a, want);
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    for (int turn = 0; turn < 2; turn++) {
+        run(&r, &p);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare(what, result(&r, &p.call.out[k], &a), want[k],
+                        shape_count(&c.start[k].shape), slack(t), slack(t) * 4);
+        if (!turn)
+            tune(&r, &p, true);
+    }
+    exported(&r, &text);
+    if (h->end && (fused != is_mentioned(buf_str(&text), h->end)))
+        fail_msg("%s: %s in\n%s", what, fused ? "not" : "still", buf_str(&text));
+    release(&r, &p);
+    r.backend->device_close(r.device);
+    buf_clear(&text);
+    arena_clear(&a);
+    scene("");
+}
+
+static void chains_are_made_where_the_sums_are_if_the_library_can(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+        for (enum dtype t = DT_F32; t <= DT_BF16; t++) {
+            expect_chained(&chains[i], t, even, "", true);
+            // Its choice is that there is none, so it is mentioned all the same.
+            expect_chained(&chains[i], t, even, "lt_bare", true);
+        }
+}
+
+// What the gelu read must have rows of a multiple of eight; a bias must be aligned, each batch's.
+static void chains_whose_rows_are_odd_have_a_kernel_of_their_own(void **state)
+{
+    const struct extents odd = {16, 21, 32, 2};
+    (void)state;
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+        for (enum dtype t = DT_F32; t <= DT_BF16; t++) {
+            struct chained h = chains[i];
+            bool wants_rows = h.end && (strstr(h.end, "aux") || strstr(h.end, "dgelu"));
+            if (h.end && strcmp(h.end, "bias,24") == 0)
+                h.end = NULL;
+            expect_chained(&h, t, odd, "", !wants_rows);
+        }
+}
+
+static void an_epilogue_that_is_slower_than_two_kernels_is_dropped(void **state)
+{
+    const struct chained *h = &chains[0];
+    struct arena a = {0};
+    struct rig_case c;
+    struct buf text = {0};
+    (void)state;
+    for (int slow = 0; slow < 2; slow++) {
+        struct rig r;
+        struct placed p;
+        double *want[OP_MAX_OUT];
+        scene(slow ? "lt_slow_ends" : "");
+        device_open(&r, NULL, true);
+        chained_case(&c, &a, h, DT_F32, even);
+        rig_reference(&c, &a, want);
+        place_case(&r, &p, &c, NULL, SCRATCH);
+        tune(&r, &p, true);
+        exported(&r, &text);
+        assert_int_equal(chosen(buf_str(&text), "16x24x32*1 nn 32,24,24 512,768,384 f32>f32 bias"),
+                         slow ? 0 : ALIGNED);
+        run(&r, &p);
+        rig_compare("dropped", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-5);
+        release(&r, &p);
+        r.backend->device_close(r.device);
+    }
+    buf_clear(&text);
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return 1;
+    self[n] = 0;
+    setenv("WEFT_BACKEND_DIR", dirname(self), 1); // the emulated twin, not a real one in build/
+    setenv("WEFT_RIG", "cuda", 1);
+#define CASE(f) cmocka_unit_test_setup_teardown(f, with_folder, without_folder)
+    const struct CMUnitTest tests[] = {
+        CASE(operands_may_begin_at_any_element),
+        CASE(sums_of_batches_in_bf16_are_rounded_once),
+        CASE(f32_is_read_whole_unless_the_job_says_tf32),
+        CASE(what_a_product_cannot_be_is_refused_by_name),
+        CASE(the_clock_decides_among_what_may_be_used),
+        CASE(what_was_timed_is_remembered_on_disk),
+        CASE(ranks_take_what_one_of_them_chose),
+        CASE(a_choice_that_no_call_uses_stays_in_the_text),
+        CASE(another_devices_choices_are_refused),
+        CASE(choices_that_make_no_sense_here_are_settled_anew),
+        CASE(a_product_can_be_captured),
+        CASE(chains_are_made_where_the_sums_are_if_the_library_can),
+        CASE(chains_whose_rows_are_odd_have_a_kernel_of_their_own),
+        CASE(an_epilogue_that_is_slower_than_two_kernels_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device that shares no memory with the host, from the job's `kind: cuda` to its checkpoints.
+
+It is tests/support/late.c: by name a GPU, its memory out of the host's reach, its work put off until
+somebody waits for it, its ops those of the CPU backend. So staged collectives, replayed steps, inputs
+and checkpoints beside the computation must come to the very bits of the CPU."""
+import json
+import math
+import os
+import signal
+import subprocess
+
+import cluster
+import meshes
+import pytest
+import solo
+
+LATE = str(solo.BUILD / "tests" / "late")
+MESHES = [{"dp": 1}, {"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]
+if solo.LONG:
+    MESHES += [{"fsdp": 2, "tp": 2}, {"dp": 3}, {"fsdp": 4}]
+
+
+@pytest.fixture
+def late(monkeypatch):
+    monkeypatch.setenv("WEFT_BACKEND_DIR", LATE)
+    monkeypatch.delenv("WEFT_LATE_FAIL", raising=False)
+    return monkeypatch
+
+
+def kind(job, name):
+    return {**job, "resources": {"kind": name}}
+
+
+def train(place, job, name):
+    run = solo.Run(place, job, name)
+    run.end = run.finish()
+    return run
+
+
+def numbers(run):
+    """All of the rows that is no time."""
+    return [{k: v for k, v in r.items() if k not in ("tokens_per_s", "samples_per_s", "step_ms", "run")}
+            for r in run.metrics()]
+
+
+def same_bits(one, other):
+    assert numbers(one) == numbers(other)
+    assert one.final() == other.final()
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_a_device_with_memory_of_its_own_trains_to_the_bits_of_the_cpu(place, toy, late, mesh):
+    ranks = math.prod(mesh.values())
+    job = solo.job(toy, ranks, mesh=mesh, eval__every=10, train__microbatches=2,
+                   checkpoint={"dir": "ckpt", "every": 7, "keep": 2})
+    far = train(place, kind(job, "cuda"), "far")
+    late.delenv("WEFT_BACKEND_DIR")
+    same_bits(train(place, job, "near"), far)
+    assert "op by op" not in far.log(0)
+    assert far.checkpoints()[-1].manifest["numerics"]["backend"] == "cuda"
+    assert far.checkpoints()[-1].manifest["numerics"]["device"].startswith("late ")
+
+
+# Every collective there is: sums and gathers of cut weights, messages between stages, exchanges between
+# heads and sequence, one table on two stages; dropout counts on every mesh alike.
+LAYOUTS = {
+    "gpt2": [{"mesh": {"pp": 2}, "train": {"microbatches": 4}}, {"mesh": {"cp": 2, "tp": 2}}],
+    "llama": [{"mesh": {"cp": 2, "fsdp": 2}, "train": {"microbatches": 2}}, {"mesh": {"dp": 2, "pp": 3}, "train": {"microbatches": 2}}],
+}
+if solo.LONG:
+    LAYOUTS["gpt2"] += [{"mesh": {"dp": 2}, "sharding": {"optimizer": ["dp"]}}, {"mesh": {"fsdp": 2, "tp": 2}},
+                        {"mesh": {"dp": 1}}, {"mesh": {"pp": 2, "tp": 2}, "pipeline": {"schedule": "gpipe"}, "train": {"microbatches": 2}}]
+    LAYOUTS["llama"] += [{"mesh": {"dp": 2}, "sharding": {"optimizer": ["dp"], "grads": ["dp"]}}, {"mesh": {"dp": 1}},
+                         {"mesh": {"dp": 2}, "precision": {"compute": "bf16"}}]
+
+
+@pytest.mark.parametrize("preset, layout", [(p, y) for p in LAYOUTS for y in LAYOUTS[p]], ids=str)
+def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, preset, layout):
+    meshes.put_text(place)
+    job = meshes.decoder(preset, eval={"every": 7, "batches": 2})
+    job["data"]["eval"] = job["data"]["train"]
+    job["model"] = {**job["model"], "dropout_residual" if preset == "llama" else "dropout": 0.1}
+    job["checkpoint"]["async"] = True
+    far = meshes.trained(place, kind(job, "cuda"), layout, "far")
+    late.delenv("WEFT_BACKEND_DIR")
+    same_bits(meshes.trained(place, job, layout, "near"), far)
+
+
+def test_a_killed_rank_goes_on_to_the_same_bits(place, toy, late):
+    job = kind(solo.busy_job(toy, 2, mesh={"fsdp": 2}), "cuda")
+    whole = train(place, job, "whole")
+    run = solo.Run(place, job, "killed")
+    for _ in range(3 if not solo.LONG else 10):
+        p = run.start()
+        step = run.checkpoints()[-1].step if run.dir.exists() and run.checkpoints() else 0
+        if run.wait_until(lambda: run.pids() and run.at(1, step + 9)(), p):
+            solo.kill_pid(run.pids().get(1, -1) if 1 in run.pids() else p.pid, signal.SIGKILL)
+        p.wait()
+    run.finish()
+    same_bits(whole, run)
+
+
+def test_what_cannot_be_captured_runs_op_by_op_and_says_so_once(place, toy, late):
+    job = kind(solo.job(toy, 2, train__microbatches=2), "cuda")
+    whole = train(place, job, "whole")
+    late.setenv("WEFT_LATE_FAIL", "capture")
+    plain = train(place, job, "plain")
+    same_bits(whole, plain)
+    for rank in range(2):
+        assert plain.log(rank).count("steps run op by op") == 1, plain.log(rank)
+
+
+def test_a_fault_of_the_device_is_71_and_names_op_rank_and_device(place, toy, late):
+    run = solo.Run(place, kind(solo.job(toy, 2), "cuda"))
+    late.setenv("WEFT_LATE_FAIL", "op 300")
+    end = run.run()
+    assert end.code == 71, end
+    said = end.err + run.log(0) + run.log(1)
+    assert "an injected fault" in said and "cuda device 0 (late 0)" in said, said
+    assert "rank 0, cuda device 0" in said or "rank 1, cuda device 1" in said, said
+
+
+def test_memory_that_is_not_there_is_71_and_names_the_bytes(place, toy, late):
+    run = solo.Run(place, kind(solo.job(toy, 1), "cuda"))
+    late.setenv("WEFT_LATE_FAIL", "memory 1000")
+    end = run.run()
+    assert end.code == 71 and "rank 0, cuda device 0 (late 0)" in end.err + run.log(0), end
+    assert "bytes left" in end.err + run.log(0)
+
+
+def test_a_host_without_a_driver_or_a_backend_says_what_is_missing(place, toy, late):
+    run = solo.Run(place, kind(solo.job(toy, 1), "cuda"))
+    late.setenv("WEFT_LATE_FAIL", "driver")
+    end = run.run()
+    assert end.code == 71 and "no driver" in end.err + run.log(0), end
+    late.setenv("WEFT_BACKEND_DIR", str(place))
+    if not (solo.BUILD / "libweft_cuda.so").exists():
+        end = run.run()
+        assert end.code == 78 and "libweft_cuda.so" in end.err + run.log(0), end
+
+
+def test_more_ranks_than_devices_share_them(place, toy, late):
+    """dp 3 on two devices: ranks 0 and 2 on the first."""
+    run = train(place, kind(solo.job(toy, 3), "cuda"), "run")
+    assert run.checkpoints()[-1].manifest["numerics"]["device"] == "late 0"
+    late.setenv("WEFT_LATE_DEVICES", "3")
+    same_bits(run, train(place, kind(solo.job(toy, 3), "cuda"), "wide"))
+
+
+def test_the_probe_tells_a_device_of_its_kind(late):
+    out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
+    told = json.loads(out.stdout)
+    assert told["kind"] == "cuda" and [d["model"] for d in told["devices"]] == ["late 0", "late 1"]
+    assert {"isa", "driver", "pci", "uuid", "peers"} <= told["devices"][0].keys()
+    env = {**os.environ, "WEFT_LATE_FAIL": "driver"}
+    out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, env=env)
+    assert out.returncode == 71 and "no driver" in out.stderr
+
+
+# ---- through the service -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(place, late):
+    """One worker with a CPU and two devices that are GPUs by name."""
+    c = cluster.Cluster(place, devices=1)
+    yield c
+    c.kill_all()
+
+
+def test_a_job_goes_to_devices_of_its_kind(host, toy):
+    (worker,) = host.json("workers")["workers"]
+    assert [(d["kind"], d["model"]) for d in worker["devices"]] == [("cpu", "cpu"), ("cuda", "late 0"), ("cuda", "late 1")]
+    assert {"isa", "driver", "pci", "uuid", "peers"} <= worker["devices"][1].keys()
+    assert "1 cpu + 1 late 0" in host.weft("workers").out
+    data = host.put_data(toy)
+    far = host.submit(kind(solo.job(data, 2, name="far"), "cuda"))
+    near = host.submit(solo.job(data, 1, name="near"))
+    host.succeed(far)
+    host.succeed(near)
+    manifest = solo.checkpoints_of(host.store(far))[-1].manifest
+    assert manifest["numerics"]["device"] == "late 0"  # the second device of the worker, the first of its kind
+    assert solo.checkpoints_of(host.store(near))[-1].manifest["numerics"]["device"] == "cpu"
+
+
+def test_a_kind_that_no_host_has_is_waited_for_by_name(host, toy):
+    host.workers[0].stop()
+    host.workers.clear()
+    host.start_worker(0, "--cuda-devices", "0")
+    host.wait_ready()
+    job = host.submit(kind(solo.job(host.put_data(toy), 2), "cuda"))
+    assert host.status(job)["state"] == "QUEUED"
+    assert "no known host has a cuda device, it needs 2" in host.why(job)
+    host.weft("cancel", job)
+
+
+def test_a_worker_is_told_when_it_promises_too_many(place, late):
+    out = subprocess.run([cluster.WORKER, "--state", str(place / "w"), "--coordinator", f"unix:{place}/none",
+                          "--cuda-devices", "3"], capture_output=True, text=True)
+    assert out.returncode == 78 and "--cuda-devices 3: this host has 2" in out.stderr, out.stderr
+
+
+def test_weft_run_trains_on_devices_of_the_kind(place, toy, late):
+    job = {**kind(solo.job(toy, 2), "cuda"), "name": "far"}
+    (place / "far.yaml").write_text(json.dumps(job))
+    end = solo.weft("run", str(place / "far.yaml"))
+    assert end.code == 0, end
+    (store,) = {p.parent for p in (place / "ckpt").glob("*/OWNER")}
+    assert solo.checkpoints_of(store)[-1].manifest["numerics"]["device"] == "late 0"
+
+
+def test_doctor_tells_the_devices(place, late):
+    end = solo.weft("doctor", "--json", "--dir", str(place))
+    (found,) = [c for c in json.loads(end.out)["checks"] if c["name"] == "cuda"]
+    assert found["state"] == "ok" and "0: late 0" in found["text"] and "1: late 1" in found["text"], found

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every backend keeps of backend.h: memory, copies, streams, events, capture, windows, and a
+// kernel for every op. What is right here on an emulated or a real GPU is right on the CPU.
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/ops/rig.h"
+
+enum { N = 5000 };
+
+static struct rig r;
+static const struct backend *b;
+static struct err e;
+#define MUST(call)                             \
+    do {                                       \
+        if (call)                              \
+            fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+static int setup(void **state)
+{
+    (void)state;
+    rig_find_backend();
+    return 0;
+}
+
+static int open_rig(void **state)
+{
+    (void)state;
+    e = (struct err){0};
+    rig_open(&r, 2, NULL);
+    b = r.backend;
+    return 0;
+}
+
+static int close_rig(void **state)
+{
+    (void)state;
+    rig_close(&r);
+    return 0;
+}
+
+static void *memory(size_t bytes)
+{
+    void *p = NULL;
+    MUST(b->alloc(r.device, bytes, &p, &e));
+    return p;
+}
+
+static void *host_memory(size_t bytes)
+{
+    void *p = NULL;
+    MUST(b->host_alloc(r.device, bytes, &p, &e));
+    return p;
+}
+
+static struct stream_q *stream(void)
+{
+    struct stream_q *q = NULL;
+    MUST(b->stream_new(r.device, &q, &e));
+    return q;
+}
+
+static struct event *event(void)
+{
+    struct event *ev = NULL;
+    MUST(b->event_new(r.device, &ev, &e));
+    return ev;
+}
+
+static void set(float *x, float to)
+{
+    for (int i = 0; i < N; i++)
+        x[i] = to;
+}
+
+static void all_are(const float *x, float want)
+{
+    for (int i = 0; i < N; i++)
+        assert_true(x[i] == want);
+}
+
+// to = 2 · from, N elements, on q.
+static void twice(struct stream_q *q, void *to, void *from)
+{
+    static const struct op_attr attr = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
+    struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
+    c.in[0] = (struct tensor){from, DT_F32, {1, {N}}};
+    c.out[0] = (struct tensor){to, DT_F32, {1, {N}}};
+    MUST(b->ops[OP_SCALE](q, &c, &e));
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+
+static void it_has_a_kernel_for_every_op(void **state)
+{
+    bool all[OP_COUNT];
+    (void)state;
+    for (int op = 0; op < OP_COUNT; op++)
+        all[op] = true;
+    MUST(backend_check(b, all, &e));
+}
+
+static void it_says_what_it_is_and_how_much_memory_it_has(void **state)
+{
+    (void)state;
+    assert_string_equal(b->name, rig_backend());
+    assert_true(b->device_count(&e) >= 1);
+    assert_true(r.info.model[0] && r.info.isa[0] && r.info.libraries[0]);
+    assert_true(r.info.memory > 1u << 20);
+    assert_int_equal(r.info.shares_host, !rig_is_cuda());
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static void memory_is_zero_aligned_and_whole(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4097, (2u << 20) - 1, 2u << 20, (5u << 20) + 3};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *p = memory(sizes[i]), *host = host_memory(sizes[i]);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        memset(host, 1, sizes[i]);
+        MUST(b->copy(r.q, host, p, sizes[i], &e));
+        MUST(b->stream_sync(r.q, &e));
+        for (size_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(host[k], 0);
+        memset(host, 7, sizes[i]);
+        MUST(b->copy(r.q, p, host, sizes[i], &e));
+        MUST(b->stream_sync(r.q, &e));
+        memset(host, 0, sizes[i]);
+        MUST(b->copy(r.q, host, p, sizes[i], &e));
+        MUST(b->stream_sync(r.q, &e));
+        for (size_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(host[k], 7);
+        if (i % 2) { // what is left is freed with the device
+            b->free(r.device, p);
+            b->host_free(r.device, host);
+        }
+    }
+}
+
+static uint64_t allocated(void)
+{
+    struct device_info info;
+    b->device_info(r.device, &info);
+    return info.allocated;
+}
+
+static void what_is_handed_out_is_counted(void **state)
+{
+    (void)state;
+    uint64_t before = allocated();
+    void *p = memory(1000000);
+    host_memory(5000);
+    assert_int_equal(allocated() - before, 1000000);
+    b->free(r.device, p);
+    assert_int_equal(allocated(), before);
+}
+
+static void memory_that_is_not_to_be_had_is_an_error_and_nothing_is_lost(void **state)
+{
+    void *p = NULL;
+    (void)state;
+    uint64_t before = allocated();
+    assert_int_not_equal(b->alloc(r.device, (size_t)1 << 50, &p, &e), 0);
+    assert_non_null(
+        strstr(e.text, rig_is_cuda() ? "1073741824.0 MiB were asked for" : "cannot map"));
+    assert_int_equal(allocated(), before);
+    memory(4096);
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+static void copies_and_zeroes_come_in_the_order_of_their_stream(void **state)
+{
+    (void)state;
+    float *host = host_memory(N * sizeof(float)), *back = host_memory(N * sizeof(float));
+    char *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
+    size_t half = N / 2 * sizeof(float);
+    set(host, 3);
+    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    twice(r.q, y, x);
+    MUST(b->fill_zero(r.q, x, half, &e));
+    MUST(b->copy(r.q, y + half, x, half, &e)); // within the device
+    MUST(b->copy(r.q, back, y, N * sizeof(float), &e));
+    MUST(b->copy(r.q, NULL, NULL, 0, &e)); // nothing is allowed
+    MUST(b->stream_sync(r.q, &e));
+    for (int i = 0; i < N; i++)
+        assert_true(back[i] == (i < N / 2 ? 6 : 0));
+}
+
+static void any_host_memory_serves_a_copy(void **state)
+{
+    float host[N], back[N];
+    (void)state;
+    void *x = memory(sizeof host);
+    set(host, 4);
+    MUST(b->copy(r.q, x, host, sizeof host, &e));
+    set(back, 0);
+    MUST(b->copy(r.q, back, x, sizeof back, &e));
+    MUST(b->stream_sync(r.q, &e));
+    all_are(back, 4);
+}
+
+// ---- streams and events ------------------------------------------------------------------------
+
+static void an_event_carries_one_streams_work_to_another(void **state)
+{
+    (void)state;
+    struct stream_q *q = stream(), *p = stream();
+    struct event *made = event(), *read = event();
+    float *host = host_memory(N * sizeof(float)), *back = host_memory(N * sizeof(float));
+    void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
+    for (int round = 1; round <= 5; round++) {
+        MUST(b->event_sync(read, &e)); // the first time it was never recorded
+        set(host, (float)round);
+        MUST(b->copy(q, x, host, N * sizeof(float), &e));
+        twice(q, y, x);
+        MUST(b->event_record(q, made, &e));
+        MUST(b->event_wait(p, made, &e));
+        MUST(b->copy(p, back, y, N * sizeof(float), &e));
+        MUST(b->event_record(p, read, &e));
+        MUST(b->event_sync(read, &e));
+        all_are(back, 2 * (float)round);
+    }
+    b->event_free(made);
+    b->event_free(read);
+    b->stream_free(q);
+    b->stream_free(p);
+    b->event_free(NULL);
+    b->stream_free(NULL);
+}
+
+static void an_event_asked_again_and_again_is_done_in_the_end(void **state)
+{
+    (void)state;
+    struct event *ev = event();
+    bool done = false;
+    MUST(b->event_query(ev, &done, &e));
+    assert_true(done); // never recorded
+    void *x = memory(N * sizeof(float));
+    for (int i = 0; i < 10; i++)
+        twice(r.q, x, x);
+    MUST(b->event_record(r.q, ev, &e));
+    do
+        MUST(b->event_query(ev, &done, &e));
+    while (!done);
+}
+
+// ---- a second thread ---------------------------------------------------------------------------
+
+struct copier {
+    struct stream_q *q;
+    void *to, *host;
+    _Atomic bool stop;
+    _Atomic int copies;
+};
+
+static void *copy_on(void *arg)
+{
+    struct copier *c = arg;
+    struct err mine = {0};
+    while (!c->stop || !c->copies) {
+        if (b->copy(c->q, c->to, c->host, N, &mine) || b->stream_sync(c->q, &mine))
+            abort();
+        c->copies++;
+    }
+    return NULL;
+}
+
+static void ops_run_while_another_thread_copies(void **state)
+{
+    enum { ROUNDS = 100 };
+    struct copier c = {.q = stream(), .to = memory(N), .host = host_memory(N)};
+    pthread_t thread;
+    (void)state;
+    memset(c.host, 9, N);
+    float *host = host_memory(N * sizeof(float));
+    void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
+    assert_int_equal(pthread_create(&thread, NULL, copy_on, &c), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        set(host, (float)round);
+        MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+        twice(r.q, y, x);
+        MUST(b->copy(r.q, host, y, N * sizeof(float), &e));
+        MUST(b->stream_sync(r.q, &e));
+        all_are(host, 2 * (float)round);
+    }
+    c.stop = true;
+    pthread_join(thread, NULL);
+    MUST(b->fill_zero(c.q, c.host, 0, &e));
+    MUST(b->copy(c.q, host, c.to, N, &e));
+    MUST(b->stream_sync(c.q, &e));
+    assert_memory_equal(host, c.host, N);
+}
+
+// ---- windows -----------------------------------------------------------------------------------
+
+// A collective window is a memfd that other processes map too.
+static void a_window_that_somebody_else_mapped_serves_ops(void **state)
+{
+    size_t bytes = N * sizeof(float);
+    (void)state;
+    int fd = memfd_create("window", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    float *window = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    float *peer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(window != MAP_FAILED && peer != MAP_FAILED);
+    if (b->adopt)
+        MUST(b->adopt(r.device, window, bytes, &e));
+    void *x = memory(bytes);
+    set(peer, 8);
+    MUST(b->stream_sync(r.q, &e));
+    twice(r.q, x, window);
+    twice(r.q, window, x);
+    MUST(b->stream_sync(r.q, &e));
+    all_are(peer, 32);
+    rig_close(&r); // which gives the window back before it is unmapped
+    munmap(window, bytes);
+    munmap(peer, bytes);
+    close(fd);
+    rig_open(&r, 1, NULL);
+}
+
+// ---- graphs ------------------------------------------------------------------------------------
+
+static void a_captured_graph_reads_what_its_buffers_hold_when_it_runs(void **state)
+{
+    (void)state;
+    void *graph = NULL;
+    if (!b->capture_begin) {
+        assert_false(rig_is_cuda());
+        return;
+    }
+    float *host = host_memory(N * sizeof(float)), *back = host_memory(N * sizeof(float));
+    void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
+    set(host, 1);
+    MUST(b->capture_begin(r.q, &e));
+    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    twice(r.q, y, x);
+    twice(r.q, y, y);
+    MUST(b->copy(r.q, back, y, N * sizeof(float), &e));
+    MUST(b->capture_end(r.q, &graph, &e));
+    MUST(b->stream_sync(r.q, &e));
+    all_are(back, 0); // nothing ran
+    for (int round = 1; round <= 3; round++) {
+        set(host, (float)round);
+        MUST(b->graph_launch(r.q, graph, &e));
+        MUST(b->stream_sync(r.q, &e));
+        all_are(back, 4 * (float)round);
+    }
+    b->graph_free(graph);
+    b->graph_free(NULL);
+}
+
+static void a_capture_takes_a_second_stream_in_by_events(void **state)
+{
+    (void)state;
+    void *graph = NULL;
+    if (!b->capture_begin)
+        return;
+    struct stream_q *side = stream();
+    struct event *fork = event(), *join = event();
+    float *host = host_memory(N * sizeof(float));
+    void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float)),
+         *z = memory(N * sizeof(float));
+    set(host, 1);
+    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->capture_begin(r.q, &e));
+    twice(r.q, x, x);
+    MUST(b->event_record(r.q, fork, &e));
+    MUST(b->event_wait(side, fork, &e));
+    twice(side, y, x);
+    MUST(b->event_record(side, join, &e));
+    MUST(b->event_wait(r.q, join, &e));
+    twice(r.q, z, y);
+    MUST(b->copy(r.q, host, z, N * sizeof(float), &e));
+    MUST(b->capture_end(r.q, &graph, &e));
+    for (int round = 0; round < 3; round++)
+        MUST(b->graph_launch(r.q, graph, &e));
+    MUST(b->stream_sync(r.q, &e));
+    all_are(host, 8 * 4); // 1 doubled three times by the rounds, then twice more
+    b->graph_free(graph);
+}
+
+static void a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives(void **state)
+{
+    (void)state;
+    void *graph = NULL, *p = NULL;
+    if (!b->capture_begin)
+        return;
+    void *x = memory(N * sizeof(float));
+    MUST(b->capture_begin(r.q, &e));
+    assert_int_equal(b->alloc(r.device, 4096, &p, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.text, "cudaErrorStreamCaptureUnsupported"));
+    assert_int_equal(b->capture_end(r.q, &graph, &e), ERR_DEVICE);
+    assert_non_null(strstr(e.text, "cudaErrorStreamCaptureInvalidated"));
+    twice(r.q, x, x);
+    MUST(b->stream_sync(r.q, &e));
+    memory(4096);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
+    const struct CMUnitTest tests[] = {
+        CASE(it_has_a_kernel_for_every_op),
+        CASE(it_says_what_it_is_and_how_much_memory_it_has),
+        CASE(memory_is_zero_aligned_and_whole),
+        CASE(what_is_handed_out_is_counted),
+        CASE(memory_that_is_not_to_be_had_is_an_error_and_nothing_is_lost),
+        CASE(copies_and_zeroes_come_in_the_order_of_their_stream),
+        CASE(any_host_memory_serves_a_copy),
+        CASE(an_event_carries_one_streams_work_to_another),
+        CASE(an_event_asked_again_and_again_is_done_in_the_end),
+        CASE(ops_run_while_another_thread_copies),
+        CASE(a_window_that_somebody_else_mapped_serves_ops),
+        CASE(a_captured_graph_reads_what_its_buffers_hold_when_it_runs),
+        CASE(a_capture_takes_a_second_stream_in_by_events),
+        CASE(a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

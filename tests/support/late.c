@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that computes on the CPU but keeps its distance: its memory is none of the host's, and
+// its streams do nothing until the host waits for them. Built as libweft_cuda.so of a folder of its
+// own, it stands for an accelerator where there is none: what runs above the backend is the real
+// thing, and whoever forgets to wait, waits for the wrong event, or touches device memory is found.
+//
+// Device memory is handed out as addresses without access; ops get the real place behind them. A
+// stream is a list of commands; a wait on an event runs the stream that records it just so far. Ops
+// are those of libweft_cpu.so two folders up. WEFT_LATE_FAIL makes one thing fail: "capture" (what
+// is captured cannot be a graph), "op N" (the Nth op, from 1, as a device's fault), "memory N"
+// (an allocation of over N bytes), "driver" (there is none). WEFT_LATE_DEVICES: how many, 2.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/base/list.h"
+#include "kernels/backend.h"
+
+enum command_kind { DO_OP, DO_COPY, DO_ZERO, DO_RECORD, DO_WAIT, DO_GRAPH, COMMAND_KINDS };
+struct command {
+    struct list link;
+    enum command_kind kind;
+    struct op_call call;
+    struct op_attr attr;
+    char *to;
+    const char *from;
+    size_t bytes;
+    struct event *event;
+    struct stream_q *on; // WAIT: the stream that records
+    uint64_t number;     // of the record
+    struct graph *graph;
+};
+struct graph {
+    struct list commands;
+};
+struct region {
+    struct list link;
+    char *shown, *real;
+    size_t bytes;
+};
+struct event {
+    struct device *device;
+    struct stream_q *on; // of the newest record
+    uint64_t asked, done;
+};
+struct stream_q {
+    struct list link, commands;
+    struct device *device;
+    struct graph *recording;
+};
+struct device {
+    const struct backend *cpu;
+    struct device *under;
+    struct stream_q *under_q;
+    struct list regions, streams;
+    uint64_t allocated;
+    int ordinal;
+    struct err broken; // the first failure is every later call's
+    long ops;
+};
+
+static const char *failing(const char *what)
+{
+    const char *f = getenv("WEFT_LATE_FAIL");
+    size_t n = strlen(what);
+    return f && !strncmp(f, what, n) ? f + n : NULL;
+}
+
+static int broken(const struct device *d, struct err *e)
+{
+    return d->broken.code ? err_set(e, d->broken.code, "%s", d->broken.text) : 0;
+}
+
+// ---- commands ----------------------------------------------------------------------------------
+
+static struct region *region_of(const struct device *d, const void *p)
+{
+    list_for_each (it, &d->regions) {
+        struct region *r = list_entry(it, struct region, link);
+        if ((const char *)p >= r->shown && (const char *)p < r->shown + r->bytes)
+            return r;
+    }
+    return NULL;
+}
+
+static void *real(const struct device *d, const void *p)
+{
+    const struct region *r = region_of(d, p);
+    union {
+        const void *from;
+        void *to;
+    } host = {.from = p};
+    return r ? r->real + ((const char *)p - r->shown) : host.to;
+}
+
+static int do_op(struct device *d, struct command *c)
+{
+    struct op_call call = c->call;
+    const char *n = failing("op ");
+    call.attr = c->call.attr ? &c->attr : NULL;
+    if (n && ++d->ops == atol(n))
+        return err_set(&d->broken, ERR_DEVICE, "late: %s: an injected fault", op_name(call.op));
+    struct tensor *sides[] = {call.in, call.out};
+    int counts[] = {call.nin, call.nout};
+    for (int s = 0; s < 2; s++)
+        for (int k = 0; k < counts[s]; k++) {
+            if (!region_of(d, sides[s][k].data))
+                return err_set(&d->broken, ERR_DEVICE, "late: %s: an operand is the host's",
+                               op_name(call.op));
+            sides[s][k].data = real(d, sides[s][k].data);
+        }
+    if (call.workspace)
+        call.workspace = real(d, call.workspace);
+    return d->cpu->ops[call.op](d->under_q, &call, &d->broken);
+}
+
+static int do_copy(struct device *d, struct command *c)
+{
+    memmove(real(d, c->to), real(d, c->from), c->bytes);
+    return 0;
+}
+
+static int do_zero(struct device *d, struct command *c)
+{
+    memset(real(d, c->to), 0, c->bytes);
+    return 0;
+}
+
+static int do_record(struct device *d, struct command *c)
+{
+    (void)d;
+    c->event->done = c->number;
+    return 0;
+}
+
+static int run_next(struct stream_q *q);
+
+static int do_wait(struct device *d, struct command *c)
+{
+    int rc = 0;
+    while (!rc && c->event->done < c->number)
+        rc = list_empty(&c->on->commands) ? err_set(&d->broken, ERR_DEVICE, "late: lost record")
+                                          : run_next(c->on);
+    return rc;
+}
+
+static int do_graph(struct device *d, struct command *c);
+static int (*const carry_out[COMMAND_KINDS])(struct device *, struct command *) = {
+    [DO_OP] = do_op,         [DO_COPY] = do_copy, [DO_ZERO] = do_zero,
+    [DO_RECORD] = do_record, [DO_WAIT] = do_wait, [DO_GRAPH] = do_graph};
+
+static int do_graph(struct device *d, struct command *c)
+{
+    int rc = 0;
+    list_for_each (it, &c->graph->commands) {
+        struct command *x = list_entry(it, struct command, link);
+        rc = rc ? rc : carry_out[x->kind](d, x);
+    }
+    return rc;
+}
+
+// It stays in front while it runs: a wait in it may come back to this stream for nothing earlier.
+static int run_next(struct stream_q *q)
+{
+    struct command *c = list_entry(q->commands.next, struct command, link);
+    int rc = broken(q->device, NULL);
+    rc = rc ? rc : carry_out[c->kind](q->device, c);
+    list_remove(&c->link);
+    free(c);
+    return rc;
+}
+
+static int add(struct stream_q *q, const struct command *what, struct err *e)
+{
+    struct command *c = malloc(sizeof *c);
+    int rc = broken(q->device, e);
+    if (!c || rc) {
+        free(c);
+        return rc ? rc : err_set(e, ERR_NOMEM, "late: no memory");
+    }
+    *c = *what;
+    list_append(q->recording ? &q->recording->commands : &q->commands, &c->link);
+    return 0;
+}
+
+static void drop(struct list *commands)
+{
+    list_for_each (it, commands) {
+        list_remove(it);
+        free(list_entry(it, struct command, link));
+    }
+}
+
+static int late_op(struct stream_q *q, const struct op_call *call, struct err *e)
+{
+    struct command c = {.kind = DO_OP, .call = *call};
+    if (call->attr)
+        c.attr = *call->attr;
+    return add(q, &c, e);
+}
+
+static int copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e)
+{
+    return add(q, &(struct command){.kind = DO_COPY, .to = to, .from = from, .bytes = bytes}, e);
+}
+
+static int fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
+{
+    return add(q, &(struct command){.kind = DO_ZERO, .to = to, .bytes = bytes}, e);
+}
+
+// ---- streams and events ------------------------------------------------------------------------
+
+static int stream_new(struct device *d, struct stream_q **out, struct err *e)
+{
+    struct stream_q *q = calloc(1, sizeof *q);
+    if (!q)
+        return err_set(e, ERR_NOMEM, "late: no memory");
+    q->device = d;
+    list_init(&q->commands);
+    list_append(&d->streams, &q->link);
+    *out = q;
+    return 0;
+}
+
+static void stream_free(struct stream_q *q)
+{
+    drop(&q->commands);
+    list_remove(&q->link);
+    free(q);
+}
+
+static int stream_sync(struct stream_q *q, struct err *e)
+{
+    if (q->recording)
+        return err_set(e, ERR_DEVICE, "late: a stream that is captured cannot be waited for");
+    while (!list_empty(&q->commands) && !run_next(q))
+        ;
+    return broken(q->device, e);
+}
+
+static int event_new(struct device *d, struct event **out, struct err *e)
+{
+    struct event *ev = calloc(1, sizeof *ev);
+    if (!ev)
+        return err_set(e, ERR_NOMEM, "late: no memory");
+    ev->device = d;
+    *out = ev;
+    return 0;
+}
+
+static void event_free(struct event *ev)
+{
+    free(ev);
+}
+
+static int event_record(struct stream_q *q, struct event *ev, struct err *e)
+{
+    if (q->recording)
+        return err_set(e, ERR_DEVICE, "late: an event in a capture");
+    ev->on = q;
+    return add(q, &(struct command){.kind = DO_RECORD, .event = ev, .number = ++ev->asked}, e);
+}
+
+static int event_wait(struct stream_q *q, struct event *ev, struct err *e)
+{
+    struct command c = {.kind = DO_WAIT, .event = ev, .on = ev->on, .number = ev->asked};
+    if (q->recording)
+        return err_set(e, ERR_DEVICE, "late: an event in a capture");
+    return ev->asked ? add(q, &c, e) : broken(q->device, e);
+}
+
+// Each look at it lets one command pass.
+static int event_query(struct event *ev, bool *done, struct err *e)
+{
+    if (ev->done < ev->asked && !list_empty(&ev->on->commands))
+        (void)run_next(ev->on);
+    *done = ev->done == ev->asked;
+    return broken(ev->device, e);
+}
+
+static int event_sync(struct event *ev, struct err *e)
+{
+    while (ev->done < ev->asked && !broken(ev->device, NULL))
+        (void)run_next(ev->on);
+    return broken(ev->device, e);
+}
+
+// ---- graphs ------------------------------------------------------------------------------------
+
+static int capture_begin(struct stream_q *q, struct err *e)
+{
+    q->recording = calloc(1, sizeof *q->recording);
+    if (!q->recording)
+        return err_set(e, ERR_NOMEM, "late: no memory");
+    list_init(&q->recording->commands);
+    return broken(q->device, e);
+}
+
+static void graph_free(void *graph)
+{
+    struct graph *g = graph;
+    drop(&g->commands);
+    free(g);
+}
+
+static int capture_end(struct stream_q *q, void **graph, struct err *e)
+{
+    struct graph *g = q->recording;
+    q->recording = NULL;
+    if (failing("capture")) {
+        graph_free(g);
+        return err_set(e, ERR_DEVICE, "late: an injected fault of the capture");
+    }
+    *graph = g;
+    return 0;
+}
+
+static int graph_launch(struct stream_q *q, void *graph, struct err *e)
+{
+    return add(q, &(struct command){.kind = DO_GRAPH, .graph = graph}, e);
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    const char *n = failing("memory ");
+    struct region *r = calloc(1, sizeof *r);
+    if (!r || (n && bytes > (size_t)atoll(n))) {
+        free(r);
+        return err_set(e, ERR_DEVICE, "late: device %d has no %zu bytes left", d->ordinal, bytes);
+    }
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    r->shown = mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
+    r->real = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (r->shown == MAP_FAILED || r->real == MAP_FAILED) {
+        free(r);
+        return err_set(e, ERR_DEVICE, "late: no memory");
+    }
+    memset(r->real, 0xa5, bytes);
+    r->bytes = bytes;
+    d->allocated += bytes;
+    list_append(&d->regions, &r->link);
+    *out = r->shown;
+    return 0;
+}
+
+static void memory_free(struct device *d, void *p)
+{
+    struct region *r = p ? region_of(d, p) : NULL;
+    if (!r)
+        return;
+    munmap(r->shown, r->bytes);
+    munmap(r->real, r->bytes);
+    d->allocated -= r->bytes;
+    list_remove(&r->link);
+    free(r);
+}
+
+static int host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    (void)d;
+    *out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return *out ? 0 : err_set(e, ERR_NOMEM, "late: no memory for %zu bytes", bytes);
+}
+
+static void host_free(struct device *d, void *p)
+{
+    (void)d;
+    free(p);
+}
+
+// ---- the device --------------------------------------------------------------------------------
+
+static int device_count(struct err *e)
+{
+    const char *n = getenv("WEFT_LATE_DEVICES");
+    if (failing("driver"))
+        return err_set(e, ERR_DEVICE, "late: no driver"), 0;
+    return n ? atoi(n) : 2;
+}
+
+extern const struct backend weft_backend;
+static int find_cpu(const struct backend **out, struct err *e)
+{
+    Dl_info self;
+    char path[4200];
+    if (!dladdr(&weft_backend, &self))
+        return err_set(e, ERR_DEVICE, "late: where am I");
+    snprintf(path, sizeof path, "%s", self.dli_fname);
+    char *slash = strrchr(path, '/');
+    snprintf(slash ? slash + 1 : path, 64, "../../libweft_cpu.so");
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    *out = lib ? dlsym(lib, "weft_backend") : NULL;
+    return *out ? 0 : err_set(e, ERR_DEVICE, "late: %s", dlerror());
+}
+
+static void device_close(struct device *d)
+{
+    if (!d)
+        return;
+    list_for_each (it, &d->streams)
+        stream_free(list_entry(it, struct stream_q, link));
+    list_for_each (it, &d->regions)
+        memory_free(d, list_entry(it, struct region, link)->shown);
+    if (d->under)
+        d->cpu->device_close(d->under);
+    free(d);
+}
+
+static int device_open(const struct device_options *o, struct device **out, struct err *e)
+{
+    if (o->ordinal < 0 || o->ordinal >= device_count(e))
+        return err_set(e, ERR_DEVICE, "late: there is no device %d", o->ordinal);
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_NOMEM, "late: no memory");
+    d->ordinal = o->ordinal;
+    list_init(&d->regions);
+    list_init(&d->streams);
+    int rc = find_cpu(&d->cpu, e);
+    rc = rc ? rc : d->cpu->device_open(o, &d->under, e);
+    rc = rc ? rc : d->cpu->stream_new(d->under, &d->under_q, e);
+    if (rc)
+        device_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+static void device_info(const struct device *d, struct device_info *out)
+{
+    d->cpu->device_info(d->under, out);
+    snprintf(out->model, sizeof out->model, "late %d", d->ordinal);
+    out->shares_host = false;
+    out->allocated = d->allocated;
+}
+
+static const backend_op ops[OP_COUNT] = {
+#define X(id, name, nin, nout) [OP_##id] = late_op,
+    OP_TABLE(X)
+#undef X
+};
+
+__attribute__((visibility("default"))) const struct backend weft_backend = {
+    .abi = BACKEND_ABI,
+    .name = "cuda",
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_info = device_info,
+    .alloc = memory_alloc,
+    .free = memory_free,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_sync = stream_sync,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_query = event_query,
+    .event_sync = event_sync,
+    .copy = copy,
+    .fill_zero = fill_zero,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .graph_free = graph_free,
+    .ops = ops,
+};
