@@ -16,7 +16,7 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen chain
+OP_SRC      := op gemm mask widen chain parts
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
@@ -56,7 +56,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main algorithms lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -85,6 +85,11 @@ CUDA_CU     += draw
 CUDA_CU     += pieces
 CUDA_CU     += block
 CUDA_CU     += update
+CUDA_CU     += reduce
+CUDA_CU     += rows
+CUDA_CU     += norm
+CUDA_CU     += rotary
+CUDA_CU     += embed
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
 # What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
 FAKE_SRC    := emulate
@@ -120,7 +125,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products faults
+CUDA_RIGS   := products layouts faults
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step

@@ -4,6 +4,7 @@
 
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
+#include "common/op/parts.h"
 #include "common/op/widen.h"
 
 static const char *value_text(const struct value *v)
@@ -243,6 +244,21 @@ static size_t workspace_chunks(const struct node *n, const struct shape *in,
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
+// On an accelerator the sums of columns are made in parts, too.
+static size_t workspace_columns(const struct node *n, const struct shape *in,
+                                const struct shape *out)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < in[0].n; d++) {
+        bool kept = false;
+        for (int k = 0; k < out[0].n; k++)
+            kept = kept || n->attr.label[1][k] == n->attr.label[0][d];
+        rows *= kept ? 1 : in[0].dim[d];
+    }
+    size_t chunks = workspace_chunks(n, in, out), parts = parts_bytes(rows, shape_count(&out[0]));
+    return parts > chunks ? parts : chunks;
+}
+
 // Ids, positions and the step are the last inputs, or the first of EMBED; the rest is of one float
 // dtype, which the output has too unless it is a gradient's sum.
 static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
@@ -301,6 +317,23 @@ static size_t workspace_norm(const struct node *n, const struct shape *in, const
     (void)n;
     (void)out;
     return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
+}
+
+// Partial sums of parts of the rows.
+static size_t workspace_norm_parts(const struct node *n, const struct shape *in,
+                                   const struct shape *out)
+{
+    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
+    (void)n;
+    (void)out;
+    return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
+}
+
+static size_t workspace_embed_grad(const struct node *n, const struct shape *in,
+                                   const struct shape *out)
+{
+    (void)n;
+    return embed_parts_of(shape_count(&in[0]), out[0].dim[0], out[0].dim[1]).bytes;
 }
 
 // What is drawn has few dimensions, the batch first if at all.
@@ -456,7 +489,7 @@ static const struct op_row table[OP_COUNT] = {
     [OP_SUM] = {.infer = infer_added,
                 .vjp = vjp_sum,
                 .shard = shard_contract,
-                .workspace = {workspace_chunks, workspace_chunks},
+                .workspace = {workspace_chunks, workspace_columns},
                 .accumulates = true},
     [OP_CAST] = {.infer = infer_cast, .vjp = vjp_cast, .shard = shard_pointwise},
     [OP_ADD] = ELEMENTWISE(vjp_add),
@@ -500,13 +533,14 @@ static const struct op_row table[OP_COUNT] = {
                   .place = place_table},
     [OP_EMBED_GRAD] = {.infer = infer_mixed,
                        .shard = shard_embed_grad,
+                       .workspace = {[BACKEND_CUDA] = workspace_embed_grad},
                        .place = place_table,
                        .accumulates = true},
     [OP_NORM] = {.infer = infer_norm, .vjp = vjp_norm, .shard = shard_last_whole},
     [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
     [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
                              .shard = shard_norm_weight,
-                             .workspace = {workspace_norm, workspace_norm},
+                             .workspace = {workspace_norm, workspace_norm_parts},
                              .accumulates = true},
     [OP_ROTARY] = {.infer = infer_mixed, .vjp = vjp_rotary, .shard = shard_last_whole},
     [OP_ATTENTION] = {.infer = infer_attention,

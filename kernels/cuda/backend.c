@@ -9,17 +9,11 @@
 // Until the files that hold them are there.
 #pragma weak op_matmul
 #pragma weak op_elementwise
-#pragma weak op_sum
-#pragma weak op_sqnorm
-#pragma weak op_rows
 #pragma weak op_copy
 #pragma weak op_metrics
 #pragma weak op_clip
 #pragma weak op_update
-#pragma weak op_embed
 #pragma weak op_pieces
-#pragma weak op_norm
-#pragma weak op_rotary
 #pragma weak op_attention
 #pragma weak op_dropout
 #pragma weak op_normal
@@ -65,6 +59,10 @@ static const backend_op kernels[OP_COUNT] = {
     [OP_ATTENTION] = op_attention,
     [OP_ATTENTION_GRAD] = op_attention,
     [OP_CHAIN] = op_elementwise,
+    [OP_ADD_NORM] = op_norm,
+    [OP_NORM_GRAD_ADD] = op_norm,
+    [OP_ROW_LOSS] = op_rows,
+    [OP_ROW_LOSS_GRAD] = op_rows,
     [OP_LINEAR] = op_linear,
     [OP_COPY] = op_copy,
     [OP_SQNORM] = op_sqnorm,

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of long reductions. See parts.h.
+#include "common/op/parts.h"
+
+// Enough parts to keep a large device busy, each of so many rows that what it leaves is little
+// beside what it reads, and 8 MiB left in all at most.
+enum { PART_ROWS = 128, PARTS_MOST = 512, PARTS_ELEMENTS = 1 << 21, ALIGN = 64 };
+
+int64_t parts_of_rows(int64_t rows, int64_t cols)
+{
+    int64_t most = PARTS_ELEMENTS / cols, n = rows / PART_ROWS;
+    most = most < PARTS_MOST ? most : PARTS_MOST;
+    n = n < most ? n : most;
+    return n > 1 ? n : 1;
+}
+
+size_t parts_bytes(int64_t rows, int64_t cols)
+{
+    int64_t n = parts_of_rows(rows, cols);
+    return n > 1 ? sizeof(float) * (size_t)(n * cols) : 0;
+}
+
+static int64_t quotient_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+static size_t place(struct embed_parts *p, int64_t elements)
+{
+    size_t at = p->bytes;
+    p->bytes += (sizeof(float) * (size_t)elements + ALIGN - 1) / ALIGN * ALIGN;
+    return at;
+}
+
+struct embed_parts embed_parts_of(int64_t ids, int64_t rows, int64_t width)
+{
+    struct embed_parts p = {.chunks = quotient_up(ids, SORT_CHUNK)};
+    int bits = 1;
+    while (rows >> bits)
+        bits++;
+    p.passes = (int)quotient_up(bits, SORT_BITS);
+    p.bits = (int)quotient_up(bits, p.passes);
+    p.tile = quotient_up(ids, EMBED_TILES);
+    p.tile = p.tile < EMBED_TILE ? EMBED_TILE : p.tile;
+    p.tiles = quotient_up(ids, p.tile);
+    for (int k = 0; k < 2; k++) {
+        p.keys[k] = place(&p, ids);
+        p.places[k] = place(&p, ids);
+    }
+    p.counts = place(&p, p.chunks << p.bits);
+    p.totals = place(&p, (int64_t)1 << p.bits);
+    p.partials = place(&p, p.tiles * width);
+    return p;
+}

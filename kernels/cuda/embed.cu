@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+// EMBED and its gradient: rows of a table by ids.
+//
+// Ids count from attr.start; one outside the table's rows here belongs to another rank: its output
+// is 0, its gradient goes nowhere. EMBED copies rows: bound by memory, without arithmetic.
+//
+// EMBED_GRAD adds rows that share an id, without atomics and in an order that ids and shapes alone
+// decide. Ids repeat: one word may be a twentieth of all, or everything. So pairs (row of the
+// table, place) are sorted by row, a stable radix sort of SORT_BITS bits a pass: two passes for
+// 128k words, 16 bytes an id and pass, little beside the gradient itself. Then every tile of the
+// sorted pairs has a block of its own that reads its gradients once and writes each row that begins
+// and ends in the tile; what goes on from the tile before is left as a partial sum. Where a row
+// goes on behind the tile it begins in, a second kernel adds up its beginning and those sums. A row
+// of the table is so written once, and no row's work is one block's alone.
+#include <string.h>
+
+#include "common/op/parts.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/team.h"
+
+enum {
+    THREADS = 256,
+    WARPS = THREADS / WARP,
+    ROUNDS = SORT_CHUNK / THREADS, // ids of a thread in the sort
+    DIGITS = 1 << SORT_BITS,
+    TILE_THREADS = 128, // packs of a row, in the sums
+    BATCH = 128,        // pairs whose numbers lie in shared memory
+    AHEAD = 4,
+    MOST_BLOCKS = 0x7fffffff
+};
+
+// ---- EMBED -------------------------------------------------------------------------------------
+
+struct embed {
+    const int32_t *ids;
+    const void *table;
+    void *out;
+    int64_t n, rows, start, width; // width: of a row, in units
+};
+
+DEVICE int64_t row_of(const int32_t *ids, int64_t i, int64_t start, int64_t rows)
+{
+    int64_t row = (int64_t)ids[i] - start;
+    return row >= 0 && row < rows ? row : -1;
+}
+
+// A unit is as many bytes as an access moves.
+#define EMBED(name, type, zero)                                                          \
+    KERNEL(THREADS) name(struct embed c)                                                 \
+    {                                                                                    \
+        const int64_t step = (int64_t)gridDim.x * THREADS;                               \
+        for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n * c.width; \
+             i += step) {                                                                \
+            const int64_t at = i / c.width, row = row_of(c.ids, at, c.start, c.rows);    \
+            ((type *)c.out)[i] =                                                         \
+                row < 0 ? zero : ((const type *)c.table)[row * c.width + i % c.width];   \
+        }                                                                                \
+    }
+
+EMBED(embed_2, uint16_t, 0)
+EMBED(embed_4, uint32_t, 0)
+EMBED(embed_16, uint4, make_uint4(0, 0, 0, 0))
+
+static int embed(struct stream_q *q, const struct op_call *c, struct embed *m, struct err *e)
+{
+    size_t size = dtype_size(c->in[1].dtype), bytes = (size_t)m->width * size;
+    bool whole = bytes % 16 == 0 && (uintptr_t)m->table % 16 == 0 && (uintptr_t)m->out % 16 == 0;
+    m->width = (int64_t)(bytes / (whole ? 16 : size));
+    unsigned grid = launch_blocks(m->n * m->width, THREADS, MOST_BLOCKS);
+    if (whole)
+        LAUNCH(embed_16, grid, THREADS, 0, q->stream, *m);
+    else if (size == 4)
+        LAUNCH(embed_4, grid, THREADS, 0, q->stream, *m);
+    else
+        LAUNCH(embed_2, grid, THREADS, 0, q->stream, *m);
+    return op_launched(q, c, e);
+}
+
+// ---- EMBED_GRAD: sorting -----------------------------------------------------------------------
+
+// One pass: by `bits` bits from `shift` on. A chunk of ids is a block's, a stretch of it a warp's,
+// so that neighbours stay in order.
+struct sort {
+    const int32_t *ids; // the first pass: keys are made of them, places are their numbers
+    const unsigned *keys_in, *places_in;
+    unsigned *keys, *places;
+    unsigned *counts, *totals; // [digit][chunk]: how many, then how many in chunks before; [digit]
+    int64_t n, rows, start, chunks;
+    int bits, shift;
+};
+
+DEVICE unsigned key_of(const struct sort *c, int64_t i)
+{
+    if (!c->ids)
+        return c->keys_in[i];
+    int64_t row = row_of(c->ids, i, c->start, c->rows);
+    return (unsigned)(row < 0 ? c->rows : row);
+}
+
+// The id that a thread has in a round.
+DEVICE int64_t id_of(int round)
+{
+    return (int64_t)blockIdx.x * SORT_CHUNK + threadIdx.x / WARP * (ROUNDS * WARP) + round * WARP +
+           threadIdx.x % WARP;
+}
+
+// The lanes of the warp, of those that are `here`, whose digit is the same. All lanes come.
+DEVICE unsigned same_digit(unsigned digit, int bits, bool here)
+{
+    unsigned same = __ballot_sync(WARP_ALL, here);
+    for (int i = 0; i < bits; i++) {
+        unsigned ones = __ballot_sync(WARP_ALL, digit >> i & 1);
+        same &= digit >> i & 1 ? ones : ~ones;
+    }
+    return same;
+}
+
+DEVICE unsigned lanes_below(void)
+{
+    return (1u << threadIdx.x % WARP) - 1;
+}
+
+// How often each digit is in each warp's stretch.
+DEVICE void count_digits(const struct sort *c, unsigned count[WARPS][DIGITS])
+{
+    const int warp = threadIdx.x / WARP, digits = 1 << c->bits;
+    for (int i = threadIdx.x; i < WARPS * digits; i += THREADS)
+        count[i / digits][i % digits] = 0;
+    __syncthreads();
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t i = id_of(round);
+        const bool here = i < c->n;
+        const unsigned digit = here ? key_of(c, i) >> c->shift & (digits - 1) : 0;
+        const unsigned same = same_digit(digit, c->bits, here);
+        if (here && !(same & lanes_below()))
+            count[warp][digit] += __popc(same);
+        __syncwarp();
+    }
+    __syncthreads();
+}
+
+KERNEL(THREADS) sort_count(struct sort c)
+{
+    __shared__ unsigned count[WARPS][DIGITS];
+    count_digits(&c, count);
+    for (int digit = threadIdx.x; digit < 1 << c.bits; digit += THREADS) {
+        unsigned all = 0;
+        for (int warp = 0; warp < WARPS; warp++)
+            all += count[warp][digit];
+        c.counts[digit * c.chunks + blockIdx.x] = all;
+    }
+}
+
+// What the lanes before a lane have together; *all becomes what all have.
+DEVICE unsigned before_in_warp(unsigned x, unsigned *all)
+{
+    unsigned sum = x;
+    for (int delta = 1; delta < WARP; delta *= 2) {
+        unsigned other = __shfl_up_sync(WARP_ALL, sum, delta);
+        sum += (int)(threadIdx.x % WARP) >= delta ? other : 0;
+    }
+    *all = __shfl_sync(WARP_ALL, sum, WARP - 1);
+    return sum - x;
+}
+
+// A warp adds up one digit's chunks.
+KERNEL(THREADS) sort_sum(struct sort c)
+{
+    const int64_t digit = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (digit >> c.bits)
+        return; // whole warps
+    unsigned before = 0, all;
+    for (int64_t i = threadIdx.x % WARP; i - threadIdx.x % WARP < c.chunks; i += WARP) {
+        unsigned *at = &c.counts[digit * c.chunks + i];
+        unsigned sum = before_in_warp(i < c.chunks ? *at : 0, &all);
+        if (i < c.chunks)
+            *at = before + sum;
+        before += all;
+    }
+    if (threadIdx.x % WARP == 0)
+        c.totals[digit] = before;
+}
+
+KERNEL(THREADS) sort_move(struct sort c)
+{
+    __shared__ unsigned next[WARPS][DIGITS], first[DIGITS];
+    const int warp = threadIdx.x / WARP, digits = 1 << c.bits;
+    count_digits(&c, next);
+    if (warp == 0) {
+        unsigned before = 0, all;
+        for (int i = threadIdx.x; i - (int)threadIdx.x < digits; i += WARP) {
+            unsigned sum = before_in_warp(i < digits ? c.totals[i] : 0, &all);
+            if (i < digits)
+                first[i] = before + sum;
+            before += all;
+        }
+    }
+    __syncthreads();
+    for (int digit = threadIdx.x; digit < digits; digit += THREADS) {
+        unsigned at = first[digit] + c.counts[digit * c.chunks + blockIdx.x];
+        for (int i = 0; i < WARPS; i++) {
+            unsigned mine = next[i][digit];
+            next[i][digit] = at;
+            at += mine;
+        }
+    }
+    __syncthreads();
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t i = id_of(round);
+        const bool here = i < c.n;
+        const unsigned key = here ? key_of(&c, i) : 0, digit = key >> c.shift & (digits - 1);
+        const unsigned same = same_digit(digit, c.bits, here);
+        const unsigned to = next[warp][digit] + __popc(same & lanes_below());
+        __syncwarp();
+        if (here) {
+            c.keys[to] = key;
+            c.places[to] = c.ids ? (unsigned)i : c.places_in[i];
+            if (!(same & lanes_below()))
+                next[warp][digit] += __popc(same);
+        }
+        __syncwarp();
+    }
+}
+
+// ---- EMBED_GRAD: sums --------------------------------------------------------------------------
+
+struct sums {
+    const unsigned *keys, *places; // sorted
+    const void *from;
+    enum dtype from_type, to_type;
+    void *to;
+    float *partials; // [tile][width]
+    int64_t n, rows, width, tile, slices;
+    bool accumulate, fits;
+};
+
+// Where a key begins, or with `behind` ends, in [begin, end) of the sorted keys.
+DEVICE int64_t find(const unsigned *keys, int64_t begin, int64_t end, unsigned key, bool behind)
+{
+    while (begin < end) {
+        int64_t at = begin + (end - begin) / 2;
+        bool before = behind ? keys[at] <= key : keys[at] < key;
+        begin = before ? at + 1 : begin;
+        end = before ? end : at;
+    }
+    return begin;
+}
+
+// A tile: of its pairs from `begin` on, those before `own` are summed in its block, those from
+// there on begin a row that goes on. `goes_on`: the first ones belong to a row that began before.
+struct tile {
+    int64_t begin, own, end;
+    bool goes_on;
+};
+
+DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
+{
+    struct tile t;
+    t.begin = tile * c->tile;
+    t.end = c->n - t.begin < c->tile ? c->n : t.begin + c->tile;
+    t.own = t.end;
+    t.goes_on = t.begin > 0 && c->keys[t.begin - 1] == c->keys[t.begin];
+    const unsigned last = c->keys[t.end - 1];
+    if (t.end < c->n && c->keys[t.end] == last && !(t.goes_on && c->keys[t.begin] == last))
+        t.own = find(c->keys, t.begin, t.end, last, false);
+    return t;
+}
+
+DEVICE void put_row(const struct sums *c, int64_t row, int64_t col, const float sum[LANES])
+{
+    float v[LANES];
+    const int64_t at = row * c->width + col, left = c->width - col;
+    for (int k = 0; k < LANES; k++)
+        v[k] = sum[k];
+    if (c->accumulate) {
+        pack_load(v, c->to, c->to_type, at, left, c->fits, 0);
+        for (int k = 0; k < LANES; k++)
+            v[k] += sum[k];
+    }
+    pack_store(c->to, c->to_type, at, left, c->fits, v);
+}
+
+// A pair's gradient is in: `last` if the next pair, if any, is of another row.
+DEVICE void add_pair(const struct sums *c, const struct tile *t, int64_t tile, unsigned key,
+                     bool last, int64_t col, float sum[LANES], const float v[LANES])
+{
+    for (int k = 0; k < LANES; k++)
+        sum[k] += v[k];
+    if (!last)
+        return;
+    if (t->goes_on && key == c->keys[t->begin])
+        pack_store(c->partials, DT_F32, tile * c->width + col, c->width - col,
+                   c->width % LANES == 0, sum);
+    else
+        put_row(c, key, col, sum);
+    for (int k = 0; k < LANES; k++)
+        sum[k] = 0;
+}
+
+// Pairs that lie in shared memory, one key more than pairs.
+DEVICE void add_batch(const struct sums *c, const struct tile *t, int64_t tile,
+                      const unsigned *keys, const unsigned *places, int n, int64_t col,
+                      float sum[LANES])
+{
+    for (int i = 0; i < n; i += AHEAD) {
+        float v[AHEAD][LANES];
+        UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (i + k < n)
+                pack_load(v[k], c->from, c->from_type, places[i + k] * c->width + col,
+                          c->width - col, c->fits, 0);
+        UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (i + k < n)
+                add_pair(c, t, tile, keys[i + k], keys[i + k] != keys[i + k + 1], col, sum, v[k]);
+    }
+}
+
+KERNEL(TILE_THREADS) sum_tiles(struct sums c)
+{
+    __shared__ unsigned keys[BATCH + 1], places[BATCH];
+    const int64_t tile = blockIdx.x / c.slices;
+    const int64_t col = (blockIdx.x % c.slices * TILE_THREADS + threadIdx.x) * LANES;
+    struct tile t = tile_of(&c, tile);
+    t.own = find(c.keys, t.begin, t.own, (unsigned)c.rows, false); // ids of other ranks are last
+    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int64_t at = t.begin; at < t.own; at += BATCH) {
+        const int n = t.own - at < BATCH ? (int)(t.own - at) : BATCH;
+        for (int i = threadIdx.x; i < n; i += TILE_THREADS) {
+            keys[i] = c.keys[at + i];
+            places[i] = c.places[at + i];
+        }
+        if (threadIdx.x == 0) // behind the last of all no row goes on: `rows` is no row's number
+            keys[n] = at + n < t.own ? c.keys[at + n] : (unsigned)c.rows;
+        __syncthreads();
+        if (col < c.width)
+            add_batch(&c, &t, tile, keys, places, n, col, sum);
+        __syncthreads();
+    }
+}
+
+// Rows that begin in one tile and end in another: 32 threads have packs of one row side by side,
+// and share with seven others what is to be added.
+KERNEL(THREADS) sum_crossing(struct sums c)
+{
+    __shared__ float part[WARPS][WARP * LANES];
+    const int lane = threadIdx.x % WARP, share = threadIdx.x / WARP;
+    const int64_t tile = blockIdx.x / c.slices;
+    const int64_t col = (blockIdx.x % c.slices * WARP + lane) * LANES;
+    const struct tile t = tile_of(&c, tile);
+    const unsigned key = t.own < t.end ? c.keys[t.own] : (unsigned)c.rows;
+    if (key == c.rows)
+        return; // the whole block
+    const int64_t end = find(c.keys, t.end, c.n, key, true);
+    const int64_t tiles = (end - t.end + c.tile - 1) / c.tile;
+    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0}, v[LANES];
+    for (int64_t i = t.own + share; i < t.end && col < c.width; i += WARPS) {
+        pack_load(v, c.from, c.from_type, c.places[i] * c.width + col, c.width - col, c.fits, 0);
+        for (int k = 0; k < LANES; k++)
+            sum[k] += v[k];
+    }
+    for (int64_t i = tile + 1 + share; i <= tile + tiles && col < c.width; i += WARPS) {
+        pack_load(v, c.partials, DT_F32, i * c.width + col, c.width - col, c.width % LANES == 0, 0);
+        for (int k = 0; k < LANES; k++)
+            sum[k] += v[k];
+    }
+    for (int k = 0; k < LANES; k++)
+        part[share][k * WARP + lane] = sum[k];
+    __syncthreads();
+    if (share == 0 && col < c.width) {
+        for (int i = 1; i < WARPS; i++)
+            for (int k = 0; k < LANES; k++)
+                sum[k] += part[i][k * WARP + lane];
+        put_row(&c, key, col, sum);
+    }
+}
+
+// ---- EMBED_GRAD: launches ----------------------------------------------------------------------
+
+static void sort(struct stream_q *q, const struct embed *m, const struct embed_parts *p,
+                 char *scratch)
+{
+    struct sort c;
+    memset(&c, 0, sizeof c);
+    c.ids = m->ids;
+    c.n = m->n;
+    c.rows = m->rows;
+    c.start = m->start;
+    c.chunks = p->chunks;
+    c.bits = p->bits;
+    c.counts = (unsigned *)(void *)(scratch + p->counts);
+    c.totals = (unsigned *)(void *)(scratch + p->totals);
+    for (int pass = 0; pass < p->passes; pass++) {
+        c.shift = pass * p->bits;
+        c.keys = (unsigned *)(void *)(scratch + p->keys[pass % 2]);
+        c.places = (unsigned *)(void *)(scratch + p->places[pass % 2]);
+        LAUNCH(sort_count, (unsigned)p->chunks, THREADS, 0, q->stream, c);
+        LAUNCH(sort_sum, launch_blocks((int64_t)1 << p->bits, WARPS, MOST_BLOCKS), THREADS, 0,
+               q->stream, c);
+        LAUNCH(sort_move, (unsigned)p->chunks, THREADS, 0, q->stream, c);
+        c.ids = NULL;
+        c.keys_in = c.keys;
+        c.places_in = c.places;
+    }
+}
+
+static void sums(struct stream_q *q, const struct op_call *call, const struct embed *m,
+                 const struct embed_parts *p, char *scratch)
+{
+    struct sums c;
+    int last = (p->passes - 1) % 2;
+    memset(&c, 0, sizeof c);
+    c.keys = (const unsigned *)(void *)(scratch + p->keys[last]);
+    c.places = (const unsigned *)(void *)(scratch + p->places[last]);
+    c.partials = (float *)(void *)(scratch + p->partials);
+    c.from = call->in[1].data;
+    c.from_type = call->in[1].dtype;
+    c.to = call->out[0].data;
+    c.to_type = call->out[0].dtype;
+    c.n = m->n;
+    c.rows = m->rows;
+    c.width = m->width;
+    c.tile = p->tile;
+    c.accumulate = call->accumulate;
+    c.fits = pack_fits(c.from, c.width) && pack_fits(c.to, c.width);
+    c.slices = (c.width + TILE_THREADS * LANES - 1) / (TILE_THREADS * LANES);
+    LAUNCH(sum_tiles, (unsigned)(p->tiles * c.slices), TILE_THREADS, 0, q->stream, c);
+    c.slices = (c.width + WARP * LANES - 1) / (WARP * LANES);
+    LAUNCH(sum_crossing, (unsigned)(p->tiles * c.slices), THREADS, 0, q->stream, c);
+}
+
+static int embed_grad(struct stream_q *q, const struct op_call *c, const struct embed *m,
+                      struct err *e)
+{
+    if (m->n > 0x7fffffff || m->rows > 0x7ffffffe)
+        return op_refuse(c, e, "at most 2^31 ids and rows");
+    if (c->accumulate && c->out[0].dtype == DT_BF16)
+        return op_refuse(c, e, "adds to f32 alone");
+    const struct embed_parts p = embed_parts_of(m->n, m->rows, m->width);
+    PRE(p.bytes <= c->workspace_bytes);
+    size_t bytes = (size_t)shape_count(&c->out[0].shape) * dtype_size(c->out[0].dtype);
+    int rc = 0;
+    if (!c->accumulate)
+        rc = CUDA(q->device, q, e, cudaMemsetAsync(c->out[0].data, 0, bytes, q->stream));
+    if (rc)
+        return rc;
+    sort(q, m, &p, (char *)c->workspace);
+    sums(q, c, m, &p, (char *)c->workspace);
+    return op_launched(q, c, e);
+}
+
+int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const bool grad = c->op == OP_EMBED_GRAD;
+    const struct tensor *table = grad ? &c->out[0] : &c->in[1];
+    const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
+    struct embed m;
+    int rc = op_want(c, &c->in[0], DT_I32, e);
+    rc = rc ? rc : op_want_float(c, &c->in[1], e);
+    rc = rc     ? rc
+         : grad ? op_want_float(c, &c->out[0], e)
+                : op_want(c, &c->out[0], c->in[1].dtype, e);
+    if (rc)
+        return rc;
+    if (table->shape.n != 2 ||
+        shape_count(&rows->shape) != shape_count(&c->in[0].shape) * table->shape.dim[1])
+        return op_refuse(c, e, "operands disagree about an extent");
+    m.ids = (const int32_t *)c->in[0].data;
+    m.table = table->data;
+    m.out = rows->data;
+    m.n = shape_count(&c->in[0].shape);
+    m.rows = table->shape.dim[0];
+    m.width = table->shape.dim[1];
+    m.start = c->attr->start;
+    return grad ? embed_grad(q, c, &m, e) : embed(q, c, &m, e);
+}

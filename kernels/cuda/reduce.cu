@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// SUM and SQNORM.
+//
+// Every input is read once, 2 or 4 bytes for one addition: bound by memory. Sums are kept in double
+// (SQNORM's products too: small gradients' squares are no f32), in an order that depends on shapes
+// alone. Two kernels, because neighbours in a warp must read neighbours in memory:
+//
+//   columns   the innermost dimension stays: a block has up to 256 columns, its threads share the
+//             rows; many rows are cut in parts (parts_of_rows), added up by the same kernel. Bias
+//             gradients, with 4 bytes written a column and part beside at least 128 rows read.
+//   runs      the innermost dimension goes: a thread, a warp or a block for each result; few long
+//             ones are cut in chunks, of which a second kernel adds the doubles in the workspace.
+//             Anything not contiguous goes here too, element by element.
+#include "kernels/cuda/reduce.h"
+
+#include <string.h>
+
+#include "common/op/parts.h"
+#include "kernels/cuda/team.h"
+#include "kernels/cuda/walk.h"
+
+enum { THREADS = 256, WARP_RUN = 1024, CHUNK = 8192, AHEAD = 4, MOST_BLOCKS = 0x7fffffff };
+enum { IN, OUT };
+
+// What a result becomes, and where it goes.
+struct sink {
+    void *to;
+    enum dtype type;
+    double scale;
+    bool accumulate;
+};
+
+DEVICE void sink_put(const struct sink *s, int64_t at, double value)
+{
+    float x = (float)(value * s->scale);
+    store_f32(s->to, s->type, at, s->accumulate ? load_f32(s->to, s->type, at) + x : x);
+}
+
+static struct sink sink_of(const struct op_call *c, float scale)
+{
+    struct sink s;
+    memset(&s, 0, sizeof s); // what lies between is an argument of the launch as well
+    s.to = c->out[0].data;
+    s.type = c->out[0].dtype;
+    s.scale = scale;
+    s.accumulate = c->accumulate;
+    return s;
+}
+
+static struct sink sink_f32(float *to)
+{
+    struct sink s;
+    memset(&s, 0, sizeof s);
+    s.to = to;
+    s.type = DT_F32;
+    s.scale = 1;
+    return s;
+}
+
+// ---- columns: [kept outer][reduced][kept inner] ------------------------------------------------
+
+struct columns {
+    const void *x;
+    enum dtype type;
+    struct loops kept, reduced;
+    int64_t cols, tiles, rows, parts, results; // tiles: blocks that share one row's columns
+    int log_wide;                              // threads side by side
+    bool fits;
+    struct sink out;
+};
+
+// Where element k of a thread's columns is: eight neighbours, or one in every `wide`.
+DEVICE int64_t column_of(const struct columns *c, int64_t first, int x, int k)
+{
+    return first + (c->fits ? x * LANES + k : (k << c->log_wide) + x);
+}
+
+DEVICE void columns_load(const struct columns *c, float v[LANES], int64_t row, int64_t base,
+                         int64_t first, int x)
+{
+    int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, row);
+    if (c->fits) {
+        pack_whole(v, c->x, c->type, at + first + x * LANES);
+        return;
+    }
+    for (int k = 0; k < LANES; k++) {
+        int64_t col = column_of(c, first, x, k);
+        v[k] = col < c->cols ? load_f32(c->x, c->type, at + col) : 0;
+    }
+}
+
+// Rows `row`, `row` + step, … before `end` of a thread's columns, added up.
+DEVICE void columns_add(const struct columns *c, double total[LANES], int64_t row, int64_t end,
+                        int64_t step, int64_t base, int64_t first, int x)
+{
+    for (; row + (AHEAD - 1) * step < end; row += AHEAD * step) {
+        float v[AHEAD][LANES];
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            columns_load(c, v[i], row + i * step, base, first, x);
+        for (int k = 0; k < LANES; k++)
+            total[k] += ((double)v[0][k] + (double)v[1][k]) + ((double)v[2][k] + (double)v[3][k]);
+    }
+    for (; row < end; row += step) {
+        float v[LANES];
+        columns_load(c, v, row, base, first, x);
+        for (int k = 0; k < LANES; k++)
+            total[k] += (double)v[k];
+    }
+}
+
+KERNEL(THREADS) columns_kernel(struct columns c)
+{
+    __shared__ double part[THREADS * LANES];
+    const int wide = 1 << c.log_wide, x = threadIdx.x & (wide - 1), y = threadIdx.x >> c.log_wide;
+    const int64_t at = blockIdx.x / c.parts, cut = blockIdx.x % c.parts;
+    const int64_t outer = at / c.tiles, first = at % c.tiles * wide * LANES;
+    const int64_t base = c.kept.n ? walk_offset(&c.kept, c.kept.n - 1, IN, outer) : 0;
+    const int64_t row = cut * c.rows / c.parts, end = (cut + 1) * c.rows / c.parts;
+    double total[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
+    if (!c.fits || first + x * LANES < c.cols)
+        columns_add(&c, total, row + y, end, THREADS >> c.log_wide, base, first, x);
+    for (int k = 0; k < LANES; k++)
+        part[y * wide * LANES + (int)(column_of(&c, 0, x, k))] = total[k];
+    __syncthreads();
+    for (int i = threadIdx.x; i < wide * LANES; i += THREADS) {
+        double sum = 0;
+        for (int k = 0; k < THREADS >> c.log_wide; k++)
+            sum += part[k * wide * LANES + i];
+        if (first + i < c.cols)
+            sink_put(&c.out, cut * c.results + outer * c.cols + first + i, sum);
+    }
+}
+
+// Threads side by side: as few as take the columns, at most a warp.
+static int log_wide_of(int64_t cols)
+{
+    int log = 0;
+    while (log < 5 && ((int64_t)LANES << log) < cols)
+        log++;
+    return log;
+}
+
+static bool strides_fit(const struct loops *l, int n)
+{
+    bool fit = true;
+    for (int i = 0; i < n; i++)
+        fit = fit && l->stride[IN][i] % LANES == 0;
+    return fit;
+}
+
+static int columns_launch(struct stream_q *q, const struct op_call *call, struct columns *c,
+                          struct err *e)
+{
+    c->log_wide = log_wide_of(c->cols);
+    int64_t wide = (int64_t)LANES << c->log_wide;
+    c->tiles = (c->cols + wide - 1) / wide;
+    int64_t blocks = c->results / c->cols * c->tiles * c->parts;
+    if (blocks > MOST_BLOCKS)
+        return op_refuse(call, e, "more results than a grid has blocks");
+    c->fits = pack_fits(c->x, c->cols) && strides_fit(&c->reduced, c->reduced.n) &&
+              strides_fit(&c->kept, c->kept.n ? c->kept.n - 1 : 0);
+    LAUNCH(columns_kernel, (unsigned)blocks, THREADS, 0, q->stream, *c);
+    return op_launched(q, call, e);
+}
+
+static int add_parts(struct stream_q *q, const struct op_call *call, const float *partial,
+                     int64_t parts, int64_t cols, struct sink out, struct err *e)
+{
+    struct columns c;
+    memset(&c, 0, sizeof c);
+    c.x = partial;
+    c.type = DT_F32;
+    c.kept.n = c.reduced.n = 1;
+    c.kept.extent[0] = c.cols = c.results = cols;
+    c.kept.stride[IN][0] = 1;
+    c.reduced.extent[0] = c.rows = parts;
+    c.reduced.stride[IN][0] = cols;
+    c.parts = 1;
+    c.out = out;
+    return columns_launch(q, call, &c, e);
+}
+
+int reduce_parts(struct stream_q *q, const struct op_call *call, const float *partial,
+                 int64_t parts, int64_t cols, struct err *e)
+{
+    return add_parts(q, call, partial, parts, cols, sink_of(call, 1), e);
+}
+
+static int sum_columns(struct stream_q *q, const struct op_call *call, const struct loops *kept,
+                       const struct loops *reduced, struct err *e)
+{
+    struct columns c;
+    struct sink out = sink_of(call, call->attr->scale);
+    memset(&c, 0, sizeof c);
+    c.x = call->in[0].data;
+    c.type = call->in[0].dtype;
+    c.kept = *kept;
+    c.reduced = *reduced;
+    c.cols = kept->extent[kept->n - 1];
+    c.rows = loops_count(reduced, reduced->n);
+    c.results = loops_count(kept, kept->n);
+    c.parts = parts_of_rows(c.rows, c.results);
+    float *partial = (float *)call->workspace;
+    PRE(c.parts == 1 || parts_bytes(c.rows, c.results) <= call->workspace_bytes);
+    c.out = c.parts > 1 ? sink_f32(partial) : out;
+    int rc = columns_launch(q, call, &c, e);
+    if (rc || c.parts == 1)
+        return rc;
+    return add_parts(q, call, partial, c.parts, c.results, out, e);
+}
+
+// ---- runs: [kept][reduced] ---------------------------------------------------------------------
+
+struct runs {
+    const void *x;
+    enum dtype type;
+    struct loops kept, reduced;
+    int64_t results, n, size, chunks; // n: elements of a result; size: of a chunk
+    int team;
+    bool fits, square;
+    double *partial; // [results][chunks]; null: one chunk is all
+    struct sink out;
+};
+
+// A thread's share of the elements from `i` on, before `end`, of the run at `base`.
+DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t i, int64_t end)
+{
+    double sum = 0;
+    for (; i < end; i += c->team * LANES) {
+        float v[LANES];
+        pack_load(v, c->x, c->type, base + i, end - i, c->fits && end - i >= LANES, 0);
+        if (c->square)
+            for (int k = 0; k < LANES; k++)
+                sum += (double)v[k] * (double)v[k];
+        else
+            sum += (((double)v[0] + (double)v[1]) + ((double)v[2] + (double)v[3])) +
+                   (((double)v[4] + (double)v[5]) + ((double)v[6] + (double)v[7]));
+    }
+    return sum;
+}
+
+DEVICE double run_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
+{
+    double sum = 0;
+    for (; i < end; i += c->team) {
+        int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, i);
+        sum += (double)load_f32(c->x, c->type, at);
+    }
+    return sum;
+}
+
+KERNEL(THREADS) runs_kernel(struct runs c)
+{
+    __shared__ double part[WARP];
+    const int lane = threadIdx.x % c.team;
+    const bool contiguous = c.reduced.n == 1 && c.reduced.stride[IN][0] == 1;
+    for (int64_t i = team_row(c.team); i < c.results * c.chunks; i += team_step(c.team)) {
+        const int64_t result = i / c.chunks, begin = i % c.chunks * c.size;
+        const int64_t end = c.n - begin < c.size ? c.n : begin + c.size;
+        const int64_t base = walk_offset(&c.kept, c.kept.n, IN, result);
+        double sum = contiguous ? run_contiguous(&c, base, begin + lane * LANES, end)
+                                : run_scattered(&c, base, begin + lane, end);
+        if (c.team > 1)
+            sum = team_sum_f64(sum, c.team, part);
+        if (lane == 0 && c.partial)
+            c.partial[i] = sum;
+        else if (lane == 0)
+            sink_put(&c.out, result, sum);
+    }
+}
+
+KERNEL(THREADS) chunks_kernel(const double *partial, int64_t chunks, struct sink out)
+{
+    __shared__ double part[WARP];
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < chunks; i += THREADS)
+        sum += partial[blockIdx.x * chunks + i];
+    sum = block_sum_f64(sum, part);
+    if (threadIdx.x == 0)
+        sink_put(&out, blockIdx.x, sum);
+}
+
+// Few results of many elements are made in chunks, all of them together in OP_CHUNKS at most.
+static void runs_cut(struct runs *c)
+{
+    int64_t most = c->results < OP_CHUNKS ? OP_CHUNKS / c->results : 1;
+    int64_t least = (c->n + most - 1) / most;
+    c->size = most == 1 ? c->n : (least + LANES - 1) / LANES * LANES;
+    c->size = most > 1 && c->size < CHUNK ? (int64_t)CHUNK : c->size;
+    c->size = c->size < 1 ? 1 : c->size;
+    c->chunks = c->n > c->size ? (c->n + c->size - 1) / c->size : 1;
+    int64_t longest = c->n < c->size ? c->n : c->size;
+    c->team = longest <= 2 * LANES ? 1 : longest <= WARP_RUN ? (int)WARP : (int)THREADS;
+}
+
+static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs *c, struct err *e)
+{
+    c->x = call->in[0].data;
+    c->type = call->in[0].dtype;
+    c->results = loops_count(&c->kept, c->kept.n);
+    c->fits = (uintptr_t)c->x % 16 == 0 && strides_fit(&c->kept, c->kept.n);
+    runs_cut(c);
+    if (c->chunks > 1) {
+        c->partial = (double *)call->workspace;
+        PRE((size_t)(c->results * c->chunks) * sizeof(double) <= call->workspace_bytes);
+    }
+    int64_t each = THREADS / c->team, n = c->results * c->chunks;
+    LAUNCH(runs_kernel, launch_blocks(n, each, MOST_BLOCKS), THREADS, 0, q->stream, *c);
+    if (c->chunks > 1)
+        LAUNCH(chunks_kernel, (unsigned)c->results, THREADS, 0, q->stream, c->partial, c->chunks,
+               c->out);
+    return op_launched(q, call, e);
+}
+
+// ---- the ops -----------------------------------------------------------------------------------
+
+int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct loops kept, reduced;
+    const int index[2] = {0, 1};
+    int rc = op_want_float(c, &c->in[0], e);
+    rc = rc ? rc : op_want_float(c, &c->out[0], e);
+    if (rc)
+        return rc;
+    if (c->accumulate && c->out[0].dtype == DT_BF16)
+        return op_refuse(c, e, "adds to f32 alone");
+    if (!loops_over(c, 1, c->out[0].shape.n, -1, index, 2, &kept) ||
+        !loops_over(c, 0, c->in[0].shape.n, 1, index, 2, &reduced))
+        return op_refuse(c, e, "operands disagree about an extent");
+    if (kept.n && kept.stride[IN][kept.n - 1] == 1)
+        return sum_columns(q, c, &kept, &reduced, e);
+    struct runs r;
+    memset(&r, 0, sizeof r);
+    r.kept = kept;
+    r.reduced = reduced;
+    r.n = loops_count(&reduced, reduced.n);
+    r.out = sink_of(c, c->attr->scale);
+    return sum_runs(q, c, &r, e);
+}
+
+// Scale 0: another rank counts this part; what lies here may not even be a number.
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct runs r;
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    memset(&r, 0, sizeof r);
+    r.n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
+    r.reduced.n = 1;
+    r.reduced.extent[0] = r.n;
+    r.reduced.stride[IN][0] = 1;
+    r.square = true;
+    r.out = sink_of(c, c->attr->scale);
+    return sum_runs(q, c, &r, e);
+}

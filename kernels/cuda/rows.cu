@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops over rows: the parts of cross-entropy, apart (ROW_MAX, ROW_SUM_EXP, ROW_EXP_MUL, PICK,
+// PICK_GRAD, ROW_ARGMAX) and fused (ROW_LOSS, ROW_LOSS_GRAD).
+//
+// Each reads a row of logits once, 2 or 4 bytes for an exponential at most, and those that make
+// rows write it once: bound by memory. A row belongs to a warp, or to a block from 1024 elements
+// on. ROW_LOSS reads once what its three parts would read thrice: a thread keeps the maximum so far
+// and the sum of exponentials beside it, scaled again whenever the maximum grows. Sums are in
+// double from eight elements on. What is one value a row may have the row dimensions in any order,
+// or lack some. Ids count from attr.start; one outside the row picks 0 and is given no gradient.
+#include <string.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/team.h"
+#include "kernels/cuda/walk.h"
+
+enum { THREADS = 256, WARP_ROWS = 1024, MOST_BLOCKS = 0x7fffffff, NOWHERE = 0x7fffffff };
+
+struct rows {
+    struct loops at;                // operands: inputs, then outputs
+    int64_t count, n, whole, start; // n: of a row, padding left out
+    int team;
+    bool fits;
+    const void *in[5];
+    enum dtype in_type[5];
+    void *out[3];
+    enum dtype out_type[3];
+    int nin;
+};
+
+DEVICE int64_t place(const struct rows *c, int operand, int64_t row)
+{
+    return walk_offset(&c->at, c->at.n, operand, row);
+}
+
+DEVICE float value(const struct rows *c, int k, int64_t row)
+{
+    return load_f32(c->in[k], c->in_type[k], place(c, k, row));
+}
+
+DEVICE void put(const struct rows *c, int k, int64_t row, float x)
+{
+    store_f32(c->out[k], c->out_type[k], place(c, c->nin + k, row), x);
+}
+
+// Of the row, the element that its id names; −1: none here.
+DEVICE int64_t element(const struct rows *c, int k, int64_t row)
+{
+    int64_t at = (int64_t)((const int32_t *)c->in[k])[place(c, k, row)] - c->start;
+    return at >= 0 && at < c->whole ? at : -1;
+}
+
+DEVICE float pick_of(const struct rows *c, int64_t row, int64_t base)
+{
+    int64_t at = element(c, 1, row);
+    return at < 0 ? 0 : load_f32(c->in[0], c->in_type[0], base + at);
+}
+
+// Elements `at` to `at` + 7 of a row of input 0; −∞ where there is none.
+DEVICE void logits(const struct rows *c, float v[LANES], int64_t base, int64_t at)
+{
+    pack_load(v, c->in[0], c->in_type[0], base + at, c->n - at, c->fits, -INFINITY);
+}
+
+// ---- one value a row ---------------------------------------------------------------------------
+
+KERNEL(THREADS) row_max_kernel(struct rows c)
+{
+    __shared__ float part[WARP];
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row);
+        float m = -INFINITY, v[LANES];
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            logits(&c, v, base, at);
+            m = pack_max(v, m);
+        }
+        m = team_max(m, c.team, part);
+        if (lane == 0)
+            put(&c, 0, row, m);
+    }
+}
+
+KERNEL(THREADS) row_sum_exp_kernel(struct rows c)
+{
+    __shared__ double part[WARP];
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row);
+        const float m = value(&c, 1, row);
+        double sum = 0;
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
+            logits(&c, v, base, at);
+            for (int k = 0; k < LANES; k++)
+                v[k] = at + k < c.n ? expf(v[k] - m) : 0;
+            sum += (double)pack_sum(v);
+        }
+        sum = team_sum_f64(sum, c.team, part);
+        if (lane == 0)
+            put(&c, 0, row, (float)sum);
+    }
+}
+
+KERNEL(THREADS) pick_kernel(struct rows c)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < c.count; row += step)
+        put(&c, 0, row, pick_of(&c, row, place(&c, 0, row)));
+}
+
+// The least of the threads of a row.
+DEVICE int team_min(int x, int team, int *part)
+{
+    for (int lane = WARP / 2; lane; lane /= 2) {
+        int other = __shfl_xor_sync(WARP_ALL, x, lane);
+        x = other < x ? other : x;
+    }
+    if (team == WARP)
+        return x;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    for (int i = 0; i < team / WARP; i++)
+        x = part[i] < x ? part[i] : x;
+    return x;
+}
+
+// A row of NaN alone has no maximum: 0.
+KERNEL(THREADS) row_argmax_kernel(struct rows c)
+{
+    __shared__ float part[WARP];
+    __shared__ int part_at[WARP];
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row);
+        float most = -INFINITY;
+        int first = NOWHERE;
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
+            logits(&c, v, base, at);
+            for (int k = 0; k < LANES; k++)
+                if (at + k < c.n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
+                    most = v[k];
+                    first = (int)at + k;
+                }
+        }
+        float max = team_max(most, c.team, part);
+        first = team_min(most == max ? first : NOWHERE, c.team, part_at);
+        if (lane == 0)
+            ((int32_t *)c.out[0])[place(&c, 1, row)] = first == NOWHERE ? 0 : first;
+    }
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+KERNEL(THREADS) row_exp_mul_kernel(struct rows c)
+{
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row), to = place(&c, 3, row);
+        const float m = value(&c, 1, row), g = value(&c, 2, row);
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
+            logits(&c, v, base, at);
+            for (int k = 0; k < LANES; k++)
+                v[k] = at + k < c.n ? expf(v[k] - m) * g : 0;
+            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
+        }
+    }
+}
+
+KERNEL(THREADS) pick_grad_kernel(struct rows c)
+{
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t to = place(&c, 2, row), id = element(&c, 0, row);
+        const float g = value(&c, 1, row);
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
+            for (int k = 0; k < LANES; k++)
+                v[k] = at + k == id ? g : 0;
+            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
+        }
+    }
+}
+
+// ---- the loss in one pass ----------------------------------------------------------------------
+
+struct exps {
+    float max;
+    double sum; // of exp(x − max)
+};
+
+// Takes a pack in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
+DEVICE void exps_add(struct exps *s, const float v[LANES])
+{
+    float e[LANES], max = pack_max(v, s->max);
+    if (max > s->max)
+        s->sum *= (double)expf(s->max - max);
+    s->max = max;
+    for (int k = 0; k < LANES; k++)
+        e[k] = max > -INFINITY ? expf(v[k] - max) : isnan(v[k]) ? v[k] : 0;
+    s->sum += (double)pack_sum(e);
+}
+
+KERNEL(THREADS) row_loss_kernel(struct rows c)
+{
+    __shared__ float part[WARP];
+    __shared__ double part_sum[WARP];
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row);
+        struct exps s;
+        s.max = -INFINITY;
+        s.sum = 0;
+        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+            float v[LANES];
+            logits(&c, v, base, at);
+            exps_add(&s, v);
+        }
+        float max = team_max(s.max, c.team, part);
+        // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
+        double sum = c.n ? s.sum * (double)expf(s.max - max) : 0;
+        sum = team_sum_f64(sum, c.team, part_sum);
+        if (lane == 0) {
+            put(&c, 0, row, max);
+            put(&c, 1, row, (float)sum);
+            put(&c, 2, row, pick_of(&c, row, base));
+        }
+    }
+}
+
+KERNEL(THREADS) row_loss_grad_kernel(struct rows c)
+{
+    const int lane = threadIdx.x % c.team;
+    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
+        const int64_t base = place(&c, 0, row), to = place(&c, 5, row), id = element(&c, 3, row);
+        const float m = value(&c, 1, row), g = value(&c, 2, row), h = value(&c, 4, row);
+        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+            float v[LANES];
+            logits(&c, v, base, at);
+            for (int k = 0; k < LANES; k++) {
+                float exp_mul = at + k < c.n ? expf(v[k] - m) * g : 0;
+                v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
+            }
+            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
+        }
+    }
+}
+
+// ---- the ops -----------------------------------------------------------------------------------
+
+static void launch(cudaStream_t stream, enum op op, const struct rows *c)
+{
+    int64_t each = THREADS / c->team;
+    unsigned grid = launch_blocks(c->count, each, MOST_BLOCKS);
+    switch ((int)op) {
+    case OP_ROW_MAX:
+        LAUNCH(row_max_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_ROW_SUM_EXP:
+        LAUNCH(row_sum_exp_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_ROW_EXP_MUL:
+        LAUNCH(row_exp_mul_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_PICK:
+        grid = launch_blocks(c->count, THREADS, MOST_BLOCKS);
+        LAUNCH(pick_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_PICK_GRAD:
+        LAUNCH(pick_grad_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_ROW_ARGMAX:
+        LAUNCH(row_argmax_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    case OP_ROW_LOSS:
+        LAUNCH(row_loss_kernel, grid, THREADS, 0, stream, *c);
+        break;
+    default:
+        LAUNCH(row_loss_grad_kernel, grid, THREADS, 0, stream, *c);
+    }
+}
+
+// Which operand has whole rows, which input is ids (−1: none).
+static const struct rows_op {
+    enum op op;
+    int wide, ids;
+} table[] = {
+    {OP_ROW_MAX, 0, -1}, {OP_ROW_SUM_EXP, 0, -1},  {OP_ROW_EXP_MUL, 0, -1},
+    {OP_PICK, 0, 1},     {OP_PICK_GRAD, 2, 0},     {OP_ROW_ARGMAX, 0, -1},
+    {OP_ROW_LOSS, 0, 1}, {OP_ROW_LOSS_GRAD, 0, 3},
+};
+
+static int want(const struct op_call *c, const struct rows_op *op, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = k == op->ids ? op_want(c, &c->in[k], DT_I32, e) : op_want_float(c, &c->in[k], e);
+    for (int k = 0; k < c->nout && !rc; k++)
+        rc = c->op == OP_ROW_ARGMAX ? op_want(c, &c->out[k], DT_I32, e)
+                                    : op_want_float(c, &c->out[k], e);
+    return rc;
+}
+
+// Every operand is reached row by row: whole rows, or one value a row. Whole rows begin and end
+// where packs do, or none does.
+static bool covered(const struct op_call *c, struct rows *r)
+{
+    r->fits = r->whole % LANES == 0;
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        const struct tensor *t = loops_tensor(c, k);
+        int64_t count = shape_count(&t->shape);
+        bool wide = r->at.covered[k] != count;
+        if (wide && r->at.covered[k] * r->whole != count)
+            return false;
+        r->fits = r->fits && (!wide || pack_fits(t->data, r->whole));
+    }
+    return true;
+}
+
+// Of a row's n elements from attr.start on, those below attr.limit.
+static int64_t not_padding(const struct op_call *c, int64_t n)
+{
+    int64_t left = c->attr->limit - c->attr->start;
+    if (!c->attr->limit || left >= n)
+        return n;
+    return left > 0 ? left : 0;
+}
+
+int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    static const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5};
+    const struct rows_op *op = table;
+    struct rows r;
+    while (op->op != c->op)
+        op++;
+    int rc = want(c, op, e);
+    if (rc)
+        return rc;
+    const struct shape *wide = &loops_tensor(c, op->wide)->shape;
+    if (wide->n < 1)
+        return op_refuse(c, e, "a scalar has no rows");
+    memset(&r, 0, sizeof r);
+    r.whole = wide->dim[wide->n - 1];
+    r.n = not_padding(c, r.whole);
+    r.start = c->attr->start;
+    r.nin = c->nin;
+    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &r.at) ||
+        !covered(c, &r))
+        return op_refuse(c, e, "operands disagree about the rows");
+    r.count = loops_count(&r.at, r.at.n);
+    r.team = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
+    for (int k = 0; k < c->nin; k++) {
+        r.in[k] = c->in[k].data;
+        r.in_type[k] = c->in[k].dtype;
+    }
+    for (int k = 0; k < c->nout; k++) {
+        r.out[k] = c->out[k].data;
+        r.out_type[k] = c->out[k].dtype;
+    }
+    launch(q->stream, c->op, &r);
+    return op_launched(q, c, e);
+}
