@@ -75,6 +75,7 @@ CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
 CUDA_SRC    += algos
+CUDA_SRC    += layout
 CUDA_SRC    += product
 CUDA_SRC    += gemm
 CUDA_SRC    += linear
@@ -116,7 +117,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows views
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax
@@ -178,6 +179,8 @@ PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so 
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
+# With NVIDIA's own library, where it is.
+TEST_BINS += $(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),$(BUILD)/tests/cuda/test_cublaslt)
 # What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
 EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
 CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
@@ -342,6 +345,10 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 
 $(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
+$(BUILD)/tests/cuda/test_cublaslt: $(call cuda_obj,tests/cuda/test_cublaslt.c kernels/cuda/layout.c) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcmocka $(COMMON_LIBS)
 $(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%): | $(BUILD)/tests/cuda/libweft_cuda.so
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
