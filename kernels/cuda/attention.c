@@ -3,7 +3,7 @@
 //
 // cuDNN serves bf16 where keys and queries are in their plain order and nothing is dropped; our own
 // kernels serve the rest, and what no engine of cuDNN's takes. Which of the two a shape gets is
-// decided at its first call and stays.
+// decided when it is tuned, or at its first call, stays, and is among the device's choices.
 #include "kernels/cuda/attention.h"
 
 #include <math.h>
@@ -134,6 +134,22 @@ static void settle(struct attention_state *s, bool deterministic, const struct a
     }
 }
 
+// A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
+// "cudnn-9.19.0-8x12", samples and heads of a turn, or "own".
+static void note(struct device *d, const struct kept *k)
+{
+    char key[160], choice[64] = "own";
+    const struct key *x = &k->key;
+    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld in %llu bytes",
+             op_name(x->grad ? OP_ATTENTION_GRAD : OP_ATTENTION), (long long)x->batch,
+             (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
+             (unsigned long long)x->room);
+    if (k->sdpa)
+        snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld", version, (long long)k->turn.batch,
+                 (long long)k->turn.heads);
+    algorithms_note(d, key, choice);
+}
+
 static struct kept *kept_for(struct device *d, const struct attention *a, size_t room)
 {
     struct attention_state *s = d->attention;
@@ -151,6 +167,7 @@ static struct kept *kept_for(struct device *d, const struct attention *a, size_t
         s->lacking = "cuDNN does not open the device";
     if (!s->lacking)
         settle(s, d->deterministic, a, k);
+    note(d, k);
     return k;
 }
 
@@ -195,20 +212,38 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
 
 // ---- the op ------------------------------------------------------------------------------------
 
+// What cuDNN has for the call; null: it is not asked. *scratch: where its own begins.
+static const struct kept *library_for(struct device *d, const struct op_call *c,
+                                      const struct attention *a, void **scratch)
+{
+    uintptr_t at = (uintptr_t)c->workspace;
+    size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
+    if (!attention_is_plain(a) || c->workspace_bytes <= skip)
+        return NULL;
+    *scratch = (char *)c->workspace + skip;
+    return kept_for(d, a, c->workspace_bytes - skip);
+}
+
+int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    void *scratch;
+    int rc = check(c, e);
+    if (!rc && shape_count(&c->out[0].shape)) {
+        struct attention a = read_call(c);
+        library_for(q->device, c, &a, &scratch);
+    }
+    return rc;
+}
+
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    void *scratch;
     int rc = check(c, e);
     if (rc || !shape_count(&c->out[0].shape))
         return rc;
     struct attention a = read_call(c);
-    uintptr_t at = (uintptr_t)c->workspace;
-    size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
-    if (attention_is_plain(&a) && c->workspace_bytes > skip) {
-        const struct kept *k = kept_for(q->device, &a, c->workspace_bytes - skip);
-        if (k->sdpa)
-            return run_cudnn(q, c, &a, k, (char *)c->workspace + skip, e);
-    }
-    return attention_own(q, c, &a, e);
+    const struct kept *k = library_for(q->device, c, &a, &scratch);
+    return k && k->sdpa ? run_cudnn(q, c, &a, k, scratch, e) : attention_own(q, c, &a, e);
 }
 
 int attention_open(struct device *d, struct err *e)
