@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "kernels/cuda/sdpa.h"
 
 static int check(const struct op_call *c, struct err *e)
@@ -114,9 +115,9 @@ enum { SCRATCH_ALIGN = 256 };
 // Of the library that a device was opened with: one for the process.
 static char version[24] = "none";
 
-// The largest part of the call that an engine serves with the scratch there is.
+// The largest part of the call that an engine serves with the scratch there is; else why none does.
 static void settle(struct attention_state *s, bool deterministic, const struct attention *a,
-                   struct kept *k)
+                   struct kept *k, char *why, size_t room)
 {
     const struct sdpa_on on = {.api = &s->api, .handle = s->handle};
     for (int n = 0; !k->sdpa && attention_turn(a, n, &k->turn); n++) {
@@ -129,14 +130,13 @@ static void settle(struct attention_state *s, bool deterministic, const struct a
                                          .kv_row = a->kv_heads * a->d,
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
-        char why[256];
-        k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room, why, sizeof why);
+        k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room, why, room);
     }
 }
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a turn, or "own".
-static void note(struct device *d, const struct kept *k)
+static void note(struct device *d, const struct kept *k, const char *why)
 {
     char key[160], choice[64] = "own";
     const struct key *x = &k->key;
@@ -147,6 +147,8 @@ static void note(struct device *d, const struct kept *k)
     if (k->sdpa)
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld", version, (long long)k->turn.batch,
                  (long long)k->turn.heads);
+    else
+        log_warn("cuda", "%s: our own kernels serve it: %s", key, why);
     algorithms_note(d, key, choice);
 }
 
@@ -165,9 +167,10 @@ static struct kept *kept_for(struct device *d, const struct attention *a, size_t
     s->first = k;
     if (!s->lacking && !s->handle && s->api.Create(&s->handle) != CUDNN_STATUS_SUCCESS)
         s->lacking = "cuDNN does not open the device";
+    char why[256] = "";
     if (!s->lacking)
-        settle(s, d->deterministic, a, k);
-    note(d, k);
+        settle(s, d->deterministic, a, k, why, sizeof why);
+    note(d, k, s->lacking ? s->lacking : why);
     return k;
 }
 
