@@ -4,12 +4,13 @@
 // attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
 // (attention.cu), as attention_choice.c says.
 #pragma once
-#include "common/op/attention.h"
 #include "kernels/cuda/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/op/attention.h"
 
 enum { ATTENTION_HEAD = 256 }; // elements of a head at most
 
