@@ -59,6 +59,7 @@ static const struct setting {
     {ALL, "tp: 2", 2, "", "", ""},
     {THIRDS, "tp: 3", 1, "", "", ""},
     {ALL, "tp: 4", 1, ", remat: block", "", ""},
+    {ALL, "fsdp: 2, tp: 2", 1, ", fuse: false", "", ""},
     {THIRDS, "tp: 6", 2, "", "", ""},
     {EIGHTHS, "tp: 8", 1, "", "", ""},
     {DECODERS, "tp: 4", 2, ", remat: full", SP, ""},
@@ -68,6 +69,7 @@ static const struct setting {
     {LAYERED, "pp: 2", 1, "", "", ""},
     {LAYERED, "pp: 3", 3, ", remat: block", "", ""},
     {LAYERED, "pp: 4", 4, "", "", "pipeline: {schedule: gpipe}\n"},
+    {LAYERED, "pp: 2, dp: 2", 2, ", fuse: false, remat: full", "", ""},
     {LAYERED, "pp: 2", 4, ", remat: full", "", "pipeline: {stages: [1, 3]}\n"},
     // Pairs.
     {ALL, "dp: 2, fsdp: 2", 2, "", "", ""},
