@@ -123,7 +123,7 @@ SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows views
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
-CUDA_RUNS   += parity/test_jax
+CUDA_RUNS   += parity/test_jax ops/test_huge
 # The emulator and the fake runtime by themselves: linked with them.
 EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
