@@ -17,6 +17,7 @@ BASE_SRC    := notify random flag folder err arena buf map log clock hash rand j
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm mask widen chain parts
+OP_SRC      += attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
@@ -56,7 +57,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main algorithms lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
@@ -74,17 +75,22 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
+CUDA_SRC    += attention attention_choice sdpa sdpa_graph
 CUDA_SRC    += algos
+CUDA_SRC    += layout
 CUDA_SRC    += product
 CUDA_SRC    += gemm
 CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
+# Not in the emulated twin: FAKE_SRC has another in their place.
+CUDA_LOADED := kernels/cuda/cudnn.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
 CUDA_CU     += draw
 CUDA_CU     += pieces
 CUDA_CU     += block
 CUDA_CU     += update
+CUDA_CU     += attention
 CUDA_CU     += reduce
 CUDA_CU     += rows
 CUDA_CU     += norm
@@ -96,6 +102,7 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
+FAKE_SRC    += fake_cudnn
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt
@@ -116,7 +123,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax
@@ -125,7 +132,8 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products faults
+CUDA_RIGS   := products layouts faults
+CUDA_RIGS   += attention
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -178,6 +186,9 @@ PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so 
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
+# With NVIDIA's own library, where it is.
+TEST_BINS += $(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),$(BUILD)/tests/cuda/test_cublaslt)
+TEST_BINS += $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/test_sdpa)
 # What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
 EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
 CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
@@ -301,7 +312,7 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
+$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_LOADED) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
 	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
@@ -342,6 +353,19 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 
 $(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
+$(BUILD)/tests/cuda/test_cublaslt: $(call cuda_obj,tests/cuda/test_cublaslt.c kernels/cuda/layout.c) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcmocka $(COMMON_LIBS)
+SDPA_SRC := tests/cuda/test_sdpa.c $(patsubst %,kernels/cuda/%.c,attention_choice sdpa sdpa_graph cudnn)
+$(BUILD)/tests/cuda/test_sdpa: $(call cuda_obj,$(SDPA_SRC)) $(BUILD)/libcommon.a | $(BUILD)/tests/cuda/libfake_driver.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -Wl,-rpath,$(CUDA_HOME)/lib64 -lcmocka $(COMMON_LIBS)
+$(BUILD)/tests/cuda/libfake_driver.so: $(BUILD)/obj/tests/cuda/fake_driver.o
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^
 $(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%): | $(BUILD)/tests/cuda/libweft_cuda.so
 
 $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \

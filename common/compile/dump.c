@@ -93,7 +93,8 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "eps", a->eps);
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
-    buf_printf(out, " nesterov=%d%s", a->nesterov, a->tf32 ? " tf32" : "");
+    buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
+               a->in_order ? " in_order" : "");
     if (a->draw.stream) {
         put_float(out, "rate", a->draw.rate);
         buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);

@@ -2,6 +2,7 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/optable.h"
 
+#include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "common/op/parts.h"
@@ -311,6 +312,17 @@ static size_t workspace_attention(const struct node *n, const struct shape *in,
                     (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
 }
 
+static size_t workspace_attention_cuda(const struct node *n, const struct shape *in,
+                                       const struct shape *out)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    (void)out;
+    for (int k = 0; k < 2; k++)
+        c.in[k].shape = in[k];
+    size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
+    return own > library ? own : library;
+}
+
 // A mean and a scale for each row.
 static size_t workspace_norm(const struct node *n, const struct shape *in, const struct shape *out)
 {
@@ -396,7 +408,8 @@ static void place_drawn(const struct graph *g, const struct node *n, const struc
         place_draw(&attr->draw, d, out, d, start_of(g, n->out[0], at, d), at);
 }
 
-// Query and key count by their positions: from 0.
+// Query and key count by their positions: from 0. Where the sequence is cut it is not read in order
+// (zigzag.h), and the queries here are a part of it.
 static void place_heads(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
@@ -404,6 +417,7 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
     int64_t first = start_of(g, n->in[0], at, HEADS);
     attr->start = first - attr->group * start_of(g, n->in[1], at, HEADS);
+    attr->in_order = attr->in_order && q->spec.dim[SEQ].n == 0;
     place_draw(&attr->draw, 0, q, BATCH, start_of(g, n->in[0], at, BATCH), at);
     place_draw(&attr->draw, 1, q, HEADS, first, at);
     place_draw(&attr->draw, 2, q, SEQ, 0, at);
@@ -547,12 +561,12 @@ static const struct op_row table[OP_COUNT] = {
                       .vjp = vjp_attention,
                       .shard = shard_attention,
                       .flops = flops_attention,
-                      .workspace = {workspace_attention, workspace_attention},
+                      .workspace = {workspace_attention, workspace_attention_cuda},
                       .place = place_heads},
     [OP_ATTENTION_GRAD] = {.infer = infer_attention,
                            .shard = shard_attention,
                            .flops = flops_attention,
-                           .workspace = {workspace_attention, workspace_attention},
+                           .workspace = {workspace_attention, workspace_attention_cuda},
                            .place = place_heads},
     [OP_CHAIN] = {.infer = infer_chain, .fused = true, .inplace = true},
     [OP_LINEAR] = {.infer = infer_linear,

@@ -107,7 +107,7 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(ATTENTION, attention, -1,                                                                        \
       1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b, s]                              \
             and of k [b, t], step?): softmax(scale · q·k) · v over the                              \
-            keys that are not after the query; head i reads                                            \
+            keys that are not after the query, 0 if there is none; head i reads                        \
             (start + i) / group; with a step the softmax goes through                                  \
             dropout, drawn at [batch, head, query, key] */                                             \
     X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */   \
@@ -173,6 +173,7 @@ struct op_attr {
                                     // picks in ROW_LOSS and its gradient); 0: none
     int64_t group;                  // ATTENTION: query heads that share a key and value head
     bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
     bool center;           // NORM
     float theta;           // ROTARY
     struct op_block block; // COPY

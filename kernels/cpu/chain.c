@@ -168,6 +168,7 @@ int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op
     *w = (struct chain_walk){.chain = chain, .call = c, .vec = vec};
     for (int k = 0; k < n; k++) {
         int operand = chain_operand(c->op, k);
+        PRE(operand >= 0 || product);
         index[k] = operand < 0 ? c->nin : operand; // the product has the output's labels
         w->in[k] = operand < 0 ? product : &c->in[operand];
     }

@@ -24,6 +24,7 @@ struct device {
     char model[64];
     int major, minor;   // compute capability
     int processors;     // streaming multiprocessors
+    int captures;       // streams that capture: nothing may be waited for
     size_t shared_most; // bytes of shared memory that a block can ask for
     uint64_t memory, allocated;
     struct list regions, streams, events, graphs; // what device_close frees
@@ -106,7 +107,7 @@ void memory_clear(struct device *d);
 
 int gemm_open(struct device *d, struct err *e);
 void gemm_close(struct device *d);
-const char *gemm_version(void); // "13.0.2": goes into the numerics record
+const char *gemm_version(void);                        // "13.0.2": goes into the numerics record
 void gemm_cache(struct device *d, const char *folder); // keeps timings there
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product by cuBLASLt. See product.h.
 //
-// The library's matrices are column-major: ours, read so, are their own transposes, and
-// out^T[n][m] = b^T[n][k] · a^T[k][m]. So b is the library's A, a its B, n its rows, m its columns;
-// an operand that lies transposed in our eyes is transposed in the library's too. A bias is one
-// number a row there, a column here.
-//
 // 2mnk FLOPs a batch; a, b and out once from and to memory, what the algorithm makes of the caches
 // apart. The library's kernels are the best there are for these shapes; ours is the choice among
 // them: the library proposes, the device's clock decides. Left out: algorithms whose sums depend
@@ -13,7 +8,6 @@
 // and those that read f32 with fewer bits than it has.
 #include "kernels/cuda/product.h"
 
-#include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +15,11 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "kernels/cuda/algos.h"
+#include "kernels/cuda/layout.h"
 
-enum { CANDIDATES = 8, KEY_SIZE = 320, WORDS = 8, CHOICE_SIZE = WORDS * 16 + 1, ALIGNED = 16 };
+enum { CANDIDATES = 8, KEY_SIZE = 320, WORDS = 8, CHOICE_SIZE = WORDS * 16 + 1 };
 static const char NONE[] = "none"; // the choice that there is none
 
-struct layout {
-    cublasLtMatmulDescOpaque_t op;
-    cublasLtMatrixLayoutOpaque_t a, b, d;
-};
 // What is known of a key. Its candidates are tried from `at` on.
 struct plan {
     char key[KEY_SIZE];
@@ -46,17 +37,6 @@ struct gemm_state {
     bool unsaved;
     cudaEvent_t begin, end; // of the stopwatch
 };
-
-// ---- errors ------------------------------------------------------------------------------------
-
-static int lt_check(const char *call, cublasStatus_t rc, struct err *e)
-{
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        return 0;
-    return err_set(e, ERR_DEVICE, "cuda: %.*s: %s", (int)strcspn(call, "("), call,
-                   cublasLtGetStatusString(rc));
-}
-#define LT(e, call) lt_check(#call, call, e)
 
 // ---- the device's state ------------------------------------------------------------------------
 
@@ -143,18 +123,6 @@ int algorithms_export(struct device *d, struct buf *out, struct err *e)
 
 // ---- keys and choices --------------------------------------------------------------------------
 
-// Of a pointer, in bytes. No kernel asks for more than one load's.
-static unsigned alignment(const void *p)
-{
-    uintptr_t at = (uintptr_t)p;
-    return !p || at % ALIGNED == 0 ? ALIGNED : (unsigned)(at & -at);
-}
-
-static size_t scratch_of(const struct product *p)
-{
-    return (uintptr_t)p->workspace % 256 ? 0 : p->workspace_bytes;
-}
-
 static void key_print(const struct product *p, char key[KEY_SIZE])
 {
     static const char *const ends[] = {
@@ -176,8 +144,9 @@ static void key_print(const struct product *p, char key[KEY_SIZE])
     n += snprintf(key + n, KEY_SIZE - (size_t)n, " %s", ends[p->end]);
     if (biased)
         n += snprintf(key + n, KEY_SIZE - (size_t)n, ",%lld", (long long)p->bias_stride);
-    snprintf(key + n, KEY_SIZE - (size_t)n, " @%u,%u,%u,%u %zu", alignment(p->a), alignment(p->b),
-             alignment(p->out), alignment(p->c), scratch_of(p));
+    snprintf(key + n, KEY_SIZE - (size_t)n, " @%u,%u,%u,%u %zu", layout_alignment(p->a),
+             layout_alignment(p->b), layout_alignment(p->out), layout_alignment(p->c),
+             layout_scratch(p));
 }
 
 static void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
@@ -200,108 +169,7 @@ static bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-// ---- descriptors -------------------------------------------------------------------------------
-
-static cudaDataType_t type_of(enum dtype t)
-{
-    return t == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-// A matrix of ours with `rows` rows of `columns`, as it is stored.
-static int matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t columns, int64_t ld,
-                  int64_t batch, int64_t stride, struct err *e)
-{
-    int32_t count = (int32_t)batch;
-    int rc = LT(e, cublasLtMatrixLayoutInit(l, type_of(t), (uint64_t)columns, (uint64_t)rows, ld));
-    rc = rc ? rc
-            : LT(e, cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                     sizeof count));
-    return rc ? rc
-              : LT(e, cublasLtMatrixLayoutSetAttribute(
-                          l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
-}
-
-static int describe(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what, const void *value,
-                    size_t bytes, struct err *e)
-{
-    return LT(e, cublasLtMatmulDescSetAttribute(op, what, value, bytes));
-}
-#define DESCRIBE(op, what, value) \
-    describe(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value), e)
-
-// What follows the sums; pointers are the call's.
-static int end_describe(cublasLtMatmulDesc_t op, const struct product *p, struct err *e)
-{
-    static const cublasLtEpilogue_t ends[] = {
-#define X(id, name, lt) [END_##id] = CUBLASLT_EPILOGUE_##lt,
-        PRODUCT_ENDS(X)
-#undef X
-    };
-    int32_t type = (int32_t)type_of(p->to);
-    int64_t aux_stride = p->g.m * p->g.n;
-    int rc = DESCRIBE(op, EPILOGUE, ends[p->end]);
-    if (!rc && p->bias) {
-        rc = DESCRIBE(op, BIAS_POINTER, p->bias);
-        rc = rc ? rc : DESCRIBE(op, BIAS_DATA_TYPE, type);
-        rc = rc ? rc : DESCRIBE(op, BIAS_BATCH_STRIDE, p->bias_stride);
-    }
-    if (!rc && p->aux) {
-        rc = DESCRIBE(op, EPILOGUE_AUX_POINTER, p->aux);
-        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_DATA_TYPE, type);
-        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_LD, p->g.n);
-        rc = rc ? rc : DESCRIBE(op, EPILOGUE_AUX_BATCH_STRIDE, aux_stride);
-    }
-    return rc;
-}
-
-static int layout_make(const struct product *p, struct layout *l, struct err *e)
-{
-    const struct gemm *g = &p->g;
-    cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    cublasOperation_t a = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t b = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    int rc = LT(e, cublasLtMatmulDescInit(&l->op, compute, CUDA_R_32F));
-    rc = rc ? rc : DESCRIBE(&l->op, TRANSA, a);
-    rc = rc ? rc : DESCRIBE(&l->op, TRANSB, b);
-    rc = rc ? rc : end_describe(&l->op, p, e);
-    rc = rc ? rc
-            : matrix(&l->a, p->in, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb,
-                     g->batch, g->stride_b, e);
-    rc = rc ? rc
-            : matrix(&l->b, p->in, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda,
-                     g->batch, g->stride_a, e);
-    return rc ? rc : matrix(&l->d, p->to, g->m, g->n, g->ldc, g->batch, g->stride_c, e);
-}
-
 // ---- candidates --------------------------------------------------------------------------------
-
-struct preference {
-    cublasLtMatmulPreferenceOpaque_t p;
-};
-
-static int prefer(struct preference *f, cublasLtMatmulPreferenceAttributes_t what,
-                  const void *value, size_t bytes, struct err *e)
-{
-    return LT(e, cublasLtMatmulPreferenceSetAttribute(&f->p, what, value, bytes));
-}
-#define PREFER(f, what, value) prefer(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
-
-static int preference_make(const struct device *d, const struct product *p, struct preference *f,
-                           struct err *e)
-{
-    uint64_t scratch = scratch_of(p);
-    uint32_t split =
-        d->deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
-    uint32_t a = alignment(p->b), b = alignment(p->a), out = alignment(p->out);
-    uint32_t c = p->c ? alignment(p->c) : out;
-    int rc = LT(e, cublasLtMatmulPreferenceInit(&f->p));
-    rc = rc ? rc : PREFER(f, MAX_WORKSPACE_BYTES, scratch);
-    rc = rc ? rc : PREFER(f, REDUCTION_SCHEME_MASK, split);
-    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_A_BYTES, a);
-    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_B_BYTES, b);
-    rc = rc ? rc : PREFER(f, MIN_ALIGNMENT_C_BYTES, c);
-    return rc ? rc : PREFER(f, MIN_ALIGNMENT_D_BYTES, out);
-}
 
 // Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
 // tf32.
@@ -326,7 +194,7 @@ static bool valid(struct gemm_state *s, const struct product *p, struct layout *
     cublasLtMatmulHeuristicResult_t r;
     cublasStatus_t rc =
         cublasLtMatmulAlgoCheck(s->lt, &l->op, &l->a, &l->b, &l->d, &l->d, algo, &r);
-    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= scratch_of(p) && exact(p, algo);
+    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && exact(p, algo);
 }
 
 // What the library proposes, best first. None is no error: then n is 0.
@@ -336,7 +204,7 @@ static int candidates_find(struct device *d, const struct product *p, struct pla
     cublasLtMatmulHeuristicResult_t r[CANDIDATES];
     struct layout *l = &plan->layout;
     struct preference f;
-    int n = 0, rc = preference_make(d, p, &f, e);
+    int n = 0, rc = layout_preference(p, d->deterministic, &f, e);
     plan->n = plan->at = 0;
     if (rc)
         return rc;
@@ -345,7 +213,7 @@ static int candidates_find(struct device *d, const struct product *p, struct pla
     if (said != CUBLAS_STATUS_SUCCESS && said != CUBLAS_STATUS_NOT_SUPPORTED)
         return LT(e, said);
     for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
-        if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= scratch_of(p) &&
+        if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= layout_scratch(p) &&
             exact(p, &r[i].algo))
             plan->algo[plan->n++] = r[i].algo;
     return 0;
@@ -382,7 +250,7 @@ static int plan_get(struct device *d, const struct product *p, struct plan **out
     key_print(p, key);
     *out = map_get(&s->plans, key);
     if (*out)
-        return end_describe(&(*out)->layout.op, p, e);
+        return layout_end(p, &(*out)->layout, e);
     struct plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return err_set(e, ERR_NOMEM, "no memory for a product");
@@ -415,7 +283,7 @@ static cublasStatus_t launch(struct stream_q *q, const struct product *p, struct
 {
     const float one = 1, beta = p->c ? 1 : 0;
     struct layout *l = &plan->layout;
-    size_t scratch = scratch_of(p);
+    size_t scratch = layout_scratch(p);
     return cublasLtMatmul(q->device->gemm->lt, &l->op, &one, p->b, &l->a, p->a, &l->b, &beta,
                           p->c ? p->c : p->out, &l->d, p->out, &l->d, &plan->algo[plan->at],
                           scratch ? p->workspace : NULL, scratch, q->stream);
@@ -595,12 +463,4 @@ int product_tune(struct stream_q *q, const struct product *p, bool time, enum pr
     if (!rc && plan->at == plan->n)
         *how = PRODUCT_NONE;
     return rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
-}
-
-bool product_end_fits(const struct product *p)
-{
-    bool bias = !p->bias || (alignment(p->bias) == ALIGNED &&
-                             p->bias_stride * (int64_t)dtype_size(p->to) % ALIGNED == 0);
-    bool aux = !p->aux || (alignment(p->aux) == ALIGNED && p->g.n % 8 == 0);
-    return bias && aux;
 }

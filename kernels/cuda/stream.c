@@ -136,9 +136,11 @@ int stream_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 int capture_begin(struct stream_q *q, struct err *e)
 {
     int rc = device_bind(q->device, e);
-    return rc ? rc
-              : CUDA(q->device, q, e,
-                     cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
+    rc = rc ? rc
+            : CUDA(q->device, q, e,
+                   cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
+    q->device->captures += !rc;
+    return rc;
 }
 
 static int instantiate(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
@@ -161,6 +163,7 @@ int capture_end(struct stream_q *q, void **graph, struct err *e)
 {
     cudaGraph_t captured = NULL;
     int rc = device_bind(q->device, e);
+    q->device->captures -= q->device->captures > 0;
     rc = rc ? rc : CUDA(q->device, q, e, cudaStreamEndCapture(q->stream, &captured));
     rc = rc ? rc : instantiate(q, captured, graph, e);
     if (captured)

@@ -26,6 +26,7 @@
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
+#include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "tests/bench/board.h"
 #include "worker/rank/inputs.h"
@@ -101,14 +102,17 @@ static struct shape local(const struct program *p, int value)
     return spec_local(&v->spec, &p->mesh, &v->shape);
 }
 
-static const char *matmul_name(struct arena *a, const struct program *p, const struct node *n)
+// A product by its shape, "matmul 256x768x768 NN", one that steps follow as "linear ..".
+static const char *product_name(struct arena *a, const struct program *p, const struct node *n)
 {
     struct shape s[3] = {local(p, n->in[0]), local(p, n->in[1]), local(p, n->out[0])};
+    struct op_attr labels = linear_product(&n->attr, n->nin); // a matmul's are the same
     struct gemm g;
-    if (!gemm_from_labels(&n->attr, &s[0], &s[1], &s[2], &g))
-        return "matmul";
-    return arena_printf(a, "matmul %lldx%lldx%lld %c%c%s", (long long)g.m, (long long)g.n,
-                        (long long)g.k, g.trans_a ? 'T' : 'N', g.trans_b ? 'T' : 'N',
+    if (!gemm_from_labels(&labels, &s[0], &s[1], &s[2], &g))
+        return op_name(n->op);
+    return arena_printf(a, "%s %lldx%lldx%lld %c%c%s", op_name(n->op), (long long)g.m,
+                        (long long)g.n, (long long)g.k, g.trans_a ? 'T' : 'N',
+                        g.trans_b ? 'T' : 'N',
                         g.batch > 1 ? arena_printf(a, " %lld times", (long long)g.batch) : "");
 }
 
@@ -119,8 +123,8 @@ static const char *name_of(struct arena *a, const struct program *p, const struc
                                         [INSTR_SEND] = "send",
                                         [INSTR_RECV] = "receive",
                                         [INSTR_MARK] = "mark"};
-    if (i->kind == INSTR_OP && i->op == OP_MATMUL)
-        return matmul_name(a, p, &p->graph->nodes[i->node]);
+    if (i->kind == INSTR_OP && (i->op == OP_MATMUL || i->op == OP_LINEAR))
+        return product_name(a, p, &p->graph->nodes[i->node]);
     if (i->kind == INSTR_OP)
         return op_name(i->op);
     if (i->kind == INSTR_START || (i->kind == INSTR_WAIT && i->group.n))

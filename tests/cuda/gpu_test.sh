@@ -12,6 +12,8 @@ set -u
 libraries=$1 rank=$2
 shift 2
 export WEFT_BACKEND_DIR="$libraries" WEFT_RIG=cuda
+# Where libcublasLt and libcudnn are, if the linker does not know.
+[ -n "${CUDA_HOME:-}" ] && export LD_LIBRARY_PATH="$CUDA_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 limit=900
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -57,6 +59,12 @@ if [ "${WEFT_SANITIZE:-0}" = 1 ]; then
             run "$(basename "$program") under $tool" "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
         done
     done
+fi
+if [ -e tests/e2e/test_cuda.py ] && /usr/bin/python3 -c 'import pytest, numpy' 2>/dev/null; then
+    (
+        unset WEFT_BACKEND_DIR WEFT_RIG
+        WEFT_BUILD=$(cd "$libraries" && pwd) WEFT_CUDA_DIR=$(cd "$libraries" && pwd) /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e/test_cuda.py
+    ) || failed="$failed test_cuda.py"
 fi
 [ -n "$failed" ] && echo "failed:$failed"
 echo "gpu-test: $passed passed,$(echo "$failed" | wc -w) failed"

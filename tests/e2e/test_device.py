@@ -148,6 +148,56 @@ def test_more_ranks_than_devices_share_them(place, toy, late):
     same_bits(run, train(place, kind(solo.job(toy, 3), "cuda"), "wide"))
 
 
+def chosen(path):
+    """{pid: {product: algorithm}} of the devices that were closed."""
+    found = {}
+    for line in path.read_text().splitlines():
+        pid, rest = line.split(" ", 1)
+        key, choice = rest.rsplit(" = ", 1)
+        found.setdefault(int(pid), {})[key] = int(choice)
+    return found
+
+
+def recorded(checkpoint):
+    lines = checkpoint.manifest["numerics"]["algorithms"].splitlines()
+    at = lines.index("algorithms late")
+    return {k: int(v) for k, v in (line.rsplit(" = ", 1) for line in lines[at + 1:])}
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 3}, {"pp": 2, "dp": 2}], ids=str)
+def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late, mesh):
+    """What each process finds the fastest differs; what was settled is one table, also next time."""
+    late.setenv("WEFT_LATE_TOLD", str(place / "told"))
+    late.setenv("WEFT_LATE_CHOICES", "1000")
+    ranks = math.prod(mesh.values())
+    job = kind(solo.job(toy, ranks, mesh=mesh, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = train(place, job, "run")
+    tables = chosen(place / "told")
+    first = recorded(run.checkpoints()[-1])
+    assert len(tables) == ranks and first
+    for table in tables.values():
+        assert table and table.items() <= first.items()
+    (place / "told").unlink()
+    run.forget(20)
+    end = run.finish()
+    assert recorded(run.checkpoints()[-1]) == first
+    assert "round" not in run.log(0) + end.err
+    for table in chosen(place / "told").values():
+        assert table.items() <= first.items()
+
+
+def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, late):
+    late.setenv("WEFT_LATE_CHOICES", "100000")
+    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = train(place, job, "run")
+    gone = recorded(run.checkpoints()[-1])
+    late.setenv("WEFT_LATE_CHOICES", "1")
+    assert all(gone.values())  # no process has the number 100000
+    run.forget(20)
+    run.finish()
+    assert f"{len(gone)} of the checkpoint's algorithms cannot be had here" in run.log(0)
+
+
 def test_the_probe_tells_a_device_of_its_kind(late):
     out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
     told = json.loads(out.stdout)

@@ -14,7 +14,7 @@ import pytest
 import solo
 
 PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-worker"]
-LIBRARY = ["lib/weft/libweft_cpu.so"]
+LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (solo.BUILD / "libweft_cuda.so").exists()
 TEXTS = [
     "lib/systemd/system/weft-coordinator.service",
     "lib/systemd/system/weft-worker.service",

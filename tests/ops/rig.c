@@ -193,30 +193,61 @@ static void store(void *to, const struct ref_tensor *t)
     }
 }
 
-static struct tensor upload(const struct rig *r, const struct ref_tensor *t)
+enum { BEHIND = 48, AROUND = 0x5a }; // bytes behind an operand that is shifted, and what they are
+
+static size_t bytes_of(const struct tensor *t)
 {
-    size_t bytes = (size_t)shape_count(&t->shape) * dtype_size(t->dtype);
-    void *host = malloc(bytes);
+    return (size_t)shape_count(&t->shape) * dtype_size(t->dtype);
+}
+
+// The operand's buffer and its size.
+static char *buffer_of(const struct tensor *t, int shift, size_t *bytes)
+{
+    size_t before = (size_t)shift * dtype_size(t->dtype);
+    *bytes = before + bytes_of(t) + (shift ? BEHIND : 0);
+    return (char *)t->data - before;
+}
+
+static struct tensor upload(const struct rig *r, const struct ref_tensor *t, int shift)
+{
+    struct tensor out = {.dtype = t->dtype, .shape = t->shape};
+    size_t before = (size_t)shift * dtype_size(t->dtype);
+    size_t bytes = before + bytes_of(&out) + (shift ? BEHIND : 0);
+    char *host = malloc(bytes);
     assert_non_null(host);
-    store(host, t);
-    struct tensor out = {rig_memory(r, host, bytes), t->dtype, t->shape};
+    memset(host, AROUND, bytes);
+    store(host + before, t);
+    out.data = (char *)rig_memory(r, host, bytes) + before;
     free(host);
     return out;
 }
 
-static double *download(const struct rig *r, const struct tensor *t, struct arena *a)
+static double *download(const struct rig *r, const struct tensor *t, int shift, struct arena *a)
 {
     int64_t n = shape_count(&t->shape);
     double *v = arena_array(a, double, (size_t)n);
-    void *host = malloc((size_t)n * dtype_size(t->dtype));
-    assert_non_null(host);
-    rig_read(r, host, t->data, (size_t)n * dtype_size(t->dtype));
+    size_t bytes, before = (size_t)shift * dtype_size(t->dtype);
+    const char *buffer = buffer_of(t, shift, &bytes);
+    char *whole = malloc(bytes);
+    assert_non_null(whole);
+    rig_read(r, whole, buffer, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        if ((i < before || i >= before + bytes_of(t)) && whole[i] != AROUND)
+            fail_msg("byte %zd around an output was written", (ssize_t)i - (ssize_t)before);
+    const void *host = whole + before;
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->dtype == DT_F32    ? (double)((float *)host)[i]
-               : t->dtype == DT_BF16 ? bf16_number(((uint16_t *)host)[i])
-                                     : ((int32_t *)host)[i];
-    free(host);
+        v[i] = t->dtype == DT_F32    ? (double)((const float *)host)[i]
+               : t->dtype == DT_BF16 ? bf16_number(((const uint16_t *)host)[i])
+               : t->dtype == DT_U8   ? ((const uint8_t *)host)[i]
+                                     : ((const int32_t *)host)[i];
+    free(whole);
     return v;
+}
+
+static void operand_free(const struct rig *r, const struct tensor *t, int shift)
+{
+    size_t bytes;
+    rig_free(r, buffer_of(t, shift, &bytes));
 }
 
 // The input that output k is written over: p, then m, v behind the gradient.
@@ -253,18 +284,20 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     call.workspace_bytes = workspace_of(c);
     call.workspace = rig_memory(r, NULL, call.workspace_bytes);
     for (int k = 0; k < c->nin; k++)
-        call.in[k] = upload(r, &c->in[k]);
+        call.in[k] = upload(r, &c->in[k], c->shift[k]);
     for (int k = 0; k < c->nout; k++)
-        call.out[k] = over_input(c, k) ? call.in[input_of(k)] : upload(r, &c->start[k]);
+        call.out[k] = over_input(c, k) ? call.in[input_of(k)]
+                                       : upload(r, &c->start[k], c->shift[c->nin + k]);
     if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
-        out[k] = download(r, &call.out[k], a);
+        int shift = c->shift[over_input(c, k) ? input_of(k) : c->nin + k];
+        out[k] = download(r, &call.out[k], shift, a);
         if (!over_input(c, k))
-            rig_free(r, call.out[k].data);
+            operand_free(r, &call.out[k], shift);
     }
     for (int k = 0; k < c->nin; k++)
-        rig_free(r, call.in[k].data);
+        operand_free(r, &call.in[k], c->shift[k]);
     rig_free(r, call.workspace);
 }
 

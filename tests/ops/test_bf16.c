@@ -141,6 +141,40 @@ static void attention_and_rotary_round_what_they_make(void **state)
     }
 }
 
+// In order and with nothing dropped, as decoder models are: what a library may serve. It rounds the
+// weights, and what it makes of their gradients, to bf16 before it multiplies with them.
+static void attention_in_order_is_the_same_whoever_serves_it(void **state)
+{
+    static const struct {
+        int64_t batch, seq, heads, group, d;
+    } plain[] = {{2, 67, 4, 2, 16}, {1, 1, 1, 1, 8},    {3, 33, 2, 1, 80},
+                  {1, 64, 6, 3, 64}, {1, 40, 2, 1, 256}, {5, 20, 3, 1, 24}};
+    (void)state;
+    for (size_t t = 0; t < 2 * sizeof plain / sizeof *plain; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        const int64_t n = plain[t / 2].seq, heads = plain[t / 2].heads, d = plain[t / 2].d;
+        int64_t ext[26] = {[1] = plain[t / 2].batch, [3] = d, [6] = heads / plain[t / 2].group,
+                           [7] = heads,               [18] = n};
+        rig_case(&c, &a, t % 2 ? OP_ATTENTION_GRAD : OP_ATTENTION,
+                 t % 2 ? "bshd,bsgd,bsgd,bshd,bs,bs->bshd,bsgd,bsgd" : "bshd,bsgd,bsgd,bs,bs->bshd",
+                 ext);
+        c.attr.scale = 1 / sqrtf((float)d);
+        c.attr.group = plain[t / 2].group;
+        c.attr.in_order = true;
+        for (int k = 0; k < c.nin + c.nout; k++) {
+            struct ref_tensor *x = k < c.nin ? &c.in[k] : &c.start[k - c.nin];
+            bool ids = x->dtype == DT_I32;
+            x->dtype = ids ? DT_I32 : DT_BF16;
+            rig_fill(x, (uint64_t)k + 1, -1, 1);
+            for (int64_t i = 0; ids && i < shape_count(&x->shape); i++)
+                x->v[i] = (double)(i % n);
+        }
+        run(&c, "in order", ROUNDED, rig_is_cuda() ? 2 * ULP : 2e-5, rig_is_cuda() ? 2e-2 : 2e-5);
+        arena_clear(&a);
+    }
+}
+
 // More rows than scratch holds at once: the last turn is a short one.
 static void what_does_not_fit_one_turn_is_done_in_several(void **state)
 {
@@ -255,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_gives_the_references_numbers_rounded),
         cmocka_unit_test(attention_and_rotary_round_what_they_make),
+        cmocka_unit_test(attention_in_order_is_the_same_whoever_serves_it),
         cmocka_unit_test(what_does_not_fit_one_turn_is_done_in_several),
         cmocka_unit_test(numbers_between_two_go_to_the_nearest_and_ties_to_the_even_one),
         cmocka_unit_test(every_pattern_survives_the_way_to_f32_and_back),

@@ -179,6 +179,38 @@ static void attention_drops_the_weights_that_the_site_draws(void **state)
     }
 }
 
+// Queries of zeros weigh alike all keys they see, and values that are ones and zeros show each
+// weight on its own: it is there or it is not, as base/rand.h says for its place.
+static void a_weight_is_dropped_or_not_by_its_own_number(void **state)
+{
+    enum { KEYS = 40, HEADS = 4 };
+    const struct heads s = {2, KEYS, KEYS, HEADS, 2, KEYS, true, {5, 2}, 0.4f};
+    struct arena a = {0};
+    struct rig_case c;
+    double *out[OP_MAX_OUT];
+    (void)state;
+    attention_case(&c, &a, false, s);
+    rig_fill(&c.in[0], 1, 0, 0);
+    for (int64_t i = 0; i < shape_count(&c.in[2].shape); i++)
+        c.in[2].v[i] = i / (HEADS / 2 * KEYS) % KEYS == i % KEYS; // [b, t, g, d]: t = d
+    const struct op_draw *d = &c.attr.draw;
+    const struct rand_site site = {.seed = d->seed, .stream = d->stream, .step = 21};
+    for (int r = 0; r < nrigs; r++) {
+        rig_run(&rigs[r], &c, &a, out);
+        for (int64_t i = 0; i < shape_count(&c.start[0].shape); i++) {
+            int64_t key = i % KEYS, h = i / KEYS % HEADS, row = i / KEYS / HEADS, b = row / KEYS;
+            uint64_t at_q = (uint64_t)c.in[3].v[row], at_k = (uint64_t)c.in[4].v[b * KEYS + key];
+            uint64_t head = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
+            uint64_t index = (head * (uint64_t)d->extent[2] + at_q) * (uint64_t)d->extent[3] + at_k;
+            bool kept = at_k <= at_q && rand_uniform(&site, index) >= s.rate;
+            if ((out[0][i] != 0) != kept)
+                fail_msg("the weight of key %lld of row %lld is %.9g", (long long)key,
+                         (long long)row, out[0][i]);
+        }
+    }
+    arena_clear(&a);
+}
+
 static void slope_of(struct rig_case *f, int k, const double *cot, const double *grad)
 {
     struct arena a = {0};
@@ -265,6 +297,7 @@ int main(void)
         cmocka_unit_test(positions_tell_the_place_in_the_sequence),
         cmocka_unit_test(the_share_and_the_moments_are_right),
         cmocka_unit_test(attention_drops_the_weights_that_the_site_draws),
+        cmocka_unit_test(a_weight_is_dropped_or_not_by_its_own_number),
         cmocka_unit_test(gradients_with_dropout_are_slopes),
         cmocka_unit_test(bf16_is_dropped_as_f32_is),
         cmocka_unit_test(attention_in_turns_draws_for_each_sample),

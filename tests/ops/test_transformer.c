@@ -8,8 +8,10 @@
 enum {
     IN_ORDER,
     SHUFFLED,
-    DEALT
-}; // to two parts: the first and last quarter, the second and third
+    DEALT, // to two parts: the first and last quarter, the second and third
+    AHEAD, // the keys are half their number ahead of the queries: some queries see none
+    BEHIND // the queries are as much ahead of the keys
+};
 
 // Query and key sequences, heads and what shares a key head, elements of a head.
 static const struct heads {
@@ -20,15 +22,28 @@ static const struct heads {
     {1, 64, 64, 2, 2, 8, IN_ORDER},    {2, 65, 65, 4, 2, 16, IN_ORDER},
     {1, 130, 130, 1, 1, 3, SHUFFLED},  {3, 20, 33, 4, 4, 8, SHUFFLED},
     {1, 200, 257, 2, 1, 64, IN_ORDER}, {2, 64, 128, 4, 2, 8, DEALT},
+    {1, 1, 70, 2, 1, 1, IN_ORDER},     {1, 33, 35, 2, 2, 80, DEALT},
+    {2, 67, 67, 2, 1, 128, SHUFFLED},  {1, 66, 131, 1, 1, 256, IN_ORDER},
+    {2, 9, 9, 2, 1, 3, AHEAD},         {1, 130, 65, 4, 2, 16, BEHIND},
+    {1, 65, 129, 2, 2, 130, AHEAD},
 };
 
 static int64_t position_of(const struct heads *s, int64_t t)
 {
     static const int64_t quarter[] = {0, 3, 1, 2};
     int64_t size = s->keys / 4;
-    return s->order == SHUFFLED ? t * 7 % s->keys
-           : s->order == DEALT  ? quarter[t / size] * size + t % size
-                                : t;
+    return s->order == SHUFFLED                   ? t * 7 % s->keys
+           : s->order == DEALT && t < 4 * size ? quarter[t / size] * size + t % size
+           : s->order == AHEAD                  ? t + s->keys / 2
+                                                : t;
+}
+
+// The queries are the last of the keys, unless they are before or after them.
+static int64_t query_position_of(const struct heads *s, int64_t i)
+{
+    return s->order == AHEAD    ? i
+           : s->order == BEHIND ? i + s->keys / 2
+                                : position_of(s, s->keys - s->queries + i);
 }
 
 static void attention_case(struct rig_case *c, struct arena *a, bool grad, struct heads s)
@@ -42,13 +57,11 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
     c->attr.group = s.group;
     for (int k = 0; k < c->nin - 2; k++)
         rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
-    // The queries are the last of the keys; each sees itself and what comes before.
     for (int64_t b = 0; b < s.batch; b++) {
         for (int64_t t = 0; t < s.keys; t++)
             c->in[c->nin - 1].v[b * s.keys + t] = (double)position_of(&s, t);
         for (int64_t i = 0; i < s.queries; i++)
-            c->in[c->nin - 2].v[b * s.queries + i] =
-                c->in[c->nin - 1].v[(b + 1) * s.keys - s.queries + i];
+            c->in[c->nin - 2].v[b * s.queries + i] = (double)query_position_of(&s, i);
     }
 }
 

@@ -9,12 +9,18 @@
 // are those of libweft_cpu.so two folders up. WEFT_LATE_FAIL makes one thing fail: "capture" (what
 // is captured cannot be a graph), "op N" (the Nth op, from 1, as a device's fault), "memory N"
 // (an allocation of over N bytes), "driver" (there is none). WEFT_LATE_DEVICES: how many, 2.
+//
+// Products have WEFT_LATE_CHOICES algorithms (3) that differ in nothing. Which of them is the
+// fastest is each process's luck. A device that is closed adds what it settled to the file
+// WEFT_LATE_TOLD.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/list.h"
 #include "kernels/backend.h"
 
@@ -50,7 +56,15 @@ struct stream_q {
     struct device *device;
     struct graph *recording;
 };
+enum { KEYS = 512 };
+struct choice {
+    char key[120];
+    int choice;
+    bool settled;
+};
 struct device {
+    struct choice choices[KEYS]; // sorted
+    int nchoices;
     const struct backend *cpu;
     struct device *under;
     struct stream_q *under_q;
@@ -373,6 +387,92 @@ static void host_free(struct device *d, void *p)
     free(p);
 }
 
+// ---- choices -----------------------------------------------------------------------------------
+
+static const char HEADER[] = "algorithms late\n";
+
+static int ways(void)
+{
+    const char *n = getenv("WEFT_LATE_CHOICES");
+    return n ? atoi(n) : 3;
+}
+
+static struct choice *choice_at(struct device *d, const char *key)
+{
+    int at = 0;
+    while (at < d->nchoices && strcmp(d->choices[at].key, key) < 0)
+        at++;
+    if (at < d->nchoices && !strcmp(d->choices[at].key, key))
+        return &d->choices[at];
+    if (d->nchoices == KEYS)
+        return NULL;
+    memmove(&d->choices[at + 1], &d->choices[at], sizeof *d->choices * (size_t)(d->nchoices - at));
+    d->choices[at] = (struct choice){.choice = -1};
+    snprintf(d->choices[at].key, sizeof d->choices[at].key, "%s", key);
+    d->nchoices++;
+    return &d->choices[at];
+}
+
+// What the call would write is written over: nothing of value may lie there.
+static int tune(struct stream_q *q, const struct op_call *call, bool time, struct err *e)
+{
+    struct device *d = q->device;
+    char key[120];
+    size_t n = (size_t)snprintf(key, sizeof key, "%s", op_name(call->op));
+    if (call->op != OP_MATMUL)
+        return 0;
+    for (int k = 0; k < call->nin; k++)
+        for (int i = 0; i < call->in[k].shape.n && n < sizeof key; i++)
+            n += (size_t)snprintf(key + n, sizeof key - n, "%c%lld", i ? 'x' : ' ',
+                                  (long long)call->in[k].shape.dim[i]);
+    const struct tensor *out = &call->out[0];
+    memset(real(d, out->data), 0x5a, (size_t)shape_count(&out->shape) * dtype_size(out->dtype));
+    struct choice *c = choice_at(d, key);
+    if (!c)
+        return err_set(e, ERR_LIMIT, "late: too many products");
+    if (!c->settled && (c->choice < 0 || c->choice >= ways()))
+        c->choice = time ? (int)(getpid() % ways()) : 0;
+    c->settled = true;
+    return 0;
+}
+
+static int import(struct device *d, const char *text, struct err *e)
+{
+    if (strncmp(text, HEADER, sizeof HEADER - 1))
+        return err_set(e, ERR_UNSUPPORTED, "late: another device's algorithms");
+    for (const char *at = strchr(text, '\n') + 1; *at; at = strchr(at, '\n') + 1) {
+        char key[120];
+        int choice;
+        if (sscanf(at, "%119[^=]= %d", key, &choice) != 2)
+            return err_set(e, ERR_INVALID, "late: no choice: %.40s", at);
+        key[strlen(key) - 1] = 0;
+        struct choice *c = choice_at(d, key);
+        if (c && !c->settled)
+            c->choice = choice;
+    }
+    return 0;
+}
+
+static int export(struct device *d, struct buf *out, struct err *e)
+{
+    (void)e;
+    buf_puts(out, HEADER);
+    for (int i = 0; i < d->nchoices; i++)
+        buf_printf(out, "%s = %d\n", d->choices[i].key, d->choices[i].choice);
+    return 0;
+}
+
+static void tell_choices(struct device *d)
+{
+    const char *path = getenv("WEFT_LATE_TOLD");
+    FILE *f = path ? fopen(path, "ae") : NULL;
+    for (int i = 0; f && i < d->nchoices; i++)
+        if (d->choices[i].settled)
+            fprintf(f, "%d %s = %d\n", (int)getpid(), d->choices[i].key, d->choices[i].choice);
+    if (f)
+        fclose(f);
+}
+
 // ---- the device --------------------------------------------------------------------------------
 
 static int device_count(struct err *e)
@@ -402,6 +502,7 @@ static void device_close(struct device *d)
 {
     if (!d)
         return;
+    tell_choices(d);
     list_for_each (it, &d->streams)
         stream_free(list_entry(it, struct stream_q, link));
     list_for_each (it, &d->regions)
@@ -471,5 +572,8 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_free = graph_free,
+    .tune = tune,
+    .algorithms_import = import,
+    .algorithms_export = export,
     .ops = ops,
 };

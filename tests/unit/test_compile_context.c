@@ -2,6 +2,7 @@
 // Context parallel: a sequence cut over devices trains to the numbers of one, every device has the
 // same attention to compute, and what is sent is what the rules say.
 #include "common/compile/cost.h"
+#include "common/compile/optable.h"
 #include "common/op/mask.h"
 #include "tests/unit/decoder_case.h"
 
@@ -62,6 +63,43 @@ static void zigzag_gives_every_part_the_same_attention(void **state)
     for (int r = 0; r < 4; r++) {
         assert_int_equal(products(&(struct zigzag){1024, 4}, 4, r), 64 * (256 * 7 + 384));
         assert_int_equal(products(&(struct zigzag){1024, 1}, 4, r), 64 * (256 * (4 * r + 1) + 384));
+    }
+}
+
+// ---- what kernels are told -----------------------------------------------------------------------
+
+// That positions count from 0: of all attentions of a step, or of none.
+static void attention_knows_whether_the_sequence_is_whole_and_in_order(void **state)
+{
+    static const struct {
+        const char *mesh, *sharding;
+        bool in_order;
+    } cases[] = {
+        {"dp: 2", "", true},
+        {"dp: 2, tp: 2", "", true},
+        {"cp: 2", "", false},
+        {"dp: 2, cp: 2", "", false},
+        {"tp: 2", "activations: {act_seq: [batch, [seq, tp]]}", true}, // whole at attention
+        {"cp: 2", "activations: {act_att: [batch, ~, cp]}", true},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct fixture f;
+        int found = 0;
+        compile_text(&f, decoder_long(models[0], 8, cases[c].mesh, 2, cases[c].sharding, ""), 0);
+        const struct program *p = f.c.program[PROGRAM_TRAIN];
+        for (int i = 0; i < p->graph->nnodes; i++) {
+            const struct node *n = &p->graph->nodes[i];
+            if (n->op != OP_ATTENTION && n->op != OP_ATTENTION_GRAD)
+                continue;
+            for (int rank = 0; rank < 2; rank++) {
+                struct op_attr a = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, rank, 0});
+                assert_int_equal(a.in_order, cases[c].in_order);
+            }
+            found++;
+        }
+        assert_true(found > 0);
+        fixture_clear(&f);
     }
 }
 
@@ -289,6 +327,7 @@ int main(void)
         cmocka_unit_test(two_parts_hold_the_first_and_last_chunk_and_the_two_between),
         cmocka_unit_test(every_position_has_one_column),
         cmocka_unit_test(zigzag_gives_every_part_the_same_attention),
+        cmocka_unit_test(attention_knows_whether_the_sequence_is_whole_and_in_order),
         cmocka_unit_test(a_cut_sequence_trains_to_the_numbers_of_one_device),
         cmocka_unit_test(draws_follow_positions),
         cmocka_unit_test(keys_and_values_are_gathered_and_every_gradient_summed_once),

@@ -100,18 +100,24 @@ static int window_open(struct exec *x, struct err *e)
     return rc;
 }
 
-static int regions_open(struct exec *x, struct err *e)
+static int regions_zero(struct exec *x, struct err *e)
 {
     const struct memory *m = memory_of(x);
+    int rc = 0;
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        if (m->region[r])
+            rc = x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e);
+    return rc;
+}
+
+static int regions_open(struct exec *x, struct err *e)
+{
     int rc = region_alloc(x, REGION_PRIVATE, e);
     if (!rc && x->apart)
         rc = region_alloc(x, REGION_SHARED, e);
     if (!rc && anyone_shares(x))
         rc = window_open(x, e);
-    for (int r = 0; r < REGION_COUNT && !rc; r++)
-        if (m->region[r])
-            rc = x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e);
-    return rc;
+    return rc ? rc : regions_zero(x, e);
 }
 
 static void *address(const struct exec *x, const struct program *p, struct view v)
@@ -348,6 +354,31 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     }
     *out = x;
     return 0;
+}
+
+static int program_tune(struct exec *x, const struct loaded *l, bool time, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < l->program->ninstrs && !rc; i++) {
+        const struct bound *b = &l->bound[i];
+        if (b->instr->kind != INSTR_OP)
+            continue;
+        rc = x->o.backend->tune(x->stream, &b->call, time, e);
+        if (rc)
+            err_wrap(e, "choosing an algorithm of %s", op_name(b->instr->op));
+        if (x->o.page)
+            page_beat(x->o.page);
+    }
+    return rc;
+}
+
+int exec_tune(struct exec *x, bool time, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
+        rc = program_tune(x, &x->loaded[k], time, e);
+    rc = rc ? rc : regions_zero(x, e);
+    return rc ? rc : constants_set(x, e);
 }
 
 void exec_close(struct exec *x)

@@ -33,6 +33,10 @@ struct exec_options {
 int exec_open(const struct exec_options *o, struct exec **out, struct err *e);
 void exec_close(struct exec *x); // null is fine
 
+// Shows the backend every product that the programs will ask for, so that it settles how it
+// computes them (backend.h: tune). Writes all over the device's memory, which is as new afterwards.
+int exec_tune(struct exec *x, bool time, struct err *e);
+
 // The device memory taken, whoever took it, is what the plan said. Holds after the opening of all
 // that a rank opens, and after training.
 int exec_check_memory(const struct exec *x, struct err *e);

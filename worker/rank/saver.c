@@ -23,6 +23,7 @@ struct saver {
     struct manifest base;
     struct device_info device;
     struct snapshot *snapshot;
+    const char *algorithms;    // fusion's too
     void *staging;             // the backend's; null: the snapshot's own
     bool copying;              // begun, not seen to have come
     _Atomic int64_t opened_at; // step of the newest save begun here, −1
@@ -108,9 +109,16 @@ static void base_of(struct saver *s)
                                              .device = s->device.model,
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
-                                             .algorithms = a->job->train.fuse ? "fused" : "",
+                                             .algorithms = s->algorithms,
                                              .threads = s->device.threads}};
     mesh_of(s);
+}
+
+static void algorithms_of(struct saver *s)
+{
+    bool fused = s->o.attempt->job->train.fuse;
+    s->algorithms = arena_printf(&s->arena, "%s%s%s", fused ? "fused" : "",
+                                 fused && *s->o.algorithms ? "\n" : "", s->o.algorithms);
 }
 
 // Memory that the device copies to at full speed. Without it a save holds up the computation, but
@@ -135,6 +143,7 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     o->backend->device_info(o->device, &s->device);
     s->opened_at = -1;
     const struct state *state = o->state;
+    algorithms_of(s);
     base_of(s);
     int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
     rc = rc ? rc : store_open_beneath(&s->store, o->attempt->checkpoint_root, o->attempt->store, e);

@@ -16,6 +16,7 @@ struct saver_options {
     const struct mesh *mesh;
     const struct backend *backend;
     struct device *device;
+    const char *algorithms; // the record of algorithms_agree
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);

@@ -12,15 +12,18 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
 #include "common/job/lr.h"
 #include "common/model/model.h"
+#include "worker/rank/algorithms.h"
 #include "worker/rank/evaluate.h"
 #include "worker/rank/link.h"
 #include "worker/rank/sampling.h"
@@ -71,6 +74,7 @@ struct trainer {
     struct feed *feed;
     struct evaluation evaluation;
     struct sampling sampling;
+    struct buf algorithms;    // as agreed; empty where there is no choice
     struct buf *texts;        // of the newest evaluation's samples,
     const char **sample_text; // as the row has them
     bool evaluates, samples;
@@ -131,14 +135,30 @@ static int choose_device(struct trainer *t, struct err *e)
     return 0;
 }
 
+// What may be thrown away: measurements that are made again.
+static const char *cache_folder(char *out, size_t size)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base == '/')
+        snprintf(out, size, "%s/weft", base);
+    else if (home && *home == '/')
+        snprintf(out, size, "%s/.cache/weft", home);
+    else
+        return NULL;
+    return out;
+}
+
 static int open_device(struct trainer *t, struct err *e)
 {
     int rc = backend_load(job_device_kind(t->job->resources.kind), &t->exec_options.backend, e);
     rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
-    struct device_options o = {
-        .ordinal = t->ordinal, .threads = (int)t->job->resources.threads, .deterministic = true};
+    char cache[4200];
+    struct device_options o = {.ordinal = t->ordinal,
+                               .threads = (int)t->job->resources.threads,
+                               .deterministic = true,
+                               .cache = cache_folder(cache, sizeof cache)};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
     return rc ? rc : check_fits(t, e);
@@ -238,21 +258,65 @@ static int open_exec(struct trainer *t, struct err *e)
     return rc;
 }
 
+static int open_checkpoint(const struct trainer *t, struct store *store, struct load *load,
+                           struct err *e)
+{
+    struct store_entry which;
+    if (!store_entry_parse(t->attempt->restore, &which))
+        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->attempt->restore);
+    int rc = store_open_beneath(store, t->attempt->checkpoint_root, t->attempt->store, e);
+    return rc ? rc : load_open(load, store, which.epoch, which.step, e);
+}
+
 static int restore(struct trainer *t, struct err *e)
 {
     struct store store = {0};
     struct load load = {0};
-    struct store_entry which;
-    if (!store_entry_parse(t->attempt->restore, &which))
-        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->attempt->restore);
-    int rc = store_open_beneath(&store, t->attempt->checkpoint_root, t->attempt->store, e);
-    rc = rc ? rc : load_open(&load, &store, which.epoch, which.step, e);
+    int rc = open_checkpoint(t, &store, &load, e);
     rc = rc ? rc : state_restore(&t->state, &load, e);
     load_close(&load);
     store_close(&store);
     if (rc)
         err_wrap(e, "cannot restore %s", t->attempt->restore);
     return rc;
+}
+
+// The record of the checkpoint that will be restored, the arena's; null: none.
+static int algorithms_before(struct trainer *t, const char **out, struct err *e)
+{
+    struct store store = {0};
+    struct load load = {0};
+    int rc = open_checkpoint(t, &store, &load, e);
+    if (!rc)
+        *out = arena_strdup(&t->arena, load.manifest.numerics.algorithms);
+    load_close(&load);
+    store_close(&store);
+    return rc;
+}
+
+static int open_algorithms(struct trainer *t, struct err *e)
+{
+    const struct attempt *a = t->attempt;
+    struct algorithms_options o = {.backend = t->exec_options.backend,
+                                   .device = t->device,
+                                   .exec = t->exec,
+                                   .compiled = &t->compiled,
+                                   .link = t->link,
+                                   .rank = a->rank,
+                                   .ranks = a->ranks};
+    if (!o.backend->tune)
+        return 0;
+    int rc = a->restore ? algorithms_before(t, &o.before, e) : 0;
+    return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
+}
+
+// The plan's hash, and the algorithms' where there is a choice: all ranks must have the same.
+static void agreed_hash(const struct trainer *t, char *out, size_t size)
+{
+    snprintf(out, size, "%s", t->compiled.hash);
+    if (t->algorithms.len)
+        snprintf(out + strlen(out), size - strlen(out), "-%08x",
+                 hash_fnv1a32(buf_str(&t->algorithms)));
 }
 
 static int open_state(struct trainer *t, struct err *e)
@@ -272,7 +336,8 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .state = &t->state,
                                                 .mesh = &t->compiled.mesh,
                                                 .backend = t->exec_options.backend,
-                                                .device = t->device},
+                                                .device = t->device,
+                                                .algorithms = buf_str(&t->algorithms)},
                         &saver, e);
     if (rc)
         return rc;
@@ -301,6 +366,7 @@ static int open_all(struct trainer *t, struct err *e)
     rc = rc ? rc : open_device(t, e);
     rc = rc ? rc : open_world(t, e);
     rc = rc ? rc : open_exec(t, e);
+    rc = rc ? rc : open_algorithms(t, e);
     rc = rc ? rc : open_data(t, e);
     rc = rc ? rc : open_state(t, e);
     rc = rc ? rc : open_saver(t, e);
@@ -314,7 +380,9 @@ static int open_all(struct trainer *t, struct err *e)
         return rc;
     log_plan(t);
     page_state(t->attempt->page, RANK_READY);
-    return link_ready(t->link, t->compiled.hash, clock_mono_ns() + START_NS, e);
+    char hash[128];
+    agreed_hash(t, hash, sizeof hash);
+    return link_ready(t->link, hash, clock_mono_ns() + START_NS, e);
 }
 
 static void close_all(struct trainer *t)
@@ -328,6 +396,7 @@ static void close_all(struct trainer *t)
     sampling_close(&t->sampling);
     for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)
         buf_clear(&t->texts[k]);
+    buf_clear(&t->algorithms);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
     for (int i = 0; i < 2; i++) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention's files share: a call as sizes, who serves it, and the two who do.
+//
+// attention.c checks a call and gives it to cuDNN (sdpa.h) or to our own kernels (attention.cu), as
+// attention_choice.c says.
+#pragma once
+#include "common/op/attention.h"
+#include "kernels/cuda/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ATTENTION_HEAD = 256 }; // elements of a head at most
+
+struct attention {
+    const void *q, *k, *v, *dy; // dy: null forward
+    const int32_t *at_q, *at_k; // positions
+    void *out, *dk, *dv;        // out: y or dq
+    int64_t batch, queries, keys, heads, kv_heads, d;
+    int64_t start, group; // query head h reads key head (start + h) / group
+    float scale;
+    enum dtype dtype;
+    bool in_order; // positions are 0, 1, … of queries and keys alike
+
+    const unsigned *step; // null: no dropout
+    uint64_t seed;
+    unsigned stream, threshold; // kept: a word whose upper 24 bits are not below
+    float kept_scale;
+    int64_t from[2], extent[DRAW_DIMS]; // batch and head here; of all the draws
+};
+
+// Our kernels, which serve every call.
+int attention_own(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                  struct err *e);
+
+// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, heads of a multiple of 8
+// elements that are shared evenly from the first on, operands at multiples of 16 bytes.
+bool attention_is_plain(const struct attention *a);
+// How much of it a run of cuDNN's serves: the n-th choice, from all of it to one sample's heads
+// that share one key head; false: there are no more. Samples and heads divide the call's.
+struct attention_turn {
+    int64_t batch, heads;
+};
+bool attention_turn(const struct attention *a, int n, struct attention_turn *out);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which calls cuDNN is asked for, and how much of one at a time. See attention.h.
+#include "kernels/cuda/attention.h"
+
+bool attention_is_plain(const struct attention *a)
+{
+    const void *at[] = {a->q, a->k, a->v, a->dy, a->out, a->dk, a->dv};
+    bool aligned = true;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        aligned = aligned && (uintptr_t)at[i] % 16 == 0;
+    return aligned && a->dtype == DT_BF16 && a->in_order && !a->step && a->queries == a->keys &&
+           a->start == 0 && a->heads == a->kv_heads * a->group && a->d % 8 == 0;
+}
+
+bool attention_turn(const struct attention *a, int n, struct attention_turn *out)
+{
+    for (int64_t parts = 1; parts <= a->batch; parts++) {
+        *out = (struct attention_turn){a->batch / parts, a->heads};
+        if (a->batch % parts == 0 && n-- == 0)
+            return true;
+    }
+    for (int64_t parts = 2; parts <= a->kv_heads; parts++) {
+        *out = (struct attention_turn){1, a->heads / parts};
+        if (a->kv_heads % parts == 0 && n-- == 0)
+            return true;
+    }
+    return false;
+}

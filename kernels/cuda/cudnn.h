@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN as the functions that we call, loaded when a device is opened: a machine without it runs on
+// our own kernels. Nothing is linked against it.
+#pragma once
+#include <cudnn.h>
+
+#define CUDNN_CALLS(X)          \
+    X(GetVersion)               \
+    X(Create)                   \
+    X(Destroy)                  \
+    X(SetStream)                \
+    X(GetErrorString)           \
+    X(GetLastErrorString)       \
+    X(BackendCreateDescriptor)  \
+    X(BackendDestroyDescriptor) \
+    X(BackendSetAttribute)      \
+    X(BackendGetAttribute)      \
+    X(BackendFinalize)          \
+    X(BackendExecute)
+
+struct cudnn {
+#define X(name) __typeof__(cudnn##name) *name;
+    CUDNN_CALLS(X)
+#undef X
+    void *library;
+};
+
+// Older ones leave keys behind the last multiple of 128 in the softmax.
+enum { CUDNN_OLDEST = 91600 };
+
+// Null, or why it cannot be used; `out` is then zero. Stays loaded until cudnn_unload.
+const char *cudnn_load(struct cudnn *out);
+void cudnn_unload(struct cudnn *c);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product in cuBLASLt's words: descriptors of the operation, the matrices, and what is asked of
+// an algorithm.
+//
+// The library's matrices are column-major: ours, read so, are their own transposes, and
+// out^T[n][m] = b^T[n][k] · a^T[k][m]. So b is the library's A, a its B, n its rows, m its columns;
+// an operand that lies transposed in our eyes is transposed in the library's too. A bias is one
+// number a row there, a column here.
+#pragma once
+#include <cublasLt.h>
+
+#include "kernels/cuda/product.h"
+
+struct layout {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, d; // of C too
+};
+struct preference {
+    cublasLtMatmulPreferenceOpaque_t p;
+};
+
+// 0, or ERR_DEVICE with the library's words for what `call` said.
+int layout_check(const char *call, cublasStatus_t rc, struct err *e);
+#define LT(e, call) layout_check(#call, call, e)
+
+int layout_make(const struct product *p, struct layout *l, struct err *e);
+// What follows the sums, and where bias and aux lie: these are each call's own.
+int layout_end(const struct product *p, struct layout *l, struct err *e);
+// `reproducible`: of split sums only those whose bits depend on nothing but the operands, and whose
+// parts are f32.
+int layout_preference(const struct product *p, bool reproducible, struct preference *f,
+                      struct err *e);
+
+// Of a pointer, in bytes, as far as any kernel cares: one load's. Null: all.
+unsigned layout_alignment(const void *p);
+// Scratch that an algorithm may have: the library wants it at a multiple of 256.
+size_t layout_scratch(const struct product *p);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by cuDNN: engines found, compiled and run. See sdpa.h.
+//
+// Scratch, each part from a multiple of 256 bytes on:
+//   stats | gradients: y | mean | dq in f32, unless deterministic | the engines' own, the larger
+// Engines are tried in the order in which cuDNN's heuristics name them; the first that may be used
+// is taken. That order depends on nothing but the shape, the device and the library, which are in
+// the numerics record: the same three give the same engine.
+#include "kernels/cuda/sdpa.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/err.h"
+
+enum { ALIGN = 256, MOST_ENGINES = 16, MOST_NOTES = 16 };
+
+struct plan {
+    struct sdpa_made made;
+    cudnnBackendDescriptor_t plan;
+    size_t bytes; // of its own
+};
+
+struct sdpa {
+    struct sdpa_on on;
+    struct sdpa_shape shape;
+    struct plan forward, backward; // the latter of a gradient
+    size_t stats, y, mean, dq, own, bytes;
+};
+
+// ---- plans -------------------------------------------------------------------------------------
+
+static bool may_change(const struct sdpa_on *on, cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendNumericalNote_t note[MOST_NOTES];
+    int64_t n = 0;
+    bool changes = false;
+    cudnnStatus_t status = on->api->BackendGetAttribute(
+        engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, note);
+    for (int i = 0; i < n && i < MOST_NOTES; i++)
+        changes = changes || note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    return changes || status != CUDNN_STATUS_SUCCESS;
+}
+
+static bool usable(const struct sdpa_on *on, struct sdpa_made *m, cudnnBackendDescriptor_t config,
+                   bool deterministic)
+{
+    int64_t n = 0;
+    cudnnBackendDescriptor_t engine = made_new(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (m->status != CUDNN_STATUS_SUCCESS ||
+        on->api->BackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                                     &engine) != CUDNN_STATUS_SUCCESS)
+        return false;
+    return !deterministic || !may_change(on, engine);
+}
+
+// Null: this engine does not do.
+static cudnnBackendDescriptor_t plan_with(const struct sdpa_on *on, struct sdpa_made *m,
+                                          cudnnBackendDescriptor_t config, size_t most,
+                                          size_t *bytes)
+{
+    int64_t n = 0, size = -1;
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+             &config);
+    if (on->handle)
+        made_set(m, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &on->handle);
+    else
+        made_set(m, d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                 &on->device);
+    made_end(m, d);
+    if (m->status == CUDNN_STATUS_SUCCESS &&
+        on->api->BackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                     1, &n, &size) == CUDNN_STATUS_SUCCESS &&
+        size >= 0 && (uint64_t)size <= most) {
+        *bytes = (size_t)size;
+        return d;
+    }
+    return NULL;
+}
+
+// What the heuristics name for the graph, in their order.
+static int64_t configs_of(const struct sdpa_on *on, struct sdpa_made *m,
+                          cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t *config)
+{
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+    int64_t n = 0;
+    cudnnBackendDescriptor_t h = made_new(m, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    made_set(m, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph);
+    made_set(m, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (on->device)
+        made_set(m, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                 &on->device);
+    made_end(m, h);
+    for (int i = 0; i < MOST_ENGINES; i++)
+        config[i] = made_new(m, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (m->status == CUDNN_STATUS_SUCCESS &&
+        on->api->BackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_ENGINES, &n,
+                                     config) != CUDNN_STATUS_SUCCESS)
+        n = 0;
+    return n < MOST_ENGINES ? n : MOST_ENGINES;
+}
+
+static bool plan_make(struct plan *p, const struct sdpa_on *on, const struct sdpa_shape *s,
+                      bool backward, size_t most)
+{
+    cudnnBackendDescriptor_t config[MOST_ENGINES];
+    struct sdpa_made *m = &p->made;
+    m->api = on->api;
+    cudnnBackendDescriptor_t graph = sdpa_graph(m, on, s, backward);
+    int64_t n = graph ? configs_of(on, m, graph, config) : 0;
+    for (int64_t i = 0; i < n && !p->plan; i++) {
+        m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
+        if (usable(on, m, config[i], s->deterministic))
+            p->plan = plan_with(on, m, config[i], most, &p->bytes);
+    }
+    return p->plan != NULL;
+}
+
+// ---- a shape -----------------------------------------------------------------------------------
+
+static size_t up(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+// All but the engines' own scratch. Returns what of that is known before one is compiled, which
+// takes seconds: engines whose dq is deterministic keep a gradient of each score in bf16, and all
+// keep dk and dv of each query head where they are shared.
+static size_t lay_out(struct sdpa *p)
+{
+    const struct sdpa_shape *s = &p->shape;
+    size_t rows = (size_t)(s->batch * s->heads * s->seq), elements = rows * (size_t)s->d;
+    p->y = up(4 * rows);
+    p->mean = p->y + (s->grad ? up(2 * elements) : 0);
+    p->dq = p->mean + (s->grad ? up(4 * rows) : 0);
+    p->own = p->dq + (s->grad && !s->deterministic ? up(4 * elements) : 0);
+    p->bytes = p->own;
+    size_t pairs = (size_t)((s->seq + 63) / 64 * 64 * ((s->seq + 127) / 128 * 128));
+    size_t shared = s->kv_heads < s->heads ? 4 * elements : 0;
+    return !s->grad ? 0
+                    : shared + (s->deterministic ? 2 * (size_t)(s->batch * s->heads) * pairs : 0);
+}
+
+struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size_t most, char *why,
+                      size_t room)
+{
+    struct sdpa *p = calloc(1, sizeof *p);
+    PRE(p);
+    *p = (struct sdpa){.on = *on, .shape = *s};
+    bool made = false;
+    if (lay_out(p) + p->own <= most) {
+        size_t left = most - p->own;
+        made = plan_make(&p->forward, on, s, false, left) &&
+               (!s->grad || plan_make(&p->backward, on, s, true, left));
+        p->bytes += p->forward.bytes > p->backward.bytes ? p->forward.bytes : p->backward.bytes;
+    }
+    if (made)
+        return p;
+    const char *said = p->backward.made.said[0] ? p->backward.made.said : p->forward.made.said;
+    snprintf(why, room, "%s", said[0] ? said : "no engine does with this scratch");
+    sdpa_free(p);
+    return NULL;
+}
+
+void sdpa_free(struct sdpa *p)
+{
+    if (!p)
+        return;
+    sdpa_made_clear(&p->forward.made);
+    sdpa_made_clear(&p->backward.made);
+    free(p);
+}
+
+size_t sdpa_bytes(const struct sdpa *p)
+{
+    return p->bytes;
+}
+
+// ---- runs --------------------------------------------------------------------------------------
+
+// The operands of a run by name.
+struct pack {
+    int64_t name[SDPA_NAMES];
+    void *data[SDPA_NAMES];
+    int n;
+};
+
+static void put(struct pack *p, enum sdpa_name name, const void *data)
+{
+    p->name[p->n] = name;
+    p->data[p->n++] = (void *)(uintptr_t)data;
+}
+
+static cudnnStatus_t run(const struct sdpa *p, const struct plan *plan, const struct pack *pack,
+                         void *own)
+{
+    struct sdpa_made m = {.api = p->on.api};
+    cudnnBackendDescriptor_t d = made_new(&m, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    made_set(&m, d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, pack->n, pack->name);
+    made_set(&m, d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pack->n,
+             pack->data);
+    made_set(&m, d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &own);
+    made_end(&m, d);
+    cudnnStatus_t status = m.status;
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = p->on.api->BackendExecute(p->on.handle, plan->plan, d);
+    sdpa_made_clear(&m);
+    return status;
+}
+
+cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch)
+{
+    const float scale = o->scale, hidden = -INFINITY, one = 1;
+    char *at = scratch;
+    const struct pack both = {
+        .name = {SDPA_Q, SDPA_K, SDPA_V, SDPA_Y, SDPA_STATS, SDPA_SCALE, SDPA_HIDDEN},
+        .data = {(void *)(uintptr_t)o->q, (void *)(uintptr_t)o->k, (void *)(uintptr_t)o->v,
+                 p->shape.grad ? at + p->y : o->y, at, (void *)(uintptr_t)&scale,
+                 (void *)(uintptr_t)&hidden},
+        .n = 7};
+    struct pack back = both;
+    cudnnStatus_t status = run(p, &p->forward, &both, at + p->own);
+    if (status != CUDNN_STATUS_SUCCESS || !p->shape.grad)
+        return status;
+    put(&back, SDPA_DY, o->dy);
+    put(&back, SDPA_DQ, o->dq);
+    put(&back, SDPA_DK, o->dk);
+    put(&back, SDPA_DV, o->dv);
+    put(&back, SDPA_MEAN, at + p->mean);
+    put(&back, SDPA_ONE, &one);
+    if (!p->shape.deterministic)
+        put(&back, SDPA_DQ_F32, at + p->dq);
+    return run(p, &p->backward, &back, at + p->own);
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention by cuDNN: bf16, every query sees itself and what comes before it, nothing is dropped.
+//
+// Built once for a shape (sdpa_new finds an engine and compiles it: seconds), run as often as
+// wanted. What a forward has to keep for its backward is not kept: a gradient runs the forward
+// again, into its scratch.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/cudnn.h"
+
+// Whom it is built for: a handle's device, or one that is only described (tests; cannot be run).
+struct sdpa_on {
+    const struct cudnn *api;
+    cudnnHandle_t handle;
+    cudnnBackendDescriptor_t device;
+};
+
+// Operands lie as [batch, seq, heads, d], of which a run may serve some of the batch and heads.
+struct sdpa_shape {
+    int64_t batch, seq, heads, kv_heads, d; // of a run
+    int64_t row, kv_row;                    // elements between two positions of one head
+    bool grad;
+    bool deterministic; // engines that may give other bits the next time are left out
+};
+
+struct sdpa_operands {
+    const void *q, *k, *v, *dy;
+    void *y, *dq, *dk, *dv; // y: of a forward
+    float scale;
+};
+
+struct sdpa;
+
+// Null when no engine serves the shape with at most `most` bytes of scratch; `why` (room bytes)
+// then says so, or what cuDNN said.
+struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size_t most, char *why,
+                      size_t room);
+void sdpa_free(struct sdpa *p);
+size_t sdpa_bytes(const struct sdpa *p); // of scratch, from an address that 256 divides
+// Queues a run on the handle's stream. 0 or cuDNN's status.
+cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch);
+
+// ---- sdpa_graph.c: what cuDNN is told ----------------------------------------------------------
+
+// The operands' names in a graph; SCALE, HIDDEN and ONE are numbers that lie on the host.
+enum sdpa_name {
+    SDPA_Q = 1,
+    SDPA_K,
+    SDPA_V,
+    SDPA_Y,
+    SDPA_STATS, // ln Σ exp of a row's scores, f32 [batch, heads, seq]
+    SDPA_DY,
+    SDPA_DQ,
+    SDPA_DK,
+    SDPA_DV,
+    SDPA_MEAN,   // Σ y·dy of a row, f32 like the stats
+    SDPA_DQ_F32, // where dq is summed in no order, [batch, heads, seq, d]
+    SDPA_SCALE,
+    SDPA_HIDDEN, // the score of a key that is not seen
+    SDPA_ONE,
+    SDPA_NAMES
+};
+
+// All descriptors that a graph or plan is made of; they live as long as it does.
+enum { SDPA_DESCRIPTORS = 160 };
+struct sdpa_made {
+    const struct cudnn *api;
+    cudnnBackendDescriptor_t all[SDPA_DESCRIPTORS];
+    int n;
+    cudnnStatus_t status; // the first that was no success: later calls do nothing
+    char said[160];       // by cuDNN, about it
+};
+
+// The graph of a forward that keeps its stats, or of a backward; null where m->status says why. A
+// forward inside a gradient writes y packed, as the backward reads it.
+cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
+                                    const struct sdpa_shape *s, bool backward);
+void sdpa_made_clear(struct sdpa_made *m);
+
+// A descriptor, its attributes, its end. All do nothing where m->status is no success.
+cudnnBackendDescriptor_t made_new(struct sdpa_made *m, cudnnBackendDescriptorType_t type);
+void made_set(struct sdpa_made *m, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+              cudnnBackendAttributeType_t type, int64_t n, const void *values);
+void made_end(struct sdpa_made *m, cudnnBackendDescriptor_t d);

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graphs of attention and of its gradient, written in cuDNN's small operations: a pattern that
+// its flash engines know as a whole, so nothing of a sequence's square is ever stored.
+//
+//   forward   s = q·kᵀ; s = s·scale; s = row ≥ col ? s : hidden; m = max s; e = exp(s − m);
+//             l = Σ e; stats = m + ln l; p = e / l; y = p·v                        (14 operations)
+//   backward  mean = (Σ dy∘y)·1; s as above, less the stats; p = exp(s); dv = pᵀ·dy;
+//             ds = (dy·vᵀ − mean)·p·scale; dk = dsᵀ·q; dq = ds·k                      (21 or 22)
+//
+// dq is made whole by one product where the bits must not change from run to run (cuDNN then keeps
+// ds, for as many heads as a run has), else summed in f32 in no order and rounded at the end. With
+// shared key heads dk and dv are made for every query head and then summed.
+#include "kernels/cuda/sdpa.h"
+
+#include <stdio.h>
+
+#include "common/base/err.h"
+
+#define F32  CUDNN_DATA_FLOAT
+#define BF16 CUDNN_DATA_BFLOAT16
+#define I32  CUDNN_DATA_INT32
+#define BOOL CUDNN_DATA_BOOLEAN
+
+// ---- descriptors -------------------------------------------------------------------------------
+
+static void note(struct sdpa_made *m, cudnnStatus_t status)
+{
+    char last[96] = "";
+    if (status == CUDNN_STATUS_SUCCESS || m->status != CUDNN_STATUS_SUCCESS)
+        return;
+    m->status = status;
+    m->api->GetLastErrorString(last, sizeof last);
+    snprintf(m->said, sizeof m->said, "%.60s: %.95s", m->api->GetErrorString(status), last);
+}
+
+cudnnBackendDescriptor_t made_new(struct sdpa_made *m, cudnnBackendDescriptorType_t type)
+{
+    cudnnBackendDescriptor_t d = NULL;
+    if (m->status != CUDNN_STATUS_SUCCESS)
+        return NULL;
+    PRE(m->n < SDPA_DESCRIPTORS);
+    note(m, m->api->BackendCreateDescriptor(type, &d));
+    if (m->status == CUDNN_STATUS_SUCCESS)
+        m->all[m->n++] = d;
+    return d;
+}
+
+void made_set(struct sdpa_made *m, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+              cudnnBackendAttributeType_t type, int64_t n, const void *values)
+{
+    if (m->status == CUDNN_STATUS_SUCCESS)
+        note(m, m->api->BackendSetAttribute(d, name, type, n, values));
+}
+
+void made_end(struct sdpa_made *m, cudnnBackendDescriptor_t d)
+{
+    if (m->status == CUDNN_STATUS_SUCCESS)
+        note(m, m->api->BackendFinalize(d));
+}
+
+void sdpa_made_clear(struct sdpa_made *m)
+{
+    while (m->n)
+        m->api->BackendDestroyDescriptor(m->all[--m->n]);
+}
+
+// ---- tensors and operations --------------------------------------------------------------------
+
+struct form {
+    int64_t dim[4], stride[4];
+};
+
+struct graph {
+    struct sdpa_made *m;
+    struct sdpa_shape s;
+    cudnnBackendDescriptor_t op[32];
+    int n;
+    int64_t inner; // name of the next tensor that is only between operations
+};
+
+enum kept { KEPT, BETWEEN, NUMBER }; // NUMBER: one, on the host
+
+static cudnnBackendDescriptor_t tensor(struct graph *g, int64_t name, cudnnDataType_t type,
+                                       const struct form *f, enum kept kept)
+{
+    const int64_t align = 16;
+    const bool yes = true;
+    struct sdpa_made *m = g->m;
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name);
+    made_set(m, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    made_set(m, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, f->dim);
+    made_set(m, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, f->stride);
+    made_set(m, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
+    if (kept == BETWEEN)
+        made_set(m, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    if (kept == NUMBER)
+        made_set(m, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    made_end(m, d);
+    return d;
+}
+
+static cudnnBackendDescriptor_t between(struct graph *g, cudnnDataType_t type, const struct form *f)
+{
+    return tensor(g, g->inner++, type, f, BETWEEN);
+}
+
+static cudnnBackendDescriptor_t number(struct graph *g, enum sdpa_name name)
+{
+    const struct form one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    return tensor(g, name, F32, &one, NUMBER);
+}
+
+static void set_operand(struct graph *g, cudnnBackendDescriptor_t op,
+                        cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t t)
+{
+    if (t)
+        made_set(g->m, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t);
+}
+
+static void end_op(struct graph *g, cudnnBackendDescriptor_t op)
+{
+    made_end(g->m, op);
+    PRE(g->n < (int)(sizeof g->op / sizeof *g->op));
+    g->op[g->n++] = op;
+}
+
+// y = mode(x, b) or, for a selection, where t says so x, else b.
+struct pointwise {
+    cudnnPointwiseMode_t mode;
+    cudnnDataType_t in; // in what it is computed
+    cudnnBackendDescriptor_t x, b, t, y;
+    int64_t axis; // GEN_INDEX: whose
+};
+
+static cudnnBackendDescriptor_t pointwise(struct graph *g, const struct pointwise *p)
+{
+    struct sdpa_made *m = g->m;
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode);
+    made_set(m, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p->in);
+    if (p->mode == CUDNN_POINTWISE_GEN_INDEX)
+        made_set(m, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p->axis);
+    made_end(m, d);
+    cudnnBackendDescriptor_t op = made_new(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, d);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p->x);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p->b);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p->t);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p->y);
+    end_op(g, op);
+    return p->y;
+}
+
+static cudnnBackendDescriptor_t one_of(struct graph *g, cudnnPointwiseMode_t mode,
+                                       cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+{
+    return pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .y = y});
+}
+
+static cudnnBackendDescriptor_t two_of(struct graph *g, cudnnPointwiseMode_t mode,
+                                       cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                                       cudnnBackendDescriptor_t y)
+{
+    return pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .b = b, .y = y});
+}
+
+static cudnnBackendDescriptor_t reduction(struct graph *g, cudnnReduceTensorOp_t how,
+                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+{
+    const cudnnDataType_t in = F32;
+    struct sdpa_made *m = g->m;
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
+    made_set(m, d, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &in);
+    made_end(m, d);
+    cudnnBackendDescriptor_t op = made_new(m, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, d);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
+    end_op(g, op);
+    return y;
+}
+
+static cudnnBackendDescriptor_t product(struct graph *g, cudnnBackendDescriptor_t a,
+                                        cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t c)
+{
+    const cudnnDataType_t in = F32;
+    struct sdpa_made *m = g->m;
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &in);
+    made_end(m, d);
+    cudnnBackendDescriptor_t op = made_new(m, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, d);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
+    end_op(g, op);
+    return c;
+}
+
+static cudnnBackendDescriptor_t reshape(struct graph *g, cudnnBackendDescriptor_t x,
+                                        cudnnBackendDescriptor_t y)
+{
+    cudnnBackendDescriptor_t op = made_new(g->m, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
+    end_op(g, op);
+    return y;
+}
+
+// ---- how operands lie --------------------------------------------------------------------------
+
+static struct form packed(const struct graph *g, int64_t rows, int64_t cols)
+{
+    int64_t b = g->s.batch, h = g->s.heads;
+    return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
+}
+
+static struct form turned(struct form f)
+{
+    int64_t dim = f.dim[2], stride = f.stride[2];
+    f.dim[2] = f.dim[3];
+    f.stride[2] = f.stride[3];
+    f.dim[3] = dim;
+    f.stride[3] = stride;
+    return f;
+}
+
+// Operands as [batch, seq, heads, d] with `row` elements a position.
+static struct form rows_of(const struct graph *g, int64_t heads, int64_t row)
+{
+    const struct sdpa_shape *s = &g->s;
+    return (struct form){{s->batch, heads, s->seq, s->d}, {s->seq * row, s->d, row, 1}};
+}
+
+static struct form query_form(const struct graph *g)
+{
+    return rows_of(g, g->s.heads, g->s.row);
+}
+
+static struct form key_form(const struct graph *g)
+{
+    return rows_of(g, g->s.kv_heads, g->s.kv_row);
+}
+
+static struct form y_form(const struct graph *g)
+{
+    return rows_of(g, g->s.heads, g->s.grad ? g->s.heads * g->s.d : g->s.row);
+}
+
+// ---- the graphs --------------------------------------------------------------------------------
+
+// Scores, hidden where the key comes after the query.
+static cudnnBackendDescriptor_t hide(struct graph *g, cudnnBackendDescriptor_t s)
+{
+    struct form pairs = packed(g, g->s.seq, g->s.seq);
+    cudnnBackendDescriptor_t at[2], sees = between(g, BOOL, &pairs);
+    for (int k = 0; k < 2; k++) {
+        at[k] = between(g, I32, &pairs);
+        pointwise(
+            g,
+            &(struct pointwise){
+                .mode = CUDNN_POINTWISE_GEN_INDEX, .in = F32, .axis = 2 + k, .x = s, .y = at[k]});
+    }
+    pointwise(g,
+              &(struct pointwise){
+                  .mode = CUDNN_POINTWISE_CMP_GE, .in = BOOL, .x = at[0], .b = at[1], .y = sees});
+    return pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                            .in = F32,
+                                            .x = s,
+                                            .b = number(g, SDPA_HIDDEN),
+                                            .t = sees,
+                                            .y = between(g, F32, &pairs)});
+}
+
+static void forward(struct graph *g)
+{
+    struct form pairs = packed(g, g->s.seq, g->s.seq), stat = packed(g, g->s.seq, 1);
+    struct form q = query_form(g), k = key_form(g), kt = turned(k), y = y_form(g);
+    cudnnBackendDescriptor_t s, e, most, sum;
+    s = product(g, tensor(g, SDPA_Q, BF16, &q, KEPT), tensor(g, SDPA_K, BF16, &kt, KEPT),
+                between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_MUL, s, number(g, SDPA_SCALE), between(g, F32, &pairs));
+    s = hide(g, s);
+    most = reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, between(g, F32, &stat));
+    e = two_of(g, CUDNN_POINTWISE_SUB, s, most, between(g, F32, &pairs));
+    e = one_of(g, CUDNN_POINTWISE_EXP, e, between(g, F32, &pairs));
+    sum = reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, between(g, F32, &stat));
+    two_of(g, CUDNN_POINTWISE_ADD, most,
+           one_of(g, CUDNN_POINTWISE_LOG, sum, between(g, F32, &stat)),
+           tensor(g, SDPA_STATS, F32, &stat, KEPT));
+    product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, between(g, BF16, &pairs)),
+            tensor(g, SDPA_V, BF16, &k, KEPT), tensor(g, SDPA_Y, BF16, &y, KEPT));
+}
+
+// What all query heads make of `pairs`ᵀ · rows, as the gradient of the key heads that they share.
+static void onto_keys(struct graph *g, cudnnBackendDescriptor_t pairs_t,
+                      cudnnBackendDescriptor_t rows, enum sdpa_name name)
+{
+    struct form key = key_form(g), all = packed(g, g->s.seq, g->s.d);
+    cudnnBackendDescriptor_t to = tensor(g, name, BF16, &key, KEPT);
+    if (g->s.kv_heads == g->s.heads)
+        product(g, pairs_t, rows, to);
+    else
+        reduction(g, CUDNN_REDUCE_TENSOR_ADD, product(g, pairs_t, rows, between(g, BF16, &all)),
+                  to);
+}
+
+static void backward(struct graph *g)
+{
+    struct form pairs = packed(g, g->s.seq, g->s.seq), pairs_t = pairs;
+    struct form stat = packed(g, g->s.seq, 1), whole = packed(g, g->s.seq, g->s.d);
+    struct form row = query_form(g), key = key_form(g), key_t = turned(key), y = y_form(g);
+    pairs_t.stride[2] = 1;
+    pairs_t.stride[3] = g->s.seq;
+    cudnnBackendDescriptor_t q = tensor(g, SDPA_Q, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t kt = tensor(g, SDPA_K, BF16, &key_t, KEPT);
+    cudnnBackendDescriptor_t vt = tensor(g, SDPA_V, BF16, &key_t, KEPT);
+    cudnnBackendDescriptor_t dy = tensor(g, SDPA_DY, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t dq = tensor(g, SDPA_DQ, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t scale = number(g, SDPA_SCALE), mean, s, p, ds;
+
+    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, tensor(g, SDPA_Y, BF16, &y, KEPT),
+                  between(g, F32, &whole));
+    mean = reduction(g, CUDNN_REDUCE_TENSOR_ADD, mean, between(g, F32, &stat));
+    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, number(g, SDPA_ONE),
+                  tensor(g, SDPA_MEAN, F32, &stat, KEPT));
+
+    s = product(g, q, kt, between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_SUB, s, tensor(g, SDPA_STATS, F32, &stat, KEPT),
+               between(g, F32, &pairs));
+    p = one_of(g, CUDNN_POINTWISE_EXP, hide(g, s), between(g, F32, &pairs));
+    onto_keys(g, reshape(g, p, between(g, BF16, &pairs_t)), dy, SDPA_DV);
+
+    ds = product(g, dy, vt, between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, between(g, BF16, &pairs));
+    onto_keys(g, reshape(g, ds, between(g, BF16, &pairs_t)), q, SDPA_DK);
+
+    cudnnBackendDescriptor_t k = reshape(g, kt, between(g, BF16, &key));
+    if (g->s.deterministic)
+        product(g, ds, k, dq);
+    else
+        one_of(g, CUDNN_POINTWISE_IDENTITY,
+               product(g, ds, k, tensor(g, SDPA_DQ_F32, F32, &whole, KEPT)), dq);
+}
+
+cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
+                                    const struct sdpa_shape *s, bool is_backward)
+{
+    struct graph g = {.m = m, .s = *s, .inner = SDPA_NAMES};
+    if (is_backward)
+        backward(&g);
+    else
+        forward(&g);
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g.n, g.op);
+    if (on->handle)
+        made_set(m, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &on->handle);
+    made_end(m, d);
+    return m->status == CUDNN_STATUS_SUCCESS ? d : NULL;
+}

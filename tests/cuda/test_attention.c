@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention on the emulated CUDA device, over a cuDNN of our own (fake_cudnn.c): who serves a call,
+// that the same call gives the same bits, what little scratch suffices, and a captured call.
+//
+// The fake's engines: the first gives other bits each time and says so, the second wants more
+// scratch than anybody has, the third does it.
+#include "tests/ops/everywhere.h"
+
+static void device_open(struct rig *r, bool deterministic)
+{
+    const struct device_options o = {.deterministic = deterministic};
+    struct err e = {0};
+    setenv("WEFT_RIG", "cuda", 1);
+    rig_find_backend();
+    *r = (struct rig){0};
+    if (backend_load("cuda", &r->backend, &e) || r->backend->device_open(&o, &r->device, &e) ||
+        r->backend->stream_new(r->device, &r->q, &e))
+        fail_msg("%s", e.text);
+    r->backend->device_info(r->device, &r->info);
+}
+
+// bf16, in order; two query heads share a key head.
+static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
+                      int64_t heads)
+{
+    int64_t ext[26] = {[1] = batch, [3] = 16, [6] = heads / 2, [7] = heads, [18] = seq};
+    rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
+             grad ? "bshd,bsgd,bsgd,bshd,bs,bs->bshd,bsgd,bsgd" : "bshd,bsgd,bsgd,bs,bs->bshd",
+             ext);
+    c->attr.scale = 0.25f;
+    c->attr.group = 2;
+    c->attr.in_order = true;
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        struct ref_tensor *x = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
+        bool ids = x->dtype == DT_I32;
+        x->dtype = ids ? DT_I32 : DT_BF16;
+        rig_fill(x, (uint64_t)k + 1, -1, 1);
+        for (int64_t i = 0; ids && i < shape_count(&x->shape); i++)
+            x->v[i] = (double)(i % seq);
+    }
+}
+
+static bool same(const struct rig_case *c, double *const a[OP_MAX_OUT], double *const b[OP_MAX_OUT])
+{
+    bool is = true;
+    for (int k = 0; k < c->nout; k++)
+        is =
+            is && memcmp(a[k], b[k], (size_t)shape_count(&c->start[k].shape) * sizeof(double)) == 0;
+    return is;
+}
+
+static void two_runs_give_the_same_bits_unless_the_job_allows_others(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        struct arena a = {0};
+        struct rig r;
+        struct rig_case c;
+        double *first[OP_MAX_OUT], *again[OP_MAX_OUT], *want[OP_MAX_OUT];
+        bool deterministic = t & 2;
+        device_open(&r, deterministic);
+        make_case(&c, &a, t & 1, 2, 50, 4);
+        rig_reference(&c, &a, want);
+        rig_run(&r, &c, &a, first);
+        rig_run(&r, &c, &a, again);
+        assert_int_equal(same(&c, first, again), deterministic);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare("in order", first[k], want[k], shape_count(&c.start[k].shape), 0x1p-6,
+                        2e-2);
+        rig_close(&r);
+        arena_clear(&a);
+    }
+}
+
+// ---- scratch -----------------------------------------------------------------------------------
+
+static struct tensor place(const struct rig *r, const struct ref_tensor *t)
+{
+    size_t size = dtype_size(t->dtype), n = (size_t)shape_count(&t->shape);
+    char *host = calloc(n, size);
+    assert_non_null(host);
+    for (size_t i = 0; i < n; i++) {
+        float f = (float)t->v[i];
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        if (t->dtype == DT_I32)
+            ((int32_t *)(void *)host)[i] = (int32_t)t->v[i];
+        else
+            ((uint16_t *)(void *)host)[i] = (uint16_t)(u >> 16);
+    }
+    struct tensor out = {rig_memory(r, host, n * size), t->dtype, t->shape};
+    free(host);
+    return out;
+}
+
+struct placed {
+    struct op_call call;
+    struct rig *r;
+};
+
+static void place_case(struct placed *p, struct rig *r, const struct rig_case *c, size_t scratch)
+{
+    *p = (struct placed){.call = {.op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout},
+                         .r = r};
+    for (int k = 0; k < c->nin; k++)
+        p->call.in[k] = place(r, &c->in[k]);
+    for (int k = 0; k < c->nout; k++)
+        p->call.out[k] = place(r, &c->start[k]);
+    p->call.workspace = rig_memory(r, NULL, scratch);
+    p->call.workspace_bytes = scratch;
+}
+
+static void read_out(const struct placed *p, int k, struct arena *a, double **out)
+{
+    size_t n = (size_t)shape_count(&p->call.out[k].shape);
+    uint16_t *host = calloc(n, sizeof *host);
+    struct err e = {0};
+    assert_non_null(host);
+    if (p->r->backend->copy(p->r->q, host, p->call.out[k].data, n * sizeof *host, &e) ||
+        p->r->backend->stream_sync(p->r->q, &e))
+        fail_msg("%s", e.text);
+    out[k] = arena_array(a, double, n);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = (uint32_t)host[i] << 16;
+        float f;
+        memcpy(&f, &u, sizeof f);
+        out[k][i] = (double)f;
+    }
+    free(host);
+}
+
+static void placed_clear(struct placed *p)
+{
+    for (int k = 0; k < p->call.nin; k++)
+        rig_free(p->r, p->call.in[k].data);
+    for (int k = 0; k < p->call.nout; k++)
+        rig_free(p->r, p->call.out[k].data);
+    rig_free(p->r, p->call.workspace);
+}
+
+static void run_with(struct rig *r, const struct rig_case *c, size_t scratch, struct arena *a,
+                     double *got[OP_MAX_OUT])
+{
+    struct placed p;
+    struct err e = {0};
+    place_case(&p, r, c, scratch);
+    if (r->backend->ops[c->op](r->q, &p.call, &e))
+        fail_msg("with %zu bytes: %s", scratch, e.text);
+    for (int k = 0; k < c->nout; k++)
+        read_out(&p, k, a, got);
+    placed_clear(&p);
+}
+
+// 6 samples of 8 heads of 40 positions. A head's scratch: 320 bytes of numbers, 1,280 of y, 2,560
+// of shared gradients, 16,384 of scores. Enough for 2 samples, for one, for two heads of one: a
+// head's bits are those of the whole call's. For none our own kernels take 12 bytes a row; they
+// round no weights.
+static void little_scratch_is_served_part_by_part(void **state)
+{
+    static const size_t scratch[] = {2 * 8 * 20544 + 4096, 8 * 20544 + 4096, 2 * 20544 + 4096,
+                                     12 * 6 * 8 * 40};
+    enum { N = sizeof scratch / sizeof *scratch };
+    struct arena a = {0};
+    struct rig r;
+    struct rig_case c;
+    double *got[OP_MAX_OUT], *want[OP_MAX_OUT], *whole[OP_MAX_OUT];
+    (void)state;
+    device_open(&r, true);
+    make_case(&c, &a, true, 6, 40, 8);
+    rig_reference(&c, &a, want);
+    run_with(&r, &c, 4 << 20, &a, whole);
+    for (int t = 0; t < N; t++) {
+        run_with(&r, &c, scratch[t], &a, got);
+        assert_int_equal(same(&c, got, whole), t < N - 1);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare("in parts", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
+    }
+    rig_close(&r);
+    arena_clear(&a);
+}
+
+static void no_scratch_at_all_is_refused(void **state)
+{
+    struct arena a = {0};
+    struct rig r;
+    struct rig_case c;
+    struct placed p;
+    struct err e = {0};
+    (void)state;
+    device_open(&r, true);
+    make_case(&c, &a, true, 1, 40, 2);
+    place_case(&p, &r, &c, 12 * 40 * 2 - 4);
+    assert_int_equal(r.backend->ops[c.op](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "the workspace does not hold a number a row"));
+    placed_clear(&p);
+    rig_close(&r);
+    arena_clear(&a);
+}
+
+// ---- a captured step ---------------------------------------------------------------------------
+
+static void a_captured_call_runs_when_the_graph_does(void **state)
+{
+    (void)state;
+    for (int in_order = 0; in_order < 2; in_order++) {
+        struct arena a = {0};
+        struct rig r;
+        struct rig_case c;
+        struct placed p;
+        struct err e = {0};
+        void *graph = NULL;
+        double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
+        device_open(&r, true);
+        make_case(&c, &a, true, 1, 40, 2);
+        c.attr.in_order = in_order; // cuDNN's, else our kernels
+        rig_reference(&c, &a, want);
+        place_case(&p, &r, &c, 1 << 20);
+        if (r.backend->capture_begin(r.q, &e) || r.backend->ops[c.op](r.q, &p.call, &e) ||
+            r.backend->capture_end(r.q, &graph, &e) || r.backend->graph_launch(r.q, graph, &e))
+            fail_msg("%s", e.text);
+        for (int k = 0; k < c.nout; k++) {
+            read_out(&p, k, &a, got);
+            rig_compare("captured", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
+        }
+        r.backend->graph_free(graph);
+        placed_clear(&p);
+        rig_close(&r);
+        arena_clear(&a);
+    }
+}
+
+// ---- the record --------------------------------------------------------------------------------
+
+static void the_record_names_the_library(void **state)
+{
+    struct rig r;
+    (void)state;
+    device_open(&r, true);
+    assert_non_null(strstr(r.info.libraries, " cudnn 9.16.0"));
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_runs_give_the_same_bits_unless_the_job_allows_others),
+        cmocka_unit_test(little_scratch_is_served_part_by_part),
+        cmocka_unit_test(no_scratch_at_all_is_refused),
+        cmocka_unit_test(a_captured_call_runs_when_the_graph_does),
+        cmocka_unit_test(the_record_names_the_library),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

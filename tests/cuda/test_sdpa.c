@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which attentions cuDNN is asked for, in what parts and with how much scratch; and that the real
+// library, where it is, builds our graphs and finds an engine for them. No device: cuDNN is told
+// what an H200 is, and fake_driver.c takes the code that it compiles.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/sdpa.h"
+
+// ---- the choice --------------------------------------------------------------------------------
+
+// GPT-2 124M's: 12 heads of 64, 1,024 positions.
+static struct attention plain(void)
+{
+    static _Alignas(16) uint16_t here[16];
+    return (struct attention){.q = here,
+                              .k = here,
+                              .v = here,
+                              .out = here,
+                              .batch = 64,
+                              .queries = 1024,
+                              .keys = 1024,
+                              .heads = 12,
+                              .kv_heads = 12,
+                              .d = 64,
+                              .group = 1,
+                              .scale = 0.125f,
+                              .dtype = DT_BF16,
+                              .in_order = true};
+}
+
+static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
+{
+    static const unsigned step;
+    struct attention a[10];
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        a[i] = plain();
+    assert_true(attention_is_plain(&a[0]));
+    a[1].dtype = DT_F32;
+    a[2].in_order = false;
+    a[3].step = &step; // dropout
+    a[4].queries = 512;
+    a[5].d = 60;
+    a[6].k = (const uint16_t *)a[6].k + 4; // 8 bytes on
+    a[7].start = 1;                        // the second head of a group is the first here
+    a[7].group = 2;
+    a[8].group = 3; // 12 heads share 2 key heads, but 4 are here
+    a[8].kv_heads = 2;
+    a[9].dv = (uint16_t *)(uintptr_t)a[9].q + 1;
+    for (int i = 1; i < 10; i++)
+        if (attention_is_plain(&a[i]))
+            fail_msg("call %d is not for cuDNN", i);
+    a[8].group = 6; // even shares
+    assert_true(attention_is_plain(&a[8]));
+}
+
+static void a_turn_is_some_samples_or_some_heads_of_one(void **state)
+{
+    static const struct attention_turn want[] = {{6, 8}, {3, 8}, {2, 8}, {1, 8}, {1, 4}, {1, 2}};
+    struct attention a = plain();
+    struct attention_turn t;
+    (void)state;
+    a.batch = 6;
+    a.heads = 8;
+    a.kv_heads = 4; // two heads share one, so a turn has two
+    a.group = 2;
+    for (int n = 0; n < 6; n++) {
+        assert_true(attention_turn(&a, n, &t));
+        assert_int_equal(t.batch, want[n].batch);
+        assert_int_equal(t.heads, want[n].heads);
+    }
+    assert_false(attention_turn(&a, 6, &t));
+}
+
+// ---- scratch -----------------------------------------------------------------------------------
+
+static struct op_call call_of(enum op op, const struct op_attr *attr, int64_t batch, int64_t seq,
+                              int64_t heads, int64_t d)
+{
+    struct op_call c = {.op = op, .attr = attr, .nin = attention_positions(op) + 2};
+    c.in[0].shape = c.in[1].shape = (struct shape){4, {batch, seq, heads, d}};
+    return c;
+}
+
+static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
+{
+    const struct op_attr in_order = {.in_order = true}, dealt = {.in_order = false};
+    struct op_call c = call_of(OP_ATTENTION_GRAD, &dealt, 2, 100, 3, 8);
+    (void)state;
+    assert_int_equal(attention_own_bytes(&c), 3 * 4 * 600);
+    assert_int_equal(attention_library_bytes(&c), 0);
+    c = call_of(OP_ATTENTION, &dealt, 2, 100, 3, 8);
+    assert_int_equal(attention_own_bytes(&c), 0);
+    c = call_of(OP_ATTENTION, &in_order, 2, 100, 3, 8);
+    assert_int_equal(attention_library_bytes(&c), 4 * 600 + 16384);
+    // A head: two numbers a row, y in bf16, 128 · 128 scores in bf16.
+    c = call_of(OP_ATTENTION_GRAD, &in_order, 2, 100, 3, 8);
+    assert_int_equal(attention_library_bytes(&c), 6 * (100 * (8 + 16) + 32768) + 16384);
+    c.in[1].shape.dim[2] = 1; // shared: dk and dv of each, in bf16
+    assert_int_equal(attention_library_bytes(&c), 6 * (100 * (8 + 16 + 32) + 32768) + 16384);
+    c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 1024, 12, 64);
+    assert_int_equal(attention_library_bytes(&c), (256 << 20) + 16384);
+    // One head of 16,384 positions takes 512 MiB of scores, one of 32,768 is left to our kernels.
+    c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 16384, 12, 64);
+    assert_int_equal(attention_library_bytes(&c), (512 << 20) + 16384 * (8 + 128) + 16384);
+    c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 32768, 12, 64);
+    assert_int_equal(attention_library_bytes(&c), 0);
+    c.nin++; // a step: dropout
+    assert_int_equal(attention_library_bytes(&c), 0);
+}
+
+// ---- the library -------------------------------------------------------------------------------
+
+static const char h200[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
+    "\"multiProcessorCount\":132,\"warpSize\":32,\"maxThreadsPerBlock\":1024,"
+    "\"maxThreadsPerSM\":2048,\"maxCtasPerSM\":32,\"regsPerBlock\":65536,"
+    "\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"totalGlobalMem\":150754820096,\"l2CacheSize\":62914560,\"smClockRateKHz\":1980000,"
+    "\"memClockRateKHz\":3201000,\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64]}";
+
+static struct cudnn api;
+static cudnnBackendDescriptor_t device;
+
+// Beside the program; whoever looks for libcuda.so.1 then gets this one.
+static inline bool load_driver(void)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+    assert_true(n > 0);
+    path[n] = 0;
+    strcpy(strrchr(path, '/'), "/libfake_driver.so");
+    return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+}
+
+static const char *load_library(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return "a library that keeps memory to its end does not run under a sanitizer";
+#else
+    return load_driver() ? cudnn_load(&api) : dlerror();
+#endif
+}
+
+static int open_library(void **state)
+{
+    (void)state;
+    const char *why = load_library();
+    if (!why && api.BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device) == 0) {
+        api.BackendSetAttribute(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                sizeof h200 - 1, h200);
+        if (api.BackendFinalize(device) != CUDNN_STATUS_SUCCESS)
+            why = "this cuDNN reads another description of a device";
+    }
+    if (why) {
+        print_message("SKIPPED: cuDNN's graphs and engines: %s\n", why);
+        cudnn_unload(&api);
+    }
+    return 0;
+}
+
+static int close_library(void **state)
+{
+    (void)state;
+    if (api.library)
+        api.BackendDestroyDescriptor(device);
+    return 0;
+}
+
+static struct sdpa_shape shape_of(int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads,
+                                  int64_t d)
+{
+    return (struct sdpa_shape){.batch = batch,
+                               .seq = seq,
+                               .heads = heads,
+                               .kv_heads = kv_heads,
+                               .d = d,
+                               .row = heads * d,
+                               .kv_row = kv_heads * d};
+}
+
+// Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads.
+static const int64_t shapes[][5] = {{4, 1024, 12, 12, 64}, {2, 67, 8, 2, 80},   {1, 1, 2, 2, 8},
+                                    {1, 4096, 4, 1, 128},  {1, 130, 4, 4, 256}, {3, 33, 2, 2, 24}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void every_graph_is_one_that_cudnn_takes(void **state)
+{
+    (void)state;
+    if (!api.library)
+        skip();
+    const struct sdpa_on on = {.api = &api, .device = device};
+    for (int t = 0; t < 4 * SHAPES; t++) {
+        const int64_t *s = shapes[t / 4];
+        struct sdpa_shape shape = shape_of(s[0], s[1], s[2], s[3], s[4]);
+        struct sdpa_made made = {.api = &api};
+        shape.grad = t & 1;
+        shape.deterministic = t & 2;
+        if (!sdpa_graph(&made, &on, &shape, shape.grad))
+            fail_msg("shape %d: %s", t / 4, made.said);
+        sdpa_made_clear(&made);
+    }
+}
+
+// With the scratch that the compiler reserves for a call of this shape.
+static void engine_for(const int64_t s[5], bool grad, bool deterministic)
+{
+    const struct sdpa_on on = {.api = &api, .device = device};
+    const struct op_attr in_order = {.in_order = true};
+    struct sdpa_shape shape = shape_of(s[0], s[1], s[2], s[3], s[4]);
+    enum op op = grad ? OP_ATTENTION_GRAD : OP_ATTENTION;
+    struct op_call c = call_of(op, &in_order, s[0], s[1], s[2], s[4]);
+    c.in[1].shape.dim[2] = s[3];
+    char why[256] = "";
+    shape.grad = grad;
+    shape.deterministic = deterministic;
+    struct sdpa *p = sdpa_new(&on, &shape, attention_library_bytes(&c), why, sizeof why);
+    if (!p)
+        fail_msg("%lld positions, heads of %lld: %s", (long long)s[1], (long long)s[4], why);
+    assert_true(sdpa_bytes(p) <= attention_library_bytes(&c));
+    sdpa_free(p);
+}
+
+// An engine is compiled for each, seconds long; WEFT_LONG: for all shapes, and in no order too.
+static void an_h200_has_an_engine_within_the_scratch_there_is(void **state)
+{
+    const char *all = getenv("WEFT_LONG");
+    (void)state;
+    if (!api.library)
+        skip();
+    for (int t = 0; t < (all ? SHAPES : 2); t++) {
+        engine_for(shapes[t], true, true);
+        if (all) {
+            engine_for(shapes[t], false, true);
+            engine_for(shapes[t], true, false);
+        }
+    }
+}
+
+static void too_little_scratch_is_refused_with_a_reason(void **state)
+{
+    char why[256] = "";
+    (void)state;
+    if (!api.library)
+        skip();
+    const struct sdpa_on on = {.api = &api, .device = device};
+    struct sdpa_shape shape = shape_of(1, 128, 2, 2, 64);
+    assert_null(sdpa_new(&on, &shape, 1000, why, sizeof why)); // a number a row takes 1024
+    assert_string_equal(why, "no engine does with this scratch");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cudnn_is_asked_for_bf16_in_order_and_nothing_else),
+        cmocka_unit_test(a_turn_is_some_samples_or_some_heads_of_one),
+        cmocka_unit_test(scratch_is_a_few_numbers_a_row_and_some_heads_squares),
+        cmocka_unit_test(every_graph_is_one_that_cudnn_takes),
+        cmocka_unit_test(an_h200_has_an_engine_within_the_scratch_there_is),
+        cmocka_unit_test(too_little_scratch_is_refused_with_a_reason),
+    };
+    return cmocka_run_group_tests(tests, open_library, close_library);
+}

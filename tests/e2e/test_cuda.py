@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings on the CUDA backend against the same on the CPU, and how its failures end a rank.
+
+The backend is by default its emulated twin (the real code over a CUDA runtime of the tests' own), so it
+runs where no GPU is. WEFT_CUDA_DIR names the folder of a real libweft_cuda.so instead: then only what a
+GPU can do is asked of it."""
+import math
+import os
+import pathlib
+
+import meshes
+import pytest
+import solo
+
+REAL = os.environ.get("WEFT_CUDA_DIR")
+CUDA = pathlib.Path(REAL or solo.BUILD / "tests" / "cuda")
+pytestmark = pytest.mark.skipif(not (CUDA / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
+emulated = pytest.mark.skipif(bool(REAL), reason="failures are injected into the emulated twin")
+STEPS = 50
+LOSS = {"f32": 1e-3, "tf32": 1e-2, "bf16": 2e-2}  # relative, of each of the steps
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(CUDA))
+    monkeypatch.delenv("WEFT_FAKE_CUDA", raising=False)
+    monkeypatch.setenv("WEFT_CUDA_GUARD", "1")
+    return monkeypatch
+
+
+def on(kind, job):
+    return {**job, "resources": {"kind": kind}}
+
+
+def pair(place, cuda, job, layout):
+    """The same training on the GPU and on the CPU."""
+    far = meshes.trained(place, on("cuda", job), layout, "far")
+    cuda.delenv("WEFT_BACKEND_DIR")
+    return far, meshes.trained(place, job, layout, "near")
+
+
+def assert_losses_agree(far, near, tolerance):
+    a, b = far.metrics(), near.metrics()
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance), (x["step"], x["loss"], y["loss"])
+
+
+def model(place, toy, kind, precision):
+    if kind in meshes.DECODERS:
+        meshes.put_text(place)
+        job = meshes.decoder(kind)
+        job["model"] = {**job["model"], "dropout_residual" if kind == "llama" else "dropout": 0.1}
+    else:
+        job = solo.job(toy, 1, model__activation="gelu") if kind == "mlp" else solo.job(toy, 1)
+        if kind == "vae":
+            job["model"] = {"kind": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
+            job["data"].pop("eval", None)
+            job["data"]["train"] = {"images": job["data"]["train"]["images"]}
+            job["optimizer"] = {"kind": "adam", "clip_norm": 50}
+            job["schedule"] = {"value": 0.003}
+    job["train"] = {**job["train"], "steps": STEPS}
+    return {**job, "precision": {"compute": precision}, "mesh": {"dp": 1}}
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("kind", ["mlp", "vae", "gpt2", "llama"])
+def test_fifty_steps_of_every_model_have_the_losses_of_the_cpu(place, toy, cuda, kind, precision):
+    far, near = pair(place, cuda, model(place, toy, kind, precision), {})
+    assert_losses_agree(far, near, LOSS[precision])
+    assert far.metrics()[-1]["loss"] < far.metrics()[0]["loss"]
+    assert far.checkpoints()[-1].manifest["numerics"]["backend"] == "cuda"
+
+
+LAYOUTS = [{"mesh": {"dp": 2}}, {"mesh": {"fsdp": 2}}, {"mesh": {"tp": 2}}, {"mesh": {"cp": 2}},
+           {"mesh": {"pp": 2}, "train": {"microbatches": 4}}]
+if solo.LONG:
+    LAYOUTS += [{"mesh": {"fsdp": 2, "tp": 2}}, {"mesh": {"cp": 2, "dp": 2}}]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_ranks_on_one_gpu_have_the_losses_of_the_cpu(place, cuda, layout):
+    meshes.put_text(place)
+    far, near = pair(place, cuda, meshes.decoder("gpt2"), layout)
+    assert_losses_agree(far, near, LOSS["f32"])
+
+
+def test_a_run_again_and_a_run_in_two_halves_come_to_the_same_bits(place, toy, cuda):
+    job = on("cuda", model(place, toy, "mlp", "f32"))
+    first, again = meshes.trained(place, job, {}, "first"), meshes.trained(place, job, {}, "again")
+    assert first.final() == again.final()
+    halves = solo.Run(place, meshes.laid_out(job, {"train": {"steps": STEPS // 2}}), "halves")
+    halves.finish()
+    halves.save_job(meshes.laid_out(job, {}))
+    halves.finish()
+    assert first.final() == halves.final()
+
+
+@emulated
+@pytest.mark.parametrize("scene, say", [
+    ("nodriver", "no NVIDIA driver on this host"),
+    ("olddriver", "the NVIDIA driver is too old: it serves CUDA 12.2"),
+    ("nodevice", "no NVIDIA device on this host"),
+    ("badarch", "no kernel image is available"),
+    ("memory:20000", "out of memory"),
+    ("sticky:400", "an illegal memory access was encountered"),
+])
+def test_a_gpu_that_fails_ends_the_rank_with_71_and_says_why(place, toy, cuda, scene, say):
+    run = solo.Run(place, on("cuda", model(place, toy, "mlp", "f32")))
+    cuda.setenv("WEFT_FAKE_CUDA", scene)
+    end = run.run()
+    said = end.err + run.log(0)
+    assert end.code == 71 and say in said, (end, said)
+    assert "rank 0" in said, said
