@@ -21,7 +21,7 @@
 #define __asan_unpoison_memory_region(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { PAGE = 4096, PATTERN = 0x5a, MOST = 65536 };
+enum { PAGE = 4096, PATTERN = 0x5a, MOST = 65536, CHEAP = 1 << 19 };
 // Where user memory never lies by itself, below and above.
 #define RANGE_BEGIN ((char *)0x200000000000)
 #define RANGE_END   ((char *)0x300000000000)
@@ -37,9 +37,11 @@ static struct {
     struct block block[MOST];
     int blocks;
     char *next;
-    int open;
-    size_t used[64], room;
-} memory = {.next = RANGE_BEGIN};
+    int open;            // calls that nest
+    bool closed;         // to everybody
+    size_t mapped, left; // in all; chances to close that were left out, in bytes
+    size_t used[64];
+} memory = {.next = RANGE_BEGIN, .closed = true};
 
 static size_t pages(size_t bytes)
 {
@@ -77,14 +79,18 @@ static void protect(int how)
 
 void fake_memory_open(void)
 {
-    if (!memory.open++)
+    if (!memory.open++ && memory.closed)
         protect(PROT_READ | PROT_WRITE);
+    memory.closed = false;
 }
 
 void fake_memory_close(void)
 {
-    if (!--memory.open)
-        protect(PROT_NONE);
+    if (--memory.open || (memory.left += CHEAP) < memory.mapped)
+        return;
+    protect(PROT_NONE);
+    memory.closed = true;
+    memory.left = 0;
 }
 
 // ---- which is what -----------------------------------------------------------------------------
@@ -181,9 +187,10 @@ static cudaError_t allocate(void **out, size_t bytes)
     memset(b->base, 0xff, bytes); // not zero: that is nobody's promise
     memset(b->base + bytes, PATTERN, map - bytes);
     __asan_poison_memory_region(b->base + bytes, map - bytes);
-    if (!memory.open)
+    if (memory.closed)
         mprotect(b->base, map, PROT_NONE);
     memory.used[b->device] += map;
+    memory.mapped += map;
     *out = b->base;
     return cudaSuccess;
 }
@@ -200,6 +207,7 @@ static cudaError_t release(void *p, enum fake_where where)
         check_rest(b);
         munmap(b->base - PAGE, b->mapped + 2 * (size_t)PAGE);
         memory.used[b->device] -= b->mapped;
+        memory.mapped -= b->mapped;
     }
     *b = memory.block[--memory.blocks];
     return cudaSuccess;
