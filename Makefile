@@ -75,15 +75,13 @@ CUDA_SRC    := backend
 CUDA_SRC    += device
 CUDA_SRC    += memory
 CUDA_SRC    += stream
-CUDA_SRC    += attention attention_choice sdpa sdpa_graph
+CUDA_SRC    += attention attention_choice
 CUDA_SRC    += algos
 CUDA_SRC    += layout
 CUDA_SRC    += product
 CUDA_SRC    += gemm
 CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
-# Not in the emulated twin: FAKE_SRC has another in their place.
-CUDA_LOADED := kernels/cuda/cudnn.c
 CUDA_CU     := probe
 CUDA_CU     += elementwise
 CUDA_CU     += draw
@@ -102,7 +100,6 @@ FAKE_SRC    := emulate
 FAKE_SRC    += fake_runtime
 FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
-FAKE_SRC    += fake_cudnn
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt
@@ -123,7 +120,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows views
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows views layouts reductions
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
@@ -132,7 +129,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products layouts faults
+CUDA_RIGS   := products faults layouts
 CUDA_RIGS   += attention
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
@@ -182,13 +179,20 @@ DAEMONS  := $(if $(wildcard coordinator/main.c),$(BUILD)/weft-coordinator) $(if 
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(wildcard $(CUDA_HOME)/bin/nvcc)
 CUDA_INCLUDE := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime_api.h),$(CUDA_HOME)/include)
+# cuDNN is loaded, not linked; without its headers attention has our own kernels alone.
+CUDNN     ?= $(wildcard $(CUDA_HOME)/include/cudnn.h)
+CUDA_SRC  += $(patsubst %,kernels/cuda/%.c,$(if $(CUDNN),attention_library sdpa sdpa_graph,attention_alone))
+CUDA_REAL := $(if $(CUDNN),kernels/cuda/cudnn.c)
+FAKE_SRC  += $(if $(CUDNN),tests/cuda/fake_cudnn.c)
+CUDA_RIGS += $(if $(CUDNN),attention)
+NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: attention by cuDNN was not built")
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
 TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
 # With NVIDIA's own library, where it is.
 TEST_BINS += $(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),$(BUILD)/tests/cuda/test_cublaslt)
-TEST_BINS += $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/test_sdpa)
+TEST_BINS += $(if $(CUDA_INCLUDE),$(if $(CUDNN),$(BUILD)/tests/cuda/test_sdpa))
 # What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
 EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
 CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
@@ -312,7 +316,7 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_LOADED) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
+$(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
 	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
@@ -434,11 +438,13 @@ tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
 	$(NO_EMULATION)
+	$(NO_CUDNN)
 	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make check-long   the same with the full counts (30 kills, power loss, …)
 check-long: all tests
 	$(NO_EMULATION)
+	$(NO_CUDNN)
 	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)

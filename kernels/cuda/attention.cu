@@ -60,7 +60,7 @@ struct room {
     int32_t own[TILE], other[TILE]; // positions
     float row[ROW_STATS][TILE];     // of the other side, which are queries
     unsigned seen[TILE / WARP];
-};
+} __attribute__((aligned(16))); // four elements are read at a time
 
 // Up to TILE rows of one head.
 struct rows {

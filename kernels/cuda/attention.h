@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What attention's files share: a call as sizes, who serves it, and the two who do.
 //
-// attention.c checks a call and gives it to cuDNN (sdpa.h) or to our own kernels (attention.cu), as
-// attention_choice.c says.
+// attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
+// (attention.cu), as attention_choice.c says.
 #pragma once
-#include "common/op/attention.h"
 #include "kernels/cuda/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/op/attention.h"
 
 enum { ATTENTION_HEAD = 256 }; // elements of a head at most
 
@@ -33,6 +34,11 @@ struct attention {
 // Our kernels, which serve every call.
 int attention_own(struct stream_q *q, const struct op_call *c, const struct attention *a,
                   struct err *e);
+
+// cuDNN, for plain calls: finds and compiles what it has for the call; runs that, if anything.
+void attention_library_settle(struct device *d, const struct op_call *c, const struct attention *a);
+int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                      bool *served, struct err *e);
 
 // Whether cuDNN is asked: bf16 in the plain order, nothing dropped, heads of a multiple of 8
 // elements that are shared evenly from the first on, operands at multiples of 16 bytes.

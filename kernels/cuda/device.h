@@ -111,12 +111,16 @@ const char *gemm_version(void);                        // "13.0.2": goes into th
 void gemm_cache(struct device *d, const char *folder); // keeps timings there
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);
+// Finds and compiles what serves a call, so that no captured step has to.
+int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e);
 const char *attention_version(void); // cuDNN's
 
 // What algorithms are chosen: backend.h's slots.
 int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
 int algorithms_import(struct device *d, const char *text, struct err *e);
 int algorithms_export(struct device *d, struct buf *out, struct err *e);
+// A choice that was made elsewhere, for the record: no import changes it.
+void algorithms_note(struct device *d, const char *key, const char *choice);
 
 // ---- the ops: each serves those that the table in backend.c names it for -----------------------
 

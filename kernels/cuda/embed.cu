@@ -25,7 +25,8 @@ enum {
     DIGITS = 1 << SORT_BITS,
     TILE_THREADS = 128, // packs of a row, in the sums
     BATCH = 128,        // pairs whose numbers lie in shared memory
-    AHEAD = 4,
+    AHEAD = 8,
+    WIDE = 4, // elements of a pack, where rows lie so
     MOST_BLOCKS = 0x7fffffff
 };
 
@@ -231,7 +232,7 @@ struct sums {
     void *to;
     float *partials; // [tile][width]
     int64_t n, rows, width, tile, slices;
-    bool accumulate, fits;
+    bool accumulate;
 };
 
 // Where a key begins, or with `behind` ends, in [begin, end) of the sorted keys.
@@ -266,114 +267,121 @@ DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
     return t;
 }
 
-DEVICE void put_row(const struct sums *c, int64_t row, int64_t col, const float sum[LANES])
+DEVICE void add_to(float *sum, const void *from, enum dtype t, int64_t i, int wide)
 {
-    float v[LANES];
-    const int64_t at = row * c->width + col, left = c->width - col;
-    for (int k = 0; k < LANES; k++)
-        v[k] = sum[k];
-    if (c->accumulate) {
-        pack_load(v, c->to, c->to_type, at, left, c->fits, 0);
-        for (int k = 0; k < LANES; k++)
-            v[k] += sum[k];
-    }
-    pack_store(c->to, c->to_type, at, left, c->fits, v);
+    float v[LANES] = {0};
+    pack_load(v, from, t, i, wide);
+    for (int k = 0; k < wide; k++)
+        sum[k] += v[k];
 }
 
-// A pair's gradient is in: `last` if the next pair, if any, is of another row.
-DEVICE void add_pair(const struct sums *c, const struct tile *t, int64_t tile, unsigned key,
-                     bool last, int64_t col, float sum[LANES], const float v[LANES])
+DEVICE void put_row(const struct sums *c, int wide, int64_t row, int64_t col, float *sum)
 {
-    for (int k = 0; k < LANES; k++)
-        sum[k] += v[k];
-    if (!last)
-        return;
-    if (t->goes_on && key == c->keys[t->begin])
-        pack_store(c->partials, DT_F32, tile * c->width + col, c->width - col,
-                   c->width % LANES == 0, sum);
+    const int64_t at = row * c->width + col;
+    if (c->accumulate)
+        add_to(sum, c->to, c->to_type, at, wide);
+    pack_store(c->to, c->to_type, at, wide, sum);
+}
+
+// A row's last pair in the tile is in: its sum goes where it belongs, and the next begins.
+DEVICE void end_row(const struct sums *c, int wide, bool goes_on, int64_t tile, unsigned key,
+                    int64_t col, float *sum)
+{
+    if (goes_on && key == c->keys[tile * c->tile])
+        pack_store(c->partials, DT_F32, tile * c->width + col, wide, sum);
     else
-        put_row(c, key, col, sum);
-    for (int k = 0; k < LANES; k++)
+        put_row(c, wide, key, col, sum);
+    for (int k = 0; k < wide; k++)
         sum[k] = 0;
 }
 
-// Pairs that lie in shared memory, one key more than pairs.
-DEVICE void add_batch(const struct sums *c, const struct tile *t, int64_t tile,
-                      const unsigned *keys, const unsigned *places, int n, int64_t col,
-                      float sum[LANES])
+// Pairs that lie in shared memory, and the key behind them.
+DEVICE void add_batch(const struct sums *c, int wide, bool goes_on, int64_t tile,
+                      const unsigned *keys, const unsigned *places, int n, int64_t col, float *sum)
 {
     for (int i = 0; i < n; i += AHEAD) {
-        float v[AHEAD][LANES];
+        float v[AHEAD][LANES] = {{0}};
         UNROLL
         for (int k = 0; k < AHEAD; k++)
             if (i + k < n)
-                pack_load(v[k], c->from, c->from_type, places[i + k] * c->width + col,
-                          c->width - col, c->fits, 0);
+                pack_load(v[k], c->from, c->from_type, places[i + k] * c->width + col, wide);
         UNROLL
         for (int k = 0; k < AHEAD; k++)
-            if (i + k < n)
-                add_pair(c, t, tile, keys[i + k], keys[i + k] != keys[i + k + 1], col, sum, v[k]);
+            if (i + k < n) {
+                for (int j = 0; j < wide; j++)
+                    sum[j] += v[k][j];
+                if (keys[i + k] != keys[i + k + 1])
+                    end_row(c, wide, goes_on, tile, keys[i + k], col, sum);
+            }
     }
 }
 
-KERNEL(TILE_THREADS) sum_tiles(struct sums c)
+DEVICE void sum_tiles(const struct sums *c, int wide)
 {
     __shared__ unsigned keys[BATCH + 1], places[BATCH];
-    const int64_t tile = blockIdx.x / c.slices;
-    const int64_t col = (blockIdx.x % c.slices * TILE_THREADS + threadIdx.x) * LANES;
-    struct tile t = tile_of(&c, tile);
-    t.own = find(c.keys, t.begin, t.own, (unsigned)c.rows, false); // ids of other ranks are last
-    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int64_t at = t.begin; at < t.own; at += BATCH) {
-        const int n = t.own - at < BATCH ? (int)(t.own - at) : BATCH;
+    const int64_t tile = blockIdx.x / c->slices;
+    const int64_t col = (blockIdx.x % c->slices * TILE_THREADS + threadIdx.x) * wide;
+    const struct tile t = tile_of(c, tile);
+    // Ids of other ranks come last.
+    const int64_t end = find(c->keys, t.begin, t.own, (unsigned)c->rows, false);
+    float sum[LANES] = {0};
+    for (int64_t at = t.begin; at < end; at += BATCH) {
+        const int n = end - at < BATCH ? (int)(end - at) : BATCH;
         for (int i = threadIdx.x; i < n; i += TILE_THREADS) {
-            keys[i] = c.keys[at + i];
-            places[i] = c.places[at + i];
+            keys[i] = c->keys[at + i];
+            places[i] = c->places[at + i];
         }
-        if (threadIdx.x == 0) // behind the last of all no row goes on: `rows` is no row's number
-            keys[n] = at + n < t.own ? c.keys[at + n] : (unsigned)c.rows;
+        if (threadIdx.x == 0) // behind the last no row goes on: `rows` is no row's number
+            keys[n] = at + n < end ? c->keys[at + n] : (unsigned)c->rows;
         __syncthreads();
-        if (col < c.width)
-            add_batch(&c, &t, tile, keys, places, n, col, sum);
+        if (col < c->width)
+            add_batch(c, wide, t.goes_on, tile, keys, places, n, col, sum);
         __syncthreads();
     }
 }
 
-// Rows that begin in one tile and end in another: 32 threads have packs of one row side by side,
-// and share with seven others what is to be added.
-KERNEL(THREADS) sum_crossing(struct sums c)
+// Rows that begin in one tile and end in another: a warp has packs of one row side by side, and
+// shares with seven others what is to be added.
+DEVICE void sum_crossing(const struct sums *c, int wide)
 {
-    __shared__ float part[WARPS][WARP * LANES];
+    __shared__ float part[WARPS][WARP * WIDE];
     const int lane = threadIdx.x % WARP, share = threadIdx.x / WARP;
-    const int64_t tile = blockIdx.x / c.slices;
-    const int64_t col = (blockIdx.x % c.slices * WARP + lane) * LANES;
-    const struct tile t = tile_of(&c, tile);
-    const unsigned key = t.own < t.end ? c.keys[t.own] : (unsigned)c.rows;
-    if (key == c.rows)
+    const int64_t tile = blockIdx.x / c->slices;
+    const int64_t col = (blockIdx.x % c->slices * WARP + lane) * wide;
+    const struct tile t = tile_of(c, tile);
+    const unsigned key = t.own < t.end ? c->keys[t.own] : (unsigned)c->rows;
+    if (key == c->rows)
         return; // the whole block
-    const int64_t end = find(c.keys, t.end, c.n, key, true);
-    const int64_t tiles = (end - t.end + c.tile - 1) / c.tile;
-    float sum[LANES] = {0, 0, 0, 0, 0, 0, 0, 0}, v[LANES];
-    for (int64_t i = t.own + share; i < t.end && col < c.width; i += WARPS) {
-        pack_load(v, c.from, c.from_type, c.places[i] * c.width + col, c.width - col, c.fits, 0);
-        for (int k = 0; k < LANES; k++)
-            sum[k] += v[k];
-    }
-    for (int64_t i = tile + 1 + share; i <= tile + tiles && col < c.width; i += WARPS) {
-        pack_load(v, c.partials, DT_F32, i * c.width + col, c.width - col, c.width % LANES == 0, 0);
-        for (int k = 0; k < LANES; k++)
-            sum[k] += v[k];
-    }
-    for (int k = 0; k < LANES; k++)
+    const int64_t end = find(c->keys, t.end, c->n, key, true);
+    const int64_t last = tile + (end - t.end + c->tile - 1) / c->tile;
+    float sum[LANES] = {0};
+    for (int64_t i = t.own + share; i < t.end && col < c->width; i += WARPS)
+        add_to(sum, c->from, c->from_type, c->places[i] * c->width + col, wide);
+    for (int64_t i = tile + 1 + share; i <= last && col < c->width; i += WARPS)
+        add_to(sum, c->partials, DT_F32, i * c->width + col, wide);
+    for (int k = 0; k < wide; k++)
         part[share][k * WARP + lane] = sum[k];
     __syncthreads();
-    if (share == 0 && col < c.width) {
+    if (share == 0 && col < c->width) {
         for (int i = 1; i < WARPS; i++)
-            for (int k = 0; k < LANES; k++)
+            for (int k = 0; k < wide; k++)
                 sum[k] += part[i][k * WARP + lane];
-        put_row(&c, key, col, sum);
+        put_row(c, wide, key, col, sum);
     }
 }
+
+#define SUMS(suffix, wide)                                 \
+    KERNEL(TILE_THREADS) sum_tiles_##suffix(struct sums c) \
+    {                                                      \
+        sum_tiles(&c, wide);                               \
+    }                                                      \
+    KERNEL(THREADS) sum_crossing_##suffix(struct sums c)   \
+    {                                                      \
+        sum_crossing(&c, wide);                            \
+    }
+
+SUMS(pack, WIDE)
+SUMS(element, 1)
 
 // ---- EMBED_GRAD: launches ----------------------------------------------------------------------
 
@@ -422,11 +430,20 @@ static void sums(struct stream_q *q, const struct op_call *call, const struct em
     c.width = m->width;
     c.tile = p->tile;
     c.accumulate = call->accumulate;
-    c.fits = pack_fits(c.from, c.width) && pack_fits(c.to, c.width);
-    c.slices = (c.width + TILE_THREADS * LANES - 1) / (TILE_THREADS * LANES);
-    LAUNCH(sum_tiles, (unsigned)(p->tiles * c.slices), TILE_THREADS, 0, q->stream, c);
-    c.slices = (c.width + WARP * LANES - 1) / (WARP * LANES);
-    LAUNCH(sum_crossing, (unsigned)(p->tiles * c.slices), THREADS, 0, q->stream, c);
+    const bool packs = pack_aligned(c.from) && pack_aligned(c.to) && c.width % WIDE == 0;
+    const int64_t wide = packs ? (int64_t)WIDE : 1;
+    c.slices = (c.width + TILE_THREADS * wide - 1) / (TILE_THREADS * wide);
+    const unsigned tiles = (unsigned)(p->tiles * c.slices);
+    if (packs)
+        LAUNCH(sum_tiles_pack, tiles, TILE_THREADS, 0, q->stream, c);
+    else
+        LAUNCH(sum_tiles_element, tiles, TILE_THREADS, 0, q->stream, c);
+    c.slices = (c.width + WARP * wide - 1) / (WARP * wide);
+    const unsigned crossings = (unsigned)(p->tiles * c.slices);
+    if (packs)
+        LAUNCH(sum_crossing_pack, crossings, THREADS, 0, q->stream, c);
+    else
+        LAUNCH(sum_crossing_element, crossings, THREADS, 0, q->stream, c);
 }
 
 static int embed_grad(struct stream_q *q, const struct op_call *c, const struct embed *m,

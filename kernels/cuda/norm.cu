@@ -17,10 +17,9 @@
 #include "kernels/cuda/team.h"
 
 enum {
-    HELD = 4, // packs of a row that a thread holds
+    HELD = 32, // elements of a row that a thread holds
     THREADS = 512,
     MIDDLE = 128,
-    WARP_ROWS = WARP * HELD * LANES,
     MOST_BLOCKS = 0x7fffffff,
     MOST = 1 << 30
 };
@@ -34,120 +33,101 @@ struct norm {
     int n, window; // of a row; the first element that is held
     int team;
     float eps;
-    bool center, whole;  // whole: all of a row is held
-    bool fits, fits_one; // fits_one: weight and bias, whose dtypes may be others
+    bool center;
 };
 
-// The usual calls have kernels of their own, in which it is known that a row is held whole, lies on
-// packs and has the weight's dtype: half the registers, twice the threads side by side.
-#define VARIANT(name, is_usual, its_type)                    \
-    KERNEL(THREADS) name##_##its_type(struct norm c)         \
-    {                                                        \
-        __shared__ float part[WARP];                         \
-        if (is_usual) {                                      \
-            c.whole = c.fits = c.fits_one = true;            \
-            c.type = c.weight_type = c.bias_type = its_type; \
-        }                                                    \
-        name##_rows(&c, part);                               \
-    }
-#define VARIANTS(name)           \
-    VARIANT(name, true, DT_F32)  \
-    VARIANT(name, true, DT_BF16) \
-    VARIANT(name, false, DT_NONE)
+// ---- a row in registers ------------------------------------------------------------------------
 
-// A thread's packs of a row: number k begins at held_at(k). What is not there is 0.
+// A thread's packs: number k begins at held_at(k). What is not there is 0. Packs of one element are
+// not held: their addresses alone would take the registers.
 struct held {
-    float v[HELD][LANES];
+    float v[HELD];
 };
 
-DEVICE int held_at(const struct norm *c, int lane, int k)
+DEVICE int held_packs(struct pack p)
 {
-    return c->window + (k * c->team + lane) * LANES;
+    return p.wide == 1 ? 0 : HELD / p.wide;
+}
+
+DEVICE int held_at(const struct norm *c, struct pack p, int k)
+{
+    return c->window + (k * c->team + (int)threadIdx.x % c->team) * p.wide;
 }
 
 // Whether the pack at `at` is one that some thread holds.
-DEVICE bool is_held(const struct norm *c, int at)
+DEVICE bool is_held(const struct norm *c, struct pack p, int at)
 {
-    return at >= c->window && at < c->window + HELD * LANES * c->team;
+    return p.wide > 1 && at >= c->window && at < c->window + HELD * c->team;
 }
 
-// How many elements of a row there are from `at` on: a whole pack, or fewer count.
-DEVICE int left_of(const struct norm *c, int at)
+DEVICE void load(const struct norm *c, struct pack p, float *v, const void *from, int64_t i)
 {
-    return c->fits ? (int)LANES : c->n - at;
-}
-
-DEVICE void load(const struct norm *c, float v[LANES], const void *p, int64_t base, int at)
-{
-    pack_load(v, p, c->type, base + at, left_of(c, at), c->fits, 0);
+    pack_load(v, from, pack_type(p, c->type), i, p.wide);
 }
 
 // What is normed: x, or the sum before it is rounded.
-DEVICE void load_x(const struct norm *c, float v[LANES], int64_t base, int at)
+DEVICE void load_x(const struct norm *c, struct pack p, float *v, int64_t i)
 {
-    load(c, v, c->x, base, at);
+    load(c, p, v, c->x, i);
     if (c->sum) {
         float b[LANES];
-        load(c, b, c->plus, base, at);
-        for (int k = 0; k < LANES; k++)
+        load(c, p, b, c->plus, i);
+        for (int k = 0; k < p.wide; k++)
             v[k] += b[k];
     }
 }
 
-DEVICE void hold_x(const struct norm *c, struct held *h, int64_t base, int lane)
+DEVICE void hold_x(const struct norm *c, struct pack p, struct held *h, int64_t base)
 {
     UNROLL
-    for (int k = 0; k < HELD; k++) {
-        int at = held_at(c, lane, k);
+    for (int k = 0; k < held_packs(p); k++) {
+        int at = held_at(c, p, k);
         if (at < c->n)
-            load_x(c, h->v[k], base, at);
+            load_x(c, p, h->v + k * p.wide, base + at);
         else
-            for (int i = 0; i < LANES; i++)
-                h->v[k][i] = 0;
+            for (int i = 0; i < p.wide; i++)
+                h->v[k * p.wide + i] = 0;
     }
 }
 
-DEVICE void hold_dy(const struct norm *c, struct held *h, int64_t base, int lane)
+DEVICE void hold_dy(const struct norm *c, struct pack p, struct held *h, int64_t base)
 {
     UNROLL
-    for (int k = 0; k < HELD; k++) {
-        int at = held_at(c, lane, k);
+    for (int k = 0; k < held_packs(p); k++) {
+        int at = held_at(c, p, k);
         if (at < c->n)
-            load(c, h->v[k], c->dy, base, at);
+            load(c, p, h->v + k * p.wide, c->dy, base + at);
         else
-            for (int i = 0; i < LANES; i++)
-                h->v[k][i] = 0;
+            for (int i = 0; i < p.wide; i++)
+                h->v[k * p.wide + i] = 0;
     }
 }
 
-// Calls `use` for each pack that the thread reads again because nobody holds it: v is of x.
-#define REREAD(c, lane, base, at, v, use)                                 \
-    if (!(c)->whole)                                                      \
-        for (int at = (lane)*LANES; at < (c)->n; at += (c)->team * LANES) \
-            if (!is_held(c, at)) {                                        \
-                float v[LANES];                                           \
-                load_x(c, v, base, at);                                   \
-                use;                                                      \
+// Does `use` with each pack of x that the thread reads again because nobody holds it.
+#define REREAD(c, p, base, at, v, use)                                      \
+    if ((p).wide == 1 || (c)->n > HELD * (c)->team)                         \
+        for (int at = (int)threadIdx.x % (c)->team * (p).wide; at < (c)->n; \
+             at += (c)->team * (p).wide)                                    \
+            if (!is_held(c, p, at)) {                                       \
+                float v[LANES] = {0};                                       \
+                load_x(c, p, v, (base) + at);                               \
+                use;                                                        \
             }
 
-DEVICE float squares(const struct norm *c, const float v[LANES], int at, float mean)
+DEVICE float squares(const float *v, int wide, float mean)
 {
-    float d[LANES];
-    if (at >= c->n)
-        return 0;
-    for (int k = 0; k < LANES; k++) {
-        d[k] = k < left_of(c, at) ? v[k] - mean : 0;
-        d[k] *= d[k];
-    }
-    return pack_sum(d);
+    float d[LANES] = {0};
+    for (int k = 0; k < wide; k++)
+        d[k] = (v[k] - mean) * (v[k] - mean);
+    return pack_sum(d, wide);
 }
 
 struct stats {
     float mean, scale;
 };
 
-DEVICE struct stats stats_of(const struct norm *c, const struct held *h, int64_t base, int lane,
-                             float *part)
+DEVICE struct stats stats_of(const struct norm *c, struct pack p, const struct held *h,
+                             int64_t base, float *part)
 {
     struct stats s;
     float square = 0;
@@ -155,60 +135,72 @@ DEVICE struct stats stats_of(const struct norm *c, const struct held *h, int64_t
     if (c->center) {
         float sum = 0;
         UNROLL
-        for (int k = 0; k < HELD; k++)
-            sum += pack_sum(h->v[k]);
-        REREAD(c, lane, base, at, v, sum += pack_sum(v));
+        for (int k = 0; k < held_packs(p); k++)
+            sum += pack_sum(h->v + k * p.wide, p.wide);
+        REREAD(c, p, base, at, v, sum += pack_sum(v, p.wide));
         s.mean = team_sum(sum, c->team, part) / (float)c->n;
     }
     UNROLL
-    for (int k = 0; k < HELD; k++)
-        square += squares(c, h->v[k], held_at(c, lane, k), s.mean);
-    REREAD(c, lane, base, at, v, square += squares(c, v, at, s.mean));
+    for (int k = 0; k < held_packs(p); k++)
+        if (held_at(c, p, k) < c->n)
+            square += squares(h->v + k * p.wide, p.wide, s.mean);
+    REREAD(c, p, base, at, v, square += squares(v, p.wide, s.mean));
     square = team_sum(square, c->team, part);
     s.scale = 1 / sqrtf(square / (float)c->n + c->eps);
     return s;
 }
 
+// A pack of weight or bias.
+DEVICE void load_one(struct pack p, float *w, const void *from, enum dtype own, int at)
+{
+    pack_load(w, from, pack_type(p, own), at, p.wide);
+}
+
+DEVICE void store(const struct norm *c, struct pack p, void *to, int64_t i, const float *v)
+{
+    pack_store(to, pack_type(p, c->type), i, p.wide, v);
+}
+
 // ---- NORM, ADD_NORM ----------------------------------------------------------------------------
 
-DEVICE void norm_pack(const struct norm *c, const float x[LANES], struct stats s, int64_t base,
-                      int at)
+DEVICE void norm_pack(const struct norm *c, struct pack p, const float *x, struct stats s,
+                      int64_t base, int at)
 {
     float y[LANES], w[LANES];
     if (c->sum)
-        pack_store(c->sum, c->type, base + at, left_of(c, at), c->fits, x);
-    for (int k = 0; k < LANES; k++)
+        store(c, p, c->sum, base + at, x);
+    for (int k = 0; k < p.wide; k++)
         y[k] = (x[k] - s.mean) * s.scale;
     if (c->weight) {
-        pack_load(w, c->weight, c->weight_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < LANES; k++)
+        load_one(p, w, c->weight, c->weight_type, at);
+        for (int k = 0; k < p.wide; k++)
             y[k] *= w[k];
     }
     if (c->bias) {
-        pack_load(w, c->bias, c->bias_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < LANES; k++)
+        load_one(p, w, c->bias, c->bias_type, at);
+        for (int k = 0; k < p.wide; k++)
             y[k] += w[k];
     }
-    pack_store(c->out, c->type, base + at, left_of(c, at), c->fits, y);
+    store(c, p, c->out, base + at, y);
 }
 
-DEVICE void norm_rows(const struct norm *c, float *part)
+DEVICE void norm(const struct norm *c, struct pack p)
 {
-    const int lane = threadIdx.x % c->team;
+    __shared__ float part[WARP];
     for (int64_t row = team_row(c->team); row < c->rows; row += team_step(c->team)) {
         const int64_t base = row * c->n;
         struct held x;
-        hold_x(c, &x, base, lane);
-        const struct stats s = stats_of(c, &x, base, lane, part);
+        hold_x(c, p, &x, base);
+        const struct stats s = stats_of(c, p, &x, base, part);
         UNROLL
-        for (int k = 0; k < HELD; k++)
-            if (held_at(c, lane, k) < c->n)
-                norm_pack(c, x.v[k], s, base, held_at(c, lane, k));
-        REREAD(c, lane, base, at, v, norm_pack(c, v, s, base, at));
+        for (int k = 0; k < held_packs(p); k++)
+            if (held_at(c, p, k) < c->n)
+                norm_pack(c, p, x.v + k * p.wide, s, base, held_at(c, p, k));
+        REREAD(c, p, base, at, v, norm_pack(c, p, v, s, base, at));
     }
 }
 
-VARIANTS(norm)
+VARIANTS(THREADS, norm, norm)
 
 // ---- NORM_GRAD, NORM_GRAD_ADD ------------------------------------------------------------------
 
@@ -218,177 +210,164 @@ struct means {
 };
 
 // dy becomes g.
-DEVICE void weigh(const struct norm *c, float g[LANES], int at)
+DEVICE void weigh(const struct norm *c, struct pack p, float *g, int at)
 {
     if (c->weight) {
         float w[LANES];
-        pack_load(w, c->weight, c->weight_type, at, left_of(c, at), c->fits_one, 0);
-        for (int k = 0; k < LANES; k++)
+        load_one(p, w, c->weight, c->weight_type, at);
+        for (int k = 0; k < p.wide; k++)
             g[k] *= w[k];
     }
 }
 
 // x becomes y, its norm.
-DEVICE void normed(float x[LANES], struct stats s)
+DEVICE void normed(float *x, int wide, struct stats s)
 {
-    for (int k = 0; k < LANES; k++)
+    for (int k = 0; k < wide; k++)
         x[k] = (x[k] - s.mean) * s.scale;
 }
 
-DEVICE void means_add(struct means *m, const float y[LANES], const float g[LANES])
+DEVICE void means_add(struct means *m, const float *y, const float *g, int wide)
 {
-    float dot[LANES];
-    for (int k = 0; k < LANES; k++)
+    float dot[LANES] = {0};
+    for (int k = 0; k < wide; k++)
         dot[k] = g[k] * y[k];
-    m->g += pack_sum(g);
-    m->dot += pack_sum(dot);
+    m->g += pack_sum(g, wide);
+    m->dot += pack_sum(dot, wide);
 }
 
-DEVICE void grad_pack(const struct norm *c, const float y[LANES], const float g[LANES],
-                      struct stats s, struct means m, int64_t base, int at)
+DEVICE void grad_pack(const struct norm *c, struct pack p, const float *y, const float *g,
+                      struct stats s, struct means m, int64_t i)
 {
     float dx[LANES];
-    for (int k = 0; k < LANES; k++)
+    for (int k = 0; k < p.wide; k++)
         dx[k] = s.scale * (g[k] - m.g - y[k] * m.dot);
     if (c->plus) {
         float before[LANES];
-        load(c, before, c->plus, base, at);
-        for (int k = 0; k < LANES; k++) // with the bits of NORM_GRAD and ADD: not fused
+        load(c, p, before, c->plus, i);
+        for (int k = 0; k < p.wide; k++) // with the bits of NORM_GRAD and ADD: not fused
             dx[k] = __fadd_rn(before[k], dx[k]);
     }
-    pack_store(c->out, c->type, base + at, left_of(c, at), c->fits, dx);
+    store(c, p, c->out, i, dx);
 }
 
-// y and g of a pack that nobody holds.
-DEVICE void grad_reread(const struct norm *c, float x[LANES], float g[LANES], struct stats s,
+// y, from x, and g of a pack that nobody holds.
+DEVICE void grad_reread(const struct norm *c, struct pack p, float *x, float *g, struct stats s,
                         int64_t base, int at)
 {
-    load(c, g, c->dy, base, at);
-    weigh(c, g, at);
-    normed(x, s);
+    load(c, p, g, c->dy, base + at);
+    weigh(c, p, g, at);
+    normed(x, p.wide, s);
 }
 
-DEVICE void norm_grad_rows(const struct norm *c, float *part)
+DEVICE void norm_grad(const struct norm *c, struct pack p)
 {
-    const int lane = threadIdx.x % c->team;
+    __shared__ float part[WARP];
     for (int64_t row = team_row(c->team); row < c->rows; row += team_step(c->team)) {
         const int64_t base = row * c->n;
         struct held x, g;
         struct means m;
         float other[LANES];
-        hold_x(c, &x, base, lane);
-        hold_dy(c, &g, base, lane);
-        const struct stats s = stats_of(c, &x, base, lane, part);
+        hold_x(c, p, &x, base);
+        hold_dy(c, p, &g, base);
+        const struct stats s = stats_of(c, p, &x, base, part);
         m.g = m.dot = 0;
         UNROLL
-        for (int k = 0; k < HELD; k++)
-            if (held_at(c, lane, k) < c->n) {
-                weigh(c, g.v[k], held_at(c, lane, k));
-                normed(x.v[k], s);
-                means_add(&m, x.v[k], g.v[k]);
+        for (int k = 0; k < held_packs(p); k++)
+            if (held_at(c, p, k) < c->n) {
+                weigh(c, p, g.v + k * p.wide, held_at(c, p, k));
+                normed(x.v + k * p.wide, p.wide, s);
+                means_add(&m, x.v + k * p.wide, g.v + k * p.wide, p.wide);
             }
-        REREAD(c, lane, base, at, v,
-               (grad_reread(c, v, other, s, base, at), means_add(&m, v, other)));
+        REREAD(c, p, base, at, v, {
+            grad_reread(c, p, v, other, s, base, at);
+            means_add(&m, v, other, p.wide);
+        });
         m.dot = team_sum(m.dot, c->team, part) / (float)c->n;
         m.g = c->center ? team_sum(m.g, c->team, part) / (float)c->n : 0;
         UNROLL
-        for (int k = 0; k < HELD; k++)
-            if (held_at(c, lane, k) < c->n)
-                grad_pack(c, x.v[k], g.v[k], s, m, base, held_at(c, lane, k));
-        REREAD(c, lane, base, at, v,
-               (grad_reread(c, v, other, s, base, at), grad_pack(c, v, other, s, m, base, at)));
+        for (int k = 0; k < held_packs(p); k++)
+            if (held_at(c, p, k) < c->n)
+                grad_pack(c, p, x.v + k * p.wide, g.v + k * p.wide, s, m, base + held_at(c, p, k));
+        REREAD(c, p, base, at, v, {
+            grad_reread(c, p, v, other, s, base, at);
+            grad_pack(c, p, v, other, s, m, base + at);
+        });
     }
 }
 
-VARIANTS(norm_grad)
+VARIANTS(THREADS, norm_grad, norm)
 
 // ---- NORM_WEIGHT_GRAD --------------------------------------------------------------------------
 
-DEVICE void weight_add(const struct norm *c, struct held *sum, const struct held *x, struct stats s,
-                       int64_t base, int lane)
+DEVICE void weight_add(const struct norm *c, struct pack p, struct held *sum, const struct held *x,
+                       struct stats s, int64_t base)
 {
     UNROLL
-    for (int k = 0; k < HELD; k++) {
-        int at = held_at(c, lane, k);
-        if (at < c->n) {
-            float dy[LANES];
-            load(c, dy, c->dy, base, at);
-            for (int i = 0; i < LANES; i++)
-                sum->v[k][i] += dy[i] * ((x->v[k][i] - s.mean) * s.scale);
+    for (int k = 0; k < HELD / p.wide; k++)
+        if (held_at(c, p, k) < c->n) {
+            float dy[LANES], again[LANES];
+            load(c, p, dy, c->dy, base + held_at(c, p, k));
+            if (k >= held_packs(p))
+                load_x(c, p, again, base + held_at(c, p, k));
+            const float *v = k < held_packs(p) ? x->v + k * p.wide : again;
+            for (int i = 0; i < p.wide; i++)
+                sum->v[k * p.wide + i] += dy[i] * ((v[i] - s.mean) * s.scale);
         }
-    }
 }
 
 // A block's warps have rows of their own: their sums are added up in the warps' order.
-DEVICE void weight_share(const struct norm *c, struct held *sum, int lane, float *shared)
+DEVICE void weight_share(struct held *sum, int warp, int warps)
 {
-    const int mine = threadIdx.x / c->team, all = blockDim.x / c->team;
-    for (int i = 0; i < all; i++) {
-        if (i == mine)
+    __shared__ float shared[HELD * WARP];
+    for (int i = 0; i < warps; i++) {
+        if (i == warp)
             UNROLL
-        for (int k = 0; k < HELD * LANES; k++) {
-            float *at = &shared[k * WARP + lane]; // no two lanes in one bank
-            sum->v[k / LANES][k % LANES] += i ? *at : 0;
-            *at = sum->v[k / LANES][k % LANES];
+        for (int k = 0; k < HELD; k++) {
+            float *at = &shared[k * WARP + threadIdx.x % WARP]; // a bank for each lane
+            sum->v[k] += i ? *at : 0;
+            *at = sum->v[k];
         }
         __syncthreads();
     }
 }
 
-// Part blockIdx.x of the rows, the columns from c.window on that the threads of a row hold.
-DEVICE void weight_rows(const struct norm *c, float *part)
+// Part blockIdx.x of the rows, the columns from c.window on that the threads of a row hold. The
+// result is a row of f32.
+DEVICE void weight_grad(const struct norm *c, struct pack p)
 {
-    __shared__ float shared[WARP * HELD * LANES];
-    const int lane = threadIdx.x % c->team, group = threadIdx.x / c->team;
-    const int groups = blockDim.x / c->team;
+    __shared__ float part[WARP];
+    const int group = (int)threadIdx.x / c->team, groups = (int)blockDim.x / c->team;
     const int64_t end = (blockIdx.x + 1) * c->rows / gridDim.x;
     struct held sum;
     UNROLL
     for (int k = 0; k < HELD; k++)
-        for (int i = 0; i < LANES; i++)
-            sum.v[k][i] = 0;
+        sum.v[k] = 0;
     for (int64_t row = blockIdx.x * c->rows / gridDim.x + group; row < end; row += groups) {
         struct held x;
-        hold_x(c, &x, row * c->n, lane);
-        const struct stats s = stats_of(c, &x, row * c->n, lane, part);
-        weight_add(c, &sum, &x, s, row * c->n, lane);
+        hold_x(c, p, &x, row * c->n);
+        const struct stats s = stats_of(c, p, &x, row * c->n, part);
+        weight_add(c, p, &sum, &x, s, row * c->n);
     }
     if (groups > 1)
-        weight_share(c, &sum, lane, shared);
+        weight_share(&sum, group, groups);
     if (group == groups - 1) {
         UNROLL
-        for (int k = 0; k < HELD; k++) {
-            int at = held_at(c, lane, k);
+        for (int k = 0; k < HELD / p.wide; k++) {
+            int at = held_at(c, p, k);
             if (at < c->n)
-                pack_store(c->out, DT_F32, (int64_t)blockIdx.x * c->n + at, left_of(c, at),
-                           c->n % LANES == 0, sum.v[k]);
+                pack_store(c->out, DT_F32, (int64_t)blockIdx.x * c->n + at, p.wide,
+                           sum.v + k * p.wide);
         }
     }
 }
 
-VARIANTS(weight)
+VARIANTS(THREADS, weight_grad, norm)
 
 // ---- launches ----------------------------------------------------------------------------------
 
-// Of the three of a name, the one that serves the call.
-#define LAUNCH_VARIANT(name, grid, threads, stream, c)           \
-    do {                                                         \
-        if (!usual(&(c)))                                        \
-            LAUNCH(name##_DT_NONE, grid, threads, 0, stream, c); \
-        else if ((c).type == DT_F32)                             \
-            LAUNCH(name##_DT_F32, grid, threads, 0, stream, c);  \
-        else                                                     \
-            LAUNCH(name##_DT_BF16, grid, threads, 0, stream, c); \
-    } while (0)
-
-static bool usual(const struct norm *c)
-{
-    return c->whole && c->fits && c->fits_one && (!c->weight || c->weight_type == c->type) &&
-           (!c->bias || c->bias_type == c->type);
-}
-
-static int weight_grad(struct stream_q *q, const struct op_call *call, struct norm *c,
-                       struct err *e)
+static int launch_weight_grad(struct stream_q *q, const struct op_call *call, struct norm *c,
+                              int wide, struct err *e)
 {
     const unsigned parts = (unsigned)parts_of_rows(c->rows, c->n);
     const unsigned threads = c->team == WARP ? (unsigned)THREADS : (unsigned)c->team;
@@ -397,8 +376,8 @@ static int weight_grad(struct stream_q *q, const struct op_call *call, struct no
         return op_refuse(call, e, "adds to f32 alone");
     PRE((size_t)parts * (size_t)c->n * sizeof(float) <= call->workspace_bytes);
     c->out = partial;
-    for (; c->window < c->n; c->window += HELD * LANES * c->team)
-        LAUNCH_VARIANT(weight, parts, threads, q->stream, *c);
+    for (; c->window < c->n; c->window += HELD * c->team)
+        LAUNCH_VARIANT(weight_grad, wide, parts, threads, q->stream, *c);
     int rc = op_launched(q, call, e);
     return rc ? rc : reduce_parts(q, call, partial, parts, c->n, e);
 }
@@ -423,9 +402,11 @@ static const void *input(const struct op_call *c, int k)
     return k >= 0 && k < c->nin ? c->in[k].data : NULL;
 }
 
-// Operands are rows like x, all of one dtype, or one row.
-static int check(const struct op_call *c, const struct norm_op *op, struct norm *r, struct err *e)
+// Operands are rows like x, all of one dtype, or one row. A pack is of all that are read.
+static int check(const struct op_call *c, const struct norm_op *op, const struct norm *r, int *wide,
+                 struct err *e)
 {
+    *wide = pack_wide(r->type, r->n);
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         bool row = k < c->nin ? k >= op->rows : c->op == OP_NORM_WEIGHT_GRAD;
@@ -434,10 +415,8 @@ static int check(const struct op_call *c, const struct norm_op *op, struct norm 
             return rc;
         if (shape_count(&t->shape) != (row ? 1 : r->rows) * r->n)
             return op_refuse(c, e, "operands disagree about an extent");
-        if (row)
-            r->fits_one = r->fits_one && pack_fits(t->data, r->n);
-        else
-            r->fits = r->fits && pack_fits(t->data, r->n);
+        if (!pack_aligned(t->data) || (t->dtype != r->type && k < c->nin))
+            *wide = 1;
     }
     return 0;
 }
@@ -472,25 +451,23 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     r.rows = shape_count(x) / r.n;
     r.eps = c->attr->eps;
     r.center = c->attr->center;
-    r.fits = r.fits_one = true;
-    int rc = op_want_float(c, &c->in[op->x], e);
-    rc = rc ? rc : check(c, op, &r, e);
+    int wide, rc = op_want_float(c, &c->in[op->x], e);
+    rc = rc ? rc : check(c, op, &r, &wide, e);
     if (rc)
         return rc;
     operands(c, op, &r);
     r.team = THREADS;
-    if (r.n <= WARP_ROWS)
+    if (r.n <= WARP * HELD)
         r.team = WARP;
-    else if (r.n <= MIDDLE * HELD * LANES)
+    else if (r.n <= MIDDLE * HELD)
         r.team = MIDDLE;
-    r.whole = r.n <= r.team * HELD * LANES;
     if (c->op == OP_NORM_WEIGHT_GRAD)
-        return weight_grad(q, c, &r, e);
-    unsigned threads = r.team == WARP ? (unsigned)MIDDLE : (unsigned)r.team;
-    unsigned grid = launch_blocks(r.rows, threads / r.team, MOST_BLOCKS);
+        return launch_weight_grad(q, c, &r, wide, e);
+    const unsigned threads = r.team == WARP ? (unsigned)MIDDLE : (unsigned)r.team;
+    const unsigned grid = launch_blocks(r.rows, threads / r.team, MOST_BLOCKS);
     if (r.dy)
-        LAUNCH_VARIANT(norm_grad, grid, threads, q->stream, r);
+        LAUNCH_VARIANT(norm_grad, wide, grid, threads, q->stream, r);
     else
-        LAUNCH_VARIANT(norm, grid, threads, q->stream, r);
+        LAUNCH_VARIANT(norm, wide, grid, threads, q->stream, r);
     return op_launched(q, c, e);
 }

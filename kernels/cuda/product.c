@@ -121,6 +121,11 @@ int algorithms_export(struct device *d, struct buf *out, struct err *e)
     return 0;
 }
 
+void algorithms_note(struct device *d, const char *key, const char *choice)
+{
+    algos_put(&d->gemm->settled, key, choice, 0);
+}
+
 // ---- keys and choices --------------------------------------------------------------------------
 
 static void key_print(const struct product *p, char key[KEY_SIZE])

@@ -80,7 +80,7 @@ DEVICE void columns_load(const struct columns *c, float v[LANES], int64_t row, i
 {
     int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, row);
     if (c->fits) {
-        pack_whole(v, c->x, c->type, at + first + x * LANES);
+        pack_load(v, c->x, c->type, at + first + x * LANES, LANES);
         return;
     }
     for (int k = 0; k < LANES; k++) {
@@ -158,7 +158,8 @@ static int columns_launch(struct stream_q *q, const struct op_call *call, struct
     int64_t blocks = c->results / c->cols * c->tiles * c->parts;
     if (blocks > MOST_BLOCKS)
         return op_refuse(call, e, "more results than a grid has blocks");
-    c->fits = pack_fits(c->x, c->cols) && strides_fit(&c->reduced, c->reduced.n) &&
+    c->fits = pack_aligned(c->x) && c->cols % LANES == 0 &&
+              strides_fit(&c->reduced, c->reduced.n) &&
               strides_fit(&c->kept, c->kept.n ? c->kept.n - 1 : 0);
     LAUNCH(columns_kernel, (unsigned)blocks, THREADS, 0, q->stream, *c);
     return op_launched(q, call, e);
@@ -223,20 +224,25 @@ struct runs {
     struct sink out;
 };
 
-// A thread's share of the elements from `i` on, before `end`, of the run at `base`.
-DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t i, int64_t end)
+DEVICE double term(const struct runs *c, float x)
 {
+    return c->square ? (double)x * (double)x : (double)x;
+}
+
+// A thread's share of the elements [begin, end) of the run at `base`: packs, then what is left.
+DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, int64_t end,
+                             int lane)
+{
+    const int64_t packs = c->fits ? (end - begin) / LANES * LANES : 0;
     double sum = 0;
-    for (; i < end; i += c->team * LANES) {
+    for (int64_t i = lane * LANES; i < packs; i += c->team * LANES) {
         float v[LANES];
-        pack_load(v, c->x, c->type, base + i, end - i, c->fits && end - i >= LANES, 0);
-        if (c->square)
-            for (int k = 0; k < LANES; k++)
-                sum += (double)v[k] * (double)v[k];
-        else
-            sum += (((double)v[0] + (double)v[1]) + ((double)v[2] + (double)v[3])) +
-                   (((double)v[4] + (double)v[5]) + ((double)v[6] + (double)v[7]));
+        pack_load(v, c->x, c->type, base + begin + i, LANES);
+        sum += ((term(c, v[0]) + term(c, v[1])) + (term(c, v[2]) + term(c, v[3]))) +
+               ((term(c, v[4]) + term(c, v[5])) + (term(c, v[6]) + term(c, v[7])));
     }
+    for (int64_t i = begin + packs + lane; i < end; i += c->team)
+        sum += term(c, load_f32(c->x, c->type, base + i));
     return sum;
 }
 
@@ -259,7 +265,7 @@ KERNEL(THREADS) runs_kernel(struct runs c)
         const int64_t result = i / c.chunks, begin = i % c.chunks * c.size;
         const int64_t end = c.n - begin < c.size ? c.n : begin + c.size;
         const int64_t base = walk_offset(&c.kept, c.kept.n, IN, result);
-        double sum = contiguous ? run_contiguous(&c, base, begin + lane * LANES, end)
+        double sum = contiguous ? run_contiguous(&c, base, begin, end, lane)
                                 : run_scattered(&c, base, begin + lane, end);
         if (c.team > 1)
             sum = team_sum_f64(sum, c.team, part);
@@ -299,7 +305,7 @@ static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs 
     c->x = call->in[0].data;
     c->type = call->in[0].dtype;
     c->results = loops_count(&c->kept, c->kept.n);
-    c->fits = (uintptr_t)c->x % 16 == 0 && strides_fit(&c->kept, c->kept.n);
+    c->fits = pack_aligned(c->x) && strides_fit(&c->kept, c->kept.n);
     runs_cut(c);
     if (c->chunks > 1) {
         c->partial = (double *)call->workspace;

@@ -20,7 +20,6 @@ struct rotary {
     int64_t rows;
     int heads, half, together; // half of a head; together: rows of a turn
     double scale, octaves;     // octaves: how far frequencies go down over one head, in powers of 2
-    bool fits;
 };
 
 // Taylor's, on an eighth of a turn to both sides: the error is below 1e-10.
@@ -53,44 +52,47 @@ DEVICE float2 turn_of(double angle)
     return make_float2(quarter == 1 || quarter == 2 ? -across : across, quarter >= 2 ? -up : up);
 }
 
-// Eight pairs of one head: elements i and their partners half a head further.
-DEVICE void rotate(const struct rotary *c, const float2 *turn, int64_t head, int i)
+// A pack of one head's first half, and their partners half a head further.
+DEVICE void rotate(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
 {
-    const int64_t at = head * 2 * c->half + i, left = c->half - i;
+    const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
     float a[LANES], b[LANES], low[LANES], high[LANES];
-    pack_load(a, c->x, c->type, at, left, c->fits, 0);
-    pack_load(b, c->x, c->type, at + c->half, left, c->fits, 0);
-    for (int k = 0; k < LANES; k++) {
-        float2 t = turn[k < left ? i + k : i];
-        low[k] = a[k] * t.x - b[k] * t.y;
-        high[k] = b[k] * t.x + a[k] * t.y;
+    pack_load(a, c->x, from, at, p.wide);
+    pack_load(b, c->x, from, at + c->half, p.wide);
+    for (int k = 0; k < p.wide; k++) {
+        low[k] = a[k] * turn[k].x - b[k] * turn[k].y;
+        high[k] = b[k] * turn[k].x + a[k] * turn[k].y;
     }
-    pack_store(c->out, c->out_type, at, left, c->fits, low);
-    pack_store(c->out, c->out_type, at + c->half, left, c->fits, high);
+    pack_store(c->out, to, at, p.wide, low);
+    pack_store(c->out, to, at + c->half, p.wide, high);
 }
 
-KERNEL(THREADS) rotary_kernel(struct rotary c)
+DEVICE void rotary(const struct rotary *c, struct pack p)
 {
     __shared__ double frequency[MAX_HALF];
     __shared__ float2 turn[ANGLES];
-    const int packs = (c.half + LANES - 1) / LANES, items = c.heads * packs;
-    for (int i = threadIdx.x; i < c.half; i += THREADS)
-        frequency[i] = exp2(-c.octaves * i);
+    const int packs = c->half / p.wide, items = c->heads * packs;
+    for (int i = threadIdx.x; i < c->half; i += THREADS)
+        frequency[i] = exp2(-c->octaves * i);
     __syncthreads();
-    for (int64_t first = (int64_t)blockIdx.x * c.together; first < c.rows;
-         first += (int64_t)gridDim.x * c.together) {
-        for (int i = threadIdx.x; i < c.together * c.half; i += THREADS)
-            if (first + i / c.half < c.rows)
-                turn[i] = turn_of(c.scale * c.position[first + i / c.half] * frequency[i % c.half]);
+    for (int64_t first = (int64_t)blockIdx.x * c->together; first < c->rows;
+         first += (int64_t)gridDim.x * c->together) {
+        for (int i = threadIdx.x; i < c->together * c->half; i += THREADS)
+            if (first + i / c->half < c->rows)
+                turn[i] =
+                    turn_of(c->scale * c->position[first + i / c->half] * frequency[i % c->half]);
         __syncthreads();
-        for (int i = threadIdx.x; i < c.together * items; i += THREADS) {
-            const int row = i / items, head = i % items / packs;
-            if (first + row < c.rows)
-                rotate(&c, turn + row * c.half, (first + row) * c.heads + head, i % packs * LANES);
+        for (int i = threadIdx.x; i < c->together * items; i += THREADS) {
+            const int row = i / items, head = i % items / packs, at = i % packs * p.wide;
+            if (first + row < c->rows)
+                rotate(c, p, turn + row * c->half + at,
+                       ((first + row) * c->heads + head) * 2 * c->half + at);
         }
         __syncthreads();
     }
 }
+
+VARIANTS(THREADS, rotary, rotary)
 
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
@@ -110,7 +112,10 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.half = (int)(n / 2);
     if (r.rows * x->dim[x->n - 2] * n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
-    const int items = r.heads * ((r.half + LANES - 1) / LANES);
+    const bool alike = c->in[0].dtype == c->out[0].dtype && pack_aligned(c->in[0].data) &&
+                       pack_aligned(c->out[0].data);
+    const int wide = alike ? pack_wide(c->in[0].dtype, r.half) : 1;
+    const int items = r.heads * r.half / wide;
     r.together = items < THREADS ? THREADS / items : 1;
     r.together = r.together < ANGLES / r.half ? r.together : ANGLES / r.half;
     r.x = c->in[0].data;
@@ -120,7 +125,6 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.position = (const int32_t *)c->in[1].data;
     r.scale = (double)c->attr->scale;
     r.octaves = log2((double)c->attr->theta) * 2 / (double)n;
-    r.fits = pack_fits(r.x, r.half) && pack_fits(r.out, r.half);
-    LAUNCH(rotary_kernel, launch_blocks(r.rows, r.together, BLOCKS), THREADS, 0, q->stream, r);
+    LAUNCH_VARIANT(rotary, wide, launch_blocks(r.rows, r.together, BLOCKS), THREADS, q->stream, r);
     return op_launched(q, c, e);
 }

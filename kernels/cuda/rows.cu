@@ -20,13 +20,19 @@ struct rows {
     struct loops at;                // operands: inputs, then outputs
     int64_t count, n, whole, start; // n: of a row, padding left out
     int team;
-    bool fits;
     const void *in[5];
     enum dtype in_type[5];
     void *out[3];
     enum dtype out_type[3];
     int nin;
 };
+
+// Rows of a thread's team, one after the other.
+#define EACH_ROW(c, row) \
+    for (int64_t row = team_row((c)->team); row < (c)->count; row += team_step((c)->team))
+// A thread's packs of a row of n elements.
+#define EACH_PACK(c, p, at, n) \
+    for (int64_t at = threadIdx.x % (c)->team * (p).wide; at < (n); at += (c)->team * (p).wide)
 
 DEVICE int64_t place(const struct rows *c, int operand, int64_t row)
 {
@@ -38,9 +44,11 @@ DEVICE float value(const struct rows *c, int k, int64_t row)
     return load_f32(c->in[k], c->in_type[k], place(c, k, row));
 }
 
+// By the first thread of the row.
 DEVICE void put(const struct rows *c, int k, int64_t row, float x)
 {
-    store_f32(c->out[k], c->out_type[k], place(c, c->nin + k, row), x);
+    if (threadIdx.x % c->team == 0)
+        store_f32(c->out[k], c->out_type[k], place(c, c->nin + k, row), x);
 }
 
 // Of the row, the element that its id names; −1: none here.
@@ -56,57 +64,63 @@ DEVICE float pick_of(const struct rows *c, int64_t row, int64_t base)
     return at < 0 ? 0 : load_f32(c->in[0], c->in_type[0], base + at);
 }
 
-// Elements `at` to `at` + 7 of a row of input 0; −∞ where there is none.
-DEVICE void logits(const struct rows *c, float v[LANES], int64_t base, int64_t at)
+// A pack of input 0; −∞ for what is padding.
+DEVICE void logits(const struct rows *c, struct pack p, float v[LANES], int64_t base, int64_t at)
 {
-    pack_load(v, c->in[0], c->in_type[0], base + at, c->n - at, c->fits, -INFINITY);
+    pack_load(v, c->in[0], pack_type(p, c->in_type[0]), base + at, p.wide);
+    if (at + p.wide > c->n)
+        for (int k = 0; k < p.wide; k++)
+            v[k] = at + k < c->n ? v[k] : -INFINITY;
+}
+
+DEVICE void row_store(const struct rows *c, struct pack p, int64_t at, const float v[LANES])
+{
+    pack_store(c->out[0], pack_type(p, c->out_type[0]), at, p.wide, v);
 }
 
 // ---- one value a row ---------------------------------------------------------------------------
 
-KERNEL(THREADS) row_max_kernel(struct rows c)
+DEVICE void row_max(const struct rows *c, struct pack p)
 {
     __shared__ float part[WARP];
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row);
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row);
         float m = -INFINITY, v[LANES];
-        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
-            logits(&c, v, base, at);
-            m = pack_max(v, m);
+        EACH_PACK(c, p, at, c->n)
+        {
+            logits(c, p, v, base, at);
+            m = pack_max(v, p.wide, m);
         }
-        m = team_max(m, c.team, part);
-        if (lane == 0)
-            put(&c, 0, row, m);
+        put(c, 0, row, team_max(m, c->team, part));
     }
 }
 
-KERNEL(THREADS) row_sum_exp_kernel(struct rows c)
+DEVICE void row_sum_exp(const struct rows *c, struct pack p)
 {
     __shared__ double part[WARP];
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row);
-        const float m = value(&c, 1, row);
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row);
+        const float m = value(c, 1, row);
         double sum = 0;
-        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+        EACH_PACK(c, p, at, c->n)
+        {
             float v[LANES];
-            logits(&c, v, base, at);
-            for (int k = 0; k < LANES; k++)
-                v[k] = at + k < c.n ? expf(v[k] - m) : 0;
-            sum += (double)pack_sum(v);
+            logits(c, p, v, base, at);
+            for (int k = 0; k < p.wide; k++)
+                v[k] = at + k < c->n ? expf(v[k] - m) : 0;
+            sum += (double)pack_sum(v, p.wide);
         }
-        sum = team_sum_f64(sum, c.team, part);
-        if (lane == 0)
-            put(&c, 0, row, (float)sum);
+        put(c, 0, row, (float)team_sum_f64(sum, c->team, part));
     }
 }
 
-KERNEL(THREADS) pick_kernel(struct rows c)
+KERNEL(THREADS) pick(struct rows c)
 {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < c.count; row += step)
-        put(&c, 0, row, pick_of(&c, row, place(&c, 0, row)));
+        store_f32(c.out[0], c.out_type[0], place(&c, 2, row), pick_of(&c, row, place(&c, 0, row)));
 }
 
 // The least of the threads of a row.
@@ -128,63 +142,73 @@ DEVICE int team_min(int x, int team, int *part)
 }
 
 // A row of NaN alone has no maximum: 0.
-KERNEL(THREADS) row_argmax_kernel(struct rows c)
+DEVICE void row_argmax(const struct rows *c, struct pack p)
 {
     __shared__ float part[WARP];
     __shared__ int part_at[WARP];
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row);
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row);
         float most = -INFINITY;
         int first = NOWHERE;
-        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+        EACH_PACK(c, p, at, c->n)
+        {
             float v[LANES];
-            logits(&c, v, base, at);
-            for (int k = 0; k < LANES; k++)
-                if (at + k < c.n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
+            logits(c, p, v, base, at);
+            for (int k = 0; k < p.wide; k++)
+                if (at + k < c->n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
                     most = v[k];
                     first = (int)at + k;
                 }
         }
-        float max = team_max(most, c.team, part);
-        first = team_min(most == max ? first : NOWHERE, c.team, part_at);
-        if (lane == 0)
-            ((int32_t *)c.out[0])[place(&c, 1, row)] = first == NOWHERE ? 0 : first;
+        float max = team_max(most, c->team, part);
+        first = team_min(most == max ? first : NOWHERE, c->team, part_at);
+        if (threadIdx.x % c->team == 0)
+            ((int32_t *)c->out[0])[place(c, 1, row)] = first == NOWHERE ? 0 : first;
     }
 }
 
-// ---- rows ---------------------------------------------------------------------------------------
+VARIANTS(THREADS, row_max, rows)
+VARIANTS(THREADS, row_sum_exp, rows)
+VARIANTS(THREADS, row_argmax, rows)
 
-KERNEL(THREADS) row_exp_mul_kernel(struct rows c)
+// ---- rows --------------------------------------------------------------------------------------
+
+DEVICE void row_exp_mul(const struct rows *c, struct pack p)
 {
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row), to = place(&c, 3, row);
-        const float m = value(&c, 1, row), g = value(&c, 2, row);
-        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row), to = place(c, 3, row);
+        const float m = value(c, 1, row), g = value(c, 2, row);
+        EACH_PACK(c, p, at, c->whole)
+        {
             float v[LANES];
-            logits(&c, v, base, at);
-            for (int k = 0; k < LANES; k++)
-                v[k] = at + k < c.n ? expf(v[k] - m) * g : 0;
-            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
+            logits(c, p, v, base, at);
+            for (int k = 0; k < p.wide; k++)
+                v[k] = at + k < c->n ? expf(v[k] - m) * g : 0;
+            row_store(c, p, to + at, v);
         }
     }
 }
 
-KERNEL(THREADS) pick_grad_kernel(struct rows c)
+DEVICE void pick_grad(const struct rows *c, struct pack p)
 {
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t to = place(&c, 2, row), id = element(&c, 0, row);
-        const float g = value(&c, 1, row);
-        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
+    EACH_ROW(c, row)
+    {
+        const int64_t to = place(c, 2, row), id = element(c, 0, row);
+        const float g = value(c, 1, row);
+        EACH_PACK(c, p, at, c->whole)
+        {
             float v[LANES];
-            for (int k = 0; k < LANES; k++)
+            for (int k = 0; k < p.wide; k++)
                 v[k] = at + k == id ? g : 0;
-            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
+            row_store(c, p, to + at, v);
         }
     }
 }
+
+VARIANTS(THREADS, row_exp_mul, rows)
+VARIANTS(THREADS, pick_grad, rows)
 
 // ---- the loss in one pass ----------------------------------------------------------------------
 
@@ -194,94 +218,86 @@ struct exps {
 };
 
 // Takes a pack in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
-DEVICE void exps_add(struct exps *s, const float v[LANES])
+DEVICE void exps_add(struct exps *s, const float v[LANES], int wide)
 {
-    float e[LANES], max = pack_max(v, s->max);
+    float e[LANES], max = pack_max(v, wide, s->max);
     if (max > s->max)
         s->sum *= (double)expf(s->max - max);
     s->max = max;
-    for (int k = 0; k < LANES; k++)
+    for (int k = 0; k < wide; k++)
         e[k] = max > -INFINITY ? expf(v[k] - max) : isnan(v[k]) ? v[k] : 0;
-    s->sum += (double)pack_sum(e);
+    s->sum += (double)pack_sum(e, wide);
 }
 
-KERNEL(THREADS) row_loss_kernel(struct rows c)
+DEVICE void row_loss(const struct rows *c, struct pack p)
 {
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row);
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row);
         struct exps s;
         s.max = -INFINITY;
         s.sum = 0;
-        for (int64_t at = lane * LANES; at < c.n; at += c.team * LANES) {
+        EACH_PACK(c, p, at, c->n)
+        {
             float v[LANES];
-            logits(&c, v, base, at);
-            exps_add(&s, v);
+            logits(c, p, v, base, at);
+            exps_add(&s, v, p.wide);
         }
-        float max = team_max(s.max, c.team, part);
+        float max = team_max(s.max, c->team, part);
         // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
-        double sum = c.n ? s.sum * (double)expf(s.max - max) : 0;
-        sum = team_sum_f64(sum, c.team, part_sum);
-        if (lane == 0) {
-            put(&c, 0, row, max);
-            put(&c, 1, row, (float)sum);
-            put(&c, 2, row, pick_of(&c, row, base));
+        double sum = c->n ? s.sum * (double)expf(s.max - max) : 0;
+        sum = team_sum_f64(sum, c->team, part_sum);
+        put(c, 0, row, max);
+        put(c, 1, row, (float)sum);
+        put(c, 2, row, threadIdx.x % c->team ? 0 : pick_of(c, row, base));
+    }
+}
+
+DEVICE void row_loss_grad(const struct rows *c, struct pack p)
+{
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place(c, 0, row), to = place(c, 5, row), id = element(c, 3, row);
+        const float m = value(c, 1, row), g = value(c, 2, row), h = value(c, 4, row);
+        EACH_PACK(c, p, at, c->whole)
+        {
+            float v[LANES];
+            logits(c, p, v, base, at);
+            for (int k = 0; k < p.wide; k++) {
+                float exp_mul = at + k < c->n ? expf(v[k] - m) * g : 0;
+                v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
+            }
+            row_store(c, p, to + at, v);
         }
     }
 }
 
-KERNEL(THREADS) row_loss_grad_kernel(struct rows c)
-{
-    const int lane = threadIdx.x % c.team;
-    for (int64_t row = team_row(c.team); row < c.count; row += team_step(c.team)) {
-        const int64_t base = place(&c, 0, row), to = place(&c, 5, row), id = element(&c, 3, row);
-        const float m = value(&c, 1, row), g = value(&c, 2, row), h = value(&c, 4, row);
-        for (int64_t at = lane * LANES; at < c.whole; at += c.team * LANES) {
-            float v[LANES];
-            logits(&c, v, base, at);
-            for (int k = 0; k < LANES; k++) {
-                float exp_mul = at + k < c.n ? expf(v[k] - m) * g : 0;
-                v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
-            }
-            pack_store(c.out[0], c.out_type[0], to + at, c.whole - at, c.fits, v);
-        }
-    }
-}
+VARIANTS(THREADS, row_loss, rows)
+VARIANTS(THREADS, row_loss_grad, rows)
 
 // ---- the ops -----------------------------------------------------------------------------------
 
-static void launch(cudaStream_t stream, enum op op, const struct rows *c)
+static void launch(cudaStream_t stream, enum op op, int wide, const struct rows *c)
 {
-    int64_t each = THREADS / c->team;
-    unsigned grid = launch_blocks(c->count, each, MOST_BLOCKS);
-    switch ((int)op) {
-    case OP_ROW_MAX:
-        LAUNCH(row_max_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_ROW_SUM_EXP:
-        LAUNCH(row_sum_exp_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_ROW_EXP_MUL:
-        LAUNCH(row_exp_mul_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_PICK:
-        grid = launch_blocks(c->count, THREADS, MOST_BLOCKS);
-        LAUNCH(pick_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_PICK_GRAD:
-        LAUNCH(pick_grad_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_ROW_ARGMAX:
-        LAUNCH(row_argmax_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    case OP_ROW_LOSS:
-        LAUNCH(row_loss_kernel, grid, THREADS, 0, stream, *c);
-        break;
-    default:
-        LAUNCH(row_loss_grad_kernel, grid, THREADS, 0, stream, *c);
-    }
+    const unsigned grid = launch_blocks(c->count, THREADS / c->team, MOST_BLOCKS);
+    if (op == OP_ROW_MAX)
+        LAUNCH_VARIANT(row_max, wide, grid, THREADS, stream, *c);
+    else if (op == OP_ROW_SUM_EXP)
+        LAUNCH_VARIANT(row_sum_exp, wide, grid, THREADS, stream, *c);
+    else if (op == OP_ROW_EXP_MUL)
+        LAUNCH_VARIANT(row_exp_mul, wide, grid, THREADS, stream, *c);
+    else if (op == OP_PICK)
+        LAUNCH(pick, launch_blocks(c->count, THREADS, MOST_BLOCKS), THREADS, 0, stream, *c);
+    else if (op == OP_PICK_GRAD)
+        LAUNCH_VARIANT(pick_grad, wide, grid, THREADS, stream, *c);
+    else if (op == OP_ROW_ARGMAX)
+        LAUNCH_VARIANT(row_argmax, wide, grid, THREADS, stream, *c);
+    else if (op == OP_ROW_LOSS)
+        LAUNCH_VARIANT(row_loss, wide, grid, THREADS, stream, *c);
+    else
+        LAUNCH_VARIANT(row_loss_grad, wide, grid, THREADS, stream, *c);
 }
 
 // Which operand has whole rows, which input is ids (−1: none).
@@ -305,18 +321,21 @@ static int want(const struct op_call *c, const struct rows_op *op, struct err *e
     return rc;
 }
 
-// Every operand is reached row by row: whole rows, or one value a row. Whole rows begin and end
-// where packs do, or none does.
-static bool covered(const struct op_call *c, struct rows *r)
+// Every operand is reached row by row: whole rows, or one value a row. A pack is of all operands
+// that are rows, so these have one dtype, or it is an element.
+static bool covered(const struct op_call *c, const struct rows *r, int *wide)
 {
-    r->fits = r->whole % LANES == 0;
+    enum dtype type = DT_NONE;
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = loops_tensor(c, k);
         int64_t count = shape_count(&t->shape);
-        bool wide = r->at.covered[k] != count;
-        if (wide && r->at.covered[k] * r->whole != count)
+        if (r->at.covered[k] == count)
+            continue;
+        if (r->at.covered[k] * r->whole != count)
             return false;
-        r->fits = r->fits && (!wide || pack_fits(t->data, r->whole));
+        bool alike = pack_aligned(t->data) && (type == DT_NONE || type == t->dtype);
+        *wide = alike && *wide != 1 ? pack_wide(t->dtype, r->whole) : 1;
+        type = t->dtype;
     }
     return true;
 }
@@ -335,21 +354,22 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     static const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5};
     const struct rows_op *op = table;
     struct rows r;
+    int wide = 0; // none that is rows: of one element
     while (op->op != c->op)
         op++;
     int rc = want(c, op, e);
     if (rc)
         return rc;
-    const struct shape *wide = &loops_tensor(c, op->wide)->shape;
-    if (wide->n < 1)
+    const struct shape *shape = &loops_tensor(c, op->wide)->shape;
+    if (shape->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     memset(&r, 0, sizeof r);
-    r.whole = wide->dim[wide->n - 1];
+    r.whole = shape->dim[shape->n - 1];
     r.n = not_padding(c, r.whole);
     r.start = c->attr->start;
     r.nin = c->nin;
-    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &r.at) ||
-        !covered(c, &r))
+    if (!loops_over(c, op->wide, shape->n - 1, -1, index, c->nin + c->nout, &r.at) ||
+        !covered(c, &r, &wide))
         return op_refuse(c, e, "operands disagree about the rows");
     r.count = loops_count(&r.at, r.at.n);
     r.team = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
@@ -361,6 +381,6 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         r.out[k] = c->out[k].data;
         r.out_type[k] = c->out[k].dtype;
     }
-    launch(q->stream, c->op, &r);
+    launch(q->stream, c->op, wide, &r);
     return op_launched(q, c, e);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in packs, and the threads that share a row.
 //
-// A pack is LANES neighbours of a row that one thread loads, works on and stores, by 16-byte
-// accesses where the whole operand allows it: that is found out once, on the host, so that kernels
-// ask one flag. A row belongs to a team of threads: a warp, or the whole block. Which elements are
-// whose does not depend on how they are loaded, so alignment never changes a bit.
+// A pack is what one access of 16 bytes moves of a row: 8 bf16 or 4 f32, or, where a row's length
+// or place allows no such access, one element. Whatever it is, neighbours in a warp have
+// neighbouring packs, so that its accesses leave no gaps. It is found out once, on the host, and is
+// a constant of the kernel: VARIANTS makes one for each. A row belongs to a team of threads: a
+// warp, or the whole block.
 #pragma once
 #include "kernels/cuda/lanes.h"
 
@@ -17,70 +18,107 @@
 
 // ---- packs -------------------------------------------------------------------------------------
 
-// Whether rows of n elements, one behind the other, begin and end where packs do.
-static inline bool pack_fits(const void *p, int64_t n)
+// Elements of a pack of operands whose rows have n.
+static inline int pack_wide(enum dtype t, int64_t n)
 {
-    return (uintptr_t)p % 16 == 0 && n % LANES == 0;
+    int most = t == DT_F32 ? 4 : 8;
+    return n % most ? 1 : most;
 }
 
-DEVICE void pack_whole(float v[LANES], const void *p, enum dtype t, int64_t i)
+static inline bool pack_aligned(const void *p)
 {
-    if (t == DT_F32) {
-        float4 b = *(const float4 *)(const void *)((const float *)p + i + 4);
-        lanes_load_f32((const float *)p + i, v);
-        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    } else {
-        lanes_load_bf16((const uint16_t *)p + i, LANES, v);
-    }
+    return (uintptr_t)p % 16 == 0;
 }
 
-// Elements i to i + 7 of p, f32 or bf16, of which `left` are there; `rest` stands for the others.
-// `fits`: i is a multiple of 8, and as many elements lie there even where fewer count.
-DEVICE void pack_load(float v[LANES], const void *p, enum dtype t, int64_t i, int64_t left,
-                      bool fits, float rest)
+// The pack at element i of p, f32 or bf16.
+DEVICE void pack_load(float *v, const void *p, enum dtype t, int64_t i, int wide)
 {
-    if (fits) {
-        pack_whole(v, p, t, i);
-        if (left < LANES)
-            for (int k = 0; k < LANES; k++)
-                v[k] = k < left ? v[k] : rest;
-        return;
-    }
-    for (int k = 0; k < LANES; k++)
-        v[k] = k < left ? load_f32(p, t, i + k) : rest;
+    if (wide == 1)
+        v[0] = load_f32(p, t, i);
+    else if (t == DT_BF16)
+        lanes_load_bf16((const uint16_t *)p + i, wide, v);
+    else
+        for (int k = 0; k < wide; k += 4) {
+            float4 a = *(const float4 *)(const void *)((const float *)p + i + k);
+            v[k] = a.x, v[k + 1] = a.y, v[k + 2] = a.z, v[k + 3] = a.w;
+        }
 }
 
-DEVICE void pack_store(void *p, enum dtype t, int64_t i, int64_t left, bool fits,
-                       const float v[LANES])
+DEVICE void pack_store(void *p, enum dtype t, int64_t i, int wide, const float *v)
 {
-    if (!fits || left < LANES) {
-        for (int k = 0; k < LANES; k++)
-            if (k < left)
-                store_f32(p, t, i + k, v[k]);
-        return;
-    }
-    if (t == DT_F32) {
-        *(float4 *)(void *)((float *)p + i) = make_float4(v[0], v[1], v[2], v[3]);
-        *(float4 *)(void *)((float *)p + i + 4) = make_float4(v[4], v[5], v[6], v[7]);
-    } else {
-        lanes_store_bf16((uint16_t *)p + i, LANES, v);
-    }
+    if (wide == 1)
+        store_f32(p, t, i, v[0]);
+    else if (t == DT_BF16)
+        lanes_store_bf16((uint16_t *)p + i, wide, v);
+    else
+        for (int k = 0; k < wide; k += 4)
+            *(float4 *)(void *)((float *)p + i + k) =
+                make_float4(v[k], v[k + 1], v[k + 2], v[k + 3]);
 }
 
-DEVICE float pack_sum(const float v[LANES])
+DEVICE float pack_sum(const float *v, int wide)
 {
-    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+    if (wide == 1)
+        return v[0];
+    float sum = (v[0] + v[1]) + (v[2] + v[3]);
+    return wide == 4 ? sum : sum + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
 // A NaN is no maximum: as on the CPU, where it shows in the sums.
-DEVICE float pack_max(const float v[LANES], float m)
+DEVICE float pack_max(const float *v, int wide, float m)
 {
-    for (int k = 0; k < LANES; k++)
+    for (int k = 0; k < wide; k++)
         m = v[k] > m ? v[k] : m;
     return m;
 }
 
-// ---- teams ------------------------------------------------------------------------------------
+// ---- kernels for each pack ---------------------------------------------------------------------
+
+// What is constant in a variant. With packs of one element each operand has a dtype of its own.
+struct pack {
+    enum dtype type;
+    int wide;
+};
+
+DEVICE struct pack pack_of(enum dtype type, int wide)
+{
+    struct pack p;
+    p.type = type;
+    p.wide = wide;
+    return p;
+}
+
+// The dtype of an operand that is rows.
+DEVICE enum dtype pack_type(struct pack p, enum dtype own)
+{
+    return p.wide == 1 ? own : p.type;
+}
+
+// DEVICE void NAME(const struct WHAT *c, struct pack p), as three kernels.
+#define VARIANTS(threads, name, what)             \
+    KERNEL(threads) name##_bf16(struct what c)    \
+    {                                             \
+        name(&c, pack_of(DT_BF16, 8));            \
+    }                                             \
+    KERNEL(threads) name##_f32(struct what c)     \
+    {                                             \
+        name(&c, pack_of(DT_F32, 4));             \
+    }                                             \
+    KERNEL(threads) name##_element(struct what c) \
+    {                                             \
+        name(&c, pack_of(DT_NONE, 1));            \
+    }
+#define LAUNCH_VARIANT(name, wide, grid, threads, stream, c)     \
+    do {                                                         \
+        if ((wide) == 8)                                         \
+            LAUNCH(name##_bf16, grid, threads, 0, stream, c);    \
+        else if ((wide) == 4)                                    \
+            LAUNCH(name##_f32, grid, threads, 0, stream, c);     \
+        else                                                     \
+            LAUNCH(name##_element, grid, threads, 0, stream, c); \
+    } while (0)
+
+// ---- teams -------------------------------------------------------------------------------------
 
 // `part` is shared memory of 32 elements. Where a row has the whole block, all its threads come.
 DEVICE float team_sum(float x, int team, float *part)

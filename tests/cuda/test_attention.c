@@ -215,8 +215,9 @@ static void a_captured_call_runs_when_the_graph_does(void **state)
         c.attr.in_order = in_order; // cuDNN's, else our kernels
         rig_reference(&c, &a, want);
         place_case(&p, &r, &c, 1 << 20);
-        if (r.backend->capture_begin(r.q, &e) || r.backend->ops[c.op](r.q, &p.call, &e) ||
-            r.backend->capture_end(r.q, &graph, &e) || r.backend->graph_launch(r.q, graph, &e))
+        if (r.backend->tune(r.q, &p.call, false, &e) || r.backend->capture_begin(r.q, &e) ||
+            r.backend->ops[c.op](r.q, &p.call, &e) || r.backend->capture_end(r.q, &graph, &e) ||
+            r.backend->graph_launch(r.q, graph, &e))
             fail_msg("%s", e.text);
         for (int k = 0; k < c.nout; k++) {
             read_out(&p, k, &a, got);
@@ -240,6 +241,40 @@ static void the_record_names_the_library(void **state)
     rig_close(&r);
 }
 
+static void the_choices_say_who_serves_a_shape(void **state)
+{
+    static const struct {
+        int64_t heads;
+        size_t scratch;
+        const char *line;
+    } cases[] = {{2, 1 << 20, "attention_grad 1x40x2/1x16 in 1048576 bytes = cudnn-9.16.0-1x2\n"},
+                 {4, 1 << 20, "attention_grad 1x40x4/2x16 in 1048576 bytes = cudnn-9.16.0-1x4\n"},
+                 {4, 65536, "attention_grad 1x40x4/2x16 in 65536 bytes = cudnn-9.16.0-1x2\n"},
+                 {2, 4096, "attention_grad 1x40x2/1x16 in 4096 bytes = own\n"}};
+    struct arena a = {0};
+    struct buf text = {0};
+    struct rig r;
+    (void)state;
+    device_open(&r, true);
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        struct rig_case c;
+        struct placed p;
+        struct err e = {0};
+        make_case(&c, &a, true, 1, 40, cases[t].heads);
+        place_case(&p, &r, &c, cases[t].scratch);
+        buf_reset(&text);
+        if (r.backend->tune(r.q, &p.call, false, &e) ||
+            r.backend->algorithms_export(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        if (!strstr(buf_str(&text), cases[t].line))
+            fail_msg("no %s in %s", cases[t].line, buf_str(&text));
+        placed_clear(&p);
+    }
+    buf_clear(&text);
+    rig_close(&r);
+    arena_clear(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +283,7 @@ int main(void)
         cmocka_unit_test(no_scratch_at_all_is_refused),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),
         cmocka_unit_test(the_record_names_the_library),
+        cmocka_unit_test(the_choices_say_who_serves_a_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

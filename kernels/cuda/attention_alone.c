@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A build without cuDNN: our own kernels serve every attention.
+#include "kernels/cuda/attention.h"
+
+int attention_open(struct device *d, struct err *e)
+{
+    (void)d;
+    (void)e;
+    return 0;
+}
+
+void attention_close(struct device *d)
+{
+    (void)d;
+}
+
+const char *attention_version(void)
+{
+    return "none";
+}
+
+void attention_library_settle(struct device *d, const struct op_call *c, const struct attention *a)
+{
+    (void)d;
+    (void)c;
+    (void)a;
+}
+
+int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                      bool *served, struct err *e)
+{
+    (void)q;
+    (void)c;
+    (void)a;
+    (void)e;
+    *served = false;
+    return 0;
+}
