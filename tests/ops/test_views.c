@@ -234,7 +234,7 @@ static void a_copy_reaches_beyond_32_bits(void **state)
 
 // Bits of some thousand numbers whose exponents are far from both ends, the first of which tells
 // the piece; a doubled one has an exponent that is one more.
-enum { PIECE = 1 << 22, NUMBERS = 0x3c00 - 1, SMALLEST = 0x2000, DOUBLED = 0x80 };
+enum { PIECE = 1 << 26, NUMBERS = 0x3c00 - 1, SMALLEST = 0x2000, DOUBLED = 0x80 };
 
 static void piece_fill(uint16_t *host, int piece, int add)
 {
