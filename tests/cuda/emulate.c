@@ -353,12 +353,19 @@ static void release_barrier(void)
 extern char __start_weft_shared[] __attribute__((weak, visibility("hidden")));
 extern char __stop_weft_shared[] __attribute__((weak, visibility("hidden")));
 
+#ifdef __SANITIZE_ADDRESS__
 // Written as it is: a sanitizer's zones between variables are no bar to filling them all.
-__attribute__((no_sanitize_address)) static void fill(char *from, const char *to, int with)
+__attribute__((no_sanitize_address)) static void fill(char *from, const char *to)
 {
     for (volatile char *at = from; at < to; at++)
-        *at = (char)with;
+        *at = (char)0xff;
 }
+#else
+static void fill(char *from, const char *to)
+{
+    memset(from, 0xff, (size_t)(to - from));
+}
+#endif
 
 void *emulate_shared(void)
 {
@@ -385,7 +392,7 @@ static void shared_begin(size_t bytes)
     __asan_unpoison_memory_region(run.shared, run.shared_room);
 #endif
     if (__start_weft_shared)
-        fill(__start_weft_shared, __stop_weft_shared, 0xff);
+        fill(__start_weft_shared, __stop_weft_shared);
     memset(run.shared, 0xa5, MARGIN);
     memset(run.shared + MARGIN, 0xff, bytes);
     memset(behind, 0xa5, MARGIN);
