@@ -89,6 +89,20 @@ __attribute__((constructor)) static void fill_ops(void)
         ops[op] = kernels[op] ? op_run : NULL;
 }
 
+static int updates_run(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    q->last = calls->op;
+    q->any = true;
+    return rc ? rc : op_updates(q, calls, n, e);
+}
+
+static const backend_many many[OP_COUNT] = {
+    [OP_SGD] = updates_run,
+    [OP_MOMENTUM] = updates_run,
+    [OP_ADAM] = updates_run,
+};
+
 extern const struct backend weft_backend;
 __attribute__((visibility("default"))) const struct backend weft_backend = {
     .abi = BACKEND_ABI,
@@ -121,4 +135,5 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .algorithms_import = algorithms_import,
     .algorithms_export = algorithms_export,
     .ops = ops,
+    .many = many,
 };
