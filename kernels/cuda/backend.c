@@ -6,72 +6,63 @@
 // work: nothing here waits.
 #include "kernels/cuda/device.h"
 
-// Until the files that hold them are there.
-#pragma weak op_matmul
-#pragma weak op_elementwise
-#pragma weak op_copy
-#pragma weak op_metrics
-#pragma weak op_clip
-#pragma weak op_update
-#pragma weak op_pieces
-#pragma weak op_attention
-#pragma weak op_dropout
-#pragma weak op_normal
+// X(op, kernel)
+#define OPS(X)                       \
+    X(MATMUL, op_matmul)             \
+    X(SUM, op_sum)                   \
+    X(CAST, op_elementwise)          \
+    X(ADD, op_elementwise)           \
+    X(SUB, op_elementwise)           \
+    X(MUL, op_elementwise)           \
+    X(SCALE, op_elementwise)         \
+    X(LOG, op_elementwise)           \
+    X(EXP, op_elementwise)           \
+    X(SOFTPLUS, op_elementwise)      \
+    X(SOFTPLUS_GRAD, op_elementwise) \
+    X(DROPOUT, op_dropout)           \
+    X(NORMAL, op_normal)             \
+    X(DIV, op_elementwise)           \
+    X(RELU, op_elementwise)          \
+    X(RELU_GRAD, op_elementwise)     \
+    X(GELU, op_elementwise)          \
+    X(GELU_GRAD, op_elementwise)     \
+    X(TANH, op_elementwise)          \
+    X(TANH_GRAD, op_elementwise)     \
+    X(ROW_MAX, op_rows)              \
+    X(ROW_SUM_EXP, op_rows)          \
+    X(ROW_EXP_MUL, op_rows)          \
+    X(PICK, op_rows)                 \
+    X(PICK_GRAD, op_rows)            \
+    X(ROW_ARGMAX, op_rows)           \
+    X(EQUAL, op_elementwise)         \
+    X(SILU, op_elementwise)          \
+    X(SILU_GRAD, op_elementwise)     \
+    X(SPLIT, op_pieces)              \
+    X(STACK, op_pieces)              \
+    X(EMBED, op_embed)               \
+    X(EMBED_GRAD, op_embed)          \
+    X(NORM, op_norm)                 \
+    X(NORM_GRAD, op_norm)            \
+    X(NORM_WEIGHT_GRAD, op_norm)     \
+    X(ROTARY, op_rotary)             \
+    X(ATTENTION, op_attention)       \
+    X(ATTENTION_GRAD, op_attention)  \
+    X(CHAIN, op_elementwise)         \
+    X(ADD_NORM, op_norm)             \
+    X(NORM_GRAD_ADD, op_norm)        \
+    X(ROW_LOSS, op_rows)             \
+    X(ROW_LOSS_GRAD, op_rows)        \
+    X(LINEAR, op_linear)             \
+    X(COPY, op_copy)                 \
+    X(SQNORM, op_sqnorm)             \
+    X(METRICS, op_metrics)           \
+    X(CLIP, op_clip)                 \
+    X(SGD, op_update)                \
+    X(MOMENTUM, op_update)           \
+    X(ADAM, op_update)
 
-static const backend_op kernels[OP_COUNT] = {
-    [OP_MATMUL] = op_matmul,
-    [OP_SUM] = op_sum,
-    [OP_CAST] = op_elementwise,
-    [OP_ADD] = op_elementwise,
-    [OP_SUB] = op_elementwise,
-    [OP_MUL] = op_elementwise,
-    [OP_SCALE] = op_elementwise,
-    [OP_LOG] = op_elementwise,
-    [OP_EXP] = op_elementwise,
-    [OP_SOFTPLUS] = op_elementwise,
-    [OP_SOFTPLUS_GRAD] = op_elementwise,
-    [OP_DROPOUT] = op_dropout,
-    [OP_NORMAL] = op_normal,
-    [OP_DIV] = op_elementwise,
-    [OP_RELU] = op_elementwise,
-    [OP_RELU_GRAD] = op_elementwise,
-    [OP_GELU] = op_elementwise,
-    [OP_GELU_GRAD] = op_elementwise,
-    [OP_TANH] = op_elementwise,
-    [OP_TANH_GRAD] = op_elementwise,
-    [OP_ROW_MAX] = op_rows,
-    [OP_ROW_SUM_EXP] = op_rows,
-    [OP_ROW_EXP_MUL] = op_rows,
-    [OP_PICK] = op_rows,
-    [OP_PICK_GRAD] = op_rows,
-    [OP_ROW_ARGMAX] = op_rows,
-    [OP_EQUAL] = op_elementwise,
-    [OP_SILU] = op_elementwise,
-    [OP_SILU_GRAD] = op_elementwise,
-    [OP_SPLIT] = op_pieces,
-    [OP_STACK] = op_pieces,
-    [OP_EMBED] = op_embed,
-    [OP_EMBED_GRAD] = op_embed,
-    [OP_NORM] = op_norm,
-    [OP_NORM_GRAD] = op_norm,
-    [OP_NORM_WEIGHT_GRAD] = op_norm,
-    [OP_ROTARY] = op_rotary,
-    [OP_ATTENTION] = op_attention,
-    [OP_ATTENTION_GRAD] = op_attention,
-    [OP_CHAIN] = op_elementwise,
-    [OP_ADD_NORM] = op_norm,
-    [OP_NORM_GRAD_ADD] = op_norm,
-    [OP_ROW_LOSS] = op_rows,
-    [OP_ROW_LOSS_GRAD] = op_rows,
-    [OP_LINEAR] = op_linear,
-    [OP_COPY] = op_copy,
-    [OP_SQNORM] = op_sqnorm,
-    [OP_METRICS] = op_metrics,
-    [OP_CLIP] = op_clip,
-    [OP_SGD] = op_update,
-    [OP_MOMENTUM] = op_update,
-    [OP_ADAM] = op_update,
-};
+#define KERNEL_OF(id, kernel) [OP_##id] = (kernel),
+static const backend_op kernels[OP_COUNT] = {OPS(KERNEL_OF)};
 
 static int op_run(struct stream_q *q, const struct op_call *c, struct err *e)
 {
@@ -81,13 +72,9 @@ static int op_run(struct stream_q *q, const struct op_call *c, struct err *e)
     return rc ? rc : kernels[c->op](q, c, e);
 }
 
-// What backend_check() sees: a door where there is a kernel.
-static backend_op ops[OP_COUNT];
-__attribute__((constructor)) static void fill_ops(void)
-{
-    for (int op = 0; op < OP_COUNT; op++)
-        ops[op] = kernels[op] ? op_run : NULL;
-}
+// What backend_check() sees: the door, where there is a kernel behind it.
+#define DOOR_OF(id, kernel) [OP_##id] = op_run,
+static const backend_op ops[OP_COUNT] = {OPS(DOOR_OF)};
 
 static int updates_run(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {

@@ -10,15 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Until the files that hold them are there.
-#pragma weak gemm_open
-#pragma weak gemm_close
-#pragma weak attention_open
-#pragma weak attention_close
-#pragma weak gemm_version
-#pragma weak gemm_cache
-#pragma weak attention_version
-
 // ---- errors ------------------------------------------------------------------------------------
 
 // After these nothing runs on the device any more in this process.
@@ -183,8 +174,8 @@ static int read_properties(struct device *d, struct err *e)
 static int open_libraries(struct device *d, struct err *e)
 {
     int rc = CUDA(d, NULL, e, probe_image());
-    rc = rc || !gemm_open ? rc : gemm_open(d, e);
-    return rc || !attention_open ? rc : attention_open(d, e);
+    rc = rc ? rc : gemm_open(d, e);
+    return rc ? rc : attention_open(d, e);
 }
 
 int device_open(const struct device_options *o, struct device **out, struct err *e)
@@ -210,7 +201,7 @@ int device_open(const struct device_options *o, struct device **out, struct err 
     int rc = device_bind(d, e);
     rc = rc ? rc : read_properties(d, e);
     rc = rc ? rc : open_libraries(d, e);
-    if (!rc && o->cache && gemm_cache)
+    if (!rc && o->cache)
         gemm_cache(d, o->cache);
     if (rc)
         device_close(d);
@@ -226,10 +217,8 @@ void device_close(struct device *d)
     struct err e = {0};
     device_bind(d, &e); // a failed device is closed as far as it goes
     stream_clear(d);
-    if (attention_close)
-        attention_close(d);
-    if (gemm_close)
-        gemm_close(d);
+    attention_close(d);
+    gemm_close(d);
     memory_clear(d);
     free(d);
 }
@@ -244,11 +233,8 @@ static void describe_libraries(char *to, size_t room)
     cudaDriverGetVersion(&driver);
     version_text(cuda, sizeof cuda, runtime);
     version_text(serves, sizeof serves, driver);
-    int n = snprintf(to, room, "cuda %s driver %s", cuda, serves);
-    if (gemm_version)
-        n += snprintf(to + n, room - (size_t)n, " cublaslt %s", gemm_version());
-    if (attention_version && n > 0 && (size_t)n < room)
-        snprintf(to + n, room - (size_t)n, " cudnn %s", attention_version());
+    snprintf(to, room, "cuda %s driver %s cublaslt %s cudnn %s", cuda, serves, gemm_version(),
+             attention_version());
 }
 
 static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)

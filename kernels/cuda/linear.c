@@ -202,8 +202,7 @@ static int linear_of(struct stream_q *q, const struct op_call *c, struct linear 
 {
     const char *fault = chain_fault(c->op, c->attr->chain, c->nin, c->nout);
     const struct op_attr attr = linear_product(c->attr, c->nin);
-    l->q = q;
-    l->call = c;
+    *l = (struct linear){.q = q, .call = c};
     if (fault || c->accumulate)
         return op_refuse(c, e, fault ? fault : "adds to nothing");
     int rc = product_of(c, &attr, product_place(c), &l->bare, e);

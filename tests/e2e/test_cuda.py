@@ -17,7 +17,7 @@ CUDA = pathlib.Path(REAL or solo.BUILD / "tests" / "cuda")
 pytestmark = pytest.mark.skipif(not (CUDA / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 emulated = pytest.mark.skipif(bool(REAL), reason="failures are injected into the emulated twin")
 STEPS = 50
-LOSS = {"f32": 1e-3, "tf32": 1e-2, "bf16": 2e-2}  # relative, of each of the steps
+LOSS = {"f32": 1e-3, "bf16": 2e-2}  # relative, of every step; of a loss that has nearly vanished, to 1/20 of the first
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def assert_losses_agree(far, near, tolerance):
     a, b = far.metrics(), near.metrics()
     assert len(a) == len(b)
     for x, y in zip(a, b):
-        assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance), (x["step"], x["loss"], y["loss"])
+        assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance, abs_tol=tolerance * b[0]["loss"] / 20), (x, y)
 
 
 def model(place, toy, kind, precision):

@@ -70,7 +70,7 @@ void *rig_memory(const struct rig *r, const void *from, size_t bytes)
     struct err e = {0};
     int rc = 0;
     if (r->info.shares_host)
-        p = malloc(bytes);
+        p = malloc(bytes ? bytes : 1);
     else
         rc = r->backend->alloc(r->device, bytes, &p, &e);
     rc = rc || !from ? rc : r->backend->copy(r->q, p, from, bytes, &e);
@@ -286,8 +286,8 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k], c->shift[k]);
     for (int k = 0; k < c->nout; k++)
-        call.out[k] = over_input(c, k) ? call.in[input_of(k)]
-                                       : upload(r, &c->start[k], c->shift[c->nin + k]);
+        call.out[k] =
+            over_input(c, k) ? call.in[input_of(k)] : upload(r, &c->start[k], c->shift[c->nin + k]);
     if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {

@@ -33,9 +33,16 @@ struct bus {
     int n;
     int aborted, committed, dones; // answers given to all; answers of the writer
     char why[200];
+    bool later; // copies wait for arrive()
     struct rank_arg {
         struct bus *bus;
         int rank;
+        int ncopies;
+        struct {
+            void *to;
+            const char *from;
+            uint64_t bytes;
+        } copies[64];
     } arg[FX_RANKS];
 };
 
@@ -52,8 +59,25 @@ static int copy(void *arg, int part, uint64_t at, void *to, uint64_t bytes, stru
 {
     struct rank_arg *a = arg;
     (void)e;
-    memcpy(to, a->bus->f.part[part] + at, bytes);
+    if (!a->bus->later) {
+        memcpy(to, a->bus->f.part[part] + at, bytes);
+        return 0;
+    }
+    assert_true(a->ncopies < 64);
+    a->copies[a->ncopies].to = to;
+    a->copies[a->ncopies].from = (const char *)a->bus->f.part[part] + at;
+    a->copies[a->ncopies++].bytes = bytes;
     return 0;
+}
+
+// What begin only queued is carried out, and said to have come.
+static void arrive(struct bus *b, int r)
+{
+    struct rank_arg *a = &b->arg[r];
+    for (int i = 0; i < a->ncopies; i++)
+        memcpy(a->copies[i].to, a->copies[i].from, a->copies[i].bytes);
+    a->ncopies = 0;
+    snapshot_staged(b->rank[r]);
 }
 
 static void report(void *arg, const struct shard_report *r)
@@ -79,11 +103,12 @@ static void deleted(void *arg, struct store_entry id, int code)
     put(a->bus, &n);
 }
 
-static void open_bus(struct bus *b, int keep)
+static void open_bus_where(struct bus *b, int keep, bool later)
 {
     struct commit_config config = {.nranks = FX_RANKS, .keep = keep};
     struct err e = {0};
     memset(b, 0, sizeof *b);
+    b->later = later;
     fx_init(&b->f);
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->some, NULL);
@@ -91,7 +116,8 @@ static void open_bus(struct bus *b, int keep)
     commit_fence(&b->commit, 1, NULL, 0);
     b->base = fx_manifest(&b->f, 1, 0);
     for (int r = 0; r < FX_RANKS; r++) {
-        b->arg[r] = (struct rank_arg){b, r};
+        b->arg[r].bus = b;
+        b->arg[r].rank = r;
         struct snapshot_config c = {
             .store = &b->f.store,
             .rank = r,
@@ -102,11 +128,17 @@ static void open_bus(struct bus *b, int keep)
             .specs = fx_specs,
             .deal = &b->f.deal,
             .base = &b->base,
+            .later = later,
             .ops = {&b->arg[r], copy, report, commit_done, deleted},
         };
         assert_int_equal(snapshot_new(&b->rank[r], &c, &e), 0);
         assert_true(snapshot_can_stage(b->rank[r]));
     }
+}
+
+static void open_bus(struct bus *b, int keep)
+{
+    open_bus_where(b, keep, false);
 }
 
 static void close_bus(struct bus *b)
@@ -253,6 +285,53 @@ static void an_order_repeated_is_answered_the_same(void **state)
     assert_int_equal(b.aborted, 0);
     assert_int_equal(snapshot_drain(b.rank[0], 60 * CLOCK_S, NULL, &e), 0);
     expect_loads(&b, 10);
+    close_bus(&b);
+}
+
+// Beside a device's computation: until the copies have come nothing of them is read, however long.
+static void what_is_copied_beside_the_computation_is_written_when_it_has_come(void **state)
+{
+    (void)state;
+    static struct bus b;
+    struct err e = {0};
+    open_bus_where(&b, 3, true);
+    begin_all(&b, 10);
+    for (int r = 0; r < FX_RANKS; r++)
+        assert_int_equal(snapshot_wait(b.rank[r], CLOCK_S / 50, NULL, &e), ERR_TIMEOUT);
+    assert_int_equal(b.n, 0);
+    fx_set_step(&b.f, 10);
+    for (int r = 0; r < FX_RANKS; r++)
+        arrive(&b, r);
+    while (!b.committed)
+        next_note(&b);
+    expect_loads(&b, 10);
+    close_bus(&b);
+}
+
+static void what_is_aborted_before_it_has_come_is_not_written(void **state)
+{
+    (void)state;
+    static struct bus b;
+    struct err e = {0};
+    open_bus_where(&b, 3, true);
+    begin_all(&b, 10);
+    for (int r = 0; r < FX_RANKS; r++) {
+        bool ok = true;
+        snapshot_aborted(b.rank[r], 10, "lost rank 1");
+        assert_true(snapshot_open(b.rank[r])); // its memory is still copied to
+        arrive(&b, r);
+        assert_int_equal(snapshot_drain(b.rank[r], 60 * CLOCK_S, &ok, &e), 0);
+        assert_false(ok);
+        assert_false(snapshot_open(b.rank[r]));
+    }
+    assert_int_equal(b.n, 0);
+    begin_all(&b, 20);
+    fx_set_step(&b.f, 20);
+    for (int r = 0; r < FX_RANKS; r++)
+        arrive(&b, r);
+    while (!b.committed)
+        next_note(&b);
+    expect_loads(&b, 20);
     close_bus(&b);
 }
 
@@ -494,6 +573,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_ranks_commit_what_they_staged),
         cmocka_unit_test(an_order_repeated_is_answered_the_same),
+        cmocka_unit_test(what_is_copied_beside_the_computation_is_written_when_it_has_come),
+        cmocka_unit_test(what_is_aborted_before_it_has_come_is_not_written),
         cmocka_unit_test(an_end_before_the_first_save_aborts_nothing),
         cmocka_unit_test(a_drain_without_an_answer_times_out),
         cmocka_unit_test(a_file_that_may_not_grow_costs_one_checkpoint),

@@ -507,6 +507,23 @@ static int issue(void *ctx, int first, int end, struct err *e)
     return 0;
 }
 
+// The op at fault is one of these.
+static int fail_graph(const struct loaded *l, const struct segment *g, int rc, struct err *e)
+{
+    const struct bound *first = NULL, *last = NULL;
+    for (int i = g->first; i < g->end; i++)
+        if (l->bound[i].instr->kind == INSTR_OP) {
+            last = &l->bound[i];
+            first = first ? first : last;
+        }
+    if (first)
+        err_wrap(e, "in a graph from %s (%s of microbatch %d) to %s (%s of microbatch %d)",
+                 op_name(first->instr->op), phase_name(first->instr->phase),
+                 first->instr->microbatch, op_name(last->instr->op), phase_name(last->instr->phase),
+                 last->instr->microbatch);
+    return rc;
+}
+
 // The page tells what was queued, a segment at a time: its marks, and the number of its
 // instructions.
 static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
@@ -520,9 +537,7 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
     int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
     for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
         x->loaded[k].segments.plain |= l->segments.plain;
-    if (rc && g->state == SEGMENT_GRAPH)
-        err_wrap(e, "instructions %d to %d as one graph", g->first, g->end - 1);
-    return rc;
+    return rc && g->state == SEGMENT_GRAPH ? fail_graph(l, g, rc, e) : rc;
 }
 
 static int run_segments(struct exec *x, struct loaded *l, struct err *e)
