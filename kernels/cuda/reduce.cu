@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SUM and SQNORM.
 //
-// Every input is read once, 2 or 4 bytes for one addition: bound by memory. Sums are kept in double
-// (SQNORM's products too: small gradients' squares are no f32), in an order that depends on shapes
+// Every input is read once, 2 or 4 bytes for one addition: bound by memory. Sums of four or eight
+// numbers are kept in double from there on, as there are few conversions a cycle (SQNORM's products
+// are in double too: small gradients' squares are no f32), in an order that depends on shapes
 // alone. Two kernels, because neighbours in a warp must read neighbours in memory:
 //
 //   columns   the innermost dimension stays: a block has up to 256 columns, its threads share the
@@ -99,7 +100,7 @@ DEVICE void columns_add(const struct columns *c, double total[LANES], int64_t ro
         for (int i = 0; i < AHEAD; i++)
             columns_load(c, v[i], row + i * step, base, first, x);
         for (int k = 0; k < LANES; k++)
-            total[k] += ((double)v[0][k] + (double)v[1][k]) + ((double)v[2][k] + (double)v[3][k]);
+            total[k] += (double)((v[0][k] + v[1][k]) + (v[2][k] + v[3][k]));
     }
     for (; row < end; row += step) {
         float v[LANES];
@@ -238,8 +239,11 @@ DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, 
     for (int64_t i = lane * LANES; i < packs; i += c->team * LANES) {
         float v[LANES];
         pack_load(v, c->x, c->type, base + begin + i, LANES);
-        sum += ((term(c, v[0]) + term(c, v[1])) + (term(c, v[2]) + term(c, v[3]))) +
-               ((term(c, v[4]) + term(c, v[5])) + (term(c, v[6]) + term(c, v[7])));
+        if (c->square)
+            for (int k = 0; k < LANES; k++)
+                sum += term(c, v[k]);
+        else
+            sum += (double)pack_sum(v, LANES);
     }
     for (int64_t i = begin + packs + lane; i < end; i += c->team)
         sum += term(c, load_f32(c->x, c->type, base + i));

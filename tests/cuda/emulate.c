@@ -353,12 +353,19 @@ static void release_barrier(void)
 extern char __start_weft_shared[] __attribute__((weak, visibility("hidden")));
 extern char __stop_weft_shared[] __attribute__((weak, visibility("hidden")));
 
+#ifdef __SANITIZE_ADDRESS__
 // Written as it is: a sanitizer's zones between variables are no bar to filling them all.
-__attribute__((no_sanitize_address)) static void fill(char *from, const char *to, int with)
+__attribute__((no_sanitize_address)) static void fill(char *from, const char *to)
 {
     for (volatile char *at = from; at < to; at++)
-        *at = (char)with;
+        *at = (char)0xff;
 }
+#else
+static void fill(char *from, const char *to)
+{
+    memset(from, 0xff, (size_t)(to - from));
+}
+#endif
 
 void *emulate_shared(void)
 {
@@ -378,14 +385,35 @@ static void shared_room(size_t bytes)
     run.shared_room = want;
 }
 
+// All kernels' static shared memory lies together: what the first block of a launch left unlike the
+// filling is what its kernel uses, and what is filled again before the next ones.
+static struct {
+    char *from, *to;
+} used;
+
+static char *static_end(void)
+{
+    return __start_weft_shared ? __stop_weft_shared : NULL;
+}
+
+__attribute__((no_sanitize_address)) static void used_find(void)
+{
+    used.from = __start_weft_shared;
+    used.to = static_end();
+    while (used.from < used.to && *used.from == (char)0xff)
+        used.from++;
+    while (used.to > used.from && used.to[-1] == (char)0xff)
+        used.to--;
+}
+
 static void shared_begin(size_t bytes)
 {
     char *behind = run.shared + MARGIN + bytes;
 #ifdef __SANITIZE_ADDRESS__
     __asan_unpoison_memory_region(run.shared, run.shared_room);
 #endif
-    if (__start_weft_shared)
-        fill(__start_weft_shared, __stop_weft_shared, 0xff);
+    if (used.from < used.to)
+        fill(used.from, used.to);
     memset(run.shared, 0xa5, MARGIN);
     memset(run.shared + MARGIN, 0xff, bytes);
     memset(behind, 0xa5, MARGIN);
@@ -465,6 +493,8 @@ void emulate_run(const struct emulate_kernel *k, const void *args)
     emulate_now = (struct emulate_now){.block_dim = k->block, .grid_dim = k->grid};
     shared_room(k->shared_bytes);
     run.launches++;
+    used.from = __start_weft_shared;
+    used.to = static_end();
     uint64_t blocks = (uint64_t)k->grid.x * k->grid.y * k->grid.z;
     for (uint64_t b = 0; b < blocks; b++) {
         emulate_now.block =
@@ -474,5 +504,7 @@ void emulate_run(const struct emulate_kernel *k, const void *args)
         shared_begin(k->shared_bytes);
         block_run();
         shared_end(k->shared_bytes);
+        if (!b && blocks > 1)
+            used_find();
     }
 }

@@ -102,7 +102,7 @@ def test_a_run_again_and_a_run_in_two_halves_come_to_the_same_bits(place, toy, c
     ("olddriver", "the NVIDIA driver is too old: it serves CUDA 12.2"),
     ("nodevice", "no NVIDIA device on this host"),
     ("badarch", "no kernel image is available"),
-    ("memory:20000", "out of memory"),
+    ("oom:1", "out of memory"),
     ("sticky:400", "an illegal memory access was encountered"),
 ])
 def test_a_gpu_that_fails_ends_the_rank_with_71_and_says_why(place, toy, cuda, scene, say):

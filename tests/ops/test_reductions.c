@@ -219,7 +219,7 @@ static double id_of(int deal, int64_t i, int64_t n, int64_t rows)
     if (deal == LIKE_WORDS) // the k-th word comes 1/k as often as the first
         return floor(exp(u * log((double)rows + 1))) - 1;
     if (deal == ALL_EQUAL)
-        return (double)(rows / 2);
+        return floor((double)rows / 2);
     if (deal == ALL_DIFFERENT) // in no order
         return (double)((i * 7919 + 13) % (n > rows ? n : rows));
     return floor(u * 40 * (double)rows) - (double)rows * 20;
