@@ -2,11 +2,11 @@
 // How long reductions are cut into parts that an accelerator makes side by side, so that their bits
 // depend on shapes alone: the compiler (scratch) and the kernels (order) ask the same functions.
 #pragma once
-#include "common/op/op.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/op/op.h"
 
 // Parts in which `rows` rows of `cols` results are summed; a part leaves an f32 for each of them.
 int64_t parts_of_rows(int64_t rows, int64_t cols);
