@@ -48,6 +48,7 @@ struct device_info {
 };
 
 typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);
+typedef int (*backend_many)(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
 
 struct backend {
     uint32_t abi; // BACKEND_ABI
@@ -118,6 +119,9 @@ struct backend {
     // One function an op; a hole is found by backend_check() at start.
     // Scratch lies in call->workspace, within the cap that the compiler's op table declares.
     const backend_op *ops; // [OP_COUNT]
+    // Optional, and so is each: n calls of one op in one go, in whatever order. None writes what
+    // another reads.
+    const backend_many *many; // [OP_COUNT]
 };
 
 // Loads libweft_NAME.so from, in order: $WEFT_BACKEND_DIR, the program's own folder, and

@@ -156,6 +156,8 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
     for (int i = 0; i < c->nstages && !rc; i++)
         rc = lower(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i],
                    p->err);
+    for (int i = 0; i < c->nstages && !rc && p->job->train.fuse; i++)
+        fuse_updates(&c->program[kind][i]);
     return rc ? rc : verify_stages(c->program[kind], c->nstages, p->err);
 }
 

@@ -124,6 +124,8 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
     if (i->kind == INSTR_OP) {
         buf_printf(out, " %s%s owner=%x", op_name(i->op), i->accumulate ? "+" : "", i->owner);
         put_attr(program_attr(p, i), i, out);
+        if (i->with)
+            buf_printf(out, " with %d", i->with);
     }
     if (i->kind == INSTR_START || i->kind == INSTR_WAIT) {
         buf_printf(out, " %s%s over ", reshard_kind_name(i->coll), i->max ? "_max" : "");

@@ -7,9 +7,11 @@
 // dtypes; a fusion looks at one node at a time, and if those around it match, puts one node in
 // their place (fuse_chain.c). The fused node stands where one of the two stood.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/program.h"
 
 void fuse_nodes(struct graph *g);
+// In a program: the updates of all parameters as one.
+void fuse_updates(struct program *p);
 
 // ---- for the fusions ----------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ struct instr {
     int nin, nout;
     struct view in[OP_MAX_IN], out[OP_MAX_OUT];
     int workspace; // buffer, −1 for none
+    int with;      // OP: so many instructions behind it may run in the same call (fuse.h)
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
     enum reshard_kind coll;

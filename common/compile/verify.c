@@ -387,6 +387,25 @@ static int check_order(const struct program *p, struct err *e)
     return rc;
 }
 
+// Instructions of one call are of one op, and none writes what another may read: only what lasts.
+static int check_together(const struct program *p, struct err *e)
+{
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *first = &p->instrs[i];
+        if (first->with < 0 || first->with >= p->ninstrs - i)
+            return BAD("%s: instruction %d goes with %d", program_name(p->kind), i, first->with);
+        for (int k = i; k <= i + first->with && first->with; k++) {
+            const struct instr *in = &p->instrs[k];
+            bool lasts = in->kind == INSTR_OP && in->op == first->op && (k == i || !in->with);
+            for (int o = 0; o < in->nout && lasts; o++)
+                lasts = p->buffers[in->out[o].buffer].persistent;
+            if (!lasts)
+                return BAD("%s: instruction %d cannot go with %d", program_name(p->kind), k, i);
+        }
+    }
+    return 0;
+}
+
 int verify_program(const struct program *p, const struct memory *m, struct err *e)
 {
     for (int b = 0; b < p->nbuffers; b++) {
@@ -395,6 +414,7 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
             return BAD("%s: buffer %d lies outside its region", program_name(p->kind), b);
     }
     int rc = check_overlap(p, e);
+    rc = rc ? rc : check_together(p, e);
     return rc ? rc : check_order(p, e);
 }
 

@@ -271,6 +271,12 @@ static const backend_op ops[OP_COUNT] = {
     [OP_ADAM] = op_update,
 };
 
+static const backend_many many[OP_COUNT] = {
+    [OP_SGD] = op_updates,
+    [OP_MOMENTUM] = op_updates,
+    [OP_ADAM] = op_updates,
+};
+
 extern const struct backend weft_backend;
 __attribute__((visibility("default"))) const struct backend weft_backend = {
     .abi = BACKEND_ABI,
@@ -296,4 +302,5 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .copy = copy,
     .fill_zero = fill_zero,
     .ops = ops,
+    .many = many,
 };

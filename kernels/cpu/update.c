@@ -96,16 +96,13 @@ static int check(const struct op_call *c, struct err *e)
     return 0;
 }
 
-int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+static struct work work_of(const struct vec *vec, const struct op_call *c)
 {
-    int rc = check(c, e);
-    if (rc)
-        return rc;
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
     const struct op_attr *a = c->attr;
-    struct work w = {
+    return (struct work){
         .call = c,
-        .update = clip[CLIP_SKIP] != 0 ? NULL : q->device->vec->update[c->op],
+        .update = clip[CLIP_SKIP] != 0 ? NULL : vec->update[c->op],
         .u = {.p = c->out[0].data,
               .g = c->in[1].data,
               .m = c->nout > 1 ? c->out[1].data : NULL,
@@ -120,6 +117,53 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
               .bias2 = hyper[HYPER_BIAS2],
               .nesterov = a->nesterov},
     };
+}
+
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = check(c, e);
+    if (rc)
+        return rc;
+    struct work w = work_of(q->device->vec, c);
     pool_for(q->device->pool, shape_count(&c->in[0].shape), GRAIN, update_slice, &w);
+    return 0;
+}
+
+struct row { // of updates, one behind the other: each begins at a multiple of GRAIN
+    const struct op_call *calls;
+    const struct vec *vec;
+    int n;
+};
+
+static int64_t place(const struct op_call *c)
+{
+    return (shape_count(&c->in[0].shape) + GRAIN - 1) / GRAIN * GRAIN;
+}
+
+static void row_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct row *r = arg;
+    int64_t at = 0;
+    for (int k = 0; k < r->n && at < end; at += place(&r->calls[k++])) {
+        int64_t stop = at + shape_count(&r->calls[k].in[0].shape);
+        int64_t from = begin > at ? begin : at, to = end < stop ? end : stop;
+        if (from >= to)
+            continue;
+        struct work w = work_of(r->vec, &r->calls[k]);
+        update_slice(&w, from - at, to - at);
+    }
+}
+
+int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    struct row r = {calls, q->device->vec, n};
+    int64_t all = 0;
+    for (int k = 0; k < n; k++) {
+        int rc = check(&calls[k], e);
+        if (rc)
+            return rc;
+        all += place(&calls[k]);
+    }
+    pool_for(q->device->pool, all, GRAIN, row_slice, &r);
     return 0;
 }

@@ -76,6 +76,20 @@ static int op_run(struct stream_q *q, const struct op_call *c, struct err *e)
 #define DOOR_OF(id, kernel) [OP_##id] = op_run,
 static const backend_op ops[OP_COUNT] = {OPS(DOOR_OF)};
 
+static int updates_run(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    q->last = calls->op;
+    q->any = true;
+    return rc ? rc : op_updates(q, calls, n, e);
+}
+
+static const backend_many many[OP_COUNT] = {
+    [OP_SGD] = updates_run,
+    [OP_MOMENTUM] = updates_run,
+    [OP_ADAM] = updates_run,
+};
+
 extern const struct backend weft_backend;
 __attribute__((visibility("default"))) const struct backend weft_backend = {
     .abi = BACKEND_ABI,
@@ -108,4 +122,5 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .algorithms_import = algorithms_import,
     .algorithms_export = algorithms_export,
     .ops = ops,
+    .many = many,
 };

@@ -4,8 +4,9 @@
 // METRICS gathers some ten numbers and CLIP makes two: a block and a thread. An update is one pass
 // over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v and writes p, m,
 // v, 28 bytes and some 20 FLOPs an element, so it is bound by memory: accesses are of 16 bytes,
-// four a thread in flight, and one launch serves a range of any length. Clip and hyper vectors are
-// read here: the host waits for no norm, and one captured graph serves every step.
+// four a thread in flight, and one launch serves a range of any length, or RANGES of them, each
+// with blocks of its own: a small tensor costs no launch. Clip and hyper vectors are read here: the
+// host waits for no norm, and one captured graph serves every step.
 //
 // A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied.
 #include "kernels/cuda/lanes.h"
@@ -136,7 +137,9 @@ DEVICE void lanes_update(const struct update *u, const struct rates *r, int stat
         lanes_store(u->to[2], DT_F32, at, n, WIDE, v);
 }
 
-DEVICE void update_all(const struct update *u, int states, bool in_place)
+// By block `block` of `blocks`.
+DEVICE void update_all(const struct update *u, int states, bool in_place, unsigned block,
+                       unsigned blocks)
 {
     bool skip = u->clip[CLIP_SKIP] != 0;
     struct rates r;
@@ -144,25 +147,72 @@ DEVICE void update_all(const struct update *u, int states, bool in_place)
     r.lr = u->hyper[HYPER_LR] * u->lr_scale;
     r.bias1 = u->hyper[HYPER_BIAS1];
     r.bias2 = u->hyper[HYPER_BIAS2];
-    int64_t stride = (int64_t)gridDim.x * THREADS * WIDE;
-    int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * WIDE;
+    int64_t stride = (int64_t)blocks * THREADS * WIDE;
+    int64_t first = ((int64_t)block * THREADS + threadIdx.x) * WIDE;
     for (int64_t i = skip && in_place ? u->n : first; i < u->n; i += stride)
         lanes_update(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
 }
 
 KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
 {
-    update_all(&u, 0, in_place);
+    update_all(&u, 0, in_place, blockIdx.x, gridDim.x);
 }
 
 KERNEL(THREADS) momentum_kernel(struct update u, bool in_place)
 {
-    update_all(&u, 1, in_place);
+    update_all(&u, 1, in_place, blockIdx.x, gridDim.x);
 }
 
 KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
 {
-    update_all(&u, 2, in_place);
+    update_all(&u, 2, in_place, blockIdx.x, gridDim.x);
+}
+
+// Updates in place that differ in these alone; range k has the blocks up to `end`.
+enum { RANGES = 56 };
+struct range {
+    int64_t n;
+    const float *g;
+    float *to[OP_MAX_OUT];
+    float lr_scale, decay;
+    unsigned end;
+};
+struct ranges {
+    struct update like;
+    int n;
+    struct range range[RANGES];
+};
+
+DEVICE void ranges_update(const struct ranges *r, int states)
+{
+    int k = 0;
+    while (blockIdx.x >= r->range[k].end)
+        k++;
+    const struct range *here = &r->range[k];
+    unsigned first = k ? r->range[k - 1].end : 0;
+    struct update u = r->like;
+    u.n = here->n;
+    u.g = here->g;
+    u.lr_scale = here->lr_scale;
+    u.decay = here->decay;
+    for (int s = 0; s <= states; s++)
+        u.from[s] = u.to[s] = here->to[s];
+    update_all(&u, states, true, blockIdx.x - first, here->end - first);
+}
+
+KERNEL(THREADS) sgd_ranges_kernel(struct ranges r)
+{
+    ranges_update(&r, 0);
+}
+
+KERNEL(THREADS) momentum_ranges_kernel(struct ranges r)
+{
+    ranges_update(&r, 1);
+}
+
+KERNEL(THREADS) adam_ranges_kernel(struct ranges r)
+{
+    ranges_update(&r, 2);
 }
 
 static int update_check(const struct op_call *c, struct err *e)
@@ -230,4 +280,67 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     else
         LAUNCH(adam_kernel, blocks, THREADS, 0, q->stream, u, in_place);
     return op_launched(q, c, e);
+}
+
+// ---- many at once -------------------------------------------------------------------------------
+
+static bool one_kind(const struct update *a, const struct update *b)
+{
+    return a->op == b->op && a->clip == b->clip && a->hyper == b->hyper && a->beta1 == b->beta1 &&
+           a->beta2 == b->beta2 && a->eps == b->eps && a->nesterov == b->nesterov;
+}
+
+static int ranges_launch(struct stream_q *q, const struct op_call *c, const struct ranges *r,
+                         struct err *e)
+{
+    unsigned blocks = r->n ? r->range[r->n - 1].end : 0;
+    if (!blocks)
+        return 0;
+    if (c->op == OP_SGD)
+        LAUNCH(sgd_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+    else if (c->op == OP_MOMENTUM)
+        LAUNCH(momentum_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+    else
+        LAUNCH(adam_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+    return op_launched(q, c, e);
+}
+
+static void range_add(struct ranges *r, const struct update *u, int processors)
+{
+    unsigned before = r->n ? r->range[r->n - 1].end : 0;
+    struct range *to = &r->range[r->n++];
+    r->like = *u;
+    to->n = u->n;
+    to->g = u->g;
+    memcpy(to->to, u->to, sizeof to->to);
+    to->lr_scale = u->lr_scale;
+    to->decay = u->decay;
+    to->end =
+        before + launch_blocks(u->n, (int64_t)THREADS * WIDE, (int64_t)processors * BLOCKS_EACH);
+}
+
+int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    struct ranges r;
+    int rc = 0;
+    memset(&r, 0, sizeof r);
+    for (int k = 0; k < n && !rc; k++) {
+        struct update u;
+        bool in_place;
+        rc = update_check(&calls[k], e);
+        if (rc)
+            break;
+        update_plan(&calls[k], &u, &in_place);
+        if (!in_place) {
+            rc = op_update(q, &calls[k], e);
+            continue;
+        }
+        if (r.n == RANGES || (r.n && !one_kind(&r.like, &u))) {
+            rc = ranges_launch(q, &calls[k - 1], &r, e);
+            r.n = 0;
+        }
+        if (u.n)
+            range_add(&r, &u, q->device->processors);
+    }
+    return rc ? rc : ranges_launch(q, &calls[n - 1], &r, e);
 }

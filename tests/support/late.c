@@ -56,7 +56,7 @@ struct stream_q {
     struct device *device;
     struct graph *recording;
 };
-enum { KEYS = 512 };
+enum { KEYS = 512, SCRATCH = 32 << 20 };
 struct choice {
     char key[120];
     int choice;
@@ -65,6 +65,7 @@ struct choice {
 struct device {
     struct choice choices[KEYS]; // sorted
     int nchoices;
+    void *scratch;
     const struct backend *cpu;
     struct device *under;
     struct stream_q *under_q;
@@ -125,8 +126,9 @@ static int do_op(struct device *d, struct command *c)
                                op_name(call.op));
             sides[s][k].data = real(d, sides[s][k].data);
         }
-    if (call.workspace)
-        call.workspace = real(d, call.workspace);
+    // The plan's is what a GPU's kernels ask for: the CPU's have their own.
+    call.workspace = d->scratch;
+    call.workspace_bytes = SCRATCH;
     return d->cpu->ops[call.op](d->under_q, &call, &d->broken);
 }
 
@@ -509,6 +511,7 @@ static void device_close(struct device *d)
         memory_free(d, list_entry(it, struct region, link)->shown);
     if (d->under)
         d->cpu->device_close(d->under);
+    free(d->scratch);
     free(d);
 }
 
@@ -522,7 +525,8 @@ static int device_open(const struct device_options *o, struct device **out, stru
     d->ordinal = o->ordinal;
     list_init(&d->regions);
     list_init(&d->streams);
-    int rc = find_cpu(&d->cpu, e);
+    d->scratch = aligned_alloc(4096, SCRATCH);
+    int rc = d->scratch ? find_cpu(&d->cpu, e) : err_set(e, ERR_NOMEM, "late: no memory");
     rc = rc ? rc : d->cpu->device_open(o, &d->under, e);
     rc = rc ? rc : d->cpu->stream_new(d->under, &d->under_q, e);
     if (rc)

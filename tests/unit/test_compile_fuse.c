@@ -316,6 +316,34 @@ static void a_broken_fused_node_is_refused(void **state)
     fixture_clear(&f);
 }
 
+// ---- updates ----
+
+// The longest row of updates that are one call, and how many updates there are.
+static void expect_updates(const char *job, int updates, int longest)
+{
+    struct fixture f;
+    int n = 0, most = 0;
+    compile_text(&f, job, 0);
+    const struct program *p = f.c.program[PROGRAM_TRAIN];
+    for (int i = 0; i < p->ninstrs; i++) {
+        n += p->instrs[i].kind == INSTR_OP && p->instrs[i].op == OP_ADAM;
+        most = p->instrs[i].with > most ? p->instrs[i].with : most;
+    }
+    assert_int_equal(n, updates);
+    assert_int_equal(most + (most > 0), longest);
+    fixture_clear(&f);
+}
+
+// Two tables, 12 tensors in each of two layers, the last norm's two. On whole parameters nothing
+// lies between their updates; where the optimiser is cut, the gather of what each made does.
+static void all_parameters_are_updated_in_one_call(void **state)
+{
+    (void)state;
+    expect_updates(decoder_text(models[GPT2], "dp: 2", 1, ""), 2 + 2 * 12 + 2, 28);
+    expect_updates(decoder_text(models[GPT2], "tp: 2", 1, ""), 28, 28);
+    expect_updates(decoder_text(models[GPT2], "dp: 2", 1, "optimizer: [dp]"), 28, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_fused_program_makes_the_same_step),
         cmocka_unit_test(a_plan_counts_the_same_work_and_less_traffic),
         cmocka_unit_test(a_broken_fused_node_is_refused),
+        cmocka_unit_test(all_parameters_are_updated_in_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,6 +276,15 @@ static void off_the_grid(struct program *p)
     p->buffers[program_find(p, "layers/0/mlp/in/weight")].offset += 4;
 }
 
+static void two_ops_in_one_call(struct program *p)
+{
+    p->instrs[instr_of(p, INSTR_OP, 0)].with = 1;
+}
+static void a_call_beyond_the_end(struct program *p)
+{
+    p->instrs[p->ninstrs - 1].with = 1;
+}
+
 static const struct program_ill {
     const char *name, *said;
     void (*make)(struct program *p);
@@ -289,6 +298,8 @@ static const struct program_ill {
     ILL(two_parameters_in_one_place, "overlap"),
     ILL(beyond_the_arena, "outside"),
     ILL(off_the_grid, "outside"),
+    ILL(two_ops_in_one_call, "cannot go with"),
+    ILL(a_call_beyond_the_end, "goes with"),
 };
 
 static void a_broken_program_is_refused_for_the_reason_that_it_has(void **state)

@@ -14,9 +14,10 @@
 
 struct bound {
     const struct instr *instr;
-    struct op_call call; // OP
-    struct op_attr attr; // OP, when the coordinate changes it
-    struct comm *comm;   // START, SEND, RECV and their WAIT
+    struct op_call call;         // OP
+    struct op_attr attr;         // OP, when the coordinate changes it
+    const struct op_call *calls; // OP: with those behind it that the backend runs at once; or null
+    struct comm *comm;           // START, SEND, RECV and their WAIT
     struct coll_args coll;
     struct coll_ticket ticket; // START, SEND, RECV: what its WAIT waits for
     struct staged *staged;     // the same on a device with memory of its own
@@ -280,6 +281,20 @@ static bool is_start(const struct instr *i)
     return i->kind == INSTR_START || i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
 
+// The calls of instructions that the backend runs at once, one behind the other.
+static void calls_gather(struct exec *x, struct loaded *l)
+{
+    for (int i = 0; i < l->program->ninstrs; i++) {
+        const struct instr *first = &l->program->instrs[i];
+        if (!first->with || !x->o.backend->many || !x->o.backend->many[first->op])
+            continue;
+        struct op_call *calls = arena_array(&x->arena, struct op_call, first->with + 1);
+        for (int k = 0; k <= first->with; k++)
+            calls[k] = l->bound[i + k].call;
+        l->bound[i].calls = calls;
+    }
+}
+
 static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
 {
     l->program = p;
@@ -303,6 +318,7 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
         if (rc)
             return rc;
     }
+    calls_gather(x, l);
     if (x->apart)
         segments_cut(x, p, l);
     return 0;
@@ -405,6 +421,13 @@ void exec_close(struct exec *x)
 
 // ---- running -----------------------------------------------------------------------------------
 
+static int run_op(struct exec *x, const struct bound *b, struct err *e)
+{
+    const struct instr *i = b->instr;
+    return b->calls ? x->o.backend->many[i->op](x->stream, b->calls, i->with + 1, e)
+                    : x->o.backend->ops[i->op](x->stream, &b->call, e);
+}
+
 static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
 {
     switch (b->instr->kind) {
@@ -413,7 +436,7 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
             page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
         return 0;
     case INSTR_OP:
-        return x->o.backend->ops[b->instr->op](x->stream, &b->call, e);
+        return run_op(x, b, e);
     case INSTR_START:
     case INSTR_SEND:
     case INSTR_RECV: {
@@ -461,6 +484,7 @@ static int run_each(struct exec *x, struct loaded *l, int first, int end, struct
         int rc = watched ? run_watched(x, l, b, e) : run_one(x, l, b, e);
         if (rc)
             return fail(b, rc, e);
+        i += b->calls ? b->instr->with : 0;
     }
     return 0;
 }
@@ -475,11 +499,10 @@ static int issue(void *ctx, int first, int end, struct err *e)
     struct issue *is = ctx;
     for (int i = first; i < end; i++) {
         struct bound *b = &is->l->bound[i];
-        int rc = b->instr->kind == INSTR_OP
-                     ? is->x->o.backend->ops[b->instr->op](is->x->stream, &b->call, e)
-                     : 0;
+        int rc = b->instr->kind == INSTR_OP ? run_op(is->x, b, e) : 0;
         if (rc)
             return fail(b, rc, e);
+        i += b->calls ? b->instr->with : 0;
     }
     return 0;
 }
