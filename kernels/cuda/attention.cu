@@ -30,7 +30,7 @@
 #define UNROLL
 #define UNROLL_LITTLE
 #else
-#define UNROLL _Pragma("unroll")
+#define UNROLL        _Pragma("unroll")
 #define UNROLL_LITTLE _Pragma("unroll 2")
 #endif
 
@@ -155,9 +155,8 @@ DEVICE void products(float out[4][4], struct room *room, const struct attention 
             UNROLL
             for (int i = 0; i < 4; i++)
                 UNROLL
-                for (int j = 0; j < 4; j++)
-                    out[i][j] += u[i].x * v[j].x + u[i].y * v[j].y + u[i].z * v[j].z +
-                                 u[i].w * v[j].w;
+            for (int j = 0; j < 4; j++)
+                out[i][j] += u[i].x * v[j].x + u[i].y * v[j].y + u[i].z * v[j].z + u[i].w * v[j].w;
         }
     }
 }
@@ -167,8 +166,8 @@ DEVICE void pairs_store(struct room *room, float x[4][4])
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL
-        for (int j = 0; j < 4; j++)
-            room->pairs[(4 * down() + i) * PITCH + across() + ACROSS * j] = x[i][j];
+    for (int j = 0; j < 4; j++)
+        room->pairs[(4 * down() + i) * PITCH + across() + ACROSS * j] = x[i][j];
 }
 
 DEVICE void add_scaled(float to[4], float by, float4 x)
@@ -214,8 +213,8 @@ DEVICE void panels_scale(float x[MOST_PANELS][4][4], const int panels, int i, fl
     UNROLL
     for (int p = 0; p < panels; p++)
         UNROLL
-        for (int j = 0; j < 4; j++)
-            x[p][i][j] *= by;
+    for (int j = 0; j < 4; j++)
+        x[p][i][j] *= by;
 }
 
 DEVICE void panels_clear(float x[MOST_PANELS][4][4], const int panels)
@@ -223,8 +222,8 @@ DEVICE void panels_clear(float x[MOST_PANELS][4][4], const int panels)
     UNROLL
     for (int p = 0; p < panels; p++)
         UNROLL
-        for (int i = 0; i < 16; i++)
-            x[p][i / 4][i % 4] = 0;
+    for (int i = 0; i < 16; i++)
+        x[p][i / 4][i % 4] = 0;
 }
 
 // To the rows of `to`, which lie as `x`.
@@ -234,11 +233,11 @@ DEVICE void panels_store(void *to, const struct rows *x, const struct attention 
     UNROLL
     for (int p = 0; p < panels; p++)
         UNROLL
-        for (int i = 0; i < 16; i++) {
-            int row = 4 * down() + i / 4, col = p * PANEL + 4 * across() + i % 4;
-            if (row < x->n && col < a->d)
-                store_f32(to, a->dtype, x->first + row * x->stride + col, v[p][i / 4][i % 4]);
-        }
+    for (int i = 0; i < 16; i++) {
+        int row = 4 * down() + i / 4, col = p * PANEL + 4 * across() + i % 4;
+        if (row < x->n && col < a->d)
+            store_f32(to, a->dtype, x->first + row * x->stride + col, v[p][i / 4][i % 4]);
+    }
 }
 
 // Over the threads that hold a row.
@@ -295,8 +294,8 @@ DEVICE float kept(const struct attention *a, const struct place *at, unsigned st
                   int32_t key)
 {
     uint64_t head = (uint64_t)((a->from[0] + at->b) * a->extent[1] + a->from[1] + at->h);
-    uint64_t i = (head * (uint64_t)a->extent[2] + (uint64_t)query) * (uint64_t)a->extent[3] +
-                 (uint64_t)key;
+    uint64_t i =
+        (head * (uint64_t)a->extent[2] + (uint64_t)query) * (uint64_t)a->extent[3] + (uint64_t)key;
     uint4 block = draw_block(a->seed, a->stream, step, i >> 2);
     return draw_word(block, (unsigned)(i & 3)) >> 8 >= a->threshold ? a->kept_scale : 0;
 }
@@ -357,9 +356,8 @@ DEVICE void drop(float s[4][4], const struct room *room, const struct attention 
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL
-        for (int j = 0; j < 4; j++)
-            s[i][j] *= kept(a, at, step, room->own[4 * down() + i],
-                            room->other[across() + ACROSS * j]);
+    for (int j = 0; j < 4; j++)
+        s[i][j] *= kept(a, at, step, room->own[4 * down() + i], room->other[across() + ACROSS * j]);
 }
 
 // Later tiles see more: they begin first.
@@ -494,13 +492,12 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *sta
         UNROLL
         for (int i = 0; i < 4; i++)
             UNROLL
-            for (int j = 0; j < 4; j++) {
-                int key = across() + ACROSS * j;
-                bool sees = key < k.n && room->other[key] <= room->own[4 * down() + i];
-                s[i][j] = sees ? product_grad(a, s[i][j], dp[i][j], t.most[i], t.share[i],
-                                              t.mean[i])
-                               : 0;
-            }
+        for (int j = 0; j < 4; j++) {
+            int key = across() + ACROSS * j;
+            bool sees = key < k.n && room->other[key] <= room->own[4 * down() + i];
+            s[i][j] =
+                sees ? product_grad(a, s[i][j], dp[i][j], t.most[i], t.share[i], t.mean[i]) : 0;
+        }
         pairs_store(room, s);
         add_pairs(to, panels, room, a, &k);
     }
@@ -545,26 +542,24 @@ DEVICE void meet(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4], const
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL
-        for (int j = 0; j < 4; j++) {
-            int key = 4 * down() + i, query = across() + ACROSS * j;
-            bool sees = key < k->n && query < q.n && room->own[key] <= room->other[query];
-            float most = room->row[ROW_MOST][query], share = room->row[ROW_SHARE][query];
-            s[i][j] = sees ? expf(s[i][j] * a->scale - most) * share : 0;
-            left[i][j] = a->step && sees
-                             ? kept(a, at, step, room->other[query], room->own[key])
-                             : 1;
-            dp[i][j] = s[i][j] * left[i][j];
-        }
+    for (int j = 0; j < 4; j++) {
+        int key = 4 * down() + i, query = across() + ACROSS * j;
+        bool sees = key < k->n && query < q.n && room->own[key] <= room->other[query];
+        float most = room->row[ROW_MOST][query], share = room->row[ROW_SHARE][query];
+        s[i][j] = sees ? expf(s[i][j] * a->scale - most) * share : 0;
+        left[i][j] = a->step && sees ? kept(a, at, step, room->other[query], room->own[key]) : 1;
+        dp[i][j] = s[i][j] * left[i][j];
+    }
     pairs_store(room, dp);
     add_pairs(dv, panels, room, a, &dy);
     products(dp, room, a, v, &dy);
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL
-        for (int j = 0; j < 4; j++) {
-            float mean = room->row[ROW_MEAN][across() + ACROSS * j];
-            s[i][j] = s[i][j] == 0 ? 0 : s[i][j] * (dp[i][j] * left[i][j] - mean) * a->scale;
-        }
+    for (int j = 0; j < 4; j++) {
+        float mean = room->row[ROW_MEAN][across() + ACROSS * j];
+        s[i][j] = s[i][j] == 0 ? 0 : s[i][j] * (dp[i][j] * left[i][j] - mean) * a->scale;
+    }
     pairs_store(room, s);
     add_pairs(dk, panels, room, a, &q);
 }
@@ -594,21 +589,21 @@ DEVICE void grad_keys(const struct attention *a, const int panels, float *stats,
 
 // ---- the three sizes of a head -----------------------------------------------------------------
 
-#define KERNELS(panels)                                                                          \
-    KERNEL(THREADS) attention_##panels(struct attention a)                                       \
-    {                                                                                            \
-        __shared__ struct room room;                                                             \
-        forward(&a, panels, &room);                                                              \
-    }                                                                                            \
-    KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *stats)            \
-    {                                                                                            \
-        __shared__ struct room room;                                                             \
-        grad_queries(&a, panels, stats, &room);                                                  \
-    }                                                                                            \
-    KERNEL(THREADS) attention_grad_keys_##panels(struct attention a, float *stats)               \
-    {                                                                                            \
-        __shared__ struct room room;                                                             \
-        grad_keys(&a, panels, stats, &room);                                                     \
+#define KERNELS(panels)                                                               \
+    KERNEL(THREADS) attention_##panels(struct attention a)                            \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        forward(&a, panels, &room);                                                   \
+    }                                                                                 \
+    KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *stats) \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        grad_queries(&a, panels, stats, &room);                                       \
+    }                                                                                 \
+    KERNEL(THREADS) attention_grad_keys_##panels(struct attention a, float *stats)    \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        grad_keys(&a, panels, stats, &room);                                          \
     }
 
 KERNELS(1)
@@ -630,14 +625,13 @@ int attention_own(struct stream_q *q, const struct op_call *c, const struct atte
         return op_refuse(c, e, "more tiles than a grid has blocks");
     if (attention_own_bytes(c) > c->workspace_bytes)
         return op_refuse(c, e, "the workspace does not hold a number a row");
-#define RUN(panels)                                                                             \
-    if (!a->dy) {                                                                               \
-        LAUNCH(attention_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a);            \
-    } else {                                                                                    \
-        LAUNCH(attention_grad_queries_##panels, (unsigned)of_queries, THREADS, 0, q->stream,    \
-               *a, stats);                                                                      \
-        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q->stream, *a,      \
-               stats);                                                                          \
+#define RUN(panels)                                                                                \
+    if (!a->dy) {                                                                                  \
+        LAUNCH(attention_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a);               \
+    } else {                                                                                       \
+        LAUNCH(attention_grad_queries_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a,   \
+               stats);                                                                             \
+        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q->stream, *a, stats); \
     }
     if (a->d <= PANEL) {
         RUN(1)
