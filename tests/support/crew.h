@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A crew: the ranks of a compiled job as threads of this process, with the CPU backend, or the one
-// that keeps its memory and its time to itself, and the in-process communicator, which finds wrong orders and deadlocks. They train some steps, evaluate
-// once, and leave what their buffers hold to be compared with whole tensors. Stages of a pipeline,
-// cuts and the zig-zag order of sequences are minded here: the test knows whole tensors only.
+// that keeps its memory and its time to itself, and the in-process communicator, which finds wrong
+// orders and deadlocks. They train some steps, evaluate once, and leave what their buffers hold to
+// be compared with whole tensors. Stages of a pipeline, cuts and the zig-zag order of sequences are
+// minded here: the test knows whole tensors only.
 //
 //   crew_run → crew_compare … → crew_clear
 #pragma once

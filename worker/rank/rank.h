@@ -27,7 +27,7 @@ struct attempt {
     char run_id[RANK_ID_MAX];     // of the metrics; the same in every attempt of a job
     uint64_t epoch;
     int rank, ranks;
-    int device; // which of this host's of the job's kind; −1: by the rank's number
+    int device;            // which of this host's of the job's kind; −1: by the rank's number
     unsigned char key[32]; // proves membership to TCP peers (world_options.key)
     const char *store;     // the job's checkpoint folder ("ckpt/NAME-<id8>"), absolute; it exists
     const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
