@@ -112,7 +112,7 @@ struct graph {
     enum node_when when;
     // Of activations, and of the reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
-    bool tf32;                 // products may read f32 so (op_attr)
+    bool tf32; // products may read f32 so (op_attr)
     enum backend_kind backend;
     // Roles, value ids or −1.
     int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics

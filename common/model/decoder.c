@@ -145,9 +145,8 @@ static int attention(struct decoder *d, int x)
     for (int k = 0; k < 2 && d->rotary; k++)
         in[k] = rotate(d, in[k]);
     struct value q = g->values[in[0]];
-    struct op_attr attr = {.scale = 1 / sqrtf((float)m->head_dim),
-                           .group = m->heads / m->kv_heads,
-                           .in_order = true};
+    struct op_attr attr = {
+        .scale = 1 / sqrtf((float)m->head_dim), .group = m->heads / m->kv_heads, .in_order = true};
     if (draws_drops(&d->draws, m->dropout_attention)) {
         in[n++] = draws_step(&d->draws);
         attr.draw = draws_site(&d->draws, PATH("%s/attn/dropout", d->at), m->dropout_attention);

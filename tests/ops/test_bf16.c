@@ -148,14 +148,17 @@ static void attention_in_order_is_the_same_whoever_serves_it(void **state)
     static const struct {
         int64_t batch, seq, heads, group, d;
     } plain[] = {{2, 67, 4, 2, 16}, {1, 1, 1, 1, 8},    {3, 33, 2, 1, 80},
-                  {1, 64, 6, 3, 64}, {1, 40, 2, 1, 256}, {5, 20, 3, 1, 24}};
+                 {1, 64, 6, 3, 64}, {1, 40, 2, 1, 256}, {5, 20, 3, 1, 24}};
     (void)state;
     for (size_t t = 0; t < 2 * sizeof plain / sizeof *plain; t++) {
         struct arena a = {0};
         struct rig_case c;
         const int64_t n = plain[t / 2].seq, heads = plain[t / 2].heads, d = plain[t / 2].d;
-        int64_t ext[26] = {[1] = plain[t / 2].batch, [3] = d, [6] = heads / plain[t / 2].group,
-                           [7] = heads,               [18] = n};
+        int64_t ext[26] = {[1] = plain[t / 2].batch,
+                           [3] = d,
+                           [6] = heads / plain[t / 2].group,
+                           [7] = heads,
+                           [18] = n};
         rig_case(&c, &a, t % 2 ? OP_ATTENTION_GRAD : OP_ATTENTION,
                  t % 2 ? "bshd,bsgd,bsgd,bshd,bs,bs->bshd,bsgd,bsgd" : "bshd,bsgd,bsgd,bs,bs->bshd",
                  ext);

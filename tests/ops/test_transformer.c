@@ -32,10 +32,10 @@ static int64_t position_of(const struct heads *s, int64_t t)
 {
     static const int64_t quarter[] = {0, 3, 1, 2};
     int64_t size = s->keys / 4;
-    return s->order == SHUFFLED                   ? t * 7 % s->keys
+    return s->order == SHUFFLED                ? t * 7 % s->keys
            : s->order == DEALT && t < 4 * size ? quarter[t / size] * size + t % size
-           : s->order == AHEAD                  ? t + s->keys / 2
-                                                : t;
+           : s->order == AHEAD                 ? t + s->keys / 2
+                                               : t;
 }
 
 // The queries are the last of the keys, unless they are before or after them.

@@ -66,7 +66,8 @@ static void zigzag_gives_every_part_the_same_attention(void **state)
     }
 }
 
-// ---- what kernels are told -----------------------------------------------------------------------
+// ---- what kernels are told
+// -----------------------------------------------------------------------
 
 // That positions count from 0: of all attentions of a step, or of none.
 static void attention_knows_whether_the_sequence_is_whole_and_in_order(void **state)
