@@ -188,13 +188,16 @@ NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: 
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
             $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
-TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%) $(if $(CUDA_INCLUDE),$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%))
+TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%)
 # With NVIDIA's own library, where it is.
 TEST_BINS += $(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),$(BUILD)/tests/cuda/test_cublaslt)
 TEST_BINS += $(if $(CUDA_INCLUDE),$(if $(CUDNN),$(BUILD)/tests/cuda/test_sdpa))
 # What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
-EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%))
-CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) $(CUDA_RUNS:%=cuda:$(BUILD)/tests/%))
+EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so \
+                 $(patsubst %,$(BUILD)/tests/cuda/test_%,$(EMULATED_TESTS) $(CUDA_RIGS)))
+CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) \
+                 $(CUDA_RIGS:%=cuda:$(BUILD)/tests/cuda/test_%) \
+                 $(patsubst %,cuda:$(BUILD)/tests/%,$(filter-out %/test_huge,$(CUDA_RUNS))))
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
