@@ -194,6 +194,7 @@ static void uneven_stages(const struct compiled *c, const struct job *job, struc
                                      slowest, (long long)c->layers[slowest], (long long)most,
                                      c->turns.bubble),
                                  .fix = buf_keep(&fix, a)});
+    buf_clear(&fix);
 }
 
 static void few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
