@@ -111,7 +111,8 @@ static bool step(struct run *r, int stage)
         if (from < 0)
             return false;
         t->start = from > now->free ? from : now->free;
-        now->free = t->end = t->start + cost[t->phase] * (double)r->layers[stage];
+        int64_t layers = r->layers[stage] ? r->layers[stage] : 1;
+        now->free = t->end = t->start + cost[t->phase] * (double)layers;
         return now->computed = true;
     }
     if (!received(r, stage, t))

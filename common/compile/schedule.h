@@ -38,7 +38,8 @@ struct schedule_cost {
     double bubble;   // idle / (stages × makespan)
     int peak_stash;  // the most microbatches whose forward, but not backward, a stage has run
 };
-// Runs the schedules of all stages against each other; layers: of each stage. ERR_INTERNAL: they
-// cannot come to their end; the message says who waits for what.
+// Runs the schedules of all stages against each other; layers: of each stage; 0, in a model
+// that has none to deal out, takes the time of one. ERR_INTERNAL: they cannot come to their end;
+// the message says who waits for what.
 int schedule_simulate(struct schedule *s, int nstages, const int64_t *layers,
                       struct schedule_cost *out, struct err *e);

@@ -170,6 +170,25 @@ static void gradient_accumulation_is_forward_and_backward_in_turn(void **state)
            "stages wait 0 of the time\n");
 }
 
+// As long as one layer, so that there is a time to draw.
+static void a_model_without_layers_has_a_schedule_too(void **state)
+{
+    static const char *const job =
+        "name: t\nmodel: {kind: vae, inputs: 12, hidden: [8], latent: 3}\nmesh: {dp: 2}\n"
+        "data: {train: {images: i}, batch: 8}\noptimizer: {kind: sgd}\n"
+        "schedule: {kind: constant, value: 1}\ntrain: {steps: 1, microbatches: 2}\n";
+    struct fixture f;
+    struct buf out = {0};
+    (void)state;
+    compile_text(&f, job, 0);
+    picture_print(PICTURE_SCHEDULE, &f.c, 80, &out);
+    fixture_clear(&f);
+    expect(out.data, "a step of 1 stage and 2 microbatches, time to the right\n"
+                     "stage 0   │F0 B0    F1 B1    │ U\n"
+                     "F forward, B backward (twice as long), each of a microbatch; U update; · "
+                     "waits\nstages wait 0 of the time\n");
+}
+
 static char *draw_pipeline(enum picture p, int width, const char *schedule, int stages)
 {
     struct fixture f;
@@ -345,6 +364,7 @@ int main(void)
         cmocka_unit_test(the_order_of_a_dimensions_axes_is_seen),
         cmocka_unit_test(a_tensor_on_the_inner_axis_of_two_hosts_is_there_twice),
         cmocka_unit_test(gradient_accumulation_is_forward_and_backward_in_turn),
+        cmocka_unit_test(a_model_without_layers_has_a_schedule_too),
         cmocka_unit_test(a_stage_waits_for_its_neighbours),
         cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
         cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
