@@ -306,12 +306,12 @@ static void what_is_no_number_stays_in_its_row(void **state)
         letters(ext, (struct extents){4, n, 1, 1});
         rig_case(&c, &a, row->op, row->einsum, ext);
         fill_rows(&c, row, n);
-        if (c.in[0].dtype == DT_I32 || row->op == OP_ROW_ARGMAX || row->op == OP_NORM_WEIGHT_GRAD)
-            continue;
-        c.in[0].v[n + 3] = NAN;
-        c.in[0].v[2 * n + 1] = INFINITY;
-        c.in[0].v[3 * n + 2] = -INFINITY;
-        run_everywhere(&c, "with NaN", row->rtol, row->atol);
+        if (c.in[0].dtype != DT_I32 && row->op != OP_ROW_ARGMAX && row->op != OP_NORM_WEIGHT_GRAD) {
+            c.in[0].v[n + 3] = NAN;
+            c.in[0].v[2 * n + 1] = INFINITY;
+            c.in[0].v[3 * n + 2] = -INFINITY;
+            run_everywhere(&c, "with NaN", row->rtol, row->atol);
+        }
         arena_clear(&a);
     }
 }
