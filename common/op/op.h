@@ -105,10 +105,10 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     X(ROTARY, rotary, 2, 1) /* (x [.., heads, d], positions i32 [..]): element i < d/2 and its         \
                                partner i + d/2 turned by scale · position · theta^(−2i/d) */       \
     X(ATTENTION, attention, -1, 1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b,       \
-                                      s] and of k [b, t], step?): softmax(scale · q·k) · v over                                             \
-                                      the keys that are not after the query, 0 if there is none;                                                \
-                                      head i reads (start + i) / group; with a step the softmax                                                          \
-                                      goes through dropout, drawn at [batch, head, query, key] */                                                        \
+                                      s] and of k [b, t], step?): softmax(scale · q·k) · v over     \
+                                      the keys that are not after the query, 0 if there is none;       \
+                                      head i reads (start + i) / group; with a step the softmax        \
+                                      goes through dropout, drawn at [batch, head, query, key] */      \
     X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */   \
     /* made by fusion alone (chain.h) */                                                               \
     X(CHAIN, chain, -1, -1)   /* inputs → outputs: attr.chain's elementwise steps */                 \

@@ -202,7 +202,8 @@ static int copy(struct stream_q *q, void *to, const void *from, size_t bytes, st
 {
     (void)q;
     (void)e;
-    memmove(to, from, bytes);
+    if (bytes) // nothing may lie at null
+        memmove(to, from, bytes);
     return 0;
 }
 
@@ -210,7 +211,8 @@ static int fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 {
     (void)q;
     (void)e;
-    memset(to, 0, bytes);
+    if (bytes) // nothing may lie at null
+        memset(to, 0, bytes);
     return 0;
 }
 
