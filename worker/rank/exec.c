@@ -281,10 +281,11 @@ static bool is_start(const struct instr *i)
     return i->kind == INSTR_START || i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
 
-// The calls of instructions that the backend runs at once, one behind the other.
+// The calls of instructions that the backend runs at once, one behind the other. Who is told after
+// each instruction is told of each.
 static void calls_gather(struct exec *x, struct loaded *l)
 {
-    for (int i = 0; i < l->program->ninstrs; i++) {
+    for (int i = 0; i < l->program->ninstrs && !x->o.ran; i++) {
         const struct instr *first = &l->program->instrs[i];
         if (!first->with || !x->o.backend->many || !x->o.backend->many[first->op])
             continue;
