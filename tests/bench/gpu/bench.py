@@ -129,17 +129,19 @@ class Runner:
         self.env = {**os.environ, "XDG_CACHE_HOME": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
                     "TRITON_CACHE_DIR": str(cache / "triton"), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "PYTHONUNBUFFERED": "1"}
-        self.env.setdefault("WEFT_BACKEND_DIR", str(o.bundle))
+        # CUDA's libraries for us alone: the peers know their own (tests/cuda/libraries.sh).
+        ours = os.environ.get("WEFT_LIBRARIES")
+        self.weft_env = {"WEFT_BACKEND_DIR": str(o.bundle), **self.env, **({"LD_LIBRARY_PATH": ours} if ours else {})}
         cache.mkdir()
 
     def keep(self, command, text):
         with open(self.log, "a") as log:
             log.write(f"== {' '.join(map(str, command))}\n{text}\n")
 
-    def run(self, command, limit):
+    def run(self, command, limit, env):
         """What it printed; its errors and a bad end are one."""
         try:
-            p = subprocess.Popen(command, env=self.env, cwd=self.scratch, stdout=subprocess.PIPE,
+            p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True, start_new_session=True)
         except OSError as e:
             raise Failed(f"cannot start {command[0]}: {e.strerror}") from None
@@ -179,7 +181,7 @@ class Weft:
     def ops(self, job, limit, *extra):
         command = [self.runner.program("bench/bench_ops", "tests/bench/gpu/bench_ops"),
                    "--cache", self.runner.scratch / "cache/weft", *extra, job]
-        return [line.split("\t") for line in self.runner.run(command, limit).splitlines()]
+        return [line.split("\t") for line in self.runner.run(command, limit, self.runner.weft_env).splitlines()]
 
     def turn(self, size, batch, limit):
         """Trains until enough steps have their rows, then it is killed: the checkpoint at the end is not asked for."""
@@ -189,7 +191,7 @@ class Weft:
         place = self.runner.scratch / f"solo-{self.turns}"
         command = [self.runner.program("weft-rank"), "--solo", place, "--job", job]
         with tempfile.TemporaryFile("w+") as said:
-            p = subprocess.Popen(command, env=self.runner.env, cwd=self.runner.scratch, stdout=said, stderr=said)
+            p = subprocess.Popen(command, env=self.runner.weft_env, cwd=self.runner.scratch, stdout=said, stderr=said)
             rows, first = [], None
             while len(rows) < wanted and p.poll() is None and time.monotonic() - began < limit:
                 time.sleep(0.1)
@@ -243,7 +245,7 @@ class Peer:
         command = [self.o.python, HERE / script, "--size", size, "--batch", str(batch), "--warm", str(self.o.warm),
                    "--steps", str(self.o.steps), "--tokens", self.runner.scratch / f"{SIZES[size].vocab}.bin",
                    *extra, *(["--cpu"] if self.o.device == "cpu" or self.o.tiny else [])]
-        return json.loads(self.runner.run(command, limit).splitlines()[-1])
+        return json.loads(self.runner.run(command, limit, self.runner.env).splitlines()[-1])
 
 
 # ---- the result ----------------------------------------------------------------------------------
@@ -439,7 +441,7 @@ class Bench:
 def probe(runner, o):
     command = [runner.program("weft-rank"), "--probe", "--kind", o.device]
     try:
-        return runner.run(command, 120).strip()
+        return runner.run(command, 120, runner.weft_env).strip()
     except Failed as e:
         print(f"SKIPPED: no GPU: {e.args[0]}")
         sys.exit(os.environ.get("WEFT_REQUIRE_GPU") == "1")

@@ -43,16 +43,14 @@ def batches(numpy, args):
 
 def timed(queue, wait, args):
     """queue() begins a step and returns what wait() needs to see its end. Milliseconds of those that count, seconds
-    until the first one did."""
-    began, ends, before = time.perf_counter(), [], None
+    until the first one did. One step more is run: each that counts has a next one behind it."""
+    began, ends, before = time.perf_counter(), [], queue()
     for _ in range(args.warm + args.steps):
         step = queue()
-        if before is not None:
-            wait(before)
-            ends.append(time.perf_counter())
+        wait(before)
+        ends.append(time.perf_counter())
         before = step
     wait(before)
-    ends.append(time.perf_counter())
     ms = [1000 * (b - a) for a, b in zip(ends, ends[1:])]
     return ms[args.warm - 1 :], ends[args.warm - 1] - began
 

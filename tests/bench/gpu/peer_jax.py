@@ -3,7 +3,7 @@
 
 One jitted step that takes over its arguments' memory: bf16 activations over f32 parameters, attention by cuDNN (xla
 on a CPU), the layers written out one after the other. --mode again computes each layer's forward anew in the
-backward, --mode scan makes one loop of the layers: both for models that do not fit, or not in the time to compile.
+backward, for models that do not fit.
 """
 import os
 
@@ -19,7 +19,7 @@ from sizes import BETAS, CLIP, DECAY, EPS, LR, NORM_EPS, SIZES, STD  # noqa: E40
 BF16 = jnp.bfloat16
 
 
-def parameters(size, stacked):
+def parameters(size):
     c = size.embed
     shapes = {"norm1": (c,), "norm2": (c,), "qkv": (c, 3 * c), "out": (c, c), "up": (c, 4 * c), "down": (4 * c, c)}
     keys = iter(jax.random.split(jax.random.key(0), 2 + len(shapes) * size.layers))
@@ -31,9 +31,8 @@ def parameters(size, stacked):
         weights = {name: normal(*shape) if len(shape) > 1 else jnp.ones(shape) for name, shape in shapes.items()}
         return weights | {name + "_bias": jnp.zeros(shape[-1]) for name, shape in shapes.items()}
 
-    layers = [layer() for _ in range(size.layers)]
     return {"tokens": normal(size.padded, c), "places": normal(size.seq, c), "norm": jnp.ones(c),
-            "norm_bias": jnp.zeros(c), "layers": jax.tree.map(lambda *w: jnp.stack(w), *layers) if stacked else layers}
+            "norm_bias": jnp.zeros(c), "layers": [layer() for _ in range(size.layers)]}
 
 
 def norm(x, weight, bias):
@@ -63,9 +62,7 @@ def loss_of(p, ids, targets, size, args):
         return block(y, q, size.heads, attention)
 
     layer = jax.checkpoint(layer) if args.mode == "again" else layer
-    if args.mode == "scan":
-        x, _ = jax.lax.scan(lambda y, q: (layer(y, q), None), x, p["layers"])
-    for q in [] if args.mode == "scan" else p["layers"]:
+    for q in p["layers"]:
         x = layer(x, q)
     logits = (norm(x, p["norm"], p["norm_bias"]) @ p["tokens"].astype(BF16).T).astype(jnp.float32)
     picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
@@ -87,11 +84,11 @@ def step_of(size, args):
 
 
 def main():
-    args = peer.arguments(["cudnn", "xla"], ["plain", "again", "scan"])
+    args = peer.arguments(["cudnn", "xla"], ["plain", "again"])
     if args.cpu:
         jax.config.update("jax_platforms", "cpu")
     size, batches = SIZES[args.size], peer.batches(numpy, args)
-    p = parameters(size, args.mode == "scan")
+    p = parameters(size)
     count = sum(x.size for x in jax.tree.leaves(p))
     zeros = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree))
     state, step = [p, zeros(p), zeros(p), jnp.float32(0)], step_of(size, args)

@@ -10,13 +10,18 @@
 #
 # On a machine that is lent for 30 minutes, 10 a command, where nothing of Debian's is: here
 #   make gpu-bundle          and carry build/gpu-bundle (under 60 MiB) beside the tree; there
-#   1  WEFT_REQUIRE_GPU=1 GPU_TEST_SECONDS=540 sh build/gpu-bundle/gpu-test
-#   2  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle "$OUT" --budget 540 --parts 124m,ops-124m
-#   3  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle "$OUT" --budget 540 --parts 1558m,ops-1558m
-# 1 is cut by GPU_TEST_PART (see tests/cuda/gpu_test.sh) when something in it has to be seen again.
+#   1  WEFT_REQUIRE_GPU=1 GPU_TEST_SECONDS=560 GPU_TEST_LOG=$OUT/gpu-test.log sh build/gpu-bundle/gpu-test
+#   2  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle $OUT --budget 560 --parts 124m,ops-124m
+#   3  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle $OUT --budget 560 --parts 1558m,ops-1558m
+# Of 1 a part can be run again alone: GPU_TEST_PART and GPU_TEST_ONLY (tests/cuda/gpu_test.sh), as with
+# GPU_TEST_PART=sanitize. What of 2 and 3 does not fit is left out, the least important first, and the
+# result says so; --parts 124m and a later --parts ops-124m divide it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-for find in "$here/../../cuda/libraries.sh" "$here/../libraries.sh"; do
-    [ ! -e "$find" ] || . "$find"
-done
+if [ -e "$here/../libraries.sh" ]; then # in a bundle
+    . "$here/../libraries.sh"
+else
+    . "$here/../../cuda/libraries.sh"
+fi
+export WEFT_LIBRARIES="$weft_libraries"
 exec "${PYTHON:-python3}" "$here/bench.py" "$@" --python "${PYTHON:-python3}"
