@@ -387,6 +387,8 @@ static void the_clock_decides_among_what_may_be_used(void **state)
         {{.time = true, .scratch = 4096, .offset = 1}, ANYWHERE}, // three parts want 4,608
         {{.time = true, .scratch = 3 * 16 * 24 * 4, .offset = 1}, SPLIT},
         {{.time = true, .scratch = SCRATCH, .whatever = true}, INPLACE},
+        // In place the parts would be bf16: an order may be given up, f32 sums are not.
+        {{.time = true, .scratch = SCRATCH, .whatever = true, .dtype = DT_BF16}, ALIGNED},
         {{.time = false, .scratch = SCRATCH}, ANYWHERE}, // the first that runs
         {{.time = false, .scratch = SCRATCH, .whatever = true}, INPLACE},
         {{.time = true, .scratch = SCRATCH, .scene = "lt_without:46"}, SPLIT},
@@ -455,6 +457,42 @@ static void a_choice_that_no_call_uses_stays_in_the_text(void **state)
     assert_int_equal(backend_choices_changed(buf_str(&back), buf_str(&text)), 1);
     buf_clear(&text);
     buf_clear(&back);
+}
+
+// One folder for both. Whoever has the other's choices has none: neither from the disk nor as a
+// text does one taken under `deterministic: false` reach a device that must give the same bits
+// twice.
+static void choices_that_may_vary_never_reach_a_deterministic_device(void **state)
+{
+    struct buf loose = {0}, strict = {0};
+    struct choosing chance = {.cache = folder, .time = true, .scratch = SCRATCH, .whatever = true};
+    struct choosing firm = {.cache = folder, .time = true, .scratch = SCRATCH};
+    struct rig r;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(choice(&chance, &loose), INPLACE);
+    firm.scene = "lt_without:46";
+    assert_int_equal(choice(&firm, &strict), SPLIT);
+    firm.scene = NULL;
+    assert_int_equal(choice(&firm, &strict), SPLIT); // its own is there
+    chance.scene = "lt_without:43";
+    assert_int_equal(choice(&chance, &loose), ALIGNED); // timed anew: SPLIT is not its own
+    chance.scene = NULL;
+    assert_int_equal(choice(&chance, &loose), ALIGNED);
+    assert_non_null(strstr(buf_str(&loose), "cublaslt 13.1.0, not deterministic\n"));
+    assert_non_null(strstr(buf_str(&strict), "cublaslt 13.1.0\n"));
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        device_open(&r, NULL, deterministic);
+        assert_int_equal(
+            r.backend->algorithms_import(r.device, buf_str(deterministic ? &strict : &loose), &e),
+            0);
+        assert_int_equal(
+            r.backend->algorithms_import(r.device, buf_str(deterministic ? &loose : &strict), &e),
+            ERR_UNSUPPORTED);
+        r.backend->device_close(r.device);
+    }
+    buf_clear(&loose);
+    buf_clear(&strict);
 }
 
 static void another_devices_choices_are_refused(void **state)
@@ -738,6 +776,7 @@ int main(void)
         CASE(what_was_timed_is_remembered_on_disk),
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
+        CASE(choices_that_may_vary_never_reach_a_deterministic_device),
         CASE(another_devices_choices_are_refused),
         CASE(choices_that_make_no_sense_here_are_settled_anew),
         CASE(a_product_can_be_captured),
