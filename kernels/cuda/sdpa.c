@@ -183,9 +183,11 @@ size_t sdpa_bytes(const struct sdpa *p)
     return p->bytes;
 }
 
+// An engine that adds dq in no order, as the graph then lets it, bears no note of it.
 bool sdpa_varies(const struct sdpa *p)
 {
-    return p->forward.varies || p->backward.varies;
+    bool any_order = p->shape.grad && !p->shape.deterministic;
+    return any_order || p->forward.varies || p->backward.varies;
 }
 
 // ---- runs --------------------------------------------------------------------------------------
