@@ -33,9 +33,17 @@
 // One section holds all static shared memory, so that it can be filled when a block begins.
 #define __shared__ static __attribute__((section("weft_shared")))
 
-#define DEVICE             static inline __attribute__((unused))
-#define HOST_DEVICE        static inline __attribute__((unused))
-#define KERNEL(threads)    static void
+#define DEVICE          static inline __attribute__((unused))
+#define HOST_DEVICE     static inline __attribute__((unused))
+#define KERNEL(threads) static __attribute__((aligned(EMULATE_BOUND(threads)))) void
+// How many threads a kernel was promised: a function carries that as its alignment, so rounded up.
+#define EMULATE_BOUND(n) \
+    ((n) <= 32    ? 32   \
+     : (n) <= 64  ? 64   \
+     : (n) <= 128 ? 128  \
+     : (n) <= 256 ? 256  \
+     : (n) <= 512 ? 512  \
+                  : 1024)
 #define SHARED(type, name) type *name = (type *)emulate_shared()
 
 // ---- who and where a thread is -----------------------------------------------------------------
@@ -111,6 +119,7 @@ struct emulate_kernel {
     dim3 grid, block;
     size_t shared_bytes; // dynamic
     const void *function;
+    unsigned bound; // threads of a block at most
 };
 // fake_queue.c: queues a copy of the arguments on the stream.
 void emulate_launch(const struct emulate_kernel *k, const void *args, size_t bytes,
@@ -148,7 +157,8 @@ static inline dim3 emulate_dim3(dim3 d)
                                           .grid = EMULATE_DIM(grid_),            \
                                           .block = EMULATE_DIM(block_),          \
                                           .shared_bytes = shared_,               \
-                                          .function = (const void *)kernel_};    \
+                                          .function = (const void *)kernel_,     \
+                                          .bound = __alignof__(kernel_)};        \
         emulate_launch(&k_, &all_, sizeof all_, stream_);                        \
     })
 #define EMULATE_FIELD(n, x) __typeof__(({ x; })) a##n;

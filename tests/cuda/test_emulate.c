@@ -494,6 +494,8 @@ static void launches_that_cuda_refuses_are_refused(void **state)
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     LAUNCH(write_kernel, 1, 1025, 0, NULL, p, 0);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    LAUNCH(write_kernel, 1, 64, 0, NULL, p, 0); // compiled for 32
+    assert_int_equal(cudaGetLastError(), cudaErrorLaunchOutOfResources);
     LAUNCH(write_kernel, launch_dim(1, 65536, 1), 1, 0, NULL, p, 0);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     LAUNCH(write_kernel, 1, 1, (48 << 10) + 1, NULL, p, 0);
