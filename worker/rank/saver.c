@@ -110,7 +110,8 @@ static void base_of(struct saver *s)
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
                                              .algorithms = s->algorithms,
-                                             .threads = s->device.threads}};
+                                             .threads = s->device.threads,
+                                             .deterministic = s->device.deterministic}};
     mesh_of(s);
 }
 
