@@ -84,7 +84,7 @@ each() { # SUFFIX PREFIX... -- PROGRAM...
     done
     shift
     for program in "$@"; do
-        case $program in *"${GPU_TEST_ONLY:-}"*) run "$(basename "$program")$suffix" $prefix "$program" ;; esac
+        case $(basename "$program") in *"${GPU_TEST_ONLY:-}"*) run "$(basename "$program")$suffix" $prefix "$program" ;; esac
     done
 }
 

@@ -42,7 +42,7 @@ mesh: {{dp: 1}}
 data: {{format: tokens, train: {{tokens: {tokens}}}, batch: {batch}}}
 optimizer: {{kind: adamw, betas: [{b1}, {b2}], weight_decay: {decay}, clip_norm: {clip}}}
 schedule: {{kind: constant, value: {lr}}}
-precision: {{compute: {dtype}}}
+precision: {{compute: {dtype}, deterministic: {fixed}}}
 train: {{steps: {steps}}}
 restart: {{hang_after: 300s}}
 resources: {{devices: 1, kind: {kind}}}
@@ -51,26 +51,31 @@ resources: {{devices: 1, kind: {kind}}}
 ORDER = [
     ("124m", "weft", 60), ("124m", "PyTorch", 150), ("124m", "JAX", 120),
     ("ops-124m", "bf16", 60),
-    ("1558m", "weft", 90), ("1558m", "PyTorch", 270), ("1558m", "JAX", 240),
+    ("1558m", "weft", 75), ("1558m", "PyTorch", 210), ("1558m", "JAX", 180),
     ("124m", "weft", 60), ("124m", "PyTorch", 150), ("124m", "JAX", 120),
     ("ops-1558m", "bf16", 90),
-    ("1558m", "weft", 90), ("1558m", "PyTorch", 270), ("1558m", "JAX", 240),
+    ("1558m", "weft", 75), ("1558m", "PyTorch", 210), ("1558m", "JAX", 180),
+    ("124m", "weft, any order", 60),
     ("124m", "PyTorch, flash", 120),
     ("ops-124m", "tf32", 60), ("ops-124m", "f32", 60),
 ]  # fmt: skip
 TINY = [
-    ("tiny", "weft", 60), ("tiny", "PyTorch", 60), ("tiny", "JAX", 60), ("tiny", "weft", 60), ("ops-tiny", "bf16", 60),
+    ("tiny", "weft", 60), ("tiny", "PyTorch", 60), ("tiny", "JAX", 60), ("tiny", "weft, any order", 60),
+    ("ops-tiny", "bf16", 60),
 ]  # fmt: skip
-PEERS = {  # script, what it is told, and what it is told when it runs out of memory
-    "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None),
-    "PyTorch, flash": ("peer_torch.py", ["--attention", "flash"], None),
-    "JAX": ("peer_jax.py", ["--mode", "plain"], "JAX, forwards again"),
-    "JAX, forwards again": ("peer_jax.py", ["--mode", "again"], None),
+WEFT = {"weft": "true", "weft, any order": "false"}  # precision.deterministic
+PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
+    "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
+    "PyTorch, flash": ("peer_torch.py", ["--attention", "flash"], None, "PyTorch, eager"),
+    "PyTorch, eager": ("peer_torch.py", ["--attention", "flash", "--mode", "eager"], None, None),
+    "JAX": ("peer_jax.py", ["--mode", "plain"], "JAX, forwards again", "JAX, xla"),
+    "JAX, forwards again": ("peer_jax.py", ["--mode", "again"], None, None),
+    "JAX, xla": ("peer_jax.py", ["--attention", "xla", "--mode", "again"], None, None),
 }
 
 
 class Failed(Exception):
-    pass
+    """Why, and what was said to stdout before."""
 
 
 def options():
@@ -144,7 +149,7 @@ class Runner:
             p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True, start_new_session=True)
         except OSError as e:
-            raise Failed(f"cannot start {command[0]}: {e.strerror}") from None
+            raise Failed(f"cannot start {command[0]}: {e.strerror}", "") from None
         try:
             out, err = p.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -161,34 +166,33 @@ class Runner:
         for place in places:
             if (self.o.bundle / place).exists():
                 return self.o.bundle / place
-        raise Failed(f"{self.o.bundle} has no {places[0]}")
+        raise Failed(f"{self.o.bundle} has no {places[0]}", "")
 
 
 # ---- contestants ---------------------------------------------------------------------------------
 
 
 class Weft:
-    def __init__(self, runner, o):
-        self.runner, self.o, self.turns = runner, o, 0
+    def __init__(self, runner, o, name="weft"):
+        self.runner, self.o, self.fixed = runner, o, WEFT[name]
 
-    def job(self, size, batch, dtype, steps):
-        path = self.runner.scratch / f"{size}-{dtype}.yaml"
+    def job(self, size, batch, dtype, steps, fixed="true"):
+        path = self.runner.scratch / f"{size}-{dtype}-{fixed}.yaml"
         path.write_text(JOB.format(s=SIZES[size], tokens=self.runner.scratch / f"{SIZES[size].vocab}.bin", batch=batch,
                                    b1=BETAS[0], b2=BETAS[1], decay=DECAY, clip=CLIP, lr=LR, dtype=dtype, steps=steps,
-                                   kind=self.o.device))
+                                   fixed=fixed, kind=self.o.device))
         return path
 
     def ops(self, job, limit, *extra):
         command = [self.runner.program("bench/bench_ops", "tests/bench/gpu/bench_ops"),
                    "--cache", self.runner.scratch / "cache/weft", *extra, job]
-        return [line.split("\t") for line in self.runner.run(command, limit, self.runner.weft_env).splitlines()]
+        return self.runner.run(command, limit, self.runner.weft_env)
 
     def turn(self, size, batch, limit):
         """Trains until enough steps have their rows, then it is killed: the checkpoint at the end is not asked for."""
         began, wanted = time.monotonic(), self.o.warm + self.o.steps
-        job = self.job(size, batch, "bf16", wanted + 100000)
-        self.turns += 1
-        place = self.runner.scratch / f"solo-{self.turns}"
+        job = self.job(size, batch, "bf16", wanted + 100000, self.fixed)
+        place = pathlib.Path(tempfile.mkdtemp(dir=self.runner.scratch)) / "solo"
         command = [self.runner.program("weft-rank"), "--solo", place, "--job", job]
         with tempfile.TemporaryFile("w+") as said:
             p = subprocess.Popen(command, env=self.runner.weft_env, cwd=self.runner.scratch, stdout=said, stderr=said)
@@ -196,16 +200,16 @@ class Weft:
             while len(rows) < wanted and p.poll() is None and time.monotonic() - began < limit:
                 time.sleep(0.1)
                 rows = self.rows(place)
-                first = first or (rows and time.monotonic() - began) or None
+                first = first or (len(rows) >= self.o.warm and time.monotonic() - began) or None
             ended = p.poll()
             end_all(p, place)
             said.seek(0)
             text = said.read() + "".join(f.read_text() for f in sorted(place.glob("logs/*.log")))
         self.runner.keep(command, text)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place.parent, ignore_errors=True)
         if len(rows) < wanted:
-            raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s")
-        about = {row[0]: row[1:] for row in self.ops(job, 60, "--about")}
+            raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s", "")
+        about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about"))}
         counted = rows[self.o.warm : wanted]
         return {"library": "weft, " + about["device"][2], "ms": [r["step_ms"] for r in counted], "loss": counted[-1]["loss"],
                 "gib": int(about["about"][1]) / 2**30, "parameters": int(about["about"][0]), "ready_s": first}
@@ -217,6 +221,10 @@ class Weft:
         except OSError:
             return []
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def fields(text):
+    return [line.split("\t") for line in text.splitlines()]
 
 
 def end_all(parent, place):
@@ -241,7 +249,7 @@ class Peer:
         self.runner, self.o, self.name = runner, o, name
 
     def turn(self, size, batch, limit):
-        script, extra, _ = PEERS[self.name]
+        script, extra = PEERS[self.name][:2]
         command = [self.o.python, HERE / script, "--size", size, "--batch", str(batch), "--warm", str(self.o.warm),
                    "--steps", str(self.o.steps), "--tokens", self.runner.scratch / f"{SIZES[size].vocab}.bin",
                    *extra, *(["--cpu"] if self.o.device == "cpu" or self.o.tiny else [])]
@@ -368,12 +376,19 @@ def hardware_lines(probe):
 # ---- the run -------------------------------------------------------------------------------------
 
 
+def instead_of(who, why):
+    """Who else may do what this one could not; None: nobody."""
+    if who not in PEERS or "No module named" in why or "not done after" in why:
+        return None
+    return PEERS[who][2 if "out of memory" in why else 3]
+
+
 class Bench:
     def __init__(self, o, runner, result):
         self.o, self.runner, self.result = o, runner, result
         self.weft = Weft(runner, o)
         self.ends = time.monotonic() + o.budget
-        self.took, self.lost = {}, set()
+        self.took, self.lost = {}, {}
 
     def batch(self, size):
         return {"124m": self.o.batch_124m, "1558m": self.o.batch_1558m}.get(size, SIZES[size].batch)
@@ -383,46 +398,47 @@ class Bench:
         batch = self.batch(size)
         job = self.weft.job(size, batch, dtype, 10)
         tiny = ["--runs", "3", "--run-ms", "0", "--square", "32"] if self.o.tiny else []
-        lines = self.weft.ops(job, limit, *tiny)
+        failed = []
+        try:
+            lines = fields(self.weft.ops(job, limit, *tiny))
+        except Failed as e:  # what came before counts
+            lines, failed = fields(e.args[1]), [f"FAILED  {part} {dtype}: {e.args[0]}"]
         keys = ["name", "dtype", "calls", "p50", "p10", "p90", "flops", "bytes", "how"]
-        rows = [dict(zip(keys, line[1:])) for line in lines if line[0] == "op"]
+        rows = [dict(zip(keys, line[1:])) for line in lines if line[0] == "op" and len(line) > len(keys)]
         for r in rows:
             r.update({k: float(r[k]) for k in ("p50", "p10", "p90", "flops", "bytes")}, calls=int(r["calls"]),
                      graph=r["how"] == "graph")
-        self.result.ops[part, dtype, batch] = rows
-        self.result.notes += [f"FAILED  {part} {dtype}: {line[1]}: {line[2]}" for line in lines if line[0] == "failed"]
-        self.result.libraries["weft, " + next(line[3] for line in lines if line[0] == "device")] = True
+        if rows:
+            self.result.ops[part, dtype, batch] = rows
+        self.result.notes += failed + [f"FAILED  {part} {dtype}: {line[1]}: {line[2]}" for line in lines if line[0] == "failed"]
+        self.result.libraries.update({"weft, " + line[3]: True for line in lines if line[0] == "device"})
 
     def train(self, size, who, limit):
-        """What to try in its place, if it ran out of memory."""
+        """What to try in its place, if it failed."""
         batch = self.batch(size)
-        contestant = self.weft if who == "weft" else Peer(self.runner, self.o, who)
+        contestant = (Weft if who in WEFT else Peer)(self.runner, self.o, who)
         try:
             self.result.trained(size, batch, who, contestant.turn(size, batch, limit))
             return None
         except (Failed, ValueError, KeyError, IndexError) as e:
             why = e.args[0] if isinstance(e, Failed) else f"what it said cannot be read: {e!r}"
             self.result.failed(size, batch, who, why)
-            self.lost.add((size, who))
-            return PEERS[who][2] if who in PEERS and "out of memory" in why else None
+            self.lost[size, who] = instead_of(who, why)
+            return self.lost[size, who]
 
     def one(self, part, what, expected):
         """One turn, if there is time; what to do next instead of nothing."""
         left = self.ends - time.monotonic()
         expected = self.took.get((part, what), expected)
         if (part, what) in self.lost:
-            return None  # it would fail again
+            return self.lost[part, what]  # it would fail again
         if expected > left:
             self.result.notes.append(f"LEFT OUT  {part} {what}: expected to take {expected:.0f} s, {left:.0f} were left")
             return None
         began, instead = time.monotonic(), None
         limit = min(left, 3 * expected + 30)
         if part.startswith("ops-"):
-            try:
-                self.ops(part, what, limit)
-            except (Failed, ValueError, KeyError, StopIteration) as e:
-                self.result.notes.append(f"FAILED  {part} {what}: {e.args[0] if e.args else e!r}")
-                self.lost.add((part, what))
+            self.ops(part, what, limit)
         else:
             instead = self.train(part, what, limit)
         self.took[part, what] = time.monotonic() - began
@@ -462,7 +478,7 @@ def main():
         bench.all()
     print(result.path.read_text(), end="")
     print(f"written to {result.path}")
-    failed = {who for _, who in bench.lost} - set(PEERS)
+    failed = [who for _, who in bench.lost if who not in PEERS]
     return 1 if failed or any(n.startswith("FAILED") for n in result.notes) else 0
 
 

@@ -560,8 +560,9 @@ static int open_job(struct bench *b, struct err *e)
 
 static int open_device(struct bench *b, struct err *e)
 {
-    struct device_options d = {
-        .threads = (int)b->job.resources.threads, .deterministic = true, .cache = o.cache};
+    struct device_options d = {.threads = (int)b->job.resources.threads,
+                               .deterministic = b->job.precision.deterministic,
+                               .cache = o.cache};
     int rc = backend_load(job_device_kind(b->job.resources.kind), &b->backend, e);
     rc = rc ? rc : b->backend->device_open(&d, &b->device, e);
     if (rc)
