@@ -57,6 +57,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    bool timed;
     struct mark *mark;
     struct capture *capture; // recorded while this was captured
     struct deps at;
