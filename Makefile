@@ -61,7 +61,7 @@ RANK_SRC    := main algorithms lane staging segments crew process probe metrics 
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+CLI_SRC     := main flags plan files print link request spec submit jobs why act progress watch logs \
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
