@@ -120,7 +120,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
@@ -129,7 +129,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products faults
+CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -301,7 +301,9 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 CUDA_ARCHS ?= 80 90 100
 CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(CUDA_CODE) -I. -D_GNU_SOURCE \
+# A product and a sum are rounded apart unless a kernel says mad(): nvcc would fuse them in one
+# kernel this way and in another that way, and what two kernels share would have two results.
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -fmad=false $(CUDA_CODE) -I. -D_GNU_SOURCE \
              -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fno-exceptions,-fno-threadsafe-statics,-fno-strict-aliasing
 cuda_obj = $(patsubst %.c,$(BUILD)/obj/cuda/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/cuda/%.cu.o,$(filter %.cu,$(1)))
 emulated_obj = $(patsubst %.c,$(BUILD)/obj/emulated/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/emulated/%.cu.o,$(filter %.cu,$(1)))
@@ -325,7 +327,7 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -348,7 +350,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/crew.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^

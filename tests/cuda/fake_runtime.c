@@ -7,6 +7,7 @@
 //   nodevice       a driver and no device        badarch:CODE  no kernel image for the device (209)
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
 //   seed:N         queued work may run early, as this seed says
+//   orders         every launch runs in several orders and must leave the same bits (emulate.c)
 #include "tests/cuda/fake.h"
 
 #include <pthread.h>
