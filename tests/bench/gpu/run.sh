@@ -9,7 +9,7 @@
 # WEFT_REQUIRE_GPU=1 makes that a failure. $PYTHON (python3) is the interpreter with torch and jax.
 #
 # On a machine that is lent for 30 minutes, 10 a command, where nothing of Debian's is: here
-#   make gpu-bundle          and carry build/gpu-bundle (under 60 MiB) beside the tree; there
+#   make gpu-bundle CUDA_ARCHS=90     and carry build/gpu-bundle (under 60 MiB) beside the tree; there
 #   1  WEFT_REQUIRE_GPU=1 GPU_TEST_SECONDS=560 GPU_TEST_LOG=$OUT/gpu-test.log sh build/gpu-bundle/gpu-test
 #   2  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle $OUT --budget 560 --parts 124m,ops-124m
 #   3  WEFT_REQUIRE_GPU=1 sh tests/bench/gpu/run.sh build/gpu-bundle $OUT --budget 560 --parts 1558m,ops-1558m
