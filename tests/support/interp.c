@@ -187,7 +187,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     ref_op(n->op, &attr, in, n->nin, out, n->nout, false);
     for (int k = 0; k < n->nout; k++) {
         size_t count = (size_t)shape_count(&out[k].shape);
-        for (size_t i = 0; i < count && out[k].dtype == DT_BF16; i++)
+        for (size_t i = 0; i < count && out[k].dtype == DT_BF16 && !x->exact; i++)
             fresh[k][i] = ref_bf16(fresh[k][i]);
         memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
         bool first = false;
@@ -255,7 +255,7 @@ static void move(struct interp *x, const struct node *n)
             for (int m = 0; m < members; m++)
                 if (!isnan(seen[whole * group[m] + at]))
                     v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
-            got[local * r + i] = to->dtype == DT_BF16 ? ref_bf16(v) : v;
+            got[local * r + i] = to->dtype == DT_BF16 && !x->exact ? ref_bf16(v) : v;
         }
     }
     for (int r = 0; r < x->ranks; r++)
