@@ -242,7 +242,7 @@ static int buffer_of(struct lowering *l, int root, int m)
 }
 
 // A copy is made of its parameter: that is there with it, though no instruction may read it (it is
-// frozen), and has its place first: what is gathered of the copy bears the same name (program_find).
+// frozen), and comes first: what is gathered of the copy bears the same name (program_find).
 static struct view view_of(struct lowering *l, int value, int m)
 {
     int root = l->root[value];
