@@ -301,7 +301,9 @@ $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommo
 CUDA_ARCHS ?= 80 90 100
 CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(CUDA_CODE) -I. -D_GNU_SOURCE \
+# A product and a sum are rounded apart unless a kernel says mad(): nvcc would fuse them in one
+# kernel this way and in another that way, and what two kernels share would have two results.
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -fmad=false $(CUDA_CODE) -I. -D_GNU_SOURCE \
              -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fno-exceptions,-fno-threadsafe-statics,-fno-strict-aliasing
 cuda_obj = $(patsubst %.c,$(BUILD)/obj/cuda/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/cuda/%.cu.o,$(filter %.cu,$(1)))
 emulated_obj = $(patsubst %.c,$(BUILD)/obj/emulated/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/emulated/%.cu.o,$(filter %.cu,$(1)))
@@ -325,7 +327,7 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $
 
 # Nested functions carry a launch's arguments: gcc alone has them.
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)

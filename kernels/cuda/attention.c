@@ -90,7 +90,7 @@ int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
     if (!rc && shape_count(&c->out[0].shape)) {
         struct attention a = read_call(c);
         if (attention_is_plain(&a))
-            attention_library_settle(q->device, c, &a);
+            rc = attention_library_settle(q, c, &a, e);
     }
     return rc;
 }

@@ -132,6 +132,11 @@ DEVICE float4 four_at(const float *p)
     return *(const float4 *)(const void *)p;
 }
 
+DEVICE float add_dot(float to, float4 u, float4 v)
+{
+    return mad(u.w, v.w, mad(u.z, v.z, mad(u.y, v.y, mad(u.x, v.x, to))));
+}
+
 // out[i][j] = row 4·down + i of x · row across + 16·j of y.
 DEVICE void products(float out[4][4], struct room *room, const struct attention *a,
                      const struct rows *x, const struct rows *y)
@@ -156,7 +161,7 @@ DEVICE void products(float out[4][4], struct room *room, const struct attention 
             for (int i = 0; i < 4; i++)
                 UNROLL
             for (int j = 0; j < 4; j++)
-                out[i][j] += u[i].x * v[j].x + u[i].y * v[j].y + u[i].z * v[j].z + u[i].w * v[j].w;
+                out[i][j] = add_dot(out[i][j], u[i], v[j]);
         }
     }
 }
@@ -172,10 +177,10 @@ DEVICE void pairs_store(struct room *room, float x[4][4])
 
 DEVICE void add_scaled(float to[4], float by, float4 x)
 {
-    to[0] += by * x.x;
-    to[1] += by * x.y;
-    to[2] += by * x.z;
-    to[3] += by * x.w;
+    to[0] = mad(by, x.x, to[0]);
+    to[1] = mad(by, x.y, to[1]);
+    to[2] = mad(by, x.z, to[2]);
+    to[3] = mad(by, x.w, to[3]);
 }
 
 // Adds pairs · y: to[p][i][j] is of own row 4·down + i and element 64·p + 4·across + j of the head.

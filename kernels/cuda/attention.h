@@ -35,8 +35,11 @@ struct attention {
 int attention_own(struct stream_q *q, const struct op_call *c, const struct attention *a,
                   struct err *e);
 
-// cuDNN, for plain calls: finds and compiles what it has for the call; runs that, if anything.
-void attention_library_settle(struct device *d, const struct op_call *c, const struct attention *a);
+// cuDNN, for plain calls. Settles what it has for the call: found, compiled and run once, which
+// writes the outputs and waits.
+int attention_library_settle(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                             struct err *e);
+// Runs what it has; *served false: nothing.
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
                       bool *served, struct err *e);
 

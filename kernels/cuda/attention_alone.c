@@ -19,11 +19,14 @@ const char *attention_version(void)
     return "none";
 }
 
-void attention_library_settle(struct device *d, const struct op_call *c, const struct attention *a)
+int attention_library_settle(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                             struct err *e)
 {
-    (void)d;
+    (void)q;
     (void)c;
     (void)a;
+    (void)e;
+    return 0;
 }
 
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,

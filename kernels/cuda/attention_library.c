@@ -19,6 +19,7 @@ struct kept {
     struct kept *next;
     struct key key;
     struct sdpa *sdpa; // null: no engine serves it, our own kernels do
+    bool tried;        // it was run once
     struct attention_turn turn;
 };
 
@@ -126,15 +127,18 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
     if (status == CUDNN_STATUS_SUCCESS)
         status = by_turns(a, k, scratch);
-    if (status != CUDNN_STATUS_SUCCESS)
-        return err_set(e, ERR_DEVICE, "cuda: %s: cudnn: %s", op_name(c->op),
-                       s->api.GetErrorString(status));
-    return 0;
+    if (status == CUDNN_STATUS_SUCCESS)
+        return 0;
+    // On a device that has failed cuDNN's word says nothing: the device's names what happened.
+    int rc = q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+    return rc ? rc
+              : err_set(e, ERR_DEVICE, "cuda: %s: cudnn: %s", op_name(c->op),
+                        s->api.GetErrorString(status));
 }
 
 // What cuDNN has for the call; null: there is no scratch. *scratch: where its own begins.
-static const struct kept *library_for(struct device *d, const struct op_call *c,
-                                      const struct attention *a, void **scratch)
+static struct kept *library_for(struct device *d, const struct op_call *c,
+                                const struct attention *a, void **scratch)
 {
     uintptr_t at = (uintptr_t)c->workspace;
     size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
@@ -144,10 +148,25 @@ static const struct kept *library_for(struct device *d, const struct op_call *c,
     return kept_for(d, a, c->workspace_bytes - skip);
 }
 
-void attention_library_settle(struct device *d, const struct op_call *c, const struct attention *a)
+// An engine that was built may still not start here. So it is run once; where that fails on a
+// device that is well, our own kernels serve the shape.
+int attention_library_settle(struct stream_q *q, const struct op_call *c, const struct attention *a,
+                             struct err *e)
 {
     void *scratch;
-    library_for(d, c, a, &scratch);
+    struct err why = {0};
+    struct kept *k = library_for(q->device, c, a, &scratch);
+    if (!k || !k->sdpa || k->tried)
+        return 0;
+    int ran = run_cudnn(q, c, a, k, scratch, &why);
+    int rc = CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+    k->tried = true;
+    if (!ran || rc)
+        return rc;
+    sdpa_free(k->sdpa);
+    k->sdpa = NULL;
+    note(q->device, k, why.text);
+    return 0;
 }
 
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,

@@ -21,13 +21,15 @@ static bool is_sticky(cudaError_t rc)
         cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorLaunchFailure,
         cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
         cudaErrorCudartUnloading,     cudaErrorContained,           cudaErrorExternalDevice,
-        cudaErrorTensorMemoryLeak,
+        cudaErrorTensorMemoryLeak,    cudaErrorMpsClientTerminated,
     };
     for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
         if (rc == sticky[i])
             return true;
     return false;
 }
+
+#define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
 
 // What to do about it, where there is more to say than CUDA says.
 static const char *advice(cudaError_t rc)
@@ -36,8 +38,8 @@ static const char *advice(cudaError_t rc)
         cudaError_t rc;
         const char *say;
     } known[] = {
-        {cudaErrorNoKernelImageForDevice,
-         ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"},
+        {cudaErrorNoKernelImageForDevice, OTHER_BUILD},
+        {cudaErrorInvalidDeviceFunction, OTHER_BUILD}, // which some runtimes say instead
         {cudaErrorDevicesUnavailable,
          ": another process holds it exclusively (nvidia-smi shows who)"},
         {cudaErrorSystemNotReady, ": the fabric manager is not running"},

@@ -74,6 +74,17 @@ DEVICE void store4_f32(void *p, enum dtype t, int64_t i, float4 v)
     *(uint2 *)(void *)((uint16_t *)p + i) = w;
 }
 
+// a · b + c in one instruction, rounded once; nothing else is (NVCC_FLAGS). The emulator rounds
+// twice: a C library's fmaf takes ten times as long.
+DEVICE float mad(float a, float b, float c)
+{
+#ifdef WEFT_EMULATE
+    return a * b + c;
+#else
+    return fmaf(a, b, c);
+#endif
+}
+
 // ---- sums and maxima ---------------------------------------------------------------------------
 
 DEVICE float warp_sum(float x)

@@ -202,6 +202,13 @@ static bool valid(struct gemm_state *s, const struct product *p, struct layout *
     return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && exact(p, algo);
 }
 
+// What the library says of what it has no kernel for, here or at all.
+static bool unsuited(cublasStatus_t rc)
+{
+    return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
+           rc == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 // What the library proposes, best first. None is no error: then n is 0.
 static int candidates_find(struct device *d, const struct product *p, struct plan *plan,
                            struct err *e)
@@ -215,8 +222,8 @@ static int candidates_find(struct device *d, const struct product *p, struct pla
         return rc;
     cublasStatus_t said = cublasLtMatmulAlgoGetHeuristic(d->gemm->lt, &l->op, &l->a, &l->b, &l->d,
                                                          &l->d, &f.p, CANDIDATES, r, &n);
-    if (said != CUBLAS_STATUS_SUCCESS && said != CUBLAS_STATUS_NOT_SUPPORTED)
-        return LT(e, said);
+    if (said != CUBLAS_STATUS_SUCCESS && !unsuited(said))
+        return layout_check("cublasLtMatmulAlgoGetHeuristic", said, e);
     for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
         if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= layout_scratch(p) &&
             exact(p, &r[i].algo))
@@ -294,10 +301,27 @@ static cublasStatus_t launch(struct stream_q *q, const struct product *p, struct
                           scratch ? p->workspace : NULL, scratch, q->stream);
 }
 
-static bool declined(cublasStatus_t rc)
+// What the device says of itself: it has failed, or all is well. While it captures it is not asked:
+// that would end the capture.
+static int device_asked(struct stream_q *q, struct err *e)
 {
-    return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
-           rc == CUBLAS_STATUS_ARCH_MISMATCH;
+    return q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+}
+
+// Whether the algorithm does not do, and another may: the library says so, or it could not start
+// it on a device that is well.
+static bool declined(struct stream_q *q, cublasStatus_t rc)
+{
+    bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
+    return unsuited(rc) || (broke && !device_asked(q, NULL));
+}
+
+// 0, or why nothing ran. On a device that has failed the library's own word says nothing: the
+// device's names what happened.
+static int ran_or_why(struct stream_q *q, cublasStatus_t rc, struct err *e)
+{
+    int device = rc == CUBLAS_STATUS_SUCCESS ? 0 : device_asked(q, e);
+    return device ? device : layout_check("cublasLtMatmul", rc, e);
 }
 
 // Runs the candidate at hand; one that declines makes room for the next, until one has run.
@@ -309,8 +333,8 @@ static int plan_run(struct stream_q *q, const struct product *p, struct plan *pl
         cublasStatus_t rc = launch(q, p, plan);
         if (rc == CUBLAS_STATUS_SUCCESS)
             *ran = true;
-        if (plan->settled || !declined(rc))
-            return LT(e, rc);
+        if (rc == CUBLAS_STATUS_SUCCESS || plan->settled || !declined(q, rc))
+            return ran_or_why(q, rc, e);
         plan->at++;
     }
     if (optional(p))
@@ -384,10 +408,10 @@ struct trial {
 static int trial_run(void *ctx, struct err *e)
 {
     const struct trial *t = ctx;
-    return LT(e, launch(t->q, t->p, t->plan));
+    return ran_or_why(t->q, launch(t->q, t->p, t->plan), e);
 }
 
-// The fastest candidate becomes the only one. One that declines, now or in the middle, is left out.
+// The fastest candidate becomes the only one. Those that decline are left out.
 static int fastest(struct stream_q *q, const struct product *p, struct plan *plan, double *us,
                    struct err *e)
 {
@@ -396,9 +420,9 @@ static int fastest(struct stream_q *q, const struct product *p, struct plan *pla
     for (plan->at = 0; plan->at < plan->n; plan->at++) {
         double now;
         cublasStatus_t rc = launch(q, p, plan);
-        if (declined(rc))
+        if (declined(q, rc))
             continue;
-        int failed = LT(e, rc);
+        int failed = ran_or_why(q, rc, e);
         failed = failed ? failed : product_stopwatch(q, trial_run, &t, &now, e);
         if (failed)
             return failed;
@@ -423,7 +447,7 @@ static int try_table(struct stream_q *q, const struct product *p, struct plan *p
         return 0;
     cublasStatus_t rc = plan->n ? launch(q, p, plan) : CUBLAS_STATUS_SUCCESS;
     *found = rc == CUBLAS_STATUS_SUCCESS;
-    return *found || declined(rc) ? 0 : LT(e, rc);
+    return *found || declined(q, rc) ? 0 : ran_or_why(q, rc, e);
 }
 
 // Of what the library proposes, the fastest or the first that runs.

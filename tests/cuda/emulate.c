@@ -6,6 +6,10 @@
 // waits for takes the stack of the one before. If nothing can run and not all threads stand at the
 // same barrier, the kernel is broken and the program ends. One launch runs at a time
 // (fake_queue.c's lock), so the state is one static block.
+//
+// Blocks and threads take turns in another order from launch to launch. In the scene `orders`
+// (fake_runtime.c) every launch runs in all of them, each time from the memory it found and over
+// shared memory filled otherwise, and has to leave the same bits.
 #include "tests/cuda/emulate.h"
 
 #include <stdarg.h>
@@ -13,6 +17,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "tests/cuda/fake.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -29,6 +35,7 @@ enum { THREADS = 1024, LANES = 32, PAGE = 4096, MARGIN = 128 };
 
 enum state { NEW, READY, AT_BARRIER, AT_WARP, DONE };
 enum meeting { SHUFFLE, BALLOT };
+enum turns { ASCENDING, DESCENDING, MIXED, TURNS };
 
 struct fiber {
     char *stack;
@@ -60,7 +67,8 @@ static struct {
     struct fiber self, *running, *free;
     char *shared; // dynamic
     size_t shared_room;
-    bool descending;
+    enum turns turns; // of this block's threads
+    char filling;     // of shared memory when a block begins
     uint64_t launches;
 } run;
 
@@ -276,7 +284,7 @@ static struct thread *lane_thread(int warp, int lane)
 static bool all_there(int warp, const struct thread *t)
 {
     for (int i = 0; i < LANES; i++) {
-        int lane = run.descending ? i : LANES - 1 - i; // the one that comes last is looked at first
+        int lane = run.turns ? i : LANES - 1 - i; // one that comes late is looked at first
         const struct thread *o = t->mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
         if (o && (o->state != AT_WARP || o->mask != t->mask || o->meeting != t->meeting ||
                   !same_place(o->at, t->at)))
@@ -358,12 +366,12 @@ extern char __stop_weft_shared[] __attribute__((weak, visibility("hidden")));
 __attribute__((no_sanitize_address)) static void fill(char *from, const char *to)
 {
     for (volatile char *at = from; at < to; at++)
-        *at = (char)0xff;
+        *at = run.filling;
 }
 #else
 static void fill(char *from, const char *to)
 {
-    memset(from, 0xff, (size_t)(to - from));
+    memset(from, run.filling, (size_t)(to - from));
 }
 #endif
 
@@ -400,9 +408,9 @@ __attribute__((no_sanitize_address)) static void used_find(void)
 {
     used.from = __start_weft_shared;
     used.to = static_end();
-    while (used.from < used.to && *used.from == (char)0xff)
+    while (used.from < used.to && *used.from == run.filling)
         used.from++;
-    while (used.to > used.from && used.to[-1] == (char)0xff)
+    while (used.to > used.from && used.to[-1] == run.filling)
         used.to--;
 }
 
@@ -415,7 +423,7 @@ static void shared_begin(size_t bytes)
     if (used.from < used.to)
         fill(used.from, used.to);
     memset(run.shared, 0xa5, MARGIN);
-    memset(run.shared + MARGIN, 0xff, bytes);
+    memset(run.shared + MARGIN, run.filling, bytes);
     memset(behind, 0xa5, MARGIN);
 #ifdef __SANITIZE_ADDRESS__
     __asan_poison_memory_region(run.shared, MARGIN);
@@ -436,6 +444,15 @@ static void shared_end(size_t bytes)
 }
 
 // ---- blocks ------------------------------------------------------------------------------------
+
+// Who of n has turn i. MIXED: with steps of a prime that n is no multiple of, all come once.
+static uint64_t turn_of(enum turns turns, uint64_t i, uint64_t n)
+{
+    uint64_t step = n % 7919 ? 7919 : 104729;
+    if (turns == MIXED)
+        return (i * step + n / 2) % n;
+    return turns == DESCENDING ? n - 1 - i : i;
+}
 
 static void thread_run(int t)
 {
@@ -470,7 +487,7 @@ static void block_run(void)
     for (;;) {
         moved = false;
         for (int i = 0; i < run.threads; i++) {
-            int t = run.descending ? run.threads - 1 - i : i;
+            int t = (int)turn_of(run.turns, (uint64_t)i, (uint64_t)run.threads);
             if (run.thread[t].state <= READY) {
                 moved = true;
                 thread_run(t);
@@ -484,27 +501,63 @@ static void block_run(void)
     }
 }
 
+// All blocks, in the order `blocks`; the threads of every other one in another order than
+// `threads`.
+static void grid_run(enum turns blocks, enum turns threads, bool alternate)
+{
+    const dim3 grid = run.kernel->grid;
+    const size_t bytes = run.kernel->shared_bytes;
+    uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+    used.from = __start_weft_shared;
+    used.to = static_end();
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t b = turn_of(blocks, i, n);
+        emulate_now.block = (uint3){(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                                    (unsigned)(b / grid.x / grid.y)};
+        run.turns = alternate && i & 1 ? (enum turns)(DESCENDING - threads) : threads;
+        shared_begin(bytes);
+        block_run();
+        shared_end(bytes);
+        if (!i && n > 1)
+            used_find();
+    }
+}
+
+// In every order, from the same memory: who sees another's write too early or too late, or what
+// nobody wrote, leaves other bits.
+static void run_in_all_orders(void)
+{
+    static const char fillings[TURNS] = {(char)0xff, 0x3c, 0};
+    char *before = fake_memory_keep(), *after = NULL;
+    for (int i = 0; i < TURNS; i++) {
+        const void *at;
+        run.filling = fillings[i];
+        fake_memory_restore(before);
+        grid_run((enum turns)i, (enum turns)i, false);
+        if (after && (at = fake_memory_unlike(after)))
+            die(-1,
+                "what it leaves at %p depends on the order of its blocks or threads, or on what "
+                "shared memory held",
+                at);
+        after = after ? after : fake_memory_keep();
+    }
+    free(before);
+    free(after);
+}
+
 void emulate_run(const struct emulate_kernel *k, const void *args)
 {
     run.kernel = k;
     run.args = args;
     run.running = &run.self;
     run.threads = (int)(k->block.x * k->block.y * k->block.z);
+    run.filling = (char)0xff;
     emulate_now = (struct emulate_now){.block_dim = k->block, .grid_dim = k->grid};
     shared_room(k->shared_bytes);
     run.launches++;
-    used.from = __start_weft_shared;
-    used.to = static_end();
-    uint64_t blocks = (uint64_t)k->grid.x * k->grid.y * k->grid.z;
-    for (uint64_t b = 0; b < blocks; b++) {
-        emulate_now.block =
-            (uint3){(unsigned)(b % k->grid.x), (unsigned)(b / k->grid.x % k->grid.y),
-                    (unsigned)(b / k->grid.x / k->grid.y)};
-        run.descending = (b ^ run.launches) & 1;
-        shared_begin(k->shared_bytes);
-        block_run();
-        shared_end(k->shared_bytes);
-        if (!b && blocks > 1)
-            used_find();
-    }
+    if (fake_scene("orders", NULL))
+        run_in_all_orders();
+    else
+        grid_run(run.launches / 2 % 2 ? DESCENDING : ASCENDING,
+                 run.launches % 2 ? DESCENDING : ASCENDING, true);
 }

@@ -6,8 +6,10 @@
 // a barrier that not all threads of the block come to, a shuffle or vote whose lanes do not all
 // come with the same mask, a read from a lane that is not there, a write outside dynamic shared
 // memory. Shared memory holds NaNs when a block begins. Threads take turns in ascending order in
-// one block and in descending order in the next, so a missing barrier shows in one of the two. A
-// launch is queued on the fake runtime's stream (fake.h) and runs when that has to.
+// one block and in descending order in the next, blocks in one launch and in another, so a missing
+// barrier, or a block that reads what another writes, shows in one of the two; in the scene
+// `orders` (fake_runtime.c) in every launch. A launch is queued on the fake runtime's stream
+// (fake.h) and runs when that has to.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -31,9 +33,17 @@
 // One section holds all static shared memory, so that it can be filled when a block begins.
 #define __shared__ static __attribute__((section("weft_shared")))
 
-#define DEVICE             static inline __attribute__((unused))
-#define HOST_DEVICE        static inline __attribute__((unused))
-#define KERNEL(threads)    static void
+#define DEVICE          static inline __attribute__((unused))
+#define HOST_DEVICE     static inline __attribute__((unused))
+#define KERNEL(threads) static __attribute__((aligned(EMULATE_BOUND(threads)))) void
+// How many threads a kernel was promised: a function carries that as its alignment, so rounded up.
+#define EMULATE_BOUND(n) \
+    ((n) <= 32    ? 32   \
+     : (n) <= 64  ? 64   \
+     : (n) <= 128 ? 128  \
+     : (n) <= 256 ? 256  \
+     : (n) <= 512 ? 512  \
+                  : 1024)
 #define SHARED(type, name) type *name = (type *)emulate_shared()
 
 // ---- who and where a thread is -----------------------------------------------------------------
@@ -109,6 +119,7 @@ struct emulate_kernel {
     dim3 grid, block;
     size_t shared_bytes; // dynamic
     const void *function;
+    unsigned bound; // threads of a block at most
 };
 // fake_queue.c: queues a copy of the arguments on the stream.
 void emulate_launch(const struct emulate_kernel *k, const void *args, size_t bytes,
@@ -146,7 +157,8 @@ static inline dim3 emulate_dim3(dim3 d)
                                           .grid = EMULATE_DIM(grid_),            \
                                           .block = EMULATE_DIM(block_),          \
                                           .shared_bytes = shared_,               \
-                                          .function = (const void *)kernel_};    \
+                                          .function = (const void *)kernel_,     \
+                                          .bound = __alignof__(kernel_)};        \
         emulate_launch(&k_, &all_, sizeof all_, stream_);                        \
     })
 #define EMULATE_FIELD(n, x) __typeof__(({ x; })) a##n;

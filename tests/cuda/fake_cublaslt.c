@@ -11,10 +11,12 @@
 //
 // Its algorithms are in a table. They differ in what they ask for, in how they round (parts of a
 // split sum are added one after the other, operands may be read with fewer bits) and in the time
-// they say they took. Some are proposed and decline when run, as real ones do.
+// they say they took. Some are proposed and decline when run, or cannot be started, as real ones
+// do.
 //
 // WEFT_FAKE_CUDA (fake_runtime.c) may say lt_without:N (algorithm N is not there any more), lt_bare
-// (no kernel for any epilogue), lt_slow_ends (those kernels are slow), lt_none (nothing proposed).
+// (no kernel for any epilogue), lt_refuses_ends (they are invalid), lt_slow_ends (those kernels are
+// slow), lt_none (nothing proposed).
 #include <cublasLt.h>
 #include <math.h>
 #include <stdio.h>
@@ -364,18 +366,19 @@ static const struct row {
     unsigned align; // of pointers, leading dimensions and strides, in bytes; 0: an element's
     int splits;
     uint32_t scheme;
-    double us;     // what a million multiply-adds take
-    bool declines; // when it is run
-    bool halves;   // reads f32 as bf16
-    bool failed;   // its entry in the list says that it is none
+    double us;           // what a million multiply-adds take
+    cublasStatus_t says; // when it is run; none of those that refuse is started
+    bool halves;         // reads f32 as bf16
+    bool failed;         // its entry in the list says that it is none
 } rows[] = {
-    {40, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, false, false, true},
-    {41, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, false, true, false},
-    {42, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, true, false, false},
-    {43, 0, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, false, false, false},
-    {44, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 30, false, false, false},
-    {45, 0, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 20, false, false, false},
-    {46, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 10, false, false, false},
+    {40, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, false, true},
+    {41, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, true, false},
+    {42, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_NOT_SUPPORTED, false, false},
+    {47, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_EXECUTION_FAILED, false, false},
+    {43, 0, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, CUBLAS_STATUS_SUCCESS, false, false},
+    {44, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 30, CUBLAS_STATUS_SUCCESS, false, false},
+    {45, 0, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 20, CUBLAS_STATUS_SUCCESS, false, false},
+    {46, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 10, CUBLAS_STATUS_SUCCESS, false, false},
 };
 
 static const struct row *row_of(const cublasLtMatmulAlgo_t *algo)
@@ -432,7 +435,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     if (!h || h->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     cublasStatus_t rc = problem_of(op, a, b, c, d, &p);
-    if (rc || !f || most < 1)
+    bool refused = fake_scene("lt_refuses_ends", NULL) && p.op.end != CUBLASLT_EPILOGUE_DEFAULT;
+    if (rc || !f || most < 1 || refused)
         return rc ? rc : CUBLAS_STATUS_INVALID_VALUE;
     for (size_t i = 0; i < COUNT(rows) && *n < most && !fake_scene("lt_none", NULL); i++) {
         const struct row *r = &rows[i];
@@ -743,8 +747,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
         return CUBLAS_STATUS_INVALID_VALUE;
     if (bytes && (!fake_memory_where(scratch, bytes, &where) || where != FAKE_DEVICE))
         undefined("the workspace is not memory of the device");
-    if (r->declines)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (r->says != CUBLAS_STATUS_SUCCESS)
+        return r->says;
     check_memory(&j);
     return fake_enqueue(stream, run_job, &j, sizeof j, "cublasLtMatmul") == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS

@@ -5,6 +5,8 @@
 //
 // Engines: the first gives other bits each time and says so; the second wants more scratch than
 // anybody has; the third does it. Its scratch is written over, so that nobody counts on it.
+//
+// WEFT_FAKE_CUDA (fake_runtime.c) may say dnn_stuck (no plan starts).
 #include "tests/cuda/fake.h"
 
 #include <math.h>
@@ -493,6 +495,8 @@ static cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan,
         if (!add_views(&w, w.op[i], v))
             return CUDNN_STATUS_BAD_PARAM;
     }
+    if (fake_scene("dnn_stuck", NULL))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     return fake_enqueue(on_stream, run_work, &w, sizeof w, "cudnn") == cudaSuccess
                ? CUDNN_STATUS_SUCCESS
                : CUDNN_STATUS_EXECUTION_FAILED;
@@ -509,6 +513,8 @@ static cudnnStatus_t open_handle(cudnnHandle_t *out)
 {
     static int there;
     *out = (cudnnHandle_t)(void *)&there;
+    if (fake_refused_in_capture()) // a real one takes memory of the device
+        return CUDNN_STATUS_INTERNAL_ERROR;
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -128,6 +128,48 @@ const void *fake_memory_stray(const void *args, size_t bytes)
     return NULL;
 }
 
+// ---- what it holds -----------------------------------------------------------------------------
+
+// The next block of device memory from *i on; null: there are no more.
+static const struct block *next_device(int *i)
+{
+    while (*i < memory.blocks)
+        if (memory.block[(*i)++].where == FAKE_DEVICE)
+            return &memory.block[*i - 1];
+    return NULL;
+}
+
+char *fake_memory_keep(void)
+{
+    size_t bytes = 0, at = 0;
+    const struct block *b;
+    for (int i = 0; (b = next_device(&i));)
+        bytes += b->bytes;
+    char *kept = malloc(bytes + 1);
+    if (!kept)
+        abort();
+    for (int i = 0; (b = next_device(&i)); at += b->bytes)
+        memcpy(kept + at, b->base, b->bytes);
+    return kept;
+}
+
+void fake_memory_restore(const char *kept)
+{
+    const struct block *b;
+    for (int i = 0; (b = next_device(&i)); kept += b->bytes)
+        memcpy(b->base, kept, b->bytes);
+}
+
+const void *fake_memory_unlike(const char *kept)
+{
+    const struct block *b;
+    for (int i = 0; (b = next_device(&i)); kept += b->bytes)
+        for (size_t at = 0; memcmp(b->base, kept, b->bytes) != 0 && at < b->bytes; at++)
+            if (b->base[at] != kept[at])
+                return b->base + at;
+    return NULL;
+}
+
 // ---- getting and giving back -------------------------------------------------------------------
 
 static size_t room_of(void)

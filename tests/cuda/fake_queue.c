@@ -184,6 +184,8 @@ static cudaError_t launch_error(const struct emulate_kernel *k, cudaStream_t s)
                 k->grid.y <= 65535 && k->grid.z <= 65535;
     if (!grid || !threads || threads > 1024 || k->block.z > 64)
         return cudaErrorInvalidConfiguration;
+    if (threads > k->bound)
+        return cudaErrorLaunchOutOfResources;
     if (k->shared_bytes > fake_shared_allowed(k->function))
         return cudaErrorInvalidValue;
     return s->device == fake_device() || s == &legacy ? cudaSuccess

@@ -4,9 +4,10 @@
 // WEFT_FAKE_CUDA, a list with commas:
 //   devices:N      so many devices (1)           memory:BYTES  of each (8 GiB)
 //   nodriver       no driver on the host         olddriver     one that serves CUDA 12.2
-//   nodevice       a driver and no device        badarch       no kernel image for the device
+//   nodevice       a driver and no device        badarch:CODE  no kernel image for the device (209)
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
 //   seed:N         queued work may run early, as this seed says
+//   orders         every launch runs in several orders and must leave the same bits (emulate.c)
 #include "tests/cuda/fake.h"
 
 #include <pthread.h>
@@ -138,6 +139,8 @@ static const struct {
          "CUDA driver version is insufficient for CUDA runtime version"),
     TOLD(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     TOLD(cudaErrorInvalidDevice, "invalid device ordinal"),
+    TOLD(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    TOLD(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     TOLD(cudaErrorNoKernelImageForDevice,
          "no kernel image is available for execution on the device"),
     TOLD(cudaErrorNotReady, "device not ready"),
@@ -293,8 +296,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *function)
 {
+    long code = cudaErrorNoKernelImageForDevice;
     (void)function;
     memset(a, 0, sizeof *a);
-    return fake_error(fake_scene("badarch", NULL) ? cudaErrorNoKernelImageForDevice
-                                                  : fake_failed());
+    return fake_error(fake_scene("badarch", &code) ? (cudaError_t)code : fake_failed());
 }

@@ -38,11 +38,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     return fake_error(rc);
 }
 
-// A capturing stream cannot be waited for; who tries loses the capture.
+// A capturing stream cannot be waited for, nor may the thread that captures wait for any; who tries
+// loses the capture.
 static cudaError_t refuse_capturing(cudaStream_t s)
 {
     if (!s->capture)
-        return cudaSuccess;
+        return fake_refused_in_capture();
     s->capture->broken = true;
     return cudaErrorStreamCaptureUnsupported;
 }
@@ -79,9 +80,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    (void)flags;
     *out = calloc(1, sizeof **out);
-    return *out ? fake_error(fake_failed()) : cudaErrorMemoryAllocation;
+    if (!*out)
+        return cudaErrorMemoryAllocation;
+    (*out)->timed = !(flags & cudaEventDisableTiming);
+    return fake_error(fake_failed());
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
@@ -156,7 +159,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t ev, unsigned fl
 static cudaError_t refuse_captured(cudaEvent_t ev)
 {
     if (!ev->capture)
-        return cudaSuccess;
+        return fake_refused_in_capture();
     ev->capture->broken = true;
     return cudaErrorCapturedEvent;
 }
@@ -190,9 +193,12 @@ cudaError_t cudaEventQuery(cudaEvent_t ev)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     fake_lock();
-    bool done = from->mark && to->mark && from->mark->done && to->mark->done;
-    if (done)
+    cudaError_t rc = !from->timed || !to->timed || !from->mark || !to->mark
+                         ? cudaErrorInvalidResourceHandle
+                     : from->mark->done && to->mark->done ? cudaSuccess
+                                                          : cudaErrorNotReady;
+    if (!rc)
         *ms = (float)(to->mark->ms - from->mark->ms);
     fake_unlock();
-    return fake_error(done ? cudaSuccess : cudaErrorNotReady);
+    return fake_error(rc);
 }

@@ -56,6 +56,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    bool timed;
     struct mark *mark;
     struct capture *capture; // recorded while this was captured
     struct deps at;

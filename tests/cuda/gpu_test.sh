@@ -12,8 +12,16 @@ set -u
 libraries=$1 rank=$2
 shift 2
 export WEFT_BACKEND_DIR="$libraries" WEFT_RIG=cuda
-# Where libcublasLt and libcudnn are, if the linker does not know.
-[ -n "${CUDA_HOME:-}" ] && export LD_LIBRARY_PATH="$CUDA_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# Where libcublasLt, libcudnn and what they load are, if the linker does not know: with CUDA_HOME, or
+# with Python's packages of them (PyTorch's, which bring cuDNN where CUDA's own folder has none).
+[ -n "${CUDA_HOME:-}" ] && LD_LIBRARY_PATH="$CUDA_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+while read -r folder; do
+    [ -n "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
+done <<END
+$(ls -d /usr/local/cuda/lib64 2>/dev/null)
+$(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in sorted(glob.glob(p + "/nvidia/*/lib"))), sep="\n")' 2>/dev/null)
+END
+export LD_LIBRARY_PATH
 limit=900
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -55,8 +63,10 @@ if [ "${WEFT_SANITIZE:-0}" = 1 ]; then
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
     [ -n "$sanitizer" ] || echo "SKIPPED: compute-sanitizer is not installed"
     for tool in ${sanitizer:+memcheck racecheck}; do
+        # What a call returns is looked at by who calls: NVIDIA's libraries and some tests try what fails.
+        [ "$tool" = memcheck ] && options="--report-api-errors no" || options=""
         for program in "$@"; do
-            run "$(basename "$program") under $tool" "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"
+            run "$(basename "$program") under $tool" "$sanitizer" --tool "$tool" $options --error-exitcode 9 "$program"
         done
     done
 fi

@@ -275,6 +275,40 @@ static void the_choices_say_who_serves_a_shape(void **state)
     arena_clear(&a);
 }
 
+// Seen when the shape is tuned, while there is still a choice; what was tuned is not tried again.
+static void what_the_library_builds_and_cannot_start_is_left_to_our_kernels(void **state)
+{
+    (void)state;
+    for (int grad = 0; grad < 2; grad++) {
+        struct arena a = {0};
+        struct buf text = {0};
+        struct rig r;
+        struct rig_case c;
+        struct placed p;
+        struct err e = {0};
+        double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
+        device_open(&r, true);
+        make_case(&c, &a, grad, 1, 40, 2);
+        rig_reference(&c, &a, want);
+        place_case(&p, &r, &c, 1 << 20);
+        setenv("WEFT_FAKE_CUDA", "dnn_stuck", 1);
+        if (r.backend->tune(r.q, &p.call, false, &e) || r.backend->tune(r.q, &p.call, true, &e) ||
+            r.backend->ops[c.op](r.q, &p.call, &e) ||
+            r.backend->algorithms_export(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        unsetenv("WEFT_FAKE_CUDA");
+        assert_non_null(strstr(buf_str(&text), " 1x40x2/1x16 in 1048576 bytes = own\n"));
+        for (int k = 0; k < c.nout; k++) {
+            read_out(&p, k, &a, got);
+            rig_compare("own", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
+        }
+        placed_clear(&p);
+        rig_close(&r);
+        buf_clear(&text);
+        arena_clear(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),
         cmocka_unit_test(the_record_names_the_library),
         cmocka_unit_test(the_choices_say_who_serves_a_shape),
+        cmocka_unit_test(what_the_library_builds_and_cannot_start_is_left_to_our_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -375,6 +375,64 @@ static void host_reads_device(void)
     exit(p[3]);
 }
 
+// Three faults that blocks and threads in order would hide, each in one launch.
+static void in_all_orders(void)
+{
+    setenv("WEFT_FAKE_CUDA", "orders", 1);
+}
+
+KERNEL(64) unawaited_kernel(int *out)
+{
+    __shared__ int kept[64];
+    unsigned me = threadIdx.x;
+    for (int round = 0; round < 2; round++) {
+        kept[me] = (int)me + round;
+        __syncthreads();
+        out[64 * round + (int)me] = kept[63 - me]; // and nobody waits before the next round
+    }
+}
+
+static void unawaited_readers(void)
+{
+    in_all_orders();
+    int *out = on_device(NULL, 2 * 64 * sizeof(int));
+    LAUNCH(unawaited_kernel, 1, 64, 0, NULL, out);
+    cudaDeviceSynchronize();
+}
+
+KERNEL(32) shift_kernel(int *x)
+{
+    unsigned i = blockIdx.x * 32 + threadIdx.x;
+    int next = x[i + 32]; // of the next block, which may have written it
+    __syncthreads();
+    x[i] = next;
+}
+
+static void blocks_in_each_others_way(void)
+{
+    int in[4 * 32];
+    for (int i = 0; i < 4 * 32; i++)
+        in[i] = i;
+    in_all_orders();
+    int *x = on_device(in, sizeof in);
+    LAUNCH(shift_kernel, 3, 32, 0, NULL, x);
+    cudaDeviceSynchronize();
+}
+
+KERNEL(32) unset_kernel(float *out)
+{
+    SHARED(float, most);
+    out[threadIdx.x] = fmaxf(most[threadIdx.x], 0); // a NaN is no maximum, nor is 0
+}
+
+static void unset_shared_memory(void)
+{
+    in_all_orders();
+    float *out = on_device(NULL, 32 * sizeof(float));
+    LAUNCH(unset_kernel, 1, 32, 32 * sizeof(float), NULL, out);
+    cudaDeviceSynchronize();
+}
+
 static void mistakes_end_the_program_and_say_where(void **state)
 {
     static const struct {
@@ -392,10 +450,40 @@ static void mistakes_end_the_program_and_say_where(void **state)
         {"something wrote behind the allocation", device_overrun, true},
         {"is given 0x", host_pointer_in_arguments, false},
         {"the host touched device memory", host_reads_device, true},
+        {"kernel unawaited_kernel", unawaited_readers, false},
+        {"depends on the order of its blocks or threads", unawaited_readers, false},
+        {"depends on the order of its blocks or threads", blocks_in_each_others_way, false},
+        {"or on what shared memory held", unset_shared_memory, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         dies_saying(cases[i].mistake, cases[i].say, cases[i].sanitizer);
+}
+
+// What every op does: sums over a block, a walk in strides, in place.
+KERNEL(64) orderly_kernel(float *x, int n)
+{
+    __shared__ float part[WARP];
+    for (int i = (int)(blockIdx.x * 64 + threadIdx.x); i < n; i += (int)gridDim.x * 64) {
+        float sum = block_sum(x[i], part);
+        x[i] = (float)i - sum;
+    }
+}
+
+static void a_sound_kernel_leaves_the_same_in_all_orders_and_runs_once(void **state)
+{
+    enum { ALL = 5 * 128 };
+    float x[ALL];
+    (void)state;
+    for (int i = 0; i < ALL; i++)
+        x[i] = 1;
+    setenv("WEFT_FAKE_CUDA", "orders", 1);
+    float *on = on_device(x, sizeof x);
+    LAUNCH(orderly_kernel, 2, 64, 0, NULL, on, ALL);
+    take(x, on, sizeof x);
+    unsetenv("WEFT_FAKE_CUDA");
+    for (int i = 0; i < ALL; i++)
+        assert_true(x[i] == (float)(i - 64));
 }
 
 static void launches_that_cuda_refuses_are_refused(void **state)
@@ -406,6 +494,8 @@ static void launches_that_cuda_refuses_are_refused(void **state)
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     LAUNCH(write_kernel, 1, 1025, 0, NULL, p, 0);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    LAUNCH(write_kernel, 1, 64, 0, NULL, p, 0); // compiled for 32
+    assert_int_equal(cudaGetLastError(), cudaErrorLaunchOutOfResources);
     LAUNCH(write_kernel, launch_dim(1, 65536, 1), 1, 0, NULL, p, 0);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     LAUNCH(write_kernel, 1, 1, (48 << 10) + 1, NULL, p, 0);
@@ -430,6 +520,7 @@ int main(void)
         cmocka_unit_test(draws_are_the_hosts_to_the_bit),
         cmocka_unit_test(four_elements_at_once_are_the_same_four),
         cmocka_unit_test(mistakes_end_the_program_and_say_where),
+        cmocka_unit_test(a_sound_kernel_leaves_the_same_in_all_orders_and_runs_once),
         cmocka_unit_test(launches_that_cuda_refuses_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -290,6 +290,17 @@ static void wait_for_stream(cudaEvent_t ev)
     assert_int_equal(cudaStreamSynchronize(one), cudaErrorStreamCaptureUnsupported);
 }
 
+static void wait_for_another_stream(cudaEvent_t ev)
+{
+    (void)ev;
+    assert_int_equal(cudaStreamSynchronize(two), cudaErrorStreamCaptureUnsupported);
+}
+
+static void ask_for_another_event(cudaEvent_t ev)
+{
+    assert_int_equal(cudaEventQuery(ev), cudaErrorStreamCaptureUnsupported);
+}
+
 static void get_memory(cudaEvent_t ev)
 {
     void *p;
@@ -310,8 +321,9 @@ static void ask_for_captured_event(cudaEvent_t ev)
 
 static void what_cuda_refuses_in_a_capture_loses_it(void **state)
 {
-    static void (*const mistakes[])(cudaEvent_t ev) = {wait_for_stream, get_memory,
-                                                       wait_for_older_work, ask_for_captured_event};
+    static void (*const mistakes[])(cudaEvent_t ev) = {
+        wait_for_stream, wait_for_another_stream, ask_for_another_event,
+        get_memory,      wait_for_older_work,     ask_for_captured_event};
     (void)state;
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         cudaGraph_t g;
@@ -327,6 +339,23 @@ static void what_cuda_refuses_in_a_capture_loses_it(void **state)
         MUST(cudaMemsetAsync(device, 0, 4, one)); // and the stream is an ordinary one again
         cudaEventDestroy(ev);
     }
+}
+
+static void an_event_without_times_has_none(void **state)
+{
+    cudaEvent_t timed, plain;
+    float ms;
+    (void)state;
+    MUST(cudaEventCreate(&timed));
+    MUST(cudaEventCreateWithFlags(&plain, cudaEventDisableTiming));
+    MUST(cudaEventRecord(timed, one));
+    MUST(cudaEventRecord(plain, one));
+    MUST(cudaStreamSynchronize(one));
+    MUST(cudaEventElapsedTime(&ms, timed, timed));
+    assert_int_equal(cudaEventElapsedTime(&ms, timed, plain), cudaErrorInvalidResourceHandle);
+    cudaGetLastError();
+    cudaEventDestroy(timed);
+    cudaEventDestroy(plain);
 }
 
 // ---- failures ----------------------------------------------------------------------------------
@@ -367,6 +396,7 @@ int main(void)
         CASE(a_graph_runs_what_was_captured_each_time_it_is_launched),
         CASE(a_fork_comes_back_by_an_event_or_the_capture_is_lost),
         CASE(what_cuda_refuses_in_a_capture_loses_it),
+        CASE(an_event_without_times_has_none),
         CASE(a_wrong_address_is_seen_at_the_wait_and_for_ever_after),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,9 @@ static void a_device_that_cannot_be_opened_says_why_and_what_to_do(void **state)
          "cuda device 0: probe_image: no kernel image is available for execution on the device "
          "(cudaErrorNoKernelImageForDevice): this build has kernels for sm_80, sm_90 and sm_100; "
          "build it for this device"},
+        {"badarch:98", 0, // what older runtimes say of the same
+         "cuda device 0: probe_image: invalid device function (cudaErrorInvalidDeviceFunction): "
+         "this build has kernels for sm_80, sm_90 and sm_100; build it for this device"},
         {"devices:2", 2, "there is no CUDA device 2: this host has 2, numbered from 0"},
         {"", -1, "there is no CUDA device -1: this host has 1, numbered from 0"},
     };

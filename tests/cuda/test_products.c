@@ -539,6 +539,38 @@ static void a_product_can_be_captured(void **state)
     r.backend->device_close(r.device);
 }
 
+// The last test: the process's device 0 is lost for good. The kernel in front runs at some time
+// while the parts of a sum are queued, so cuBLASLt is the first that cannot start anything; what it
+// says of that names neither the kernel's error nor a device.
+static void a_device_that_fails_behind_a_product_says_what_happened(void **state)
+{
+    static const struct op_attr twice = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
+    struct op_call scale = {.op = OP_SCALE, .attr = &twice, .nin = 1, .nout = 1};
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    int rc;
+    (void)state;
+    device_open(&r, NULL, true);
+    product_case(&c, &a, "lik,lkj->ij", (struct extents){16, 24, 32, 1000}, DT_F32, DT_F32);
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    run(&r, &p);
+    scale.in[0] = scale.out[0] = (struct tensor){p.call.out[0].data, DT_F32, {1, {16 * 24}}};
+    scene("sticky:1");
+    rc = r.backend->ops[OP_SCALE](r.q, &scale, &e);
+    scene("sticky:1,seed:1");
+    rc = rc ? rc : r.backend->ops[OP_MATMUL](r.q, &p.call, &e);
+    assert_int_equal(rc, ERR_DEVICE);
+    assert_string_equal(e.text,
+                        "cuda device 0: cudaStreamSynchronize behind op 'matmul': an illegal "
+                        "memory access was encountered (cudaErrorIllegalAddress): run with "
+                        "CUDA_LAUNCH_BLOCKING=1 to learn which op it is");
+    r.backend->device_close(r.device); // as far as it goes
+    arena_clear(&a);
+}
+
 // ---- chains behind a product -------------------------------------------------------------------
 
 // Operands behind a and b are r1, r2; r0 is the product, steps are from r(inputs) on. `end`: the
@@ -672,6 +704,7 @@ static void chains_are_made_where_the_sums_are_if_the_library_can(void **state)
             expect_chained(&chains[i], t, even, "", true);
             // Its choice is that there is none, so it is mentioned all the same.
             expect_chained(&chains[i], t, even, "lt_bare", true);
+            expect_chained(&chains[i], t, even, "lt_refuses_ends", true);
         }
 }
 
@@ -744,6 +777,7 @@ int main(void)
         CASE(chains_are_made_where_the_sums_are_if_the_library_can),
         CASE(chains_whose_rows_are_odd_have_a_kernel_of_their_own),
         CASE(an_epilogue_that_is_slower_than_two_kernels_is_dropped),
+        CASE(a_device_that_fails_behind_a_product_says_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
