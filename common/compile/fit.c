@@ -229,14 +229,10 @@ static const char *message(const struct fitting *f, const struct memory *m,
     const struct {
         const char *what;
         uint64_t bytes;
-    } parts[] = {{"params", m->params},
-                 {"grads", m->grads},
-                 {"optimizer", m->optimizer},
-                 {"copies", m->copies},
-                 {"stash", m->stash},
-                 {"transient", m->transient},
-                 {"workspace", m->workspace},
-                 {"libraries", f->device->libraries}};
+    } parts[] = {{"params", m->params},       {"grads", m->grads},
+                 {"optimizer", m->optimizer}, {"copies", m->copies},
+                 {"stash", m->stash},         {"transient", m->transient},
+                 {"workspace", m->workspace}, {"libraries", f->device->libraries}};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
     buf_bytes(&b, need);
