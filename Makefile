@@ -120,7 +120,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
@@ -129,7 +129,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products faults
+CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
@@ -325,9 +325,11 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
 	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
 
-# Nested functions carry a launch's arguments: gcc alone has them.
+# Nested functions carry a launch's arguments: gcc alone has them. An access of several elements at
+# an address that is no multiple of its size traps, as on a GPU (a sanitizer's build says so itself).
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+ALIGNED = -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-maybe-uninitialized
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared,$(ALIGNED))
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -350,7 +352,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/crew.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^

@@ -19,17 +19,17 @@
 #include "common/base/err.h"
 #include "common/op/op.h"
 
-#define BACKEND_ABI 2
+#define BACKEND_ABI 3
 
 struct device; // the backend's own
 struct stream_q;
 struct event;
 
 struct device_options {
-    int ordinal; // which accelerator; CPU: ignored
-    int threads; // CPU: compute threads of this device, ≥ 1
-    bool deterministic;
-    const char *cache; // folder for timings that outlive the process; null: none are kept
+    int ordinal;        // which accelerator; CPU: ignored
+    int threads;        // CPU: compute threads of this device, ≥ 1
+    bool deterministic; // only what gives the same bits twice; false: the rest is allowed too
+    const char *cache;  // folder for timings that outlive the process; null: none are kept
 };
 
 struct device_info {
@@ -39,7 +39,8 @@ struct device_info {
     uint64_t memory;     // bytes
     uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;
-    bool shares_host; // memory is the host's, shared with the host's other devices
+    bool deterministic; // a step run twice gives the same bits: it was opened so, or always does
+    bool shares_host;   // memory is the host's, shared with the host's other devices
     // Of an accelerator, for people who look for it; empty where there is nothing to say.
     char uuid[48];   // "GPU-5b3f…"
     char pci[24];    // "0000:1b:00.0"
@@ -101,17 +102,18 @@ struct backend {
     // Before step 0 `tune` is shown every bound call, once: it settles the choice for the call's
     // key (shape, dtypes, layout, alignment). One that was imported stands if it still runs here;
     // else, with `time`, it is the disk's (a cache of earlier timings) or the fastest of a few,
-    // timed now; without `time`, what the library names first. Only algorithms that give the same
-    // bits twice are looked at. The call's inputs are read, its outputs and workspace written:
-    // nothing of value may lie there. Ops without a choice do nothing. Waits for the device; never
-    // while capturing. An op whose call was not shown takes what the library names first.
+    // timed now; without `time`, what the library names first. Of a deterministic device only
+    // algorithms that give the same bits twice are looked at. The call's inputs are read, its
+    // outputs and workspace written: nothing of value may lie there. Ops without a choice do
+    // nothing. Waits for the device; never while capturing. An op whose call was not shown takes
+    // what the library names first.
     //
-    // `export` appends all choices, imported and settled: a header line (device model, library),
-    // then a line each, sorted: what ranks agree on and the numerics record keeps. `import` takes
-    // such texts, which add up; of two lines with one key the later one counts, and neither touches
-    // what is settled already. ERR_UNSUPPORTED: of another model or library; ERR_INVALID: no such
-    // text; nothing is taken then. An imported line that is not in the export after tuning is a
-    // change of numerics (backend_choices_changed).
+    // `export` appends all choices, imported and settled: a header line (device model, library,
+    // whether it is deterministic), then a line each, sorted: what ranks agree on and the numerics
+    // record keeps. `import` takes such texts, which add up; of two lines with one key the later
+    // one counts, and neither touches what is settled already. ERR_UNSUPPORTED: of another header;
+    // ERR_INVALID: no such text; nothing is taken then. An imported line that is not in the export
+    // after tuning is a change of numerics (backend_choices_changed).
     int (*tune)(struct stream_q *q, const struct op_call *call, bool time, struct err *e);
     int (*algorithms_import)(struct device *d, const char *text, struct err *e);
     int (*algorithms_export)(struct device *d, struct buf *out, struct err *e);

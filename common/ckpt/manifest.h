@@ -25,6 +25,7 @@ struct manifest_axis {
 struct manifest_numerics {
     const char *backend, *device, *isa, *libraries, *algorithms;
     int64_t threads;
+    bool deterministic;
 };
 struct manifest_slice {
     int file; // index into files

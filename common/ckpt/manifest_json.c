@@ -60,6 +60,7 @@ static void write_run(struct json_out *w, const struct manifest *m)
     json_str(w, "libraries", m->numerics.libraries);
     json_int(w, "threads", m->numerics.threads);
     json_str(w, "algorithms", m->numerics.algorithms);
+    json_bool(w, "deterministic", m->numerics.deterministic);
     json_end(w);
 }
 
@@ -114,13 +115,23 @@ void manifest_write(const struct manifest *m, struct buf *out)
 }
 
 // ---- reading: fields ----
-// A row of a closed object: every key must be there, no other may.
-enum field_type { FIELD_STR, FIELD_INT, FIELD_HASH, FIELD_U64_TEXT, FIELD_OTHER };
+// A row of a closed object: every key must be there, no other may. A BOOL_OR that is not keeps what
+// the field held before.
+enum field_type { FIELD_STR, FIELD_INT, FIELD_BOOL_OR, FIELD_HASH, FIELD_U64_TEXT, FIELD_OTHER };
 struct field {
     const char *key;
     enum field_type type;
     size_t offset;
 };
+
+static int read_bool(const struct json *o, const char *key, bool *to, struct err *e)
+{
+    const struct json *b = json_get(o, key);
+    if (b && b->type != JSON_BOOL)
+        return err_set(e, ERR_DATA, "'%s' is neither true nor false", key);
+    *to = b ? b->boolean : *to;
+    return 0;
+}
 
 static int read_field(const struct json *o, const struct field *f, void *base, struct err *e)
 {
@@ -131,6 +142,8 @@ static int read_field(const struct json *o, const struct field *f, void *base, s
     int rc;
     if (f->type == FIELD_OTHER)
         return json_get(o, f->key) ? 0 : err_set(e, ERR_DATA, "'%s' is missing", f->key);
+    if (f->type == FIELD_BOOL_OR)
+        return read_bool(o, f->key, to, e);
     if (f->type == FIELD_INT) {
         rc = json_get_int(o, f->key, &number, e);
         if (!rc && number < 0)
@@ -221,6 +234,7 @@ static const struct field numerics_fields[] = {
     AT(manifest_numerics, "libraries", FIELD_STR, libraries),
     AT(manifest_numerics, "threads", FIELD_INT, threads),
     AT(manifest_numerics, "algorithms", FIELD_STR, algorithms),
+    AT(manifest_numerics, "deterministic", FIELD_BOOL_OR, deterministic),
 };
 static const struct field parent_fields[] = {
     AT(manifest, "epoch", FIELD_INT, parent_epoch),
@@ -282,6 +296,7 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
         err_wrap(e, "parent");
         return ERR_DATA;
     }
+    m->numerics.deterministic = true; // all were, before there was a choice
     if (READ(json_get(top, "numerics"), numerics_fields, &m->numerics, e)) {
         err_wrap(e, "numerics");
         return ERR_DATA;

@@ -251,6 +251,20 @@ static void tf32_check(const struct job *job, struct compiled *c)
                                        .fix = "precision.compute=f32"});
 }
 
+static void deterministic_check(const struct job *job, struct compiled *c)
+{
+    bool cpu = job->resources.kind == JOB_CPU;
+    if (!job->precision.deterministic)
+        findings_add(&c->findings,
+                     &(struct finding){
+                         .code = cpu ? FINDING_DETERMINISTIC_ANYWAY : FINDING_NOT_DETERMINISTIC,
+                         .message = cpu ? "precision.deterministic: false: on the CPU a step run "
+                                          "twice gives the same bits all the same"
+                                        : "precision.deterministic: false: a step run twice may "
+                                          "differ in its last bits",
+                         .fix = "precision.deterministic=true"});
+}
+
 int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
                 struct buf *dump, struct err *e)
 {
@@ -283,6 +297,7 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
         out->whole = true;
         usage_check(out, job, a, &out->findings);
         tf32_check(job, out);
+        deterministic_check(job, out);
     }
     const struct finding *error = findings_first_error(&out->findings);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;

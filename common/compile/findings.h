@@ -28,7 +28,9 @@
     X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
     X(KEY_HEADS_WHOLE, NOTE)       \
-    X(TF32_IS_F32, NOTE)
+    X(TF32_IS_F32, NOTE)           \
+    X(NOT_DETERMINISTIC, NOTE)     \
+    X(DETERMINISTIC_ANYWAY, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,
     FINDING_TABLE(X)

@@ -89,9 +89,10 @@ struct job_train {
     bool fuse; // programs use the fused ops that the backend has
 };
 enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
-struct job_precision { // parameters, optimiser state and sums of gradients are f32
-    int compute;       // enum job_dtype: of activations, and of parameters as ops read them
-    int reduce;        // of gradients on their way between devices
+struct job_precision {  // parameters, optimiser state and sums of gradients are f32
+    int compute;        // enum job_dtype: of activations, and of parameters as ops read them
+    int reduce;         // of gradients on their way between devices
+    bool deterministic; // false: a step run twice may differ in its last bits
 };
 struct job_eval {
     int64_t every;            // steps; 0: only after the last step. Both 0 without data.eval

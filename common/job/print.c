@@ -29,8 +29,14 @@ static bool is_absent(const struct schema_row *row, const void *field)
 
 // Where and how a run is carried out. With others of these it still is the same run: what it learns
 // is the same but for rounding.
-static const char *const placement[] = {
-    "mesh", "sharding", "pipeline", "resources", "train.microbatches", "train.remat", "train.fuse"};
+static const char *const placement[] = {"mesh",
+                                        "sharding",
+                                        "pipeline",
+                                        "resources",
+                                        "train.microbatches",
+                                        "train.remat",
+                                        "train.fuse",
+                                        "precision.deterministic"};
 
 static bool is_placement(const char *path)
 {

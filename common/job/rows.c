@@ -283,6 +283,12 @@ static const struct schema_row precision_rows[] = {
      .def = "f32",
      .names = summed_in,
      .doc = "dtype in which gradients are summed between devices; they accumulate in f32"},
+    {.path = "precision.deterministic",
+     .type = SCHEMA_BOOL,
+     .offset = AT(job_precision, deterministic),
+     .def = "true",
+     .doc = "a step run twice gives the same bits; false: CUDA's libraries may also add in an "
+            "order that chance decides, which may be faster"},
 };
 
 #define SAMPLE(field) offsetof(struct job_eval, sample.field)

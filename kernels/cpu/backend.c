@@ -133,8 +133,10 @@ static void device_close(struct device *d)
 static void device_info(const struct device *d, struct device_info *out)
 {
     const dnnl_version_t *v = dnnl_version();
-    *out = (struct device_info){
-        .threads = pool_threads(d->pool), .allocated = d->allocated, .shares_host = true};
+    *out = (struct device_info){.threads = pool_threads(d->pool),
+                                .allocated = d->allocated,
+                                .deterministic = true, // whatever the device was opened with
+                                .shares_host = true};
     snprintf(out->model, sizeof out->model, "cpu");
     snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
     snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d", v->major, v->minor,

@@ -8,6 +8,8 @@
 //   algorithms NVIDIA H200, sm_90, 132 processors, cublaslt 13.1.0
 //   KEY = CHOICE
 //
+// A device that need not be deterministic is another owner: ", not deterministic" follows.
+//
 // In FOLDER/algorithms-HASH-OF-OWNER a line has its time behind it, "KEY = CHOICE 41.2" (µs), and
 // the file ends in "end DIGEST", the FNV-1a of all before. Such a file is read if and only if the
 // digest is right and the header is the reader's.

@@ -55,7 +55,8 @@ static void settle(struct attention_state *s, bool deterministic, const struct a
 }
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
-// "cudnn-9.19.0-8x12", samples and heads of a turn, or "own".
+// "cudnn-9.19.0-8x12", samples and heads of a turn, or "own". "-varies" behind it: of an engine
+// whose bits may be others the next time.
 static void note(struct device *d, const struct kept *k, const char *why)
 {
     char key[160], choice[64] = "own";
@@ -65,8 +66,8 @@ static void note(struct device *d, const struct kept *k, const char *why)
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
              (unsigned long long)x->room);
     if (k->sdpa)
-        snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld", version, (long long)k->turn.batch,
-                 (long long)k->turn.heads);
+        snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version, (long long)k->turn.batch,
+                 (long long)k->turn.heads, sdpa_varies(k->sdpa) ? "-varies" : "");
     else
         log_warn("cuda", "%s: our own kernels serve it: %s", key, why);
     algorithms_note(d, key, choice);

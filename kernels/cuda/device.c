@@ -272,7 +272,10 @@ void device_info(const struct device *d, struct device_info *out)
 {
     struct cudaDeviceProp p;
     int driver = 0;
-    *out = (struct device_info){.memory = d->memory, .allocated = d->allocated, .threads = 1};
+    *out = (struct device_info){.memory = d->memory,
+                                .allocated = d->allocated,
+                                .threads = 1,
+                                .deterministic = d->deterministic};
     snprintf(out->model, sizeof out->model, "%s", d->model);
     snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
     describe_libraries(out->libraries, sizeof out->libraries);

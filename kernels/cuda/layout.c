@@ -103,12 +103,20 @@ static int prefer(struct preference *f, cublasLtMatmulPreferenceAttributes_t wha
 }
 #define PREFER(f, what, value) prefer(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
 
+// Which split sums may be had. The parts are added where the output lies, in whatever order they
+// are done, or in a step of their own. But for COMPUTE_TYPE they have the output's dtype, so for
+// bf16 there is no other: an order may be given up, f32 sums are not.
+static uint32_t split_sums(const struct product *p, bool reproducible)
+{
+    return reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                           : CUBLASLT_REDUCTION_SCHEME_MASK;
+}
+
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e)
 {
     uint64_t scratch = layout_scratch(p);
-    uint32_t split =
-        reproducible ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
+    uint32_t split = split_sums(p, reproducible);
     uint32_t a = layout_alignment(p->b), b = layout_alignment(p->a), out = layout_alignment(p->out);
     uint32_t c = p->c ? layout_alignment(p->c) : out;
     int rc = LT(e, cublasLtMatmulPreferenceInit(&f->p));

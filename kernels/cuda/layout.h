@@ -26,8 +26,8 @@ int layout_check(const char *call, cublasStatus_t rc, struct err *e);
 int layout_make(const struct product *p, struct layout *l, struct err *e);
 // What follows the sums, and where bias and aux lie: these are each call's own.
 int layout_end(const struct product *p, struct layout *l, struct err *e);
-// `reproducible`: of split sums only those whose bits depend on nothing but the operands, and whose
-// parts are f32.
+// Of split sums only those whose parts are f32; `reproducible`: and whose bits depend on nothing
+// but the operands.
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e);
 

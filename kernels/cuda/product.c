@@ -5,7 +5,8 @@
 // apart. The library's kernels are the best there are for these shapes; ours is the choice among
 // them: the library proposes, the device's clock decides. Left out: algorithms whose sums depend
 // on scheduling (of split sums only those whose parts are added in a step of their own, in f32),
-// and those that read f32 with fewer bits than it has.
+// unless the device need not be deterministic, and those that read f32 with fewer bits than it has.
+// What such a device chose is nothing to one that is: whose choices they are says so.
 #include "kernels/cuda/product.h"
 
 #include <stdio.h>
@@ -55,8 +56,9 @@ int gemm_open(struct device *d, struct err *e)
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for a device's products");
     d->gemm = s;
-    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s", d->model, d->major,
-             d->minor, d->processors, gemm_version());
+    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s%s", d->model, d->major,
+             d->minor, d->processors, gemm_version(),
+             d->deterministic ? "" : ", not deterministic");
     algos_init(&s->imported, owner);
     algos_init(&s->settled, owner);
     algos_init(&s->disk, owner);

@@ -20,6 +20,7 @@ struct plan {
     struct sdpa_made made;
     cudnnBackendDescriptor_t plan;
     size_t bytes; // of its own
+    bool varies;
 };
 
 struct sdpa {
@@ -43,8 +44,9 @@ static bool may_change(const struct sdpa_on *on, cudnnBackendDescriptor_t engine
     return changes || status != CUDNN_STATUS_SUCCESS;
 }
 
+// Whether the shape may have this engine; *varies: its bits may be others the next time.
 static bool usable(const struct sdpa_on *on, struct sdpa_made *m, cudnnBackendDescriptor_t config,
-                   bool deterministic)
+                   bool deterministic, bool *varies)
 {
     int64_t n = 0;
     cudnnBackendDescriptor_t engine = made_new(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -53,7 +55,8 @@ static bool usable(const struct sdpa_on *on, struct sdpa_made *m, cudnnBackendDe
                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                                      &engine) != CUDNN_STATUS_SUCCESS)
         return false;
-    return !deterministic || !may_change(on, engine);
+    *varies = may_change(on, engine);
+    return !deterministic || !*varies;
 }
 
 // Null: this engine does not do.
@@ -114,7 +117,7 @@ static bool plan_make(struct plan *p, const struct sdpa_on *on, const struct sdp
     int64_t n = graph ? configs_of(on, m, graph, config) : 0;
     for (int64_t i = 0; i < n && !p->plan; i++) {
         m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
-        if (usable(on, m, config[i], s->deterministic))
+        if (usable(on, m, config[i], s->deterministic, &p->varies))
             p->plan = plan_with(on, m, config[i], most, &p->bytes);
     }
     return p->plan != NULL;
@@ -178,6 +181,13 @@ void sdpa_free(struct sdpa *p)
 size_t sdpa_bytes(const struct sdpa *p)
 {
     return p->bytes;
+}
+
+// An engine that adds dq in no order, as the graph then lets it, bears no note of it.
+bool sdpa_varies(const struct sdpa *p)
+{
+    bool any_order = p->shape.grad && !p->shape.deterministic;
+    return any_order || p->forward.varies || p->backward.varies;
 }
 
 // ---- runs --------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size
                       size_t room);
 void sdpa_free(struct sdpa *p);
 size_t sdpa_bytes(const struct sdpa *p); // of scratch, from an address that 256 divides
+bool sdpa_varies(const struct sdpa *p);  // its bits may be others the next time
 // Queues a run on the handle's stream. 0 or cuDNN's status.
 cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch);
 

@@ -224,7 +224,8 @@ static int open_world(struct bench *b, int rank, int ranks, struct err *e)
 static int open_rank(struct bench *b, int rank, struct err *e)
 {
     struct exec_options *x = &b->exec_options;
-    struct device_options d = {.threads = (int)b->job.resources.threads, .deterministic = true};
+    struct device_options d = {.threads = (int)b->job.resources.threads,
+                               .deterministic = b->job.precision.deterministic};
     *x = (struct exec_options){
         .compiled = &b->compiled, .rank = rank, .ran = b->spent ? ran : NULL, .ctx = b};
     int rc = backend_load("cpu", &x->backend, e);

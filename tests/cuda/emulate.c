@@ -12,6 +12,7 @@
 // shared memory filled otherwise, and has to leave the same bits.
 #include "tests/cuda/emulate.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +97,13 @@ static void die(int thread, const char *fmt, ...)
     va_end(args);
     fputc('\n', stderr);
     abort();
+}
+
+// Where the Makefile's ALIGNED traps.
+static void misaligned(int signal)
+{
+    (void)signal;
+    die(run.now, "it reads or writes at an address that is no multiple of the access's size");
 }
 
 // ---- fibers ------------------------------------------------------------------------------------
@@ -554,6 +562,8 @@ void emulate_run(const struct emulate_kernel *k, const void *args)
     run.filling = (char)0xff;
     emulate_now = (struct emulate_now){.block_dim = k->block, .grid_dim = k->grid};
     shared_room(k->shared_bytes);
+    signal(SIGILL, misaligned); // some processors'
+    signal(SIGTRAP, misaligned);
     run.launches++;
     if (fake_scene("orders", NULL))
         run_in_all_orders();

@@ -1,154 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products on the emulated CUDA device, over a cuBLASLt of our own (fake_cublaslt.c): whose numbers
-// they are, wherever operands lie; which algorithm is chosen, remembered and agreed on; and which
-// chains are made in the product's kernel.
-//
-// The fake proposes, in this order: 40 (a failed entry), 41 (reads f32 as bf16), 42 (declines when
-// run), 43 (adds parts in place, 2 units of time), 44 (takes any pointers, 30 units), 45 (adds
-// parts in scratch, 20 units), 46 (wants 16 bytes of alignment, 10 units).
-#include "tests/ops/everywhere.h"
+// they are, wherever operands lie, captured too, and which chains are made in the product's kernel.
+// Which algorithm is chosen is test_choices.c's.
+#include "tests/cuda/products.h"
 
 #include "common/op/chain.h"
-
-#include <dirent.h>
-#include <libgen.h>
-#include <limits.h>
-#include <unistd.h>
-
-enum { INPLACE = 43, ANYWHERE = 44, SPLIT = 45, ALIGNED = 46 };
-
-// ---- a device ----------------------------------------------------------------------------------
-
-static void scene(const char *text)
-{
-    setenv("WEFT_FAKE_CUDA", text, 1);
-}
-
-static void device_open(struct rig *r, const char *cache, bool deterministic)
-{
-    const struct device_options o = {.deterministic = deterministic, .cache = cache};
-    struct err e = {0};
-    *r = (struct rig){0};
-    if (backend_load("cuda", &r->backend, &e) || r->backend->device_open(&o, &r->device, &e) ||
-        r->backend->stream_new(r->device, &r->q, &e))
-        fail_msg("%s", e.text);
-    r->backend->device_info(r->device, &r->info);
-}
-
-static void exported(const struct rig *r, struct buf *text)
-{
-    struct err e = {0};
-    buf_reset(text);
-    if (r->backend->algorithms_export(r->device, text, &e))
-        fail_msg("%s", e.text);
-}
-
-// ---- calls -------------------------------------------------------------------------------------
-
-struct placed { // a call whose operands lie `offset` elements behind the begin of their memory
-    struct op_call call;
-    void *memory[OP_MAX_IN + OP_MAX_OUT], *scratch;
-    int n;
-};
-
-static struct tensor place(const struct rig *r, struct placed *p, const struct ref_tensor *t,
-                           int offset)
-{
-    size_t size = dtype_size(t->dtype), n = (size_t)shape_count(&t->shape);
-    char *host = calloc(n + (size_t)offset, size);
-    assert_non_null(host);
-    for (size_t i = 0; i < n; i++) {
-        float f = (float)t->v[i];
-        uint32_t u;
-        memcpy(&u, &f, sizeof u);
-        uint16_t half = (uint16_t)(u >> 16);
-        memcpy(host + (i + (size_t)offset) * size, size == 4 ? (void *)&f : (void *)&half, size);
-    }
-    char *at = rig_memory(r, host, (n + (size_t)offset) * size);
-    free(host);
-    p->memory[p->n++] = at;
-    return (struct tensor){at + (size_t)offset * size, t->dtype, t->shape};
-}
-
-static void place_case(const struct rig *r, struct placed *p, const struct rig_case *c,
-                       const int *offset, size_t scratch)
-{
-    *p = (struct placed){.call = {.op = c->op,
-                                  .attr = &c->attr,
-                                  .nin = c->nin,
-                                  .nout = c->nout,
-                                  .accumulate = c->accumulate,
-                                  .workspace_bytes = scratch}};
-    p->scratch = rig_memory(r, NULL, scratch + 1);
-    p->call.workspace = scratch ? p->scratch : NULL;
-    for (int k = 0; k < c->nin; k++)
-        p->call.in[k] = place(r, p, &c->in[k], offset ? offset[k] : 0);
-    for (int k = 0; k < c->nout; k++)
-        p->call.out[k] = place(r, p, &c->start[k], offset ? offset[c->nin + k] : 0);
-}
-
-static double *result(const struct rig *r, const struct tensor *t, struct arena *a)
-{
-    int64_t n = shape_count(&t->shape);
-    size_t size = dtype_size(t->dtype);
-    char *host = malloc((size_t)n * size);
-    double *v = arena_array(a, double, (size_t)n);
-    assert_non_null(host);
-    rig_read(r, host, t->data, (size_t)n * size);
-    for (int64_t i = 0; i < n; i++) {
-        float f;
-        uint32_t u;
-        if (size == 4)
-            memcpy(&f, host + (size_t)i * size, size);
-        else {
-            uint16_t half;
-            memcpy(&half, host + (size_t)i * size, size);
-            u = (uint32_t)half << 16;
-            memcpy(&f, &u, sizeof f);
-        }
-        v[i] = (double)f;
-    }
-    free(host);
-    return v;
-}
-
-static void run(const struct rig *r, const struct placed *p)
-{
-    struct err e = {0};
-    if (r->backend->ops[p->call.op](r->q, &p->call, &e) || r->backend->stream_sync(r->q, &e))
-        fail_msg("%s", e.text);
-}
-
-static void tune(const struct rig *r, const struct placed *p, bool time)
-{
-    struct err e = {0};
-    if (r->backend->tune(r->q, &p->call, time, &e))
-        fail_msg("%s", e.text);
-}
-
-static void release(const struct rig *r, struct placed *p)
-{
-    while (p->n)
-        rig_free(r, p->memory[--p->n]);
-    rig_free(r, p->scratch);
-}
-
-static void product_case(struct rig_case *c, struct arena *a, const char *einsum,
-                         struct extents ext, enum dtype in, enum dtype out)
-{
-    int64_t extent[26];
-    letters(extent, ext);
-    rig_case(c, a, OP_MATMUL, einsum, extent);
-    c->start[0].dtype = out;
-    rig_fill(&c->start[0], 9, -1, 1);
-    for (int k = 0; k < 2; k++) {
-        c->in[k].dtype = in;
-        rig_fill(&c->in[k], (uint64_t)k + 1, -1, 1);
-    }
-}
-
-enum { SCRATCH = 256 << 10, PLANNED = 32 << 20 };
-static const struct extents even = {16, 24, 32, 2}; // rows of a multiple of 16 bytes, in bf16 too
 
 // ---- numbers -----------------------------------------------------------------------------------
 
@@ -294,218 +150,7 @@ static void what_a_product_cannot_be_is_refused_by_name(void **state)
     r.backend->device_close(r.device);
 }
 
-// ---- choices -----------------------------------------------------------------------------------
-
-static char folder[64];
-
-static int with_folder(void **state)
-{
-    (void)state;
-    scene("");
-    strcpy(folder, "/tmp/weft-products-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int without_folder(void **state)
-{
-    DIR *d = opendir(folder);
-    struct dirent *f;
-    (void)state;
-    while (d && (f = readdir(d))) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
-        unlink(path);
-    }
-    closedir(d);
-    rmdir(folder);
-    scene("");
-    return 0;
-}
-
-// The fake writes an algorithm's number into the upper half of the first word; 0: none is chosen.
-static int chosen(const char *text, const char *key)
-{
-    const char *at = strstr(text, key);
-    if (!at)
-        fail_msg("no choice for %s in:\n%s", key, text);
-    at = strstr(at, " = ") + 3;
-    return strncmp(at, "none", 4) == 0
-               ? 0
-               : (int)strtol((char[9]){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], 0},
-                             NULL, 16);
-}
-
-struct choosing {
-    const char *cache, *scene, *import;
-    bool whatever, time; // whatever: not deterministic
-    size_t scratch;
-    int offset;
-    enum dtype dtype;
-};
-
-// What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
-static int choice(const struct choosing *h, struct buf *text)
-{
-    const int offset[3] = {h->offset, h->offset, h->offset};
-    enum dtype t = h->dtype ? h->dtype : DT_F32;
-    struct arena a = {0};
-    struct rig_case c;
-    struct rig r;
-    struct placed p;
-    struct err e = {0};
-    double *want[OP_MAX_OUT];
-    scene(h->scene ? h->scene : "");
-    device_open(&r, h->cache, !h->whatever);
-    product_case(&c, &a, "ik,kj->ij", even, t, t);
-    rig_reference(&c, &a, want);
-    place_case(&r, &p, &c, offset, h->scratch);
-    if (h->import && r.backend->algorithms_import(r.device, h->import, &e))
-        fail_msg("%s", e.text);
-    tune(&r, &p, h->time);
-    run(&r, &p);
-    rig_compare("tuned", result(&r, &p.call.out[0], &a), want[0], 16 * 24,
-                t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
-    exported(&r, text);
-    release(&r, &p);
-    r.backend->device_close(r.device);
-    arena_clear(&a);
-    scene("");
-    return chosen(buf_str(text), "16x24x32");
-}
-
-static void the_clock_decides_among_what_may_be_used(void **state)
-{
-    static const struct {
-        struct choosing how;
-        int want;
-    } cases[] = {
-        {{.time = true, .scratch = SCRATCH}, ALIGNED},
-        {{.time = true, .scratch = SCRATCH, .dtype = DT_BF16}, ALIGNED},
-        {{.time = true, .scratch = SCRATCH, .offset = 1}, SPLIT},
-        {{.time = true, .scratch = SCRATCH, .offset = 1, .dtype = DT_BF16}, SPLIT},
-        {{.time = true, .scratch = 0, .offset = 1}, ANYWHERE},
-        {{.time = true, .scratch = 4096, .offset = 1}, ANYWHERE}, // three parts want 4,608
-        {{.time = true, .scratch = 3 * 16 * 24 * 4, .offset = 1}, SPLIT},
-        {{.time = true, .scratch = SCRATCH, .whatever = true}, INPLACE},
-        {{.time = false, .scratch = SCRATCH}, ANYWHERE}, // the first that runs
-        {{.time = false, .scratch = SCRATCH, .whatever = true}, INPLACE},
-        {{.time = true, .scratch = SCRATCH, .scene = "lt_without:46"}, SPLIT},
-    };
-    struct buf text = {0};
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int got = choice(&cases[i].how, &text);
-        if (got != cases[i].want)
-            fail_msg("case %zu chose %d, not %d", i, got, cases[i].want);
-    }
-    buf_clear(&text);
-}
-
-static void what_was_timed_is_remembered_on_disk(void **state)
-{
-    struct buf text = {0};
-    const struct choosing timed = {.cache = folder, .time = true, .scratch = SCRATCH};
-    struct choosing poor = timed, other = timed, calm = timed;
-    (void)state;
-    poor.scene = "lt_without:46";
-    assert_int_equal(choice(&poor, &text), SPLIT);
-    assert_int_equal(choice(&timed, &text), SPLIT); // not timed again
-    other.offset = 1;
-    other.scratch = 0;
-    assert_int_equal(choice(&other, &text), ANYWHERE); // another key
-    assert_int_equal(choice(&timed, &text), SPLIT);    // beside it
-    calm.time = false;
-    assert_int_equal(choice(&calm, &text), ANYWHERE); // who must not time must not guess either
-    poor.scene = "lt_without:45";
-    assert_int_equal(choice(&poor, &text), ALIGNED); // what is gone is timed anew
-    assert_int_equal(choice(&timed, &text), ALIGNED);
-    buf_clear(&text);
-}
-
-static void ranks_take_what_one_of_them_chose(void **state)
-{
-    struct buf text = {0}, back = {0};
-    struct choosing leader = {.time = true, .scratch = SCRATCH, .cache = folder};
-    (void)state;
-    assert_int_equal(choice(&leader, &text), ALIGNED);
-    struct choosing follower = {.scratch = SCRATCH, .import = buf_str(&text)};
-    assert_int_equal(choice(&follower, &back), ALIGNED);
-    assert_string_equal(buf_str(&text), buf_str(&back));
-    follower.time = true; // a record of an earlier run counts for the leader too
-    follower.scene = "lt_slow_ends";
-    assert_int_equal(choice(&follower, &back), ALIGNED);
-    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
-    follower.cache = folder;
-    follower.scene = "lt_without:46"; // the cache has it too, and it is gone there as well
-    assert_int_equal(choice(&follower, &back), SPLIT);
-    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 1);
-    buf_clear(&text);
-    buf_clear(&back);
-}
-
-static void a_choice_that_no_call_uses_stays_in_the_text(void **state)
-{
-    struct buf text = {0}, back = {0};
-    struct choosing odd = {.time = true, .scratch = SCRATCH, .offset = 1};
-    (void)state;
-    choice(&odd, &text);
-    struct choosing plain = {.time = true, .scratch = SCRATCH, .import = buf_str(&text)};
-    choice(&plain, &back);
-    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
-    assert_int_equal(backend_choices_changed(buf_str(&back), buf_str(&text)), 1);
-    buf_clear(&text);
-    buf_clear(&back);
-}
-
-static void another_devices_choices_are_refused(void **state)
-{
-    struct rig r;
-    struct buf text = {0}, before = {0};
-    struct err e = {0};
-    (void)state;
-    device_open(&r, NULL, true);
-    exported(&r, &before);
-    assert_string_equal(buf_str(&before),
-                        "algorithms emulated, sm_90, 4 processors, cublaslt 13.1.0\n");
-    assert_int_equal(
-        r.backend->algorithms_import(r.device,
-                                     "algorithms NVIDIA H200, sm_90, 132 processors, cublaslt "
-                                     "13.1.0\n16x24x32 = 1\n",
-                                     &e),
-        ERR_UNSUPPORTED);
-    assert_int_equal(r.backend->algorithms_import(r.device, "nonsense", &e), ERR_INVALID);
-    exported(&r, &text);
-    assert_string_equal(buf_str(&text), buf_str(&before));
-    buf_clear(&text);
-    buf_clear(&before);
-    r.backend->device_close(r.device);
-}
-
-// Bits that mean no algorithm, or one for other dtypes, under the right header and key.
-static void choices_that_make_no_sense_here_are_settled_anew(void **state)
-{
-    static const char *const bad[] = {"", "none", "00", "zz", "0000002e0000a190"};
-    struct buf text = {0}, twisted = {0}, back = {0};
-    struct choosing leader = {.time = true, .scratch = SCRATCH};
-    (void)state;
-    choice(&leader, &text);
-    const char *value = strstr(buf_str(&text), " = ") + 3;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char word[129];
-        memset(word, '0', 128);
-        word[128] = 0;
-        memcpy(word, bad[i], strlen(bad[i]));
-        buf_reset(&twisted);
-        buf_append(&twisted, buf_str(&text), (size_t)(value - buf_str(&text)));
-        buf_puts(&twisted, i == 1 || i == 2 ? bad[i] : word);
-        buf_putc(&twisted, '\n');
-        struct choosing h = {.scratch = SCRATCH, .time = true, .import = buf_str(&twisted)};
-        assert_int_equal(choice(&h, &back), ALIGNED);
-    }
-    buf_clear(&text);
-    buf_clear(&twisted);
-    buf_clear(&back);
-}
+// ---- on the device -----------------------------------------------------------------------------
 
 // A captured product is queued by the graph alone, and again at each launch.
 static void a_product_can_be_captured(void **state)
@@ -752,27 +397,23 @@ static void an_epilogue_that_is_slower_than_two_kernels_is_dropped(void **state)
     arena_clear(&a);
 }
 
+static int calm(void **state)
+{
+    (void)state;
+    scene("");
+    return 0;
+}
+
 int main(void)
 {
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
+    if (!find_twin())
         return 1;
-    self[n] = 0;
-    setenv("WEFT_BACKEND_DIR", dirname(self), 1); // the emulated twin, not a real one in build/
-    setenv("WEFT_RIG", "cuda", 1);
-#define CASE(f) cmocka_unit_test_setup_teardown(f, with_folder, without_folder)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, calm, calm)
     const struct CMUnitTest tests[] = {
         CASE(operands_may_begin_at_any_element),
         CASE(sums_of_batches_in_bf16_are_rounded_once),
         CASE(f32_is_read_whole_unless_the_job_says_tf32),
         CASE(what_a_product_cannot_be_is_refused_by_name),
-        CASE(the_clock_decides_among_what_may_be_used),
-        CASE(what_was_timed_is_remembered_on_disk),
-        CASE(ranks_take_what_one_of_them_chose),
-        CASE(a_choice_that_no_call_uses_stays_in_the_text),
-        CASE(another_devices_choices_are_refused),
-        CASE(choices_that_make_no_sense_here_are_settled_anew),
         CASE(a_product_can_be_captured),
         CASE(chains_are_made_where_the_sums_are_if_the_library_can),
         CASE(chains_whose_rows_are_odd_have_a_kernel_of_their_own),

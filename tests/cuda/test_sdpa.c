@@ -232,6 +232,8 @@ static void engine_for(const int64_t s[5], bool grad, bool deterministic)
     if (!p)
         fail_msg("%lld positions, heads of %lld: %s", (long long)s[1], (long long)s[4], why);
     assert_true(sdpa_bytes(p) <= attention_library_bytes(&c));
+    if (deterministic || grad)
+        assert_int_equal(sdpa_varies(p), !deterministic);
     sdpa_free(p);
 }
 

@@ -100,6 +100,22 @@ def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     assert first.final() == killed.final()
 
 
+def test_a_job_may_allow_what_gives_other_bits_the_next_time(place, cuda):
+    """The promise is given up, the numbers are not: what CUDA's libraries then may do is in the record."""
+    meshes.put_text(place)
+    job = {**meshes.decoder("gpt2"), "mesh": {"dp": 1}, "precision": {"compute": "bf16", "deterministic": False},
+           "restart": {"hang_after": "60s"}}  # the emulated cuDNN takes its time
+    job["train"] = {**job["train"], "steps": 4}
+    far, near = pair(place, cuda, job, {})
+    assert_losses_agree(far, near, LOSS["bf16"])
+    numerics = far.checkpoints()[-1].manifest["numerics"]
+    (header,) = [x for x in numerics["algorithms"].splitlines() if x.startswith("algorithms ")]
+    assert header.endswith(", not deterministic") and numerics["deterministic"] is False
+    if not REAL:  # the emulated cuDNN's first engine is such a one
+        assert "-varies" in numerics["algorithms"]
+    assert near.checkpoints()[-1].manifest["numerics"]["deterministic"] is True
+
+
 @emulated
 @pytest.mark.parametrize("scene, say", [
     ("nodriver", "no NVIDIA driver on this host"),

@@ -199,6 +199,44 @@ def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, l
     assert f"{len(gone)} of the checkpoint's algorithms cannot be had here" in run.log(0)
 
 
+def promising(job, deterministic):
+    return {**job, "precision": {"deterministic": deterministic}}
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_taken(place, toy, late, before):
+    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    other = ", not deterministic"
+    run = train(place, promising(job, before), "run")
+    numerics = run.checkpoints()[-1].manifest["numerics"]
+    assert numerics["deterministic"] is before
+    assert f"algorithms late{'' if before else other}" in numerics["algorithms"].splitlines()
+    assert "this one is" not in run.log(0)
+    run.forget(20)
+    run.finish()  # with the same promise nothing is told
+    assert "round otherwise" not in run.log(0)
+    run.forget(20)
+    run.carry_on_as(promising(job, not before))
+    run.finish()
+    told = ("the checkpoint's run was deterministic, this one is not" if before else
+            "the checkpoint's run was not deterministic, this one is")
+    assert f"{told} (precision.deterministic)" in run.log(0)
+    assert "cannot be had here" not in run.log(0) and "another device's" not in run.log(0)
+    numerics = run.checkpoints()[-1].manifest["numerics"]
+    assert numerics["deterministic"] is not before
+    headers = [line for line in numerics["algorithms"].splitlines() if line.startswith("algorithms ")]
+    assert headers == [f"algorithms late{other if before else ''}"]
+
+
+def test_on_a_cpu_every_run_is_deterministic(place, toy):
+    job = solo.job(toy, 2)
+    loose = train(place, promising(job, False), "loose")
+    same_bits(train(place, job, "strict"), loose)
+    assert loose.checkpoints()[-1].manifest["numerics"]["deterministic"] is True
+    end = solo.weft("plan", str(loose.file))
+    assert "on the CPU a step run twice gives the same bits all the same" in end.out + end.err, end
+
+
 def test_the_probe_tells_a_device_of_its_kind(late):
     out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
     told = json.loads(out.stdout)

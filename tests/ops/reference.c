@@ -486,13 +486,17 @@ static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, doubl
     const int first = attention_positions(c->op);
     const double *at_q = c->in[first].v, *at_k = c->in[first + 1].v;
     int64_t g = (c->attr->start + h) / c->attr->group;
-    double total = 0;
+    double total = 0, most = -INFINITY;
     for (int64_t t = 0; t < keys; t++) {
         double dot = 0;
         for (int64_t i = 0; i < d; i++)
             dot += *element4(&c->in[0], b, s, h, i) * *element4(&c->in[1], b, t, g, i);
         bool seen = at_k[b * keys + t] <= at_q[b * c->in[0].shape.dim[1] + s];
-        p[t] = seen ? exp((double)c->attr->scale * dot) : 0;
+        p[t] = seen ? (double)c->attr->scale * dot : -INFINITY;
+        most = p[t] > most ? p[t] : most;
+    }
+    for (int64_t t = 0; t < keys; t++) {
+        p[t] = p[t] == -INFINITY ? 0 : exp(p[t] - most); // scores of over 709 are numbers, too
         total += p[t];
     }
     for (int64_t t = 0; t < keys; t++)

@@ -250,17 +250,19 @@ static void operand_free(const struct rig *r, const struct tensor *t, int shift)
     rig_free(r, buffer_of(t, shift, &bytes));
 }
 
-// The input that output k is written over: p, then m, v behind the gradient.
+// The input that output k is written over: p, then m, v behind the gradient; of a chain the first,
+// the third.
 static int input_of(int output)
 {
     return output ? output + 1 : 0;
 }
 
-// Of several outputs only those of an update all lie over inputs.
+// Of several outputs only those of an update all lie over inputs, and a chain's first two.
 static bool over_input(const struct rig_case *c, int output)
 {
     bool update = op_is_update(c->op) && output < op_outputs(c->op);
-    return c->in_place && (output == 0 || update);
+    bool chain = c->op == OP_CHAIN && output == 1;
+    return c->in_place && (output == 0 || update || chain);
 }
 
 // What the compiler's table would give it, to the byte.

@@ -8,10 +8,11 @@ static const struct extents shapes[] = {
     {1, 1, 1, 1},    {1, 7, 3, 2},     {7, 1, 2, 3},     {33, 17, 9, 3},
     {3, 1031, 5, 2}, {257, 129, 3, 1}, {1201, 10, 2, 2}, {2, 20011, 1, 1},
 };
-// Behind the first ones: more than one piece of 256 rows or columns, the last one shorter.
+// The last two: more than one of the CPU's pieces of 2,048 rows or columns for each of two threads,
+// the last one shorter.
 static const struct extents products[] = {
-    {1, 1, 1, 1},     {1, 9, 5, 2},     {9, 1, 5, 3},      {17, 33, 65, 2},
-    {40, 700, 30, 1}, {600, 24, 40, 2}, {300, 520, 33, 1},
+    {1, 1, 1, 1},     {1, 9, 5, 2},      {9, 1, 5, 3},    {17, 33, 65, 2}, {40, 700, 30, 1},
+    {600, 24, 40, 2}, {300, 520, 33, 1}, {3, 4500, 5, 2}, {4500, 3, 5, 2},
 };
 
 // Registers are the operands of the einsum, then the steps'.

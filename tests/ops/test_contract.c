@@ -167,6 +167,18 @@ static void what_is_handed_out_is_counted(void **state)
     assert_int_equal(allocated(), before);
 }
 
+static void a_device_says_whether_a_step_run_twice_gives_the_same_bits(void **state)
+{
+    (void)state;
+    assert_true(r.info.deterministic); // it was opened so
+    b->stream_free(r.q);
+    b->device_close(r.device);
+    MUST(b->device_open(&(struct device_options){.threads = 1}, &r.device, &e));
+    MUST(b->stream_new(r.device, &r.q, &e));
+    b->device_info(r.device, &r.info);
+    assert_int_equal(r.info.deterministic, strcmp(b->name, "cpu") == 0);
+}
+
 static void memory_that_is_not_to_be_had_is_an_error_and_nothing_is_lost(void **state)
 {
     void *p = NULL;
@@ -417,6 +429,7 @@ int main(void)
         CASE(it_has_a_kernel_for_every_op),
         CASE(it_says_what_it_is_and_how_much_memory_it_has),
         CASE(memory_is_zero_aligned_and_whole),
+        CASE(a_device_says_whether_a_step_run_twice_gives_the_same_bits),
         CASE(what_is_handed_out_is_counted),
         CASE(memory_that_is_not_to_be_had_is_an_error_and_nothing_is_lost),
         CASE(copies_and_zeroes_come_in_the_order_of_their_stream),

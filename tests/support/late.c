@@ -12,7 +12,8 @@
 //
 // Products have WEFT_LATE_CHOICES algorithms (3) that differ in nothing. Which of them is the
 // fastest is each process's luck. A device that is closed adds what it settled to the file
-// WEFT_LATE_TOLD.
+// WEFT_LATE_TOLD. A device that need not be deterministic says so and has choices of its own; its
+// bits are the CPU's all the same.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ struct device {
     struct list regions, streams;
     uint64_t allocated;
     int ordinal;
+    bool deterministic;
     struct err broken; // the first failure is every later call's
     long ops;
 };
@@ -391,7 +393,10 @@ static void host_free(struct device *d, void *p)
 
 // ---- choices -----------------------------------------------------------------------------------
 
-static const char HEADER[] = "algorithms late\n";
+static const char *header(const struct device *d)
+{
+    return d->deterministic ? "algorithms late\n" : "algorithms late, not deterministic\n";
+}
 
 static int ways(void)
 {
@@ -440,7 +445,7 @@ static int tune(struct stream_q *q, const struct op_call *call, bool time, struc
 
 static int import(struct device *d, const char *text, struct err *e)
 {
-    if (strncmp(text, HEADER, sizeof HEADER - 1))
+    if (strncmp(text, header(d), strlen(header(d))))
         return err_set(e, ERR_UNSUPPORTED, "late: another device's algorithms");
     for (const char *at = strchr(text, '\n') + 1; *at; at = strchr(at, '\n') + 1) {
         char key[120];
@@ -458,7 +463,7 @@ static int import(struct device *d, const char *text, struct err *e)
 static int export(struct device *d, struct buf *out, struct err *e)
 {
     (void)e;
-    buf_puts(out, HEADER);
+    buf_puts(out, header(d));
     for (int i = 0; i < d->nchoices; i++)
         buf_printf(out, "%s = %d\n", d->choices[i].key, d->choices[i].choice);
     return 0;
@@ -523,6 +528,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     if (!d)
         return err_set(e, ERR_NOMEM, "late: no memory");
     d->ordinal = o->ordinal;
+    d->deterministic = o->deterministic;
     list_init(&d->regions);
     list_init(&d->streams);
     d->scratch = aligned_alloc(4096, SCRATCH);
@@ -540,6 +546,7 @@ static void device_info(const struct device *d, struct device_info *out)
 {
     d->cpu->device_info(d->under, out);
     snprintf(out->model, sizeof out->model, "late %d", d->ordinal);
+    out->deterministic = d->deterministic;
     out->shares_host = false;
     out->allocated = d->allocated;
 }

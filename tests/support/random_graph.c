@@ -32,7 +32,7 @@ int64_t random_size(enum dim d)
 {
     static const int64_t sizes[DIM_COUNT] = {
         [DIM_SEQ] = 4,    [DIM_EMBED] = 8,   [DIM_MLP] = 12,   [DIM_HEADS] = 4,  [DIM_HEAD_DIM] = 6,
-        [DIM_VOCAB] = 12, [DIM_CLASSES] = 8, [DIM_LATENT] = 6, [DIM_EXPERT] = 4, [DIM_QKV] = 3};
+        [DIM_VOCAB] = 12, [DIM_CLASSES] = 8, [DIM_LATENT] = 6, [DIM_EXPERT] = 1, [DIM_QKV] = 3};
     return sizes[d];
 }
 
@@ -161,10 +161,10 @@ static void stacked(struct pool *p, int i)
 
 static void unary(struct pool *p, int i)
 {
-    static const enum op ops[] = {OP_RELU, OP_GELU, OP_TANH, OP_SILU, OP_SCALE};
+    static const enum op ops[] = {OP_RELU, OP_GELU, OP_TANH, OP_SILU, OP_SCALE, OP_SOFTPLUS};
     struct value v = *value_at(p, i);
     struct op_attr attr = {.scale = 0.5f};
-    enum op op = ops[pick(p, 5)];
+    enum op op = ops[pick(p, 6)];
     int in = take(p, i);
     put(p, graph_op(p->g, &(struct op_args){.op = op,
                                             .nin = 1,
@@ -196,6 +196,30 @@ static void binary(struct pool *p, int i)
                          v.dims + (n > 1 && is_feature(v.dims[n - 2]) ? n - 2 : n - 1));
     if (other >= 0)
         put(p, graph_like(p->g, op, 2, (int[]){take(p, i), other}, p->value[i]));
+}
+
+// With a value that lacks some of its dimensions: what is read is not read element by element.
+static void broadcast(struct pool *p, int i)
+{
+    static const enum op ops[] = {OP_ADD, OP_MUL, OP_SUB};
+    struct value v = *value_at(p, i);
+    int j = pick(p, p->n), n = 0;
+    const struct value *less = value_at(p, j);
+    for (int d = 0; d < v.shape.n && n < less->shape.n; d++)
+        n += v.dims[d] == less->dims[n];
+    if (!n || n < less->shape.n || n == v.shape.n)
+        return;
+    put(p, graph_like(p->g, ops[pick(p, 3)], 2, (int[]){take(p, i), take(p, j)}, p->value[i]));
+}
+
+// Taken twice by one op, and what is made of it by the next.
+static void twice(struct pool *p, int i)
+{
+    struct value v = *value_at(p, i);
+    if (!v.shape.n)
+        return;
+    int in = take(p, i), sum = graph_like(p->g, OP_ADD, 2, (int[]){in, in}, in);
+    put(p, graph_like(p->g, pick(p, 2) ? OP_MUL : OP_SUB, 2, (int[]){sum, in}, in));
 }
 
 static void norm(struct pool *p, int i)
@@ -361,9 +385,9 @@ static void attend(struct pool *p, int i)
 static void deed(struct pool *p)
 {
     static void (*const deeds[])(struct pool *, int) = {
-        linear, linear, linear, to_heads, to_heads, stacked,  unary,
-        unary,  binary, binary, binary,   norm,     sum_over, product,
-        rows,   attend, attend, drop,     noise,    tied,     tied};
+        linear, linear, linear, to_heads, to_heads, stacked,   unary,     unary,
+        binary, binary, binary, norm,     sum_over, product,   rows,      attend,
+        attend, drop,   noise,  tied,     tied,     broadcast, broadcast, twice};
     static const enum point points[] = {POINT_SEQ, POINT_ATT, POINT_HIDDEN, POINT_LOGITS};
     p->asked = 0;
     graph_scope(p->g, "layers/%d", p->deed / DEEDS_A_LAYER);

@@ -19,6 +19,7 @@ static void a_manifest_reads_back_to_the_same_text(void **state)
     struct manifest m = fx_prepare(&f, 3, 200);
     m.parent_epoch = 2;
     m.parent_step = 150;
+    m.numerics.deterministic = false;
     struct buf text = text_of(&m);
     assert_int_equal(manifest_parse(&f.arena, text.data, text.len, &back, &e), 0);
     struct buf again = text_of(&back);
@@ -26,6 +27,7 @@ static void a_manifest_reads_back_to_the_same_text(void **state)
     assert_true(back.seed == m.seed);
     assert_int_equal(back.parent_step, 150);
     assert_string_equal(back.numerics.device, "model \"x\"");
+    assert_false(back.numerics.deterministic);
     assert_int_equal(back.ntensors, 5);
     assert_int_equal(manifest_find(&back, "w2")->shape.dim[2], 16);
     assert_int_equal(manifest_bytes(&back), manifest_bytes(&m));
@@ -79,6 +81,31 @@ static int parse_edited(struct fixture *f, const struct buf *text, const char *f
     return rc;
 }
 
+// Before jobs could choose, every run was.
+static void a_manifest_that_does_not_say_so_is_of_a_deterministic_run(void **state)
+{
+    static const char says[] = ",\n    \"deterministic\": false";
+    struct fixture f;
+    struct manifest m, back;
+    struct buf old = {0};
+    struct err e = {0};
+    (void)state;
+    fx_init(&f);
+    m = fx_prepare(&f, 3, 200);
+    m.numerics.deterministic = false;
+    struct buf text = text_of(&m);
+    const char *at = strstr(text.data, says);
+    assert_non_null(at);
+    buf_append(&old, text.data, (size_t)(at - text.data));
+    buf_puts(&old, at + strlen(says));
+    if (manifest_parse(&f.arena, old.data, old.len, &back, &e))
+        fail_msg("%s", e.text);
+    assert_true(back.numerics.deterministic);
+    buf_clear(&old);
+    buf_clear(&text);
+    fx_clear(&f);
+}
+
 static void texts_that_contradict_themselves_are_refused(void **state)
 {
     (void)state;
@@ -97,6 +124,7 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         {"\"dp\": 2", "\"dp\": 0", "dp", ERR_DATA},
         {"\"isa\": \"avx512\",", "", "isa", ERR_DATA},
         {"\"threads\": 2", "\"threads\": 2, \"more\": 1", "more", ERR_DATA},
+        {"\"deterministic\": true", "\"deterministic\": 1", "neither true nor false", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "../00001\"", "../00001", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "COMMIT\"", "COMMIT", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "shard-00000-of-00004.safetensors\"", "unique",
@@ -183,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_reads_back_to_the_same_text),
         cmocka_unit_test(a_report_that_does_not_fit_the_deal_is_refused),
+        cmocka_unit_test(a_manifest_that_does_not_say_so_is_of_a_deterministic_run),
         cmocka_unit_test(texts_that_contradict_themselves_are_refused),
         cmocka_unit_test(slices_must_cover_tensor_and_file_exactly),
         cmocka_unit_test(the_seal_fits_one_text_only),

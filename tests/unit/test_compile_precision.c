@@ -247,7 +247,8 @@ static void a_parameter_is_cast_once_a_step_or_by_the_update(void **state)
 
 // One device and microbatch of 16. Parameters, gradients (316 floats each) stay f32; adam's moments
 // too; of each parameter there is a copy. What the backward reads of the forward's, in bf16: the
-// pixels cast (16·8), both relus' outputs (16·16, 16·8), the logits (16·4); in f32 the rows' maximum and their sums (16 each). Labels and images are inputs.
+// pixels cast (16·8), both relus' outputs (16·16, 16·8), the logits (16·4); in f32 the rows'
+// maximum and their sums (16 each). Labels and images are inputs.
 static void memory_is_that_of_half_activations_and_whole_parameters(void **state)
 {
     static const char job[] = "name: t\n"
@@ -278,12 +279,12 @@ static int marked(const struct program *p, enum op op)
     return n;
 }
 
-static bool noted(const struct compiled *c)
+static const struct finding *noted(const struct compiled *c, enum finding_code code)
 {
     for (int i = 0; i < c->findings.n; i++)
-        if (c->findings.items[i].code == FINDING_TF32_IS_F32)
-            return true;
-    return false;
+        if (c->findings.items[i].code == code)
+            return &c->findings.items[i];
+    return NULL;
 }
 
 // Three layers, two microbatches: three products forward, three of weights and two of activations
@@ -301,13 +302,55 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
     assert_int_equal(all, 16);
     for (int v = 0; v < p->graph->nvalues; v++)
         assert_int_not_equal(p->graph->values[v].dtype, DT_BF16);
-    assert_true(noted(&f.c));
+    assert_non_null(noted(&f.c, FINDING_TF32_IS_F32));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: f32"), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_MATMUL), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_LINEAR), 0);
-    assert_false(noted(&f.c));
+    assert_null(noted(&f.c, FINDING_TF32_IS_F32));
     fixture_clear(&f);
+}
+
+// ---- determinism -------------------------------------------------------------------------------
+
+// What the job allows is told with its line, and that a CPU makes nothing of it. The program is the
+// same: which algorithms may be used is the device's business.
+static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
+{
+    static const struct {
+        const char *device, *precision;
+        enum finding_code code, other;
+        const char *says;
+    } cases[] = {
+        {"cuda", "deterministic: false", FINDING_NOT_DETERMINISTIC, FINDING_DETERMINISTIC_ANYWAY,
+         "precision.deterministic: false: a step run twice may differ in its last bits (line 8)"},
+        {"cpu", "deterministic: false", FINDING_DETERMINISTIC_ANYWAY, FINDING_NOT_DETERMINISTIC,
+         "precision.deterministic: false: on the CPU a step run twice gives the same bits all the "
+         "same (line 8)"},
+        {"cuda", "deterministic: true", FINDING_CODES, FINDING_NOT_DETERMINISTIC, NULL},
+        {"cpu", "compute: f32", FINDING_CODES, FINDING_DETERMINISTIC_ANYWAY, NULL},
+    };
+    char hash[2][65] = {"", ""}; // of each device's programs
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        char job[700];
+        snprintf(job, sizeof job, "%smesh: {dp: 1}\nresources: {kind: %s}\n", MLP, cases[i].device);
+        compile_text(&f, with(job, cases[i].precision), 0);
+        const struct finding *note = noted(&f.c, cases[i].code);
+        assert_int_equal(note != NULL, cases[i].says != NULL);
+        assert_null(noted(&f.c, cases[i].other));
+        if (note) {
+            assert_string_equal(note->message, cases[i].says);
+            assert_string_equal(note->fix, "precision.deterministic=true");
+            assert_string_equal(finding_severity(note->code), "note");
+        }
+        char *before = hash[i % 2];
+        if (*before)
+            assert_string_equal(f.c.hash, before);
+        snprintf(before, 65, "%s", f.c.hash);
+        fixture_clear(&f);
+    }
 }
 
 // The CPU widens bf16 for its products, CUDA keeps room for a library's algorithm; and a plan says
@@ -326,7 +369,7 @@ static void scratch_is_that_of_the_backend(void **state)
     assert_int_equal(model_compile(&f.job, &f.a, &f.c, &said, &f.e), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
     assert_string_not_equal(f.c.hash, on_cpu);
-    assert_false(noted(&f.c));
+    assert_null(noted(&f.c, FINDING_TF32_IS_F32));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: bf16"), 0);
     assert_true(f.c.memory.workspace > 8 * 128);
@@ -421,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_parameter_is_cast_once_a_step_or_by_the_update),
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
         cmocka_unit_test(tf32_marks_products_alone_and_changes_no_dtype),
+        cmocka_unit_test(a_plan_tells_what_a_step_run_twice_may_come_to),
         cmocka_unit_test(scratch_is_that_of_the_backend),
         cmocka_unit_test(every_model_builds_whatever_its_data_are),
         cmocka_unit_test(operands_of_two_dtypes_do_not_pass),

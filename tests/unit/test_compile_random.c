@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random graphs under random shardings: gradients are the slopes of the loss, and on any mesh of up
-// to 8 devices a partitioned graph computes what the whole one does, gradients and update included,
-// and its programs pass every check. Some are cut into stages, some make values again, some cut
-// gradients and state finer than parameters; the whole one does none of it, and takes the batch at
-// once.
+// to 8 devices a partitioned graph computes what the whole one does, gradients and update included;
+// its programs pass every check and, carried out over a planned arena, compute the same. Some are
+// cut into stages, some make values again, some cut gradients and state finer than parameters; the
+// whole one does none of it, and takes the batch at once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -28,6 +28,7 @@
 #include "common/compile/stage.h"
 #include "common/compile/verify.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/replay.h"
 #include "tests/unit/compile_case.h"
 
 enum {
@@ -49,6 +50,8 @@ struct random_case {
     int64_t layers[STAGES_MAX];
     const char *axis_name;
     int nstages;
+    struct program programs[STAGES_MAX];
+    struct memory memory[STAGES_MAX];
     struct arena a;
 };
 
@@ -234,7 +237,7 @@ static double along(struct interp *x, double far)
 }
 
 // `far`: how far from where all parameters begin (along()).
-static void run_from(struct interp *x, const struct random_case *c, double far)
+static void begin_at(struct interp *x, double far)
 {
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
     const double control[CONTROL_SLOTS] = {0, 0}, count = 5;
@@ -246,6 +249,11 @@ static void run_from(struct interp *x, const struct random_case *c, double far)
     interp_set(x, "control", control);
     if (reads(x, "step"))
         interp_set(x, "step", &count);
+}
+
+static void run_from(struct interp *x, const struct random_case *c, double far)
+{
+    begin_at(x, far);
     for (int m = 0; m < x->microbatches; m++) {
         feed(x, c, m);
         interp_phase(x, PHASE_FORWARD, m);
@@ -319,21 +327,22 @@ static int compare_all(const struct interp *whole, const struct interp *parts)
 static int check_programs(struct random_case *c, struct graph *cut, struct err *e)
 {
     struct schedule s[STAGES_MAX];
-    struct program p[STAGES_MAX];
+    struct program *p = c->programs;
     struct schedule_cost cost;
     int rc = 0;
     for (int k = 0; k < c->nstages && !rc; k++) {
         schedule_build(&s[k], &c->a, PROGRAM_TRAIN, MICROBATCHES,
                        (enum job_pipeline_schedule)c->job.pipeline.schedule, k, c->nstages);
         rc = lower(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k], e);
+        if (!rc)
+            fuse_updates(&p[k]);
     }
     rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, e);
     rc = rc ? rc : verify_stages(p, c->nstages, e);
     for (int k = 0; k < c->nstages && !rc; k++) {
         struct program *all[] = {&p[k]};
-        struct memory m;
-        rc = plan_memory(all, 1, &c->a, &m, e);
-        rc = rc ? rc : verify_program(&p[k], &m, e);
+        rc = plan_memory(all, 1, &c->a, &c->memory[k], e);
+        rc = rc ? rc : verify_program(&p[k], &c->memory[k], e);
     }
     return rc;
 }
@@ -356,6 +365,25 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     }
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
     return rc ? rc : check_programs(c, cut, e);
+}
+
+// The programs from where `parts`, which has run its step already, began.
+static int check_replay(struct interp *parts, const struct random_case *c)
+{
+    struct interp start;
+    struct replay r;
+    interp_init(&start, parts->g, &parts->mesh, MICROBATCHES);
+    begin_at(&start, 0);
+    replay_init(&r, c->programs, c->memory, &start);
+    for (int m = 0; m < MICROBATCHES; m++) {
+        feed(&start, c, m);
+        replay_feed(&r, &start, m);
+    }
+    int rc = replay_run(&r);
+    rc = rc ? rc : replay_compare(&r, parts, 1e-9);
+    replay_clear(&r);
+    interp_clear(&start);
+    return rc;
 }
 
 static int run_case(struct random_case *c, bool tell)
@@ -385,7 +413,7 @@ static int run_case(struct random_case *c, bool tell)
         interp_init(&parts, &cut, &c->mesh, MICROBATCHES);
         run(&whole, c);
         run(&parts, c);
-        rc = compare_all(&whole, &parts) | check_slope(&whole, c);
+        rc = compare_all(&whole, &parts) | check_slope(&whole, c) | check_replay(&parts, c);
         interp_clear(&whole);
         interp_clear(&parts);
     }

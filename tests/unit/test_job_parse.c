@@ -274,6 +274,20 @@ static void test_only_true_and_false_are_truth_values(void **state)
                   "job.yaml:5:18: metrics.jsonl: must be true or false, not a list\n");
 }
 
+static void test_a_job_is_deterministic_unless_it_says_otherwise(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, VALID);
+    assert_true(c.job.precision.deterministic);
+    case_clear(&c);
+    case_valid(&c, VALID "precision: {deterministic: false}\n");
+    assert_false(c.job.precision.deterministic);
+    case_clear(&c);
+    expect_errors(VALID "precision:\n  deterministic: mostly\n",
+                  "job.yaml:6:18: precision.deterministic: must be true or false, not 'mostly'\n");
+}
+
 static void test_words_are_chosen_from_a_list(void **state)
 {
     (void)state;
@@ -623,6 +637,7 @@ int main(void)
         cmocka_unit_test(test_open_bounds_say_so),
         cmocka_unit_test(test_durations_need_a_unit),
         cmocka_unit_test(test_only_true_and_false_are_truth_values),
+        cmocka_unit_test(test_a_job_is_deterministic_unless_it_says_otherwise),
         cmocka_unit_test(test_words_are_chosen_from_a_list),
         cmocka_unit_test(test_names_are_plain),
         cmocka_unit_test(test_text_is_neither_empty_nor_endless),

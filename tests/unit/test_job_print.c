@@ -51,6 +51,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "precision:\n"
                                           "  compute: f32\n"
                                           "  reduce: f32\n"
+                                          "  deterministic: true\n"
                                           "data:\n"
                                           "  format: idx\n"
                                           "  dtype: u8\n"
@@ -126,7 +127,8 @@ static void expect_same_hash(const char *one, const char *other, bool same)
 static void test_the_layout_is_no_part_of_the_identity(void **state)
 {
     static const char *const alike[] = {
-        VALID "mesh: {tp: 2}\n", VALID "mesh: {dp: 4}\nsharding: {rules: {batch: dp}}\n",
+        VALID "mesh: {tp: 2}\n", VALID "precision: {deterministic: false}\n",
+        VALID "mesh: {dp: 4}\nsharding: {rules: {batch: dp}}\n",
         NAME_LINE MODEL_LINE DATA_LINE "resources: {devices: 2}\n"
                                        "train: {steps: 10, microbatches: 2}\n"};
     struct job_case one, other;

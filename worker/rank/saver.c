@@ -110,7 +110,8 @@ static void base_of(struct saver *s)
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
                                              .algorithms = s->algorithms,
-                                             .threads = s->device.threads}};
+                                             .threads = s->device.threads,
+                                             .deterministic = s->device.deterministic}};
     mesh_of(s);
 }
 
@@ -182,9 +183,9 @@ void saver_close(struct saver *s)
     if (!s)
         return;
     link_on_event(s->o.link, NULL, NULL);
-    snapshot_free(s->snapshot);
-    if (s->copying) // an error on the way is told elsewhere
+    if (s->copying) // into memory that goes now; an error on the way is told elsewhere
         (void)lane_sync(exec_saves(s->o.state->exec), NULL);
+    snapshot_free(s->snapshot);
     if (s->staging)
         s->o.backend->host_free(s->o.device, s->staging);
     store_close(&s->store);

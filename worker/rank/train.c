@@ -157,7 +157,7 @@ static int open_device(struct trainer *t, struct err *e)
     char cache[4200];
     struct device_options o = {.ordinal = t->ordinal,
                                .threads = (int)t->job->resources.threads,
-                               .deterministic = true,
+                               .deterministic = t->job->precision.deterministic,
                                .cache = cache_folder(cache, sizeof cache)};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
@@ -268,12 +268,32 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
     return rc ? rc : load_open(load, store, which.epoch, which.step, e);
 }
 
+// Whether a step run twice gives the same bits.
+static bool is_deterministic(const struct trainer *t)
+{
+    struct device_info info;
+    t->exec_options.backend->device_info(t->device, &info);
+    return info.deterministic;
+}
+
+static void tell_determinism(const struct trainer *t, const struct manifest_numerics *before)
+{
+    bool now = is_deterministic(t);
+    if (before->deterministic != now)
+        log_warn("numerics",
+                 "the checkpoint's run was %sdeterministic, this one is%s "
+                 "(precision.deterministic): from now on sums may round otherwise",
+                 now ? "not " : "", now ? "" : " not");
+}
+
 static int restore(struct trainer *t, struct err *e)
 {
     struct store store = {0};
     struct load load = {0};
     int rc = open_checkpoint(t, &store, &load, e);
     rc = rc ? rc : state_restore(&t->state, &load, e);
+    if (!rc)
+        tell_determinism(t, &load.manifest.numerics);
     load_close(&load);
     store_close(&store);
     if (rc)
@@ -281,13 +301,14 @@ static int restore(struct trainer *t, struct err *e)
     return rc;
 }
 
-// The record of the checkpoint that will be restored, the arena's; null: none.
+// The record of the checkpoint that will be restored, the arena's; null: none, or none that may be
+// used: it was chosen where other bits were allowed.
 static int algorithms_before(struct trainer *t, const char **out, struct err *e)
 {
     struct store store = {0};
     struct load load = {0};
     int rc = open_checkpoint(t, &store, &load, e);
-    if (!rc)
+    if (!rc && load.manifest.numerics.deterministic == is_deterministic(t))
         *out = arena_strdup(&t->arena, load.manifest.numerics.algorithms);
     load_close(&load);
     store_close(&store);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of cuBLASLt's algorithms a product gets on the emulated CUDA device: the fastest of those
+// that may be used, what is remembered and agreed on, and that what one device may use never
+// becomes another's.
+#include "tests/cuda/products.h"
+
+#include <dirent.h>
+
+static char folder[64];
+
+static int with_folder(void **state)
+{
+    (void)state;
+    scene("");
+    strcpy(folder, "/tmp/weft-choices-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int without_folder(void **state)
+{
+    DIR *d = opendir(folder);
+    struct dirent *f;
+    (void)state;
+    while (d && (f = readdir(d))) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    rmdir(folder);
+    scene("");
+    return 0;
+}
+
+struct choosing {
+    const char *cache, *scene, *import;
+    bool whatever, time; // whatever: not deterministic
+    size_t scratch;
+    int offset;
+    enum dtype dtype;
+};
+
+// What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
+static int choice(const struct choosing *h, struct buf *text)
+{
+    const int offset[3] = {h->offset, h->offset, h->offset};
+    enum dtype t = h->dtype ? h->dtype : DT_F32;
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    double *want[OP_MAX_OUT];
+    scene(h->scene ? h->scene : "");
+    device_open(&r, h->cache, !h->whatever);
+    product_case(&c, &a, "ik,kj->ij", even, t, t);
+    rig_reference(&c, &a, want);
+    place_case(&r, &p, &c, offset, h->scratch);
+    if (h->import && r.backend->algorithms_import(r.device, h->import, &e))
+        fail_msg("%s", e.text);
+    tune(&r, &p, h->time);
+    run(&r, &p);
+    rig_compare("tuned", result(&r, &p.call.out[0], &a), want[0], 16 * 24,
+                t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
+    exported(&r, text);
+    release(&r, &p);
+    r.backend->device_close(r.device);
+    arena_clear(&a);
+    scene("");
+    return chosen(buf_str(text), "16x24x32");
+}
+
+static void the_clock_decides_among_what_may_be_used(void **state)
+{
+    static const struct {
+        struct choosing how;
+        int want;
+    } cases[] = {
+        {{.time = true, .scratch = SCRATCH}, ALIGNED},
+        {{.time = true, .scratch = SCRATCH, .dtype = DT_BF16}, ALIGNED},
+        {{.time = true, .scratch = SCRATCH, .offset = 1}, SPLIT},
+        {{.time = true, .scratch = SCRATCH, .offset = 1, .dtype = DT_BF16}, SPLIT},
+        {{.time = true, .scratch = 0, .offset = 1}, ANYWHERE},
+        {{.time = true, .scratch = 4096, .offset = 1}, ANYWHERE}, // three parts want 4,608
+        {{.time = true, .scratch = 3 * 16 * 24 * 4, .offset = 1}, SPLIT},
+        {{.time = true, .scratch = SCRATCH, .whatever = true}, INPLACE},
+        // In place the parts would be bf16: an order may be given up, f32 sums are not.
+        {{.time = true, .scratch = SCRATCH, .whatever = true, .dtype = DT_BF16}, ALIGNED},
+        {{.time = false, .scratch = SCRATCH}, ANYWHERE}, // the first that runs
+        {{.time = false, .scratch = SCRATCH, .whatever = true}, INPLACE},
+        {{.time = true, .scratch = SCRATCH, .scene = "lt_without:46"}, SPLIT},
+    };
+    struct buf text = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int got = choice(&cases[i].how, &text);
+        if (got != cases[i].want)
+            fail_msg("case %zu chose %d, not %d", i, got, cases[i].want);
+    }
+    buf_clear(&text);
+}
+
+static void what_was_timed_is_remembered_on_disk(void **state)
+{
+    struct buf text = {0};
+    const struct choosing timed = {.cache = folder, .time = true, .scratch = SCRATCH};
+    struct choosing poor = timed, other = timed, calm = timed;
+    (void)state;
+    poor.scene = "lt_without:46";
+    assert_int_equal(choice(&poor, &text), SPLIT);
+    assert_int_equal(choice(&timed, &text), SPLIT); // not timed again
+    other.offset = 1;
+    other.scratch = 0;
+    assert_int_equal(choice(&other, &text), ANYWHERE); // another key
+    assert_int_equal(choice(&timed, &text), SPLIT);    // beside it
+    calm.time = false;
+    assert_int_equal(choice(&calm, &text), ANYWHERE); // who must not time must not guess either
+    poor.scene = "lt_without:45";
+    assert_int_equal(choice(&poor, &text), ALIGNED); // what is gone is timed anew
+    assert_int_equal(choice(&timed, &text), ALIGNED);
+    buf_clear(&text);
+}
+
+static void ranks_take_what_one_of_them_chose(void **state)
+{
+    struct buf text = {0}, back = {0};
+    struct choosing leader = {.time = true, .scratch = SCRATCH, .cache = folder};
+    (void)state;
+    assert_int_equal(choice(&leader, &text), ALIGNED);
+    struct choosing follower = {.scratch = SCRATCH, .import = buf_str(&text)};
+    assert_int_equal(choice(&follower, &back), ALIGNED);
+    assert_string_equal(buf_str(&text), buf_str(&back));
+    follower.time = true; // a record of an earlier run counts for the leader too
+    follower.scene = "lt_slow_ends";
+    assert_int_equal(choice(&follower, &back), ALIGNED);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
+    follower.cache = folder;
+    follower.scene = "lt_without:46"; // the cache has it too, and it is gone there as well
+    assert_int_equal(choice(&follower, &back), SPLIT);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 1);
+    buf_clear(&text);
+    buf_clear(&back);
+}
+
+static void a_choice_that_no_call_uses_stays_in_the_text(void **state)
+{
+    struct buf text = {0}, back = {0};
+    struct choosing odd = {.time = true, .scratch = SCRATCH, .offset = 1};
+    (void)state;
+    choice(&odd, &text);
+    struct choosing plain = {.time = true, .scratch = SCRATCH, .import = buf_str(&text)};
+    choice(&plain, &back);
+    assert_int_equal(backend_choices_changed(buf_str(&text), buf_str(&back)), 0);
+    assert_int_equal(backend_choices_changed(buf_str(&back), buf_str(&text)), 1);
+    buf_clear(&text);
+    buf_clear(&back);
+}
+
+// One folder for both. Whoever has the other's choices has none: neither from the disk nor as a
+// text does one taken under `deterministic: false` reach a device that must give the same bits
+// twice.
+static void choices_that_may_vary_never_reach_a_deterministic_device(void **state)
+{
+    struct buf loose = {0}, strict = {0};
+    struct choosing chance = {.cache = folder, .time = true, .scratch = SCRATCH, .whatever = true};
+    struct choosing firm = {.cache = folder, .time = true, .scratch = SCRATCH};
+    struct rig r;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(choice(&chance, &loose), INPLACE);
+    firm.scene = "lt_without:46";
+    assert_int_equal(choice(&firm, &strict), SPLIT);
+    firm.scene = NULL;
+    assert_int_equal(choice(&firm, &strict), SPLIT); // its own is there
+    chance.scene = "lt_without:43";
+    assert_int_equal(choice(&chance, &loose), ALIGNED); // timed anew: SPLIT is not its own
+    chance.scene = NULL;
+    assert_int_equal(choice(&chance, &loose), ALIGNED);
+    assert_non_null(strstr(buf_str(&loose), "cublaslt 13.1.0, not deterministic\n"));
+    assert_non_null(strstr(buf_str(&strict), "cublaslt 13.1.0\n"));
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        device_open(&r, NULL, deterministic);
+        assert_int_equal(
+            r.backend->algorithms_import(r.device, buf_str(deterministic ? &strict : &loose), &e),
+            0);
+        assert_int_equal(
+            r.backend->algorithms_import(r.device, buf_str(deterministic ? &loose : &strict), &e),
+            ERR_UNSUPPORTED);
+        r.backend->device_close(r.device);
+    }
+    buf_clear(&loose);
+    buf_clear(&strict);
+}
+
+static void another_devices_choices_are_refused(void **state)
+{
+    struct rig r;
+    struct buf text = {0}, before = {0};
+    struct err e = {0};
+    (void)state;
+    device_open(&r, NULL, true);
+    exported(&r, &before);
+    assert_string_equal(buf_str(&before),
+                        "algorithms emulated, sm_90, 4 processors, cublaslt 13.1.0\n");
+    assert_int_equal(
+        r.backend->algorithms_import(r.device,
+                                     "algorithms NVIDIA H200, sm_90, 132 processors, cublaslt "
+                                     "13.1.0\n16x24x32 = 1\n",
+                                     &e),
+        ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->algorithms_import(r.device, "nonsense", &e), ERR_INVALID);
+    exported(&r, &text);
+    assert_string_equal(buf_str(&text), buf_str(&before));
+    buf_clear(&text);
+    buf_clear(&before);
+    r.backend->device_close(r.device);
+}
+
+// Bits that mean no algorithm, or one for other dtypes, under the right header and key.
+static void choices_that_make_no_sense_here_are_settled_anew(void **state)
+{
+    static const char *const bad[] = {"", "none", "00", "zz", "0000002e0000a190"};
+    struct buf text = {0}, twisted = {0}, back = {0};
+    struct choosing leader = {.time = true, .scratch = SCRATCH};
+    (void)state;
+    choice(&leader, &text);
+    const char *value = strstr(buf_str(&text), " = ") + 3;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char word[129];
+        memset(word, '0', 128);
+        word[128] = 0;
+        memcpy(word, bad[i], strlen(bad[i]));
+        buf_reset(&twisted);
+        buf_append(&twisted, buf_str(&text), (size_t)(value - buf_str(&text)));
+        buf_puts(&twisted, i == 1 || i == 2 ? bad[i] : word);
+        buf_putc(&twisted, '\n');
+        struct choosing h = {.scratch = SCRATCH, .time = true, .import = buf_str(&twisted)};
+        assert_int_equal(choice(&h, &back), ALIGNED);
+    }
+    buf_clear(&text);
+    buf_clear(&twisted);
+    buf_clear(&back);
+}
+
+int main(void)
+{
+    if (!find_twin())
+        return 1;
+#define CASE(f) cmocka_unit_test_setup_teardown(f, with_folder, without_folder)
+    const struct CMUnitTest tests[] = {
+        CASE(the_clock_decides_among_what_may_be_used),
+        CASE(what_was_timed_is_remembered_on_disk),
+        CASE(ranks_take_what_one_of_them_chose),
+        CASE(a_choice_that_no_call_uses_stays_in_the_text),
+        CASE(choices_that_may_vary_never_reach_a_deterministic_device),
+        CASE(another_devices_choices_are_refused),
+        CASE(choices_that_make_no_sense_here_are_settled_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
