@@ -122,7 +122,7 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
     /* the update; outputs alias inputs where said; SGD, MOMENTUM and ADAM may have one more: p        \
-       cast to bf16 */                                                                                            \
+       cast to bf16 */                                                                                 \
     X(SQNORM, sqnorm, 1, 1) /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */     \
     X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */           \
     X(CLIP, clip, 1, 1) /* metrics → enum clip_slot vector: gradient scale and skip flag */          \
