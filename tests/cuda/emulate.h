@@ -109,6 +109,7 @@ int emulate_lane_xor(int lanes, int width);
 #define EMULATE_MASK_(z, m, ...) (m)
 #define __threadfence()          ((void)0)
 #define __threadfence_block()    ((void)0)
+#define __threadfence_system()   __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
 
 // ---- launches ----------------------------------------------------------------------------------
 
