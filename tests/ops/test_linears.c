@@ -58,7 +58,7 @@ static bool is_gpu(void)
 
 static const struct extents *sizes(void)
 {
-    static const struct extents of_model[] = {{2048, 3072, 768, 3}, {1000, 1003, 770, 2}};
+    static const struct extents of_model[] = {{1024, 3072, 768, 3}, {1000, 1003, 770, 2}};
     static const struct extents of_test[] = {{40, 96, 64, 3}, {33, 57, 30, 2}};
     return is_gpu() ? of_model : of_test;
 }
