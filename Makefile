@@ -57,11 +57,11 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main algorithms lane staging segments crew process probe metrics report link join lead status solo spawn snapshot \
+RANK_SRC    := main algorithms lane marks giveup staging segments crew process probe metrics report link join lead status solo spawn snapshot \
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags plan files print link request submit jobs why act progress watch logs \
+CLI_SRC     := main flags plan files print link request spec submit jobs why act progress watch logs \
                doctor completion run record embed found
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
@@ -82,7 +82,7 @@ CUDA_SRC    += product
 CUDA_SRC    += gemm
 CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
-CUDA_CU     := probe
+CUDA_CU     := probe mark
 CUDA_CU     += elementwise
 CUDA_CU     += draw
 CUDA_CU     += pieces
@@ -113,14 +113,14 @@ UNIT_COMPILE += compile_picture compile_device compile_examples compile_order co
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_marks
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain chain_random fused_rows reductions views layouts updates
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
@@ -325,9 +325,11 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) \
 	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lrt -lpthread -ldl -lm
 
-# Nested functions carry a launch's arguments: gcc alone has them.
+# Nested functions carry a launch's arguments: gcc alone has them. An access of several elements at
+# an address that is no multiple of its size traps, as on a GPU (a sanitizer's build says so itself).
 EMULATE_CC ?= gcc
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared)
+ALIGNED = -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-maybe-uninitialized
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared,$(ALIGNED))
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -429,7 +431,7 @@ $(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a kernels/cpu/expor
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
 	    $(filter %.o %.a,$^) -ldl -lm
-$(BUILD)/tests/unit/test_compile_meshes: | $(LATE)
+$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

@@ -92,7 +92,7 @@ static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct j
                      struct buf *no)
 {
     struct job_errors errs = {0};
-    if (job_parse(a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
+    if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
                   strlen(q->resolved), NULL, 0, spec, &errs))
         job_errors_print(&errs, no);
     else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not

@@ -89,7 +89,7 @@ void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *
         if (!plausible(f) || job_find(c, f->job))
             continue;
         arena_init(&a);
-        if (!job_parse(&a, &weft_schema, "job", NULL, f->resolved, strlen(f->resolved), NULL, 0,
+        if (!job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
                        &spec, &errs) &&
             spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0)
             take_up(c, m, f, &spec);

@@ -215,7 +215,7 @@ int job_spec(struct job_rec *j, struct err *e)
     if (j->parsed)
         return 0;
     arena_init(&a);
-    int rc = job_parse(&a, &weft_schema, "job", NULL, j->row->resolved, strlen(j->row->resolved),
+    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->row->resolved, strlen(j->row->resolved),
                        NULL, 0, &spec, &errs);
     if (rc)
         rc = job_errors_err(&errs, e);

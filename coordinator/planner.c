@@ -34,7 +34,7 @@ static int check(const Weft__V1__SubmitRequest *q, struct arena *a, struct err *
     struct job_errors errs = {0};
     struct compiled compiled;
     struct job job;
-    if (job_parse(a, &weft_schema, "job", q->base_dir[0] ? q->base_dir : NULL, q->resolved,
+    if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
                   strlen(q->resolved), NULL, 0, &job, &errs))
         return job_errors_err(&errs, e);
     return model_compile(&job, a, &compiled, NULL, e);

@@ -184,10 +184,10 @@ char *story_next(const struct job_rec *j, struct arena *a)
     case JOB(QUEUED):
         return wait_text(j, a);
     case JOB(HELD):
-        return arena_printf(a, "nothing: `weft resume %s` puts it back in the queue", row->name);
+        return arena_printf(a, "nothing: `weft resume %.8s` puts it back in the queue", row->id);
     case JOB(FAILED):
     case JOB(CANCELLED):
-        return arena_printf(a, "nothing: it has ended; `weft resume %s` tries again", row->name);
+        return arena_printf(a, "nothing: it has ended; `weft resume %.8s` tries again", row->id);
     default:
         return arena_strdup(a, "nothing: it has ended");
     }

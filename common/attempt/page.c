@@ -142,8 +142,11 @@ void page_view_text(const struct page_view *v, char *out, size_t size)
 {
     static const char *const phases[] = {"forward", "backward", "update"};
     char phase[40] = "", coll[120] = "before the first collective";
-    if (v->state == RANK_RUNNING && v->phase >= 0 && v->phase < 3)
+    bool known = v->state == RANK_RUNNING && v->phase >= 0 && v->phase < 3;
+    if (known && v->phase == 2)
         snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
+    else if (known)
+        snprintf(phase, sizeof phase, ", %s of microbatch %d", phases[v->phase], v->microbatch);
     if (v->coll_entered)
         snprintf(coll, sizeof coll, "%s collective %llu (%s)",
                  v->coll_entered > v->coll_left ? "in" : "after",

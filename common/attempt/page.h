@@ -2,8 +2,9 @@
 // Progress pages: a small mapped file a rank in which it says where it is, read from outside, so
 // that a stuck rank cannot hide.
 //
-// The rank's main thread writes step, phase and state, the collectives their own fields. Readers
-// take a copy (page_read); its fields may be of slightly different moments.
+// The rank's main thread writes the state, and step and phase too where it computes itself; a
+// device that works through a queue tells its own (worker/rank/marks.h); the collectives write
+// their fields. Readers take a copy (page_read); its fields may be of slightly different moments.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +20,7 @@ struct progress_page {
     _Atomic int64_t step;
     _Atomic int32_t phase, microbatch;        // enum program_phase of compile/program.h
     _Atomic int32_t state;                    // enum rank_state
-    _Atomic uint64_t ops;                     // instructions started
+    _Atomic uint64_t ops;                     // instructions started; on a device: about so many
     _Atomic uint64_t coll_entered, coll_left; // number of the last collective, from 1
     _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
     char coll_text[64];            // the name as text, best effort: a hint for people
@@ -55,5 +56,5 @@ void page_read(const struct progress_page *p, struct page_view *out);
 int page_view_same(const struct page_view *a, const struct page_view *b);
 // True when nothing differs that is progress: whom a rank waits for is none.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
-// "step 12, backward, in collective 31 (fc1/weight)" into out.
+// "step 12, backward of microbatch 0, in collective 31 (fc1/weight)" into out.
 void page_view_text(const struct page_view *v, char *out, size_t size);

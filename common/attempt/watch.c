@@ -119,6 +119,13 @@ static bool still(const struct watch *w, struct watch_entry *en, int64_t now_ns,
            (en->suspect_ns && stopped && now_ns - en->suspect_ns > stopped);
 }
 
+// A running one whose page changed in time: whoever waits for it has no reason to move.
+static bool moves(const struct watch *w, const struct watch_entry *en, int64_t now_ns)
+{
+    return en->view.state == RANK_RUNNING && running_limit(w) &&
+           now_ns - en->changed_ns <= running_limit(w);
+}
+
 bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
                 struct watch_verdict *out)
 {
@@ -151,6 +158,8 @@ bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int 
             worst_suspect = s;
         }
     }
+    if (moves(w, &w->entries[worst], now_ns))
+        return false;
     out->rank = worst;
     out->still_ns = now_ns - w->entries[worst].changed_ns;
     return true;

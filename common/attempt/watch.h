@@ -14,6 +14,9 @@
 // collective tells, which ranks of different pipeline stages count differently: the lowest of
 // those in the earliest step, then the one that is stopped, has left fewer collectives, started
 // fewer instructions, changed longest ago.
+//
+// As long as that one runs and its page moves nobody hangs: who waits for it stands still for as
+// long as its work takes.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

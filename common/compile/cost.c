@@ -124,6 +124,13 @@ double cost_node_flops(const struct graph *g, const struct mesh *m, const struct
     return op_row(n->op)->flops(n, s.in, s.out);
 }
 
+double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n)
+{
+    struct shapes s;
+    shapes_of(g, m, n, &s);
+    return op_bytes(g, n, s.in, s.out);
+}
+
 // FLOPs of one microbatch, those apart that are made again.
 static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
@@ -138,13 +145,9 @@ static double graph_flops(const struct graph *g, const struct mesh *m, bool forw
 static double traffic(const struct program *p)
 {
     double bytes = 0;
-    for (int i = 0; i < p->ninstrs; i++) {
-        struct shapes s;
-        if (p->instrs[i].kind != INSTR_OP)
-            continue;
-        shapes_of(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node], &s);
-        bytes += op_bytes(p->graph, &p->graph->nodes[p->instrs[i].node], s.in, s.out);
-    }
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_OP)
+            bytes += cost_node_bytes(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node]);
     return bytes;
 }
 

@@ -32,6 +32,7 @@ const char *coll_row_name(const struct coll_row *r); // "all_reduce", "send"
 
 // One node's, on one device of the mesh (null: whole).
 double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);
+double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n); // op's
 // Of one step's inputs on a device: whole samples, as it reads them.
 uint64_t cost_batch_bytes(const struct program *p);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);

@@ -169,7 +169,8 @@ struct job_errors {          // zeroed: none
 int job_load(struct arena *a, const struct schema *schema, const char *path,
              const char *const *overrides, int n_overrides, struct job *out,
              struct job_errors *errs);
-// The same from memory; `file` is what errors call it, `base_dir` may be null (".").
+// The same from memory; `file` is what errors call it, null: it is the resolved form, whose lines
+// nobody has seen and none are told. `base_dir` may be null (".").
 int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
               const char *text, size_t len, const char *const *overrides, int n_overrides,
               struct job *out, struct job_errors *errs);

@@ -279,7 +279,7 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
     *out = (struct job){.base_dir = base_dir ? arena_strdup(a, base_dir) : ".", .schema = schema};
     struct reading r = {.arena = a, .schema = schema, .job = out, .errors = {.arena = a}};
     struct tree_source *source = arena_new(a, struct tree_source);
-    *source = (struct tree_source){arena_strdup(a, file), 0, false};
+    *source = (struct tree_source){arena_strdup(a, file ? file : "the job"), 0, !file};
     rows_init(&r);
     out->text = r.root = tree_read(source, text, len, &r.errors);
     if (r.root) {

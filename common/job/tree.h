@@ -9,7 +9,7 @@ enum tree_kind { TREE_SCALAR, TREE_MAP, TREE_LIST, TREE_BROKEN }; // broken: alr
 struct tree_source { // the file, or one override
     const char *name;
     int index;     // order of errors
-    bool one_line; // an override: positions inside it say nothing
+    bool one_line; // an override, or the resolved form: positions inside it say nothing
 };
 
 struct tree_node {

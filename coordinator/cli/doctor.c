@@ -342,8 +342,8 @@ static void check_coordinator(struct check *c)
             "%s (from %s): %s", l.address, l.origin, e.text);
     else {
         const Weft__V1__JobsReply *r = (const Weft__V1__JobsReply *)(const void *)reply;
-        say(c, OK, NULL, "%s answers: cluster %s, %zu jobs wait or run", l.address, r->cluster,
-            r->n_jobs);
+        say(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s", l.address, r->cluster,
+            r->n_jobs, r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
         c->reached = true;
         link_free(reply);
     }

@@ -66,8 +66,10 @@ static int prepare(const struct verb *v, const struct args *a)
 {
     unsigned long long tokens;
     struct err e = {0};
-    if (a->npos != 3 || a->json || a->ids || !a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
+    if (a->npos != 3 || a->json || a->ids)
         return usage(v, "prepare --tokenizer bytes, a file of text and the one to make");
+    if (!a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
+        return usage(v, "prepare needs --tokenizer bytes: it knows no other");
     if (prepare_bytes(a->pos[1], a->pos[2], &tokens, &e)) {
         fprintf(stderr, "weft data: %s\n", e.text);
         return CLIENT_FAILED;

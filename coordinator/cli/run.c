@@ -18,13 +18,13 @@
 
 #include "common/base/clock.h"
 #include "common/job/job.h"
-#include "common/model/schema_list.h"
 #include "coordinator/cli/embed.h"
 #include "coordinator/cli/link.h"
 #include "coordinator/cli/print.h"
 #include "coordinator/cli/progress.h"
 #include "coordinator/cli/record.h"
 #include "coordinator/cli/request.h"
+#include "coordinator/cli/spec.h"
 
 enum { STOP_GRACE_MS = 15000, TURN_MS = 100, ASK_S = 2 };
 
@@ -48,19 +48,10 @@ struct run {
 
 static int load(struct run *r)
 {
-    struct job_errors errs = {0};
-    struct buf why = {0};
-    if (!job_load(&r->arena, &weft_schema, r->args->pos[0], r->args->set, r->args->nset, &r->job,
-                  &errs)) {
-        job_print(&r->job, &r->resolved);
-        if (realpath(r->job.base_dir, r->base))
-            return CLIENT_OK;
-        complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
-        return CLIENT_USAGE;
-    }
-    job_errors_print(&errs, &why);
-    fputs(buf_str(&why), stderr);
-    buf_clear(&why);
+    int rc = spec_read(r->args, &r->arena, &r->job, &r->resolved);
+    if (rc || realpath(r->job.base_dir, r->base))
+        return rc;
+    complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
     return CLIENT_USAGE;
 }
 

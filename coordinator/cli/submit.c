@@ -4,26 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/job/job.h"
-#include "common/model/schema_list.h"
 #include "coordinator/cli/link.h"
 #include "coordinator/cli/print.h"
 #include "coordinator/cli/request.h"
-
-static int load(const struct args *a, struct arena *arena, struct buf *resolved)
-{
-    struct job job;
-    struct job_errors errs = {0};
-    struct buf why = {0};
-    if (!job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, &job, &errs)) {
-        job_print(&job, resolved);
-        return CLIENT_OK;
-    }
-    job_errors_print(&errs, &why);
-    fputs(buf_str(&why), stderr);
-    buf_clear(&why);
-    return CLIENT_USAGE;
-}
+#include "coordinator/cli/spec.h"
 
 static void say(const Weft__V1__SubmitReply *reply, const struct request *r, bool json)
 {
@@ -98,7 +82,8 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct buf resolved = {0};
     struct link l = {0};
     struct request r = {.fd = -1};
-    int rc = load(a, &arena, &resolved);
+    struct job job;
+    int rc = spec_read(a, &arena, &job, &resolved);
     if (!rc)
         rc = link_open(&l, v, a);
     if (!rc)

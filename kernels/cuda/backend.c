@@ -118,6 +118,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_free = graph_free,
+    .mark = stream_mark,
     .tune = algorithms_tune,
     .algorithms_import = algorithms_import,
     .algorithms_export = algorithms_export,

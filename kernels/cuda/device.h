@@ -93,6 +93,8 @@ int capture_end(struct stream_q *q, void **graph, struct err *e);
 int graph_launch(struct stream_q *q, void *graph, struct err *e);
 void graph_free(void *graph);
 void stream_clear(struct device *d);
+int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add,
+                struct err *e); // mark.cu
 
 // ---- memory.c ----------------------------------------------------------------------------------
 

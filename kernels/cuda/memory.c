@@ -126,7 +126,8 @@ int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e)
     struct region *r = region_note(d, ADOPTED, bytes);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
-    rc = CUDA(d, NULL, e, cudaHostRegister(p, bytes, cudaHostRegisterPortable));
+    rc = CUDA(d, NULL, e,
+              cudaHostRegister(p, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
     if (rc) {
         free(r);
         return rc;

@@ -35,12 +35,13 @@ static inline int dies_run(void (*mistake)(void), char said[DIES_ROOM])
 }
 
 // Fails unless the mistake ends the process, saying so, or (where it may find it first) by the word
-// of the address sanitizer.
+// of a sanitizer.
 static inline void dies_saying(void (*mistake)(void), const char *say, bool sanitizer)
 {
     static char said[DIES_ROOM];
     int status = dies_run(mistake, said);
-    bool found = strstr(said, say) || (sanitizer && strstr(said, "AddressSanitizer"));
+    bool found = strstr(said, say) ||
+                 (sanitizer && (strstr(said, "AddressSanitizer") || strstr(said, "runtime error")));
     if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || !found)
         fail_msg("it should have died saying '%s', and ended with %#x saying '%.500s'", say,
                  (unsigned)status, said);

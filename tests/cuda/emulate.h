@@ -5,11 +5,11 @@
 // What a GPU leaves undefined ends the program with a message that names kernel, block and thread:
 // a barrier that not all threads of the block come to, a shuffle or vote whose lanes do not all
 // come with the same mask, a read from a lane that is not there, a write outside dynamic shared
-// memory. Shared memory holds NaNs when a block begins. Threads take turns in ascending order in
-// one block and in descending order in the next, blocks in one launch and in another, so a missing
-// barrier, or a block that reads what another writes, shows in one of the two; in the scene
-// `orders` (fake_runtime.c) in every launch. A launch is queued on the fake runtime's stream
-// (fake.h) and runs when that has to.
+// memory, an access of four elements at an address for one. Shared memory holds NaNs when a block
+// begins. Threads take turns in ascending order in one block and in descending order in the next,
+// blocks in one launch and in another, so a missing barrier, or a block that reads what another
+// writes, shows in one of the two; in the scene `orders` (fake_runtime.c) in every launch. A launch
+// is queued on the fake runtime's stream (fake.h) and runs when that has to.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -109,6 +109,7 @@ int emulate_lane_xor(int lanes, int width);
 #define EMULATE_MASK_(z, m, ...) (m)
 #define __threadfence()          ((void)0)
 #define __threadfence_block()    ((void)0)
+#define __threadfence_system()   __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
 
 // ---- launches ----------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ bool fake_scene(const char *name, long *n);
 size_t fake_shared_allowed(const void *function);
 // Counts a kernel that runs: true when it is the one that is to fail.
 bool fake_kernel_fails(void);
+// A kernel that is slow or never ends, where the scene says so.
+void fake_kernel_begins(void);
 
 // ---- fake_queue.c ------------------------------------------------------------------------------
 

@@ -201,10 +201,11 @@ void exec_drop(struct CUgraphExec_st *x)
     free(x);
 }
 
-void exec_perform(cudaStream_t s, struct CUgraphExec_st *x)
+bool exec_perform(cudaStream_t s, struct CUgraphExec_st *x, int *at)
 {
-    for (int i = 0; i < x->nodes; i++)
-        work_perform(s, x->node[i].work);
+    if (*at < x->nodes)
+        work_perform(s, x->node[(*at)++].work);
+    return *at == x->nodes;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t stream)

@@ -53,21 +53,24 @@ void work_perform(cudaStream_t s, struct work *w)
     }
     if (fake_failed_of(s->device))
         return;
-    if (w->exec)
-        exec_perform(s, w->exec);
     if (!w->run)
         return;
     if (w->kernel && fake_kernel_fails()) {
         fake_fail(s->device, cudaErrorIllegalAddress);
         return;
     }
+    if (w->kernel)
+        fake_kernel_begins();
     fake_time_passes(1);
     w->run(w->args);
 }
 
+// A graph stays in front until its last node has run.
 void work_run_one(cudaStream_t s)
 {
     struct work *w = s->first;
+    if (w->exec && !fake_failed_of(s->device) && !exec_perform(s, w->exec, &w->at))
+        return;
     s->first = w->next;
     if (!s->first)
         s->last = &s->first;
@@ -171,9 +174,23 @@ struct launch {
     _Alignas(16) char args[];
 };
 
+// Also when it runs: what a graph holds on to may have been given back since it was captured.
+static void check_args(const struct emulate_kernel *k, const void *args, size_t bytes)
+{
+    const void *stray = fake_memory_stray(args, bytes);
+    if (!stray)
+        return;
+    fprintf(stderr,
+            "fake cuda: kernel %s (%s:%d) is given %p, which is no memory of the device (or an "
+            "argument that was never set)\n",
+            k->name, k->at.file, k->at.line, stray);
+    abort();
+}
+
 static void run_kernel(const void *args)
 {
     const struct launch *l = args;
+    check_args(&l->kernel, l->args, l->bytes);
     emulate_run(&l->kernel, l->args);
 }
 
@@ -198,14 +215,7 @@ void emulate_launch(const struct emulate_kernel *k, const void *args, size_t byt
     fake_lock();
     cudaStream_t s = fake_stream(stream);
     cudaError_t rc = launch_error(k, s);
-    const void *stray = fake_memory_stray(args, bytes);
-    if (stray) {
-        fprintf(stderr,
-                "fake cuda: kernel %s (%s:%d) is given %p, which is no memory of the device (or an "
-                "argument that was never set)\n",
-                k->name, k->at.file, k->at.line, stray);
-        abort();
-    }
+    check_args(k, args, bytes);
     if (!rc) {
         struct work *w = work_new(run_kernel, NULL, sizeof(struct launch) + bytes, k->name);
         struct launch *l = (struct launch *)(void *)w->args;

@@ -7,6 +7,8 @@
 //   nodevice       a driver and no device        badarch:CODE  no kernel image for the device (209)
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
 //   seed:N         queued work may run early, as this seed says
+//   slow:US        every kernel takes so many µs of real time
+//   stop:N         the N-th kernel never ends, nor does who waits for it
 //   orders         every launch runs in several orders and must leave the same bits (emulate.c)
 #include "tests/cuda/fake.h"
 
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RUNTIME = 13000, OLD_DRIVER = 12020, MOST_DEVICES = 16 };
 
@@ -72,6 +75,18 @@ static cudaError_t driver(void)
     if (fake_scene("nodriver", NULL) || fake_scene("olddriver", NULL))
         return cudaErrorInsufficientDriver;
     return fake_scene("nodevice", NULL) ? cudaErrorNoDevice : cudaSuccess;
+}
+
+// What is stopped holds the lock: who asks a stopped device for anything more waits too.
+void fake_kernel_begins(void)
+{
+    static long count;
+    long us = 0, n = 0;
+    if (fake_scene("slow", &us))
+        usleep((useconds_t)us);
+    if (fake_scene("stop", &n) && ++count == n)
+        for (;;)
+            pause();
 }
 
 bool fake_kernel_fails(void)

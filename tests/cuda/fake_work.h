@@ -25,7 +25,8 @@ struct work {
     const char *what;
     size_t bytes;
     bool kernel;
-    struct CUgraphExec_st *exec; // a launched graph
+    struct CUgraphExec_st *exec; // a launched graph,
+    int at;                      // and its next node
     _Alignas(16) char args[];
 };
 
@@ -98,5 +99,6 @@ void capture_add(cudaStream_t s, struct work *w);
 // The stream goes on behind what the event was recorded behind.
 cudaError_t capture_join(cudaStream_t s, cudaEvent_t ev);
 void capture_drop(struct capture *c);
-void exec_perform(cudaStream_t s, struct CUgraphExec_st *x);
+// One node, from *at on; true when it was the last.
+bool exec_perform(cudaStream_t s, struct CUgraphExec_st *x, int *at);
 void exec_drop(struct CUgraphExec_st *x);

@@ -369,6 +369,20 @@ static void host_pointer_in_arguments(void)
     LAUNCH(write_kernel, 1, 1, 0, NULL, &x, 0);
 }
 
+KERNEL(32) fourfold_kernel(const float *from, int64_t at, float4 *to)
+{
+    to[threadIdx.x] = load4_f32(from, DT_F32, at);
+}
+
+static void misaligned_access(void)
+{
+    void *p = on_device(NULL, 1024);
+    LAUNCH(fourfold_kernel, 1, 1, 0, NULL, p, 16, p);
+    cudaDeviceSynchronize();
+    LAUNCH(fourfold_kernel, 1, 1, 0, NULL, p, 18, p);
+    cudaDeviceSynchronize();
+}
+
 static void host_reads_device(void)
 {
     volatile int *p = on_device(NULL, 64);
@@ -449,6 +463,8 @@ static void mistakes_end_the_program_and_say_where(void **state)
         {"shared memory was written behind its 128 bytes", shared_overrun, true},
         {"something wrote behind the allocation", device_overrun, true},
         {"is given 0x", host_pointer_in_arguments, false},
+        {"kernel fourfold_kernel", misaligned_access, true},
+        {"no multiple of the access's size", misaligned_access, true},
         {"the host touched device memory", host_reads_device, true},
         {"kernel unawaited_kernel", unawaited_readers, false},
         {"depends on the order of its blocks or threads", unawaited_readers, false},

@@ -248,6 +248,48 @@ static void a_graph_runs_what_was_captured_each_time_it_is_launched(void **state
     all_are(pinned, 3);
 }
 
+// What a host may see of a graph that runs: pinned memory, a node at a time.
+static void each_look_at_an_event_behind_a_graph_lets_one_node_run(void **state)
+{
+    cudaEvent_t ev;
+    (void)state;
+    MUST(cudaEventCreateWithFlags(&ev, cudaEventDisableTiming));
+    MUST(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+    add(pinned, 1, one);
+    add(device, 1, one);
+    add(pinned, 1, one);
+    cudaGraphExec_t x = end_capture(one);
+    for (int round = 0; round < 2; round++) {
+        set(pinned, 0);
+        MUST(cudaGraphLaunch(x, one));
+        MUST(cudaEventRecord(ev, one));
+        for (int look = 1; look <= 4; look++) {
+            assert_int_equal(cudaEventQuery(ev), cudaErrorNotReady);
+            all_are(pinned, look < 3 ? 1 : 2);
+        }
+        MUST(cudaEventQuery(ev));
+    }
+    MUST(cudaGraphExecDestroy(x));
+    cudaEventDestroy(ev);
+}
+
+static void replay_into_memory_that_was_given_back(void)
+{
+    MUST(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+    add(pinned, 1, one);
+    cudaGraphExec_t x = end_capture(one);
+    MUST(cudaGraphLaunch(x, one));
+    MUST(cudaFreeHost(pinned)); // waits for the device
+    MUST(cudaGraphLaunch(x, one));
+    (void)cudaStreamSynchronize(one);
+}
+
+static void a_kernel_is_held_to_its_memory_when_it_runs_too(void **state)
+{
+    (void)state;
+    dies_saying(replay_into_memory_that_was_given_back, "which is no memory of the device", false);
+}
+
 // one: device += 1 ─┬──────────────── other += 5 ─┬─ copy
 // two:              └─ other = device ───────────────┘       without the second event: a race
 static void a_fork_comes_back_by_an_event_or_the_capture_is_lost(void **state)
@@ -394,6 +436,8 @@ int main(void)
         CASE(copies_and_fills_stay_inside_allocations),
         CASE(devices_have_memory_of_their_own),
         CASE(a_graph_runs_what_was_captured_each_time_it_is_launched),
+        CASE(each_look_at_an_event_behind_a_graph_lets_one_node_run),
+        CASE(a_kernel_is_held_to_its_memory_when_it_runs_too),
         CASE(a_fork_comes_back_by_an_event_or_the_capture_is_lost),
         CASE(what_cuda_refuses_in_a_capture_loses_it),
         CASE(an_event_without_times_has_none),

@@ -116,6 +116,13 @@ def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
     assert len(list((bin.place / ".weft/small").glob("old-*/job"))) == 1
 
 
+def test_a_job_that_would_not_compile_leaves_nothing_that_refuses_the_mended_one(bin):
+    refused = bin.run("-s", "mesh={tp: 3}", "-s", "resources.devices=3")
+    assert refused.code == 2 and "does not divide by 3" in refused.err, refused
+    assert not bin.lines("starts") and not (bin.place / ".weft").exists()
+    assert bin.run().code == 0
+
+
 @pytest.mark.parametrize("state", ["FAILED", "HELD", "CANCELLED"])
 def test_a_job_that_did_not_succeed_ends_with_1_and_is_resumed_by_the_next_run(bin, state):
     bin.words(state)

@@ -198,6 +198,15 @@ def test_help_names_every_flag_of_a_verb():
 # ---- submit --------------------------------------------------------------------------------------
 
 
+def test_a_job_that_would_not_compile_is_told_with_its_own_line_and_nobody_is_asked(desk, job):
+    text = pathlib.Path(job).with_name("three.yaml")
+    text.write_text("name: three\nmodel: {kind: mlp, inputs: 4, hidden: [8], classes: 3}\n\nmesh:\n  tp: 3\n"
+                    "data: {train: {images: x, labels: y}, batch: 12}\ntrain: {steps: 3}\n")  # fmt: skip
+    end = desk.start().weft("submit", str(text))
+    assert end.code == 2 and f"{text}: layers/0/weight: dimension mlp of size 8 does not divide by 3" in end.err, end
+    assert "(line 4)" in end.err and not desk.told(), end
+
+
 def test_two_submits_that_are_answered_are_two_requests(desk, job):
     desk.start()
     ids = [desk.json("submit", job)["request"] for _ in range(2)]

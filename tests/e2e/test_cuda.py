@@ -7,6 +7,7 @@ GPU can do is asked of it."""
 import math
 import os
 import pathlib
+import re
 
 import meshes
 import pytest
@@ -132,3 +133,36 @@ def test_a_gpu_that_fails_ends_the_rank_with_71_and_says_why(place, toy, cuda, s
     said = end.err + run.log(0)
     assert end.code == 71 and say in said, (end, said)
     assert "rank 0" in said, said
+
+
+def slow_job(place, toy, hang_after, **train):
+    job = on("cuda", model(place, toy, "mlp", "f32"))
+    job["data"].pop("eval", None)
+    job["train"] = {**job["train"], "microbatches": 8, **train}
+    job.pop("eval", None)
+    return {**job, "restart": {"hang_after": hang_after}}
+
+
+@emulated
+def test_steps_longer_than_hang_after_are_no_hang_while_the_gpu_moves(place, toy, cuda):
+    """The first ones too, of which nobody knows how long they take; the page moves within a step."""
+    run = solo.Run(place, slow_job(place, toy, "2s", steps=2))
+    cuda.setenv("WEFT_FAKE_CUDA", "slow:35000")
+    end = run.run()
+    assert end.code == 0, end
+    rows = run.metrics()
+    assert len(rows) == 2 and rows[0]["step_ms"] > 3500, rows
+
+
+@emulated
+def test_a_gpu_that_stops_is_a_hang_and_named_with_where_it_stopped(place, toy, cuda):
+    run = solo.Run(place, slow_job(place, toy, "2s", steps=1000))
+    cuda.setenv("WEFT_FAKE_CUDA", "stop:2000")
+    end = run.run()
+    said = re.search(r"rank 0 on host \S+ \(running, step (\d+), (\w+) of microbatch (\d+), .*\) hangs: no progress", end.err)
+    assert end.code == 69 and said, end
+    page = run.page(0)
+    assert (int(said[1]), said[2], int(said[3])) == (page.step, solo.PHASES[page.phase], page.microbatch)
+    done = run.metrics()[-1]["step"]
+    assert page.step == done + 1  # the device's, not that of the step which the host queued behind it
+    assert "ended without the device" in run.log(0)

@@ -38,7 +38,7 @@ def assert_named(end, victim, host, page):
     """The message names rank, host, step and the collective it had reached."""
     assert end.code == 69, end
     said = re.search(
-        rf"rank {victim} on host {host} \(running, step (\d+), (\w+), (in|after) collective (\d+) \(([^)]+)\)\) hangs",
+        rf"rank {victim} on host {host} \(running, step (\d+), (\w+)(?: of microbatch \d+)?, (in|after) collective (\d+) \(([^)]+)\)\) hangs",
         end.err,
     )
     assert said, end

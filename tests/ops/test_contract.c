@@ -422,6 +422,54 @@ static void a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream
     memory(4096);
 }
 
+// ---- marks -------------------------------------------------------------------------------------
+
+static void a_mark_writes_its_words_when_the_stream_comes_to_it(void **state)
+{
+    (void)state;
+    if (!b->mark) {
+        assert_false(rig_is_cuda());
+        return;
+    }
+    uint64_t *words = host_memory(4 * sizeof *words);
+    memset(words, 0, 4 * sizeof *words);
+    float *host = host_memory(N * sizeof(float));
+    void *x = memory(N * sizeof(float));
+    set(host, 1);
+    MUST(b->mark(r.q, words, 7, 3, &e));
+    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->mark(r.q, words + 2, (uint64_t)1 << 40, 1, &e)); // another pair, all 64 bits
+    twice(r.q, x, x);
+    MUST(b->mark(r.q, words, 9, 30, &e));
+    MUST(b->stream_sync(r.q, &e));
+    assert_memory_equal(words, ((uint64_t[]){9, 33, (uint64_t)1 << 40, 1}), 4 * sizeof *words);
+}
+
+static void a_captured_mark_marks_at_every_replay(void **state)
+{
+    (void)state;
+    void *graph = NULL;
+    if (!b->mark || !b->capture_begin)
+        return;
+    uint64_t *words = host_memory(2 * sizeof *words);
+    memset(words, 0, 2 * sizeof *words);
+    void *x = memory(N * sizeof(float));
+    MUST(b->capture_begin(r.q, &e));
+    MUST(b->mark(r.q, words, 1, 5, &e));
+    twice(r.q, x, x);
+    MUST(b->mark(r.q, words, 2, 6, &e));
+    MUST(b->capture_end(r.q, &graph, &e));
+    MUST(b->stream_sync(r.q, &e));
+    assert_int_equal(words[1], 0); // nothing ran
+    for (uint64_t round = 1; round <= 3; round++) {
+        MUST(b->graph_launch(r.q, graph, &e));
+        MUST(b->stream_sync(r.q, &e));
+        assert_int_equal(words[0], 2);
+        assert_int_equal(words[1], 11 * round);
+    }
+    b->graph_free(graph);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
@@ -441,6 +489,8 @@ int main(void)
         CASE(a_captured_graph_reads_what_its_buffers_hold_when_it_runs),
         CASE(a_capture_takes_a_second_stream_in_by_events),
         CASE(a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives),
+        CASE(a_mark_writes_its_words_when_the_stream_comes_to_it),
+        CASE(a_captured_mark_marks_at_every_replay),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -5,10 +5,11 @@
 // thing, and whoever forgets to wait, waits for the wrong event, or touches device memory is found.
 //
 // Device memory is handed out as addresses without access; ops get the real place behind them. A
-// stream is a list of commands; a wait on an event runs the stream that records it just so far. Ops
-// are those of libweft_cpu.so two folders up. WEFT_LATE_FAIL makes one thing fail: "capture" (what
-// is captured cannot be a graph), "op N" (the Nth op, from 1, as a device's fault), "memory N"
-// (an allocation of over N bytes), "driver" (there is none). WEFT_LATE_DEVICES: how many, 2.
+// stream is a list of commands, a graph's as well; a wait on an event runs the stream that records
+// it just so far, a look at one a command further. Ops are those of libweft_cpu.so two folders up.
+// WEFT_LATE_FAIL makes one thing fail: "capture" (what is captured cannot be a graph), "op N" (the
+// Nth op, from 1, as a device's fault), "memory N" (an allocation of over N bytes), "driver" (there
+// is none). WEFT_LATE_DEVICES: how many, 2.
 //
 // Products have WEFT_LATE_CHOICES algorithms (3) that differ in nothing. Which of them is the
 // fastest is each process's luck. A device that is closed adds what it settled to the file
@@ -25,7 +26,7 @@
 #include "common/base/list.h"
 #include "kernels/backend.h"
 
-enum command_kind { DO_OP, DO_COPY, DO_ZERO, DO_RECORD, DO_WAIT, DO_GRAPH, COMMAND_KINDS };
+enum command_kind { DO_OP, DO_COPY, DO_ZERO, DO_RECORD, DO_WAIT, DO_MARK, DO_GRAPH, COMMAND_KINDS };
 struct command {
     struct list link;
     enum command_kind kind;
@@ -35,9 +36,11 @@ struct command {
     const char *from;
     size_t bytes;
     struct event *event;
-    struct stream_q *on; // WAIT: the stream that records
-    uint64_t number;     // of the record
+    struct stream_q *on;         // WAIT: the stream that records
+    uint64_t number;             // of the record
+    uint64_t *words, value, add; // MARK
     struct graph *graph;
+    struct list *next; // GRAPH that runs: its next command
 };
 struct graph {
     struct list commands;
@@ -164,19 +167,29 @@ static int do_wait(struct device *d, struct command *c)
     return rc;
 }
 
-static int do_graph(struct device *d, struct command *c);
-static int (*const carry_out[COMMAND_KINDS])(struct device *, struct command *) = {
-    [DO_OP] = do_op,         [DO_COPY] = do_copy, [DO_ZERO] = do_zero,
-    [DO_RECORD] = do_record, [DO_WAIT] = do_wait, [DO_GRAPH] = do_graph};
-
-static int do_graph(struct device *d, struct command *c)
+// A host's thread looks on.
+static int do_mark(struct device *d, struct command *c)
 {
-    int rc = 0;
-    list_for_each (it, &c->graph->commands) {
-        struct command *x = list_entry(it, struct command, link);
-        rc = rc ? rc : carry_out[x->kind](d, x);
-    }
-    return rc;
+    (void)d;
+    __atomic_store_n(&c->words[0], c->value, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&c->words[1], c->add, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static int (*const carry_out[DO_GRAPH])(struct device *, struct command *) = {
+    [DO_OP] = do_op,         [DO_COPY] = do_copy, [DO_ZERO] = do_zero,
+    [DO_RECORD] = do_record, [DO_WAIT] = do_wait, [DO_MARK] = do_mark};
+
+// One command of a graph; true when it was the last.
+static bool step_graph(struct device *d, struct command *c, int *rc)
+{
+    struct list *at = c->next ? c->next : c->graph->commands.next;
+    if (at == &c->graph->commands)
+        return true;
+    struct command *x = list_entry(at, struct command, link);
+    *rc = carry_out[x->kind](d, x);
+    c->next = at->next;
+    return *rc || c->next == &c->graph->commands;
 }
 
 // It stays in front while it runs: a wait in it may come back to this stream for nothing earlier.
@@ -184,7 +197,10 @@ static int run_next(struct stream_q *q)
 {
     struct command *c = list_entry(q->commands.next, struct command, link);
     int rc = broken(q->device, NULL);
-    rc = rc ? rc : carry_out[c->kind](q->device, c);
+    if (!rc && c->kind == DO_GRAPH && !step_graph(q->device, c, &rc))
+        return 0;
+    if (!rc && c->kind != DO_GRAPH)
+        rc = carry_out[c->kind](q->device, c);
     list_remove(&c->link);
     free(c);
     return rc;
@@ -290,7 +306,7 @@ static int event_wait(struct stream_q *q, struct event *ev, struct err *e)
     return ev->asked ? add(q, &c, e) : broken(q->device, e);
 }
 
-// Each look at it lets one command pass.
+// Each look at it lets one command pass, of a graph as well.
 static int event_query(struct event *ev, bool *done, struct err *e)
 {
     if (ev->done < ev->asked && !list_empty(&ev->on->commands))
@@ -339,6 +355,14 @@ static int capture_end(struct stream_q *q, void **graph, struct err *e)
 static int graph_launch(struct stream_q *q, void *graph, struct err *e)
 {
     return add(q, &(struct command){.kind = DO_GRAPH, .graph = graph}, e);
+}
+
+static int mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t more, struct err *e)
+{
+    struct command c = {.kind = DO_MARK, .words = words, .value = value, .add = more};
+    return region_of(q->device, words)
+               ? err_set(e, ERR_DEVICE, "late: marks lie in the host's memory")
+               : add(q, &c, e);
 }
 
 // ---- memory ------------------------------------------------------------------------------------
@@ -583,6 +607,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .capture_end = capture_end,
     .graph_launch = graph_launch,
     .graph_free = graph_free,
+    .mark = mark,
     .tune = tune,
     .algorithms_import = import,
     .algorithms_export = export,

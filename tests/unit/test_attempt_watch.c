@@ -149,6 +149,28 @@ static void in_a_circle_it_is_the_stopped_one_or_whose_word_is_old(void **state)
     watch_clear(&w);
 }
 
+static void who_waits_for_one_that_moves_does_not_hang(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    struct page_view busy = at(5, 30, 30);
+    watch_init(&w, N, 500 * MS);
+    see_stages(&w,
+               (struct page_view[]){waits(31, 1, 30), busy, waits(20, 0, 31), waits(20, 1, 30)});
+    // 1's device works for six seconds on what the others wait for.
+    for (int64_t t = 1000; t <= 7000; t += 250) {
+        busy.ops++;
+        watch_see(&w, 1, &busy, t * MS);
+        assert_false(watch_hung(&w, t * MS, NULL, NULL, &v));
+    }
+    assert_false(watch_hung(&w, 7500 * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 7501 * MS, NULL, NULL, &v));
+    assert_int_equal(v.rank, 1);
+    assert_int_equal(v.still_ns, 501 * MS);
+    watch_clear(&w);
+}
+
 static void ended_ranks_and_other_states_are_not_hurried(void **state)
 {
     (void)state;
@@ -221,6 +243,7 @@ int main(void)
         cmocka_unit_test(among_equals_it_is_the_stopped_one),
         cmocka_unit_test(the_culprit_is_whom_all_wait_for_in_the_end),
         cmocka_unit_test(in_a_circle_it_is_the_stopped_one_or_whose_word_is_old),
+        cmocka_unit_test(who_waits_for_one_that_moves_does_not_hang),
         cmocka_unit_test(ended_ranks_and_other_states_are_not_hurried),
         cmocka_unit_test(a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one),
         cmocka_unit_test(a_watcher_that_was_stopped_itself_starts_afresh),

@@ -192,6 +192,30 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         check_case(&cases[i]);
 }
 
+// What coordinator and ranks read was written by no person: its lines would send one astray.
+static void the_resolved_form_has_no_lines_to_tell(void **state)
+{
+    static const char *const texts[] = {
+        JOB "mesh: {dp: 2, tp: 3}\n",
+        JOB SQUARE "sharding: {rules: {mlp: ttp}}\n",
+        JOB SQUARE "sharding: {params: [{match: layers/0/weight, spec: [zz, ~]}]}\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct job_errors errs = {0};
+        struct fixture f = {0};
+        assert_int_equal(job_parse(&f.a, &weft_schema, NULL, NULL, texts[i], strlen(texts[i]), NULL,
+                                   0, &f.job, &errs),
+                         0);
+        assert_int_not_equal(model_compile(&f.job, &f.a, &f.c, NULL, &f.e), 0);
+        assert_null(strstr(f.e.text, "line"));
+        fixture_clear(&f);
+        (void)read_with(&f, texts[i], NULL);
+        assert_non_null(strstr(f.e.text, "line"));
+        fixture_clear(&f);
+    }
+}
+
 static void a_weight_on_a_batch_axis_costs_what_its_gathers_send(void **state)
 {
     (void)state;
@@ -311,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_finding_is_named_and_its_fix_works),
+        cmocka_unit_test(the_resolved_form_has_no_lines_to_tell),
         cmocka_unit_test(a_weight_on_a_batch_axis_costs_what_its_gathers_send),
         cmocka_unit_test(batch_and_weights_on_one_axis_of_eight_by_eight_use_an_eighth),
         cmocka_unit_test(a_sound_sharding_has_no_findings),

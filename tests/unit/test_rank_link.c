@@ -381,8 +381,9 @@ static void a_dead_rank_is_named_with_its_step_and_collective(void **state)
     for (int r = 0; r < 2; r++) {
         const char *why = link_lost_wait(t.link[r], 20 * CLOCK_S);
         assert_non_null(why);
-        assert_non_null(strstr(why, "rank 2 on host here (running, step 17, backward, in "
-                                    "collective 31 (fc1/weight)) died"));
+        assert_non_null(
+            strstr(why, "rank 2 on host here (running, step 17, backward of microbatch 0, in "
+                        "collective 31 (fc1/weight)) died"));
     }
     team_end(&t, RANK_EXIT_LOST);
 }
@@ -446,9 +447,10 @@ static void of_a_remote_rank_its_peers_tell_the_last_collective_it_entered(void 
     }
     const char *why = link_lost_wait(t.link[1], 20 * CLOCK_S);
     assert_non_null(why);
-    assert_non_null(strstr(why, "rank 2 on host there (running, step 12, backward, after "
-                                "collective 25 (fc1/weight); its peers saw it enter 30 last) "
-                                "hangs: no progress for"));
+    assert_non_null(
+        strstr(why, "rank 2 on host there (running, step 12, backward of microbatch 0, after "
+                    "collective 25 (fc1/weight); its peers saw it enter 30 last) "
+                    "hangs: no progress for"));
     frame_conn_clear(&raw);
     team_end(&t, RANK_EXIT_LOST);
 }

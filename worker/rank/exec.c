@@ -9,6 +9,7 @@
 #include "common/attempt/page.h"
 #include "common/compile/optable.h"
 #include "worker/rank/crew.h"
+#include "worker/rank/marks.h"
 #include "worker/rank/segments.h"
 #include "worker/rank/staging.h"
 
@@ -26,6 +27,7 @@ struct bound {
 struct loaded {
     const struct program *program;
     struct bound *bound;
+    int *begins; // of each instruction, marks.h's; null without marks
     // On a device with memory of its own:
     struct segments segments;
     int inputs_read;  // the last reader of inputs lies before this instruction
@@ -40,6 +42,7 @@ struct exec {
     struct stream_q *stream;
     bool apart;              // the device's memory is not the host's
     struct staging *staging; // then, where anyone has collectives; else null
+    struct marks *marks;     // then, where the device itself writes the page; else null
     struct lane inputs, saves;
     bool saving; // a checkpoint is on its way out: nothing it holds may change before
     int last;    // the program that ran last, −1
@@ -300,6 +303,10 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
 {
     l->program = p;
     l->bound = arena_array(&x->arena, struct bound, p->ninstrs);
+    if (x->marks) {
+        l->begins = arena_array(&x->arena, int, p->ninstrs);
+        marks_plan(p, l->begins);
+    }
     for (int i = 0; i < p->ninstrs; i++) {
         struct bound *b = &l->bound[i];
         b->instr = &p->instrs[i];
@@ -362,6 +369,8 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
     rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
     rc = rc ? rc : regions_open(x, e);
+    if (!rc && x->apart)
+        rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
         rc = program_bind(x, program_of(x, (enum program_kind)k), &x->loaded[k], e);
     rc = rc ? rc : constants_set(x, e);
@@ -404,6 +413,7 @@ void exec_close(struct exec *x)
         return;
     if (x->stream && x->apart) // nothing runs on when its memory goes
         (void)x->o.backend->stream_sync(x->stream, NULL);
+    marks_close(x->marks);
     lane_close(&x->inputs);
     lane_close(&x->saves);
     staging_close(x->staging);
@@ -429,11 +439,20 @@ static int run_op(struct exec *x, const struct bound *b, struct err *e)
                     : x->o.backend->ops[i->op](x->stream, &b->call, e);
 }
 
+static int mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
+{
+    int begins = l->begins ? l->begins[b - l->bound] : 0;
+    return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
+}
+
 static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
 {
+    int marked = mark(x, l, b, e);
+    if (marked)
+        return marked;
     switch (b->instr->kind) {
     case INSTR_MARK:
-        if (x->o.page)
+        if (x->o.page && !x->marks)
             page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
         return 0;
     case INSTR_OP:
@@ -480,7 +499,7 @@ static int run_each(struct exec *x, struct loaded *l, int first, int end, struct
     bool watched = x->o.ran && l == &x->loaded[PROGRAM_TRAIN];
     for (int i = first; i < end; i++) {
         struct bound *b = &l->bound[i];
-        if (page)
+        if (page && !x->marks)
             atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
         int rc = watched ? run_watched(x, l, b, e) : run_one(x, l, b, e);
         if (rc)
@@ -500,7 +519,9 @@ static int issue(void *ctx, int first, int end, struct err *e)
     struct issue *is = ctx;
     for (int i = first; i < end; i++) {
         struct bound *b = &is->l->bound[i];
-        int rc = b->instr->kind == INSTR_OP ? run_op(is->x, b, e) : 0;
+        int rc = mark(is->x, is->l, b, e);
+        if (!rc && b->instr->kind == INSTR_OP)
+            rc = run_op(is->x, b, e);
         if (rc)
             return fail(b, rc, e);
         i += b->calls ? b->instr->with : 0;
@@ -525,16 +546,24 @@ static int fail_graph(const struct loaded *l, const struct segment *g, int rc, s
     return rc;
 }
 
-// The page tells what was queued, a segment at a time: its marks, and the number of its
-// instructions.
-static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
+// A device without marks: the page tells what was queued, a segment at a time: its phases, and the
+// number of its instructions.
+static void tell_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
 {
-    struct progress_page *page = x->o.page;
-    for (int i = g->first; page && i < g->end; i++)
+    for (int i = g->first; i < g->end; i++)
         if (l->bound[i].instr->kind == INSTR_MARK)
             page_phase(page, (int)l->bound[i].instr->phase, l->bound[i].instr->microbatch);
-    if (page)
-        atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
+}
+
+// That a segment is queued is progress of its own: to capture one takes its time, and the device
+// may have nothing to do meanwhile. A host is at most two steps ahead, so it cannot go on for long.
+static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
+{
+    if (x->o.page && x->marks)
+        page_beat(x->o.page);
+    else if (x->o.page)
+        tell_queued(x->o.page, l, g);
     int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
     for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
         x->loaded[k].segments.plain |= l->segments.plain;
@@ -581,6 +610,20 @@ int exec_check_memory(const struct exec *x, struct err *e)
         return 0;
     return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes of device memory, %llu are taken",
                    (unsigned long long)m->arena, (unsigned long long)have);
+}
+
+int exec_step(struct exec *x, int64_t step, struct err *e)
+{
+    if (x->marks)
+        return marks_step(x->marks, x->stream, step, e);
+    if (x->o.page)
+        page_step(x->o.page, step);
+    return 0;
+}
+
+void exec_tell(struct exec *x)
+{
+    marks_tell(x->marks);
 }
 
 // ---- access ------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@
 //
 // On a device with memory of its own both regions are the device's and collectives are staged
 // (staging.h); what lies between them is captured and replayed (segments.h); inputs come in and
-// checkpoints go out on streams beside the computation's (lane.h).
+// checkpoints go out on streams beside the computation's (lane.h); the device itself tells the
+// progress page where it is (marks.h), for the host is ahead of it.
 //
 // What the device has handed out is checked against the plan, to the byte.
 #pragma once
@@ -44,6 +45,10 @@ int exec_check_memory(const struct exec *x, struct err *e);
 // Runs one program from start to end: a whole step. The metrics vector is then in its buffer, and
 // everything is queued on the stream (exec_stream).
 int exec_run(struct exec *x, enum program_kind kind, struct err *e);
+// What runs from here on is of this step: the page has it once the device comes here.
+int exec_step(struct exec *x, int64_t step, struct err *e);
+// The page has all that the device has come to. It has so soon anyway; before it is read, at once.
+void exec_tell(struct exec *x);
 
 // A buffer of a program by name ("layers/0/weight", "images", "hyper"), null when it has none.
 const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,

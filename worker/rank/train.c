@@ -25,6 +25,7 @@
 #include "common/model/model.h"
 #include "worker/rank/algorithms.h"
 #include "worker/rank/evaluate.h"
+#include "worker/rank/giveup.h"
 #include "worker/rank/link.h"
 #include "worker/rank/sampling.h"
 #include "worker/rank/saver.h"
@@ -33,11 +34,14 @@
 enum {
     NONFINITE_MAX = 10,
     // The leader names a hang after hang_after. A collective gives up by itself after this many
-    // times as long: when it is the leader that hangs.
+    // times as long, and no sooner than COLL_NS: when it is the leader that hangs. A peer may be at
+    // work for longer than hang_after before it comes to it.
     STALLS = 10,
 };
+#define COLL_NS  (300 * CLOCK_S)
 #define START_NS (120 * CLOCK_S)
-#define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
+#define LOST_NS  (12 * CLOCK_S) // the ends of all ranks take less
+#define AGREE_NS (5 * CLOCK_S)  // to end together; one that does not come is no reason to stay
 
 // The words that travel between host and device each step, in staging memory.
 struct words {
@@ -65,6 +69,7 @@ struct trainer {
     struct compiled compiled;
     struct device *device;
     int ordinal;                      // which of this host's it is
+    bool apart;                       // it works by itself: the host can but wait for it
     struct exec_options exec_options; // backend, device, world: one place
     struct exec *exec;
     struct state state;
@@ -161,7 +166,12 @@ static int open_device(struct trainer *t, struct err *e)
                                .cache = cache_folder(cache, sizeof cache)};
     rc = t->exec_options.backend->device_open(&o, &t->device, e);
     t->exec_options.device = t->device;
-    return rc ? rc : check_fits(t, e);
+    if (rc)
+        return rc;
+    struct device_info info;
+    t->exec_options.backend->device_info(t->device, &info);
+    t->apart = !info.shares_host;
+    return check_fits(t, e);
 }
 
 // Any thread: the attempt is over, so nothing may wait on it any more.
@@ -173,6 +183,8 @@ static void on_lost(void *ctx, const char *why)
     struct saver *saver = atomic_load(&t->saver);
     if (saver)
         saver_lost(saver, why);
+    if (t->apart) // who waits for a device that stopped is woken by nothing
+        give_up_after(LOST_NS, RANK_EXIT_LOST, why);
 }
 
 // Nobody is waited for any more: who was asked to stop before this may not come.
@@ -186,13 +198,14 @@ static int open_world(struct trainer *t, struct err *e)
     const struct attempt *a = t->attempt;
     if (a->ranks == 1)
         return 0;
+    int64_t deadline_ns = STALLS * a->hang_after_ns;
     struct world_options o = {.rank = a->rank,
                               .ranks = a->ranks,
                               .host = a->host,
                               .listen = a->listen,
                               .epoch = a->epoch,
                               .connect_ns = START_NS,
-                              .deadline_ns = STALLS * a->hang_after_ns,
+                              .deadline_ns = deadline_ns > COLL_NS ? deadline_ns : COLL_NS,
                               .progress = a->page,
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
@@ -501,8 +514,8 @@ static int await(struct trainer *t, struct in_flight *f, struct err *e)
 
 static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
-    page_step(t->attempt->page, step + 1);
-    int rc = queue_step(t, step, f, e);
+    int rc = exec_step(t->exec, step + 1, e);
+    rc = rc ? rc : queue_step(t, step, f, e);
     const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
     _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){.step = step + 1,
@@ -716,6 +729,8 @@ static void device_failed(const struct trainer *t, struct err *e)
 {
     struct page_view at;
     struct device_info info = {.model = "not opened"};
+    if (t->exec)
+        exec_tell(t->exec);
     page_read(t->attempt->page, &at);
     if (t->device)
         t->exec_options.backend->device_info(t->device, &info);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job of a command line. See spec.h.
+#include "coordinator/cli/spec.h"
+
+#include <stdio.h>
+
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+
+int spec_read(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
+{
+    struct job_errors errs = {0};
+    struct compiled compiled;
+    struct buf why = {0};
+    struct err e = {0};
+    if (job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, job, &errs))
+        job_errors_print(&errs, &why);
+    else if (model_compile(job, arena, &compiled, NULL, &e))
+        buf_printf(&why, "%s: %s\n", a->pos[0], e.text);
+    else
+        job_print(job, resolved);
+    int rc = why.len ? CLIENT_USAGE : CLIENT_OK;
+    fputs(buf_str(&why), stderr);
+    buf_clear(&why);
+    return rc;
+}
