@@ -92,6 +92,12 @@ static int64_t whole_index(const struct shape *whole, const struct shape *local,
     return index;
 }
 
+// Parameters are set as they are, their copies rounded.
+static double as_stored(enum dtype t, double v)
+{
+    return t == DT_BF16 ? ref_bf16(v) : v;
+}
+
 static void set_value(struct interp *x, int v, const double *whole)
 {
     const struct value *val = &x->g->values[v];
@@ -100,7 +106,8 @@ static void set_value(struct interp *x, int v, const double *whole)
         int64_t start[MAX_DIMS];
         spec_start(&val->spec, &x->mesh, &val->shape, r, start);
         for (int64_t i = 0; i < shape_count(&local); i++)
-            (*slot(x, r, v))[i] = whole[whole_index(&val->shape, &local, start, i)];
+            (*slot(x, r, v))[i] =
+                as_stored(val->dtype, whole[whole_index(&val->shape, &local, start, i)]);
     }
 }
 
@@ -110,6 +117,9 @@ void interp_set(struct interp *x, const char *name, const double *whole)
     int first = interp_find(x, name);
     bool data = x->g->values[first].kind == VALUE_INPUT;
     set_value(x, first, whole);
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].kind == VALUE_COPY && x->g->values[v].of == first)
+            set_value(x, v, whole);
     for (int v = first + 1; data && v < x->g->nvalues; v++)
         if (x->g->values[v].kind == VALUE_INPUT && strcmp(x->g->values[v].name, name) == 0)
             set_value(x, v, whole);
