@@ -24,7 +24,7 @@ JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
-COMPILE_SRC += fuse fuse_chain fuse_norm fuse_rows fuse_update
+COMPILE_SRC += copies fuse fuse_chain fuse_norm fuse_rows fuse_update
 COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -109,7 +109,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse
+UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
