@@ -293,7 +293,9 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
         return;
     }
     if (h->cluster[0] && strcmp(h->cluster, c->cluster)) {
-        drop(c, number, CODE_DENIED, "this worker belongs to another cluster");
+        drop(c, number, CODE_DENIED,
+             "this worker belongs to another cluster: one of the two has lost the file cluster of "
+             "its --state, or was given another's");
         return;
     }
     snprintf(k->host, sizeof k->host, "%s", h->host);

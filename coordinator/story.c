@@ -80,6 +80,19 @@ static bool is_known(const struct coord *c, const char *kind)
     return false;
 }
 
+// A host that is away might have been enough: " (away: w1, w2)".
+static const char *away_text(const struct coord *c, struct arena *a)
+{
+    char *text = NULL;
+    list_for_each (it, &c->members) {
+        const struct member *m = list_entry(it, struct member, link);
+        if (!m->conn)
+            text = arena_printf(a, "%s%s",
+                                text ? arena_printf(a, "%s, ", text) : " (away: ", member_name(m));
+    }
+    return text ? arena_printf(a, "%s)", text) : "";
+}
+
 static char *wait_text(const struct job_rec *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
@@ -100,13 +113,14 @@ static char *wait_text(const struct job_rec *j, struct arena *a)
         return row->max_hosts
                    ? arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
-                                  "device%s on at most %d host%s",
+                                  "device%s on at most %d host%s%s",
                                   row->ranks, row->kind, row->ranks == 1 ? "" : "s", row->max_hosts,
-                                  row->max_hosts == 1 ? "" : "s")
+                                  row->max_hosts == 1 ? "" : "s", away_text(c, a))
                    : arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
-                                  "device%s",
-                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s");
+                                  "device%s%s",
+                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s",
+                                  away_text(c, a));
     case WAIT_DEVICES:
         return arena_printf(a, "first in line: waits for %d %s device%s that others hold",
                             row->ranks, row->kind, row->ranks == 1 ? "" : "s");

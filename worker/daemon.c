@@ -52,6 +52,7 @@ struct daemon {
     int64_t connect_ns; // when to open one; 0: not
     int64_t look_ns;    // the last look at the pages
     int64_t lost_ns;    // when the loss of the coordinator was last told; 0: it is there
+    char lost_why[64];  // as it was told
     int signals;
     struct loop_source *on_parent;
     struct late *late;
@@ -225,13 +226,15 @@ static void attached(struct daemon *d)
     notify_ready(d->c->ready_fd, line);
 }
 
-// The first failure is told, then one a minute.
+// The first failure is told, and one that says something new, then one a minute.
 static void say_lost(struct daemon *d, const char *why)
 {
     int64_t now = clock_mono_ns();
-    if (d->lost_ns && now - d->lost_ns < 60 * CLOCK_S)
+    if (d->lost_ns && now - d->lost_ns < 60 * CLOCK_S &&
+        !strncmp(d->lost_why, why, sizeof d->lost_why - 1))
         return;
     d->lost_ns = now;
+    snprintf(d->lost_why, sizeof d->lost_why, "%s", why);
     log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, why);
 }
 

@@ -92,7 +92,12 @@ int root_open(const char *root, const char *path, int flags, mode_t mode, int *f
     if (errno == ENOSYS)
         return err_set(e, ERR_UNSUPPORTED,
                        "this kernel has no openat2: no path can be held beneath the root %s", root);
-    return failed("open", path, e);
+    int saved = errno;
+    rc = failed("open", path, e);
+    if (*path != '/') // where it was looked for
+        err_wrap(e, "beneath %s", root);
+    errno = saved;
+    return rc;
 }
 
 // The directory above the last part of `rest`, opened; *name is that part, within `text`.

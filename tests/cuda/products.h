@@ -154,9 +154,12 @@ static const struct extents even = {16, 24, 32, 2}; // rows of a multiple of 16 
 static inline int chosen(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
-    if (!at)
+    at = at ? strstr(at, " = ") : NULL;
+    if (!at) {
         fail_msg("no choice for %s in:\n%s", key, text);
-    at = strstr(at, " = ") + 3;
+        return 0;
+    }
+    at += 3;
     return strncmp(at, "none", 4) == 0
                ? 0
                : (int)strtol((char[9]){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], 0},

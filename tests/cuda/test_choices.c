@@ -26,7 +26,8 @@ static int without_folder(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
         unlink(path);
     }
-    closedir(d);
+    if (d)
+        closedir(d);
     rmdir(folder);
     scene("");
     return 0;
@@ -43,7 +44,7 @@ struct choosing {
 // What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
 static int choice(const struct choosing *h, struct buf *text)
 {
-    const int offset[3] = {h->offset, h->offset, h->offset};
+    const int offset[OP_MAX_IN + OP_MAX_OUT] = {h->offset, h->offset, h->offset};
     enum dtype t = h->dtype ? h->dtype : DT_F32;
     struct arena a = {0};
     struct rig_case c;

@@ -127,6 +127,19 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     assert_state(w, small, RUNNING);
 }
 
+static void test_a_job_that_a_host_that_is_away_could_have_taken_names_it(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_host(w, 1, 4);
+    world_detach(w, 1);
+    const char *big = world_submit(w, "big", 6, CALM);
+    assert_string_equal(next_of(w, big), "no known hosts could take it, even empty: it needs 6 cpu "
+                                         "devices (away: host1)");
+    world_attach(w, 1);
+    assert_state(w, big, RUNNING);
+}
+
 static void test_the_second_that_no_known_host_could_take_is_placed_when_one_comes(void **state)
 {
     struct world *w = *state;
@@ -303,6 +316,7 @@ int main(void)
         STORY(test_small_jobs_do_not_starve_a_big_one),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        STORY(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
         STORY(test_the_second_that_no_known_host_could_take_is_placed_when_one_comes),
         STORY(test_who_is_preempted_goes_back_to_its_place_in_line),
         STORY(test_a_greater_priority_preempts_the_smaller),
