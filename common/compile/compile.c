@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/compile/copies.h"
 #include "common/compile/dump.h"
 #include "common/compile/fuse.h"
 #include "common/compile/grad.h"
@@ -177,8 +178,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     }
     rc = partition(g, m, &p->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
-    if (!rc && p->job->train.fuse)
+    if (!rc && p->job->train.fuse) {
+        copies_make(cut, kind == PROGRAM_TRAIN ? NULL : p->out->program[PROGRAM_TRAIN][0].graph);
         fuse_nodes(cut);
+    }
     if (!rc && !p->options->as_read)
         order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);

@@ -229,13 +229,10 @@ static const char *message(const struct fitting *f, const struct memory *m,
     const struct {
         const char *what;
         uint64_t bytes;
-    } parts[] = {{"params", m->params},
-                 {"grads", m->grads},
-                 {"optimizer", m->optimizer},
-                 {"stash", m->stash},
-                 {"transient", m->transient},
-                 {"workspace", m->workspace},
-                 {"libraries", f->device->libraries}};
+    } parts[] = {{"params", m->params},       {"grads", m->grads},
+                 {"optimizer", m->optimizer}, {"copies", m->copies},
+                 {"stash", m->stash},         {"transient", m->transient},
+                 {"workspace", m->workspace}, {"libraries", f->device->libraries}};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
     buf_bytes(&b, need);
@@ -243,6 +240,8 @@ static const char *message(const struct fitting *f, const struct memory *m,
     buf_bytes(&b, f->device->memory);
     buf_printf(&b, " (%s)", f->device->name);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!m->copies && strcmp(parts[i].what, "copies") == 0)
+            continue;
         buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
         buf_bytes(&b, parts[i].bytes);
     }

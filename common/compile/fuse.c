@@ -70,12 +70,14 @@ static void values_find(struct fuse *f)
         f->named[g->metrics] = true;
 }
 
-// Parameters are changed in the update, long after what forward and backward read of them.
+// Parameters and their copies are changed in the update, long after what forward and backward read
+// of them.
 static bool touches_pinned(const struct fuse *f, const struct node *n)
 {
     for (int k = 0; k < n->nin; k++) {
-        bool param = f->g->values[n->in[k]].kind == VALUE_PARAM && n->phase != PHASE_UPDATE;
-        if (f->pinned[n->in[k]] && !param)
+        enum value_kind kind = f->g->values[n->in[k]].kind;
+        bool param = kind == VALUE_PARAM || kind == VALUE_COPY;
+        if (f->pinned[n->in[k]] && (!param || n->phase == PHASE_UPDATE))
             return true;
     }
     for (int k = 0; k < n->nout; k++)

@@ -178,7 +178,7 @@ static bool outputs_put(const struct fuse *fuse, const struct form *f, int a, in
         for (int k = 0; k < n->nout; k++) {
             if (!fuse_kept(fuse, n->out[k], a, b))
                 continue;
-            if (to->nout == OP_MAX_OUT)
+            if (to->nout == CHAIN_OUTPUTS)
                 return false;
             chain->out[to->nout] = (int8_t)makes(f, n->out[k]);
             to->out[to->nout++] = n->out[k];

@@ -10,8 +10,7 @@
 
 static bool is_update(const struct instr *i)
 {
-    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE &&
-           (i->op == OP_SGD || i->op == OP_MOMENTUM || i->op == OP_ADAM);
+    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is_update(i->op);
 }
 
 void fuse_updates(struct program *p)

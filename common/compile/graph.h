@@ -36,6 +36,7 @@ enum value_kind {
     VALUE_SCALAR, // set by the host each step: control bits, learning rate
     VALUE_PARAM,
     VALUE_STATE, // of the optimiser
+    VALUE_COPY,  // a parameter in the compute dtype, as the update left it (copies.h)
     VALUE_SUM,   // collects contributions over the microbatches
     VALUE_TEMP,
     VALUE_KINDS
@@ -56,7 +57,7 @@ struct value {
     bool open;           // one of several contributions to a cotangent: stays as it is made
     int producer;        // node, −1 for none
     int alias;           // the value whose buffer this one is, changed in place; −1: its own
-    int of;              // STATE, gradient SUM, a parameter's copy (TEMP): the parameter; −1
+    int of;              // STATE, COPY, gradient SUM, a parameter's cast: the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
     bool frozen;      // PARAM: stays as it is; nothing leads there

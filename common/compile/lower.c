@@ -190,6 +190,8 @@ static enum buffer_kind kind_of(const struct value *v)
         return BUFFER_PARAM;
     if (v->kind == VALUE_STATE)
         return BUFFER_OPTIMIZER;
+    if (v->kind == VALUE_COPY)
+        return BUFFER_COPY;
     return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
 }
 
@@ -233,14 +235,21 @@ static int buffer_make(struct lowering *l, int root, int m)
     return at;
 }
 
+static int buffer_of(struct lowering *l, int root, int m)
+{
+    int b = l->buffer[root * l->microbatches + m];
+    return b < 0 ? buffer_make(l, root, m) : b;
+}
+
+// A copy is made of its parameter: that is there with it, though no instruction may read it (it is
+// frozen), and comes first: what is gathered of the copy bears the same name (program_find).
 static struct view view_of(struct lowering *l, int value, int m)
 {
     int root = l->root[value];
     enum value_kind kind = l->g->values[root].kind;
-    int slot = shared(l, root) ? 0 : m;
-    int b = l->buffer[root * l->microbatches + slot];
-    if (b < 0)
-        b = buffer_make(l, root, slot);
+    if (kind == VALUE_COPY)
+        buffer_of(l, l->g->values[root].of, 0);
+    int b = buffer_of(l, root, shared(l, root) ? 0 : m);
     struct buffer *buf = &l->p->buffers[b];
     buf->last = l->p->ninstrs;
     struct view v = {.buffer = b};

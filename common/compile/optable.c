@@ -152,6 +152,12 @@ static int infer_equal(const struct graph *g, const struct node *n, struct err *
 // Parameter, gradient and moments are of one shape; clip and hyper are the step's vectors.
 static int infer_update(const struct graph *g, const struct node *n, struct err *e)
 {
+    int copy = op_outputs(n->op);
+    const struct value *last = &g->values[n->out[n->nout - 1]];
+    if (n->nout != copy && (n->nout != copy + 1 || last->dtype != DT_BF16 ||
+                            !shape_equal(&last->shape, &in_value(g, n, 0)->shape)))
+        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), value_text(last),
+                       value_text(in_value(g, n, 0)));
     for (int k = 1; k < n->nin - 2; k++)
         if (!shape_equal(&in_value(g, n, k)->shape, &in_value(g, n, 0)->shape))
             return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),

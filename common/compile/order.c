@@ -23,13 +23,14 @@ static bool is_gather(const struct node *n)
     return n->kind == NODE_MOVE && n->move.kind == RESHARD_ALL_GATHER;
 }
 
-// A parameter's gather, the cast before it, a gather's second step.
+// A gather of a parameter or its copy, the cast before it, a gather's second step.
 static bool moves_early(const struct order *o, const struct node *n)
 {
     bool cast = n->kind == NODE_OP && n->op == OP_CAST && n->when == FIRST_MICROBATCH;
     if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
         return false;
-    return o->g->values[n->in[0]].kind == VALUE_PARAM || o->early[n->in[0]];
+    enum value_kind from = o->g->values[n->in[0]].kind;
+    return from == VALUE_PARAM || from == VALUE_COPY || o->early[n->in[0]];
 }
 
 // What adds the result of a gradient's reduction to a sum.

@@ -309,11 +309,13 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
         rc = sum_make(p, old_sum, &s);
     if (rc)
         return rc;
-    if (!spec_equal(&g->values[p->map[old_sum]].spec, &s)) {
-        p->again = true; // an earlier contribution was taken for partial over more axes
-        return 0;
-    }
-    graph_contribute(g, p->map[old_sum], moved == contrib ? contrib : add_to_sum(p, old, moved));
+    // An earlier contribution was taken for partial over more axes: this walk is made again, but to
+    // its end, in which the gradient is reduced from what it was taken for.
+    if (!spec_equal(&g->values[p->map[old_sum]].spec, &s))
+        p->again = true;
+    else
+        graph_contribute(g, p->map[old_sum],
+                         moved == contrib ? contrib : add_to_sum(p, old, moved));
     int of = p->from->values[old_sum].of;
     if (--p->left[old_sum] > 0 || of < 0)
         return 0;

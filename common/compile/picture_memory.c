@@ -74,6 +74,8 @@ static void categories(const struct memory *m, int width, struct buf *out)
     bar("params", m->params, m->arena, width, out);
     bar("grads", m->grads, m->arena, width, out);
     bar("optimizer", m->optimizer, m->arena, width, out);
+    if (m->copies)
+        bar("copies", m->copies, m->arena, width, out);
     bar("stash", m->stash, m->arena, width, out);
     bar("transient", m->transient, m->arena, width, out);
     bar("workspace", m->workspace, m->arena, width, out);

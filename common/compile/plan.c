@@ -53,6 +53,7 @@ static void persistent_place(struct program *const *programs, int n, struct map 
                 m->params += buf->kind == BUFFER_PARAM ? buf->bytes : 0;
                 m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
                 m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
+                m->copies += buf->kind == BUFFER_COPY ? buf->bytes : 0;
                 m->workspace += buf->kind == BUFFER_WORKSPACE ? buf->bytes : 0;
             }
             buf->region = first->region;
@@ -214,8 +215,8 @@ int plan_memory(struct program *const *programs, int n, struct arena *scratch, s
         }
         for (int r = 0; r < REGION_COUNT; r++)
             out->arena += out->region[r];
-        out->transient =
-            out->arena - out->params - out->grads - out->optimizer - out->stash - out->workspace;
+        out->transient = out->arena - out->params - out->grads - out->optimizer - out->copies -
+                         out->stash - out->workspace;
     }
     map_clear(&by_name);
     return rc;

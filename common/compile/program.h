@@ -16,6 +16,7 @@ enum buffer_kind {
     BUFFER_PARAM,
     BUFFER_GRAD,
     BUFFER_OPTIMIZER,
+    BUFFER_COPY,      // of a parameter
     BUFFER_STASH,     // made in a forward, read in a backward
     BUFFER_WORKSPACE, // scratch of one op
     BUFFER_TRANSIENT, // everything else of the step

@@ -128,6 +128,7 @@ static void json_memory(const struct report *r, struct json_out *w, const char *
     json_uint(w, "params", m->params);
     json_uint(w, "grads", m->grads);
     json_uint(w, "optimizer", m->optimizer);
+    json_uint(w, "copies", m->copies);
     json_uint(w, "stash", m->stash);
     json_uint(w, "transient", m->transient);
     json_uint(w, "workspace", m->workspace);
@@ -300,6 +301,8 @@ static void text_memory(const struct report *r, int stage, struct buf *out)
     text_saved(r, stage, BUFFER_GRAD, out);
     put_line(out, "optimizer", m->optimizer);
     text_saved(r, stage, BUFFER_OPTIMIZER, out);
+    if (m->copies)
+        put_line(out, "copies", m->copies);
     put_line(out, "stash", m->stash);
     put_line(out, "transient", m->transient);
     put_line(out, "workspace", m->workspace);

@@ -53,7 +53,7 @@ const char *chain_fault(enum op op, const struct op_chain *c, int nin, int nout)
             if (c->out[j] == reg)
                 return "two outputs are one register";
     }
-    return nout >= 1 && nout <= OP_MAX_OUT ? NULL : "it has no output";
+    return nout >= 1 && nout <= CHAIN_OUTPUTS ? NULL : "it has no output";
 }
 
 struct op_attr linear_product(const struct op_attr *attr, int nin)

@@ -9,6 +9,7 @@
 #include "common/op/op.h"
 
 enum { CHAIN_STEPS = 8, CHAIN_INPUTS = 8, CHAIN_REGISTERS = CHAIN_INPUTS + CHAIN_STEPS };
+enum { CHAIN_OUTPUTS = 3 };
 
 struct op_step {
     enum op op;
@@ -18,7 +19,7 @@ struct op_step {
 struct op_chain {
     int inputs, steps;
     struct op_step step[CHAIN_STEPS];
-    int8_t out[OP_MAX_OUT]; // the register that each output is; of CHAIN a step's
+    int8_t out[CHAIN_OUTPUTS]; // the register that each output is; of CHAIN a step's
 };
 
 // Whether an op may be a step.

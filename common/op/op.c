@@ -79,6 +79,11 @@ int op_outputs(enum op op)
     return ops[op].nout;
 }
 
+bool op_is_update(enum op op)
+{
+    return op == OP_SGD || op == OP_MOMENTUM || op == OP_ADAM;
+}
+
 int attention_positions(enum op op)
 {
     return op == OP_ATTENTION ? 3 : 4;

@@ -121,7 +121,8 @@ const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
                                              x, m, g and PICK_GRAD of ids, h added up */               \
     /* made by lowering alone, around collectives */                                                   \
     X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */              \
-    /* the update; outputs alias inputs where said */                                                  \
+    /* the update; outputs alias inputs where said; SGD, MOMENTUM and ADAM may have one more: p        \
+       cast to bf16 */                                                                                 \
     X(SQNORM, sqnorm, 1, 1) /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */     \
     X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */           \
     X(CLIP, clip, 1, 1) /* metrics → enum clip_slot vector: gradient scale and skip flag */          \
@@ -138,8 +139,10 @@ enum op {
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
 int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
+// SGD, MOMENTUM, ADAM.
+bool op_is_update(enum op op);
 
-enum { OP_MAX_IN = 16, OP_MAX_OUT = 3 };
+enum { OP_MAX_IN = 16, OP_MAX_OUT = 4 };
 
 // label[k][d] says which loop index dimension d of operand k runs over; operands are the inputs in
 // order, then the outputs. Loop indices are numbered from 0. An op that broadcasts, contracts or

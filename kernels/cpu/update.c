@@ -2,7 +2,8 @@
 // The end of a step: metrics, clipping, the update of parameters.
 //
 // Updates are one pass over memory, in place; optax's formulas in its order. When an output is not
-// its input, the input is copied first, slice by slice.
+// its input, the input is copied first, slice by slice. The last output may be p in bf16: of each
+// piece, while it is in the cache.
 #include "kernels/cpu/device.h"
 
 #include <math.h>
@@ -49,6 +50,8 @@ struct work {
     const struct op_call *call;
     void (*update)(const struct vec_update *u);
     struct vec_update u; // pointers are of element 0
+    uint16_t *copy;      // of p in bf16, null: none is wanted
+    void (*narrow)(uint16_t *out, const float *x, int64_t n);
 };
 
 // The inputs that outputs 0, 1, 2 stand for, with no gradient among them: p, m or velocity, v.
@@ -57,11 +60,10 @@ static int input_of(int output)
     return output ? output + 1 : 0;
 }
 
-static void update_slice(void *arg, int64_t begin, int64_t end)
+static void update_piece(const struct work *w, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
     size_t bytes = (size_t)(end - begin) * sizeof(float);
-    for (int k = 0; k < w->call->nout; k++) {
+    for (int k = 0; k < op_outputs(w->call->op); k++) {
         const float *from = w->call->in[input_of(k)].data;
         float *to = w->call->out[k].data;
         if (from != to)
@@ -75,6 +77,16 @@ static void update_slice(void *arg, int64_t begin, int64_t end)
     u.v = u.v ? u.v + begin : NULL;
     if (w->update)
         w->update(&u);
+    if (w->copy)
+        w->narrow(w->copy + begin, u.p, u.n);
+}
+
+static void update_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct work *w = arg;
+    int64_t piece = w->copy ? GRAIN : end - begin;
+    for (int64_t i = begin; i < end; i += piece)
+        update_piece(w, i, end - i < piece ? end : i + piece);
 }
 
 static int check(const struct op_call *c, struct err *e)
@@ -87,9 +99,13 @@ static int check(const struct op_call *c, struct err *e)
         if (k < c->nin - 2 && shape_count(&c->in[k].shape) != n)
             return op_refuse(c, e, "operands differ in size");
     }
-    for (int k = 0; k < c->nout; k++)
+    for (int k = 0; k < c->nout; k++) {
+        int rc = op_want(c, &c->out[k], k < op_outputs(c->op) ? DT_F32 : DT_BF16, e);
+        if (rc)
+            return rc;
         if (shape_count(&c->out[k].shape) != n)
             return op_refuse(c, e, "results differ in size");
+    }
     if (shape_count(&c->in[c->nin - 2].shape) < CLIP_SLOTS ||
         shape_count(&c->in[c->nin - 1].shape) < HYPER_SLOTS)
         return op_refuse(c, e, "clip or hyper vector is too short");
@@ -100,13 +116,16 @@ static struct work work_of(const struct vec *vec, const struct op_call *c)
 {
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
     const struct op_attr *a = c->attr;
+    int states = op_outputs(c->op) - 1;
     return (struct work){
         .call = c,
+        .copy = c->nout > states + 1 ? c->out[states + 1].data : NULL,
+        .narrow = vec->narrow,
         .update = clip[CLIP_SKIP] != 0 ? NULL : vec->update[c->op],
         .u = {.p = c->out[0].data,
               .g = c->in[1].data,
-              .m = c->nout > 1 ? c->out[1].data : NULL,
-              .v = c->nout > 2 ? c->out[2].data : NULL,
+              .m = states > 0 ? c->out[1].data : NULL,
+              .v = states > 1 ? c->out[2].data : NULL,
               .clip = clip[CLIP_SCALE],
               .lr = hyper[HYPER_LR] * a->lr_scale,
               .beta1 = a->beta1,

@@ -51,7 +51,7 @@ struct plan {
     const void *in[CHAIN_INPUTS];
     enum dtype dtype[CHAIN_INPUTS];
     struct plan_step step[CHAIN_STEPS];
-    struct plan_output out[OP_MAX_OUT];
+    struct plan_output out[CHAIN_OUTPUTS];
 };
 
 // ---- one step -----------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 //
 // METRICS gathers some ten numbers and CLIP makes two: a block and a thread. An update is one pass
 // over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v and writes p, m,
-// v, 28 bytes and some 20 FLOPs an element, so it is bound by memory: accesses are of 16 bytes,
-// four a thread in flight, and one launch serves a range of any length, or RANGES of them, each
-// with blocks of its own: a small tensor costs no launch. Clip and hyper vectors are read here: the
-// host waits for no norm, and one captured graph serves every step.
+// v, 28 bytes and some 20 FLOPs an element (30 with p's copy in bf16), so it is bound by memory:
+// accesses are of 16 bytes, four a thread in flight, and one launch serves a range of any length,
+// or RANGES of them, each with blocks of its own: a small tensor costs no launch. Clip and hyper
+// vectors are read here: the host waits for no norm, and one captured graph serves every step.
 //
-// A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied.
+// A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied,
+// and so is p where a copy is wanted.
 #include "kernels/cuda/lanes.h"
 
 #include <string.h>
@@ -80,12 +81,15 @@ int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
 
 // ---- updates ------------------------------------------------------------------------------------
 
+enum { TENSORS = 3 };
+
 struct update {
     enum op op;
     int64_t n;
     const float *g, *clip, *hyper;
-    const float *from[OP_MAX_OUT]; // p, m or velocity, v: as they are ..
-    float *to[OP_MAX_OUT];         // .. and as they become; null: there is none
+    const float *from[TENSORS]; // p, m or velocity, v: as they are ..
+    float *to[TENSORS];         // .. and as they become; null: there is none
+    uint16_t *copy;             // of p in bf16; null: none is wanted
     float lr_scale, beta1, beta2, eps, decay;
     bool nesterov;
 };
@@ -131,6 +135,8 @@ DEVICE void lanes_update(const struct update *u, const struct rates *r, int stat
             p[k] = adam(u, r, p[k], scaled, &m[k], &v[k]);
     }
     lanes_store(u->to[0], DT_F32, at, n, WIDE, p);
+    if (u->copy)
+        lanes_store(u->copy, DT_BF16, at, n, WIDE, p);
     if (states > 0)
         lanes_store(u->to[1], DT_F32, at, n, WIDE, m);
     if (states > 1)
@@ -149,7 +155,7 @@ DEVICE void update_all(const struct update *u, int states, bool in_place, unsign
     r.bias2 = u->hyper[HYPER_BIAS2];
     int64_t stride = (int64_t)blocks * THREADS * WIDE;
     int64_t first = ((int64_t)block * THREADS + threadIdx.x) * WIDE;
-    for (int64_t i = skip && in_place ? u->n : first; i < u->n; i += stride)
+    for (int64_t i = skip && in_place && !u->copy ? u->n : first; i < u->n; i += stride)
         lanes_update(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
 }
 
@@ -173,7 +179,8 @@ enum { RANGES = 56 };
 struct range {
     int64_t n;
     const float *g;
-    float *to[OP_MAX_OUT];
+    float *to[TENSORS];
+    uint16_t *copy;
     float lr_scale, decay;
     unsigned end;
 };
@@ -193,6 +200,7 @@ DEVICE void ranges_update(const struct ranges *r, int states)
     struct update u = r->like;
     u.n = here->n;
     u.g = here->g;
+    u.copy = here->copy;
     u.lr_scale = here->lr_scale;
     u.decay = here->decay;
     for (int s = 0; s <= states; s++)
@@ -226,7 +234,7 @@ static int update_check(const struct op_call *c, struct err *e)
             return op_refuse(c, e, "operands differ in size");
     }
     for (int k = 0; k < c->nout; k++) {
-        int rc = op_want(c, &c->out[k], DT_F32, e);
+        int rc = op_want(c, &c->out[k], k < op_outputs(c->op) ? DT_F32 : DT_BF16, e);
         if (rc)
             return rc;
         if (shape_count(&c->out[k].shape) != n)
@@ -248,7 +256,9 @@ static void update_plan(const struct op_call *c, struct update *u, bool *in_plac
     u->clip = (const float *)c->in[c->nin - 2].data;
     u->hyper = (const float *)c->in[c->nin - 1].data;
     *in_place = true;
-    for (int k = 0; k < c->nout; k++) {
+    int states = op_outputs(c->op);
+    u->copy = c->nout > states ? (uint16_t *)c->out[states].data : NULL;
+    for (int k = 0; k < states; k++) {
         u->from[k] = (const float *)c->in[k ? k + 1 : 0].data; // the gradient is among them
         u->to[k] = (float *)c->out[k].data;
         *in_place = *in_place && u->from[k] == u->to[k];
@@ -313,6 +323,7 @@ static void range_add(struct ranges *r, const struct update *u, int processors)
     to->n = u->n;
     to->g = u->g;
     memcpy(to->to, u->to, sizeof to->to);
+    to->copy = u->copy;
     to->lr_scale = u->lr_scale;
     to->decay = u->decay;
     to->end =

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """bf16 as ranks: a loss beside f32's, the same on any mesh within rounding, the very bits after a kill, f32
 parameters in the checkpoint."""
+import json
 import math
 
 import pytest
@@ -100,6 +101,48 @@ def test_killed_it_resumes_to_the_same_bits(place, tokens, precision):  # noqa: 
     run.finish()
     assert run.losses() == calm.losses()
     assert run.final() == calm.final()
+
+
+COPIED = [{"dp": 1}, {"fsdp": 2}, {"fsdp": 2, "tp": 2}]
+
+
+@pytest.mark.parametrize("mesh", COPIED if solo.LONG else COPIED[1:2], ids=str)
+def test_copies_that_the_update_writes_change_no_bit(place, tokens, mesh):  # noqa: F811
+    """With fusion the update writes what the next step and an evaluation read; without it they cast."""
+    def made(fuse):
+        job = decoder(tokens, "gpt2", mesh, BF16, fuse=fuse, steps=20, microbatches=2)
+        frozen = [{"match": "layers/0/norm1/*", "freeze": True}]
+        job["optimizer"] = {**job["optimizer"], "groups": frozen}
+        return {**job, "eval": {"batches": 2, "every": 5, "sample": {"prompt": "the ", "tokens": 8}}}
+
+    runs = {fuse: train(place, made(fuse), f"fuse-{fuse}") for fuse in (True, False)}
+    plans = [solo.weft("plan", "--json", str(runs[fuse].file)) for fuse in (True, False)]
+    memory, plain = (json.loads(end.out)["memory"] for end in plans)
+    assert 2 * memory["copies"] == memory["params"] and plain["copies"] == 0
+    a, b = runs[True], runs[False]
+    assert a.losses() == b.losses()
+    evaluated = [[(r["eval_loss"], r["samples"]) for r in x.metrics() if "eval_loss" in r] for x in (a, b)]
+    assert len(evaluated[0]) == 4 and evaluated[0] == evaluated[1]
+    assert a.final() == b.final()
+
+
+def test_a_checkpoint_in_bf16_goes_on_on_another_mesh(place, tokens):  # noqa: F811
+    """It has no copies: they are made of the parameters wherever it is restored. One more step on the same
+    mesh is the very step of the run that went through; on another it differs by rounding."""
+    def made(mesh):
+        return {**decoder(tokens, "llama", mesh, BF16, steps=20), "checkpoint": {"dir": "ckpt", "every": 10}}
+
+    straight = train(place, made({"fsdp": 2}), "straight")
+    for i, (mesh, tolerance) in enumerate([({"fsdp": 2}, 0), ({"tp": 2}, 0.01), ({"dp": 2}, 0.01)]):
+        moved = train(place, made({"fsdp": 2}), f"moved{i}")
+        moved.forget(10)
+        moved.carry_on_as(made(mesh))
+        moved.finish()
+        for x, y in zip(straight.metrics(), moved.metrics()):
+            assert math.isclose(x["loss"], y["loss"], rel_tol=tolerance, abs_tol=0), (mesh, x, y)
+        assert set(moved.final()) == set(straight.final())
+        assert not [n for n in moved.final() if n.startswith("bf16/")]
+    assert len(straight.metrics()) == 20
 
 
 def test_a_dtype_nobody_computes_in_is_refused_with_the_line(place):

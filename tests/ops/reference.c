@@ -662,16 +662,18 @@ static void clip(const struct call *c)
     c->out[0].v[CLIP_SKIP] = !(isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM]));
 }
 
-// In operands' order p, g, states, clip, hyper; the states are m and v, or the velocity.
+// In operands' order p, g, states, clip, hyper; the states are m and v, or the velocity. One output
+// more is p as its dtype rounds it.
 static void update(const struct call *c)
 {
     const struct op_attr *a = c->attr;
     const double *clip_v = c->in[c->nin - 2].v, *hyper = c->in[c->nin - 1].v;
     double b1 = (double)a->beta1, b2 = (double)a->beta2, decay = (double)a->decay;
     double lr = hyper[HYPER_LR] * (double)a->lr_scale;
+    int states = c->nin - 4;
     for (int64_t i = 0; i < shape_count(&c->in[0].shape); i++) {
         double p = c->in[0].v[i], g = clip_v[CLIP_SCALE] * c->in[1].v[i];
-        double m = c->nout > 1 ? c->in[2].v[i] : 0, v = c->nout > 2 ? c->in[3].v[i] : 0;
+        double m = states > 0 ? c->in[2].v[i] : 0, v = states > 1 ? c->in[3].v[i] : 0;
         bool skip = clip_v[CLIP_SKIP] != 0;
         if (!skip && c->op == OP_SGD) {
             p -= lr * (g + decay * p);
@@ -686,10 +688,12 @@ static void update(const struct call *c)
             p -= lr * (step + decay * p);
         }
         c->out[0].v[i] = p;
-        if (c->nout > 1)
+        if (states > 0)
             c->out[1].v[i] = m;
-        if (c->nout > 2)
+        if (states > 1)
             c->out[2].v[i] = v;
+        if (c->nout > states + 1)
+            c->out[states + 1].v[i] = p;
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The updates of many parameters in one call: each as it would be alone, bit by bit.
+// The updates of many parameters in one call: each as it would be alone, bit by bit. And the copy
+// in bf16 that an update may write: what a cast of the new parameter would be.
 #include "tests/ops/everywhere.h"
 
 // More than one launch takes, of lengths around what a thread or a block gets.
@@ -11,8 +12,16 @@ struct bank { // all that the calls of an op touch, in one buffer: clip and hype
     struct op_attr attr[UPDATES];
     char *memory;
     size_t bytes;
+    char *halves; // the copies, one behind the other; null: none is asked for
+    size_t half_bytes;
 };
 enum { STEP = CLIP_SLOTS + HYPER_SLOTS };
+
+// Those that write a copy: each length is among them, each place in a vector of 8.
+static bool copied(int k)
+{
+    return k % 3 == 0;
+}
 
 static int64_t length_of(int k)
 {
@@ -49,6 +58,33 @@ static struct tensor vector(char **at, int64_t n)
     return t;
 }
 
+static void copies_open(const struct rig *r, struct bank *b)
+{
+    b->half_bytes = 0;
+    for (int k = 0; k < UPDATES; k++)
+        b->half_bytes += copied(k) ? sizeof(uint16_t) * (size_t)length_of(k) : 0;
+    uint16_t *zeros = calloc(1, b->half_bytes);
+    assert_non_null(zeros);
+    char *at = b->halves = rig_memory(r, zeros, b->half_bytes);
+    for (int k = 0; k < UPDATES; k++) {
+        struct op_call *to = &b->call[k];
+        if (!copied(k))
+            continue;
+        to->out[to->nout++] = (struct tensor){at, DT_BF16, {1, {length_of(k)}}};
+        at += sizeof(uint16_t) * (size_t)length_of(k);
+    }
+    free(zeros);
+}
+
+static uint16_t *copies_close(const struct rig *r, struct bank *b)
+{
+    uint16_t *v = malloc(b->half_bytes);
+    assert_non_null(v);
+    rig_read(r, v, b->halves, b->half_bytes);
+    rig_free(r, b->halves);
+    return v;
+}
+
 // Decay and rate differ from parameter to parameter, what all of a job share differs once.
 static void bank_open(const struct rig *r, enum op op, const float *from, size_t bytes,
                       struct bank *b)
@@ -83,6 +119,14 @@ static float *bank_close(const struct rig *r, struct bank *b)
     return v;
 }
 
+static void each_alone(const struct rig *r, enum op op, const struct bank *b)
+{
+    struct err e = {0};
+    for (int k = 0; k < UPDATES; k++)
+        if (r->backend->ops[op](r->q, &b->call[k], &e))
+            fail_msg("%s", e.text);
+}
+
 static void together_as_alone(const struct rig *r, enum op op, bool skip)
 {
     static struct bank alone, together;
@@ -91,14 +135,19 @@ static void together_as_alone(const struct rig *r, enum op op, bool skip)
     float *before = numbers(op_outputs(op) + 1, skip, &bytes);
     bank_open(r, op, before, bytes, &alone);
     bank_open(r, op, before, bytes, &together);
-    for (int k = 0; k < UPDATES; k++)
-        if (r->backend->ops[op](r->q, &alone.call[k], &e))
-            fail_msg("%s", e.text);
+    copies_open(r, &alone);
+    copies_open(r, &together);
+    each_alone(r, op, &alone);
     if (r->backend->many[op](r->q, together.call, UPDATES, &e))
         fail_msg("%s", e.text);
     float *x = bank_close(r, &alone), *y = bank_close(r, &together);
     if (memcmp(x, y, bytes) != 0)
         fail_msg("%s on %s: together they differ from alone", op_name(op), r->info.isa);
+    uint16_t *p = copies_close(r, &alone), *q = copies_close(r, &together);
+    if (memcmp(p, q, alone.half_bytes) != 0)
+        fail_msg("%s on %s: together the copies differ from alone", op_name(op), r->info.isa);
+    free(p);
+    free(q);
     if ((memcmp(before, y, bytes) == 0) != skip)
         fail_msg("%s on %s: %s", op_name(op), r->info.isa, skip ? "not skipped" : "skipped");
     free(before);
@@ -116,6 +165,109 @@ static void many_updates_at_once_have_the_bits_of_each_alone(void **state)
                 together_as_alone(&rigs[r], ops[o], skip);
 }
 
+// Ties to either side, what overflows, denormals and what is no number, for parameters that a
+// skipped update leaves alone.
+static void odd_numbers(const struct rig *r, enum op op, float *before, size_t bytes)
+{
+    static const float odd[] = {0x1.01p0f,        0x1.03p0f, NAN,         INFINITY, -0.0f,
+                                -0x1.fffffep127f, 0x1p-134f, 0x1.8p-134f, -3,       0x1.00ffp0f};
+    static struct bank b;
+    bank_open(r, op, before, bytes, &b);
+    for (int k = 0; k < UPDATES; k++) {
+        float *p = before + ((char *)b.call[k].in[0].data - b.memory) / (ptrdiff_t)sizeof *before;
+        for (int64_t i = 0; i < length_of(k); i++)
+            p[i] = odd[(size_t)(i + k) % (sizeof odd / sizeof *odd)];
+    }
+    free(bank_close(r, &b));
+}
+
+// The updates' own results are what they are without copies; each copy is the cast of its p.
+static void copies_as_cast(const struct rig *r, enum op op, bool skip)
+{
+    static struct bank plain, with;
+    const struct op_attr attr = {.scale = 1, .labels = 1};
+    struct err e = {0};
+    size_t bytes;
+    float *before = numbers(op_outputs(op) + 1, skip, &bytes);
+    if (skip)
+        odd_numbers(r, op, before, bytes);
+    bank_open(r, op, before, bytes, &plain);
+    bank_open(r, op, before, bytes, &with);
+    copies_open(r, &with);
+    each_alone(r, op, &plain);
+    each_alone(r, op, &with);
+    char *cast = rig_memory(r, NULL, with.half_bytes), *at = cast;
+    for (int k = 0; k < UPDATES; k++) {
+        struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
+        if (!copied(k))
+            continue;
+        c.in[0] = plain.call[k].out[0];
+        c.out[0] = (struct tensor){at, DT_BF16, {1, {length_of(k)}}};
+        at += sizeof(uint16_t) * (size_t)length_of(k);
+        if (r->backend->ops[OP_CAST](r->q, &c, &e))
+            fail_msg("%s", e.text);
+    }
+    uint16_t *want = malloc(with.half_bytes), *got = copies_close(r, &with);
+    assert_non_null(want);
+    rig_read(r, want, cast, with.half_bytes);
+    for (size_t i = 0; i < with.half_bytes / sizeof *got; i++)
+        if (got[i] != want[i])
+            fail_msg("%s on %s%s: copy %zu is %04x, the cast %04x", op_name(op), r->info.isa,
+                     skip ? ", skipped" : "", i, got[i], want[i]);
+    float *x = bank_close(r, &plain), *y = bank_close(r, &with);
+    if (memcmp(x, y, bytes) != 0)
+        fail_msg("%s on %s: its copy changes it", op_name(op), r->info.isa);
+    rig_free(r, cast);
+    free(before);
+    free(want);
+    free(got);
+    free(x);
+    free(y);
+}
+
+static void a_copy_has_the_bits_of_a_cast_of_the_new_parameter(void **state)
+{
+    static const enum op ops[] = {OP_SGD, OP_MOMENTUM, OP_ADAM};
+    (void)state;
+    for (int r = 0; r < nrigs; r++)
+        for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
+            for (int skip = 0; skip < 2; skip++)
+                copies_as_cast(&rigs[r], ops[o], skip);
+}
+
+// Against double precision, in place and beside; no kernel reads what the copy held before.
+static void a_copy_is_near_the_references(void **state)
+{
+    static const struct {
+        enum op op;
+        const char *einsum;
+    } cases[] = {{OP_SGD, "ij,ij,a,b->ij"},
+                 {OP_MOMENTUM, "ij,ij,ij,a,b->ij"},
+                 {OP_ADAM, "ij,ij,ij,ij,a,b->ij"}};
+    static const struct extents sizes[] = {{1, 1, 1, 1}, {3, 7, 1, 1}, {129, 257, 1, 1}};
+    (void)state;
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++)
+        for (size_t s = 0; s < 2 * sizeof sizes / sizeof *sizes; s++) {
+            struct arena a = {0};
+            struct rig_case c;
+            int64_t ext[26];
+            letters(ext, sizes[s / 2]);
+            rig_case(&c, &a, cases[t].op, cases[t].einsum, ext);
+            c.attr.beta1 = 0.9f, c.attr.beta2 = 0.99f, c.attr.eps = 1e-8f, c.attr.decay = 0.01f;
+            for (int k = 0; k < c.nin; k++)
+                rig_fill(&c.in[k], (uint64_t)k + 1, 0.1, 1);
+            c.in[c.nin - 2].v[CLIP_SKIP] = 0;
+            c.in_place = s % 2;
+            c.start[c.nout] = c.start[0];
+            c.start[c.nout].dtype = DT_BF16;
+            c.start[c.nout].v = arena_array(&a, double, shape_count(&c.start[0].shape));
+            memcpy(c.attr.label[c.nin + c.nout], c.attr.label[c.nin], sizeof c.attr.label[0]);
+            c.nout++;
+            run_everywhere(&c, "a copy", 0x1p-7, 1e-5); // a unit of bf16: a tie may turn
+            arena_clear(&a);
+        }
+}
+
 // An update of other lengths among them is refused by name, as it is alone.
 static void one_that_is_wrong_is_refused(void **state)
 {
@@ -131,6 +283,13 @@ static void one_that_is_wrong_is_refused(void **state)
                          ERR_UNSUPPORTED);
         assert_non_null(strstr(e.text, "adam: operands differ in size"));
         free(bank_close(&rigs[r], &b));
+        bank_open(&rigs[r], OP_ADAM, before, bytes, &b);
+        copies_open(&rigs[r], &b);
+        b.call[3].out[3].dtype = DT_F32;
+        assert_int_equal(rigs[r].backend->many[OP_ADAM](rigs[r].q, b.call, UPDATES, &e),
+                         ERR_UNSUPPORTED);
+        free(copies_close(&rigs[r], &b));
+        free(bank_close(&rigs[r], &b));
         free(before);
     }
 }
@@ -139,6 +298,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_updates_at_once_have_the_bits_of_each_alone),
+        cmocka_unit_test(a_copy_has_the_bits_of_a_cast_of_the_new_parameter),
+        cmocka_unit_test(a_copy_is_near_the_references),
         cmocka_unit_test(one_that_is_wrong_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -227,6 +227,13 @@ static void put_initial(struct rig *r, struct golden *g, const char *name, void 
     rig_put(r, name, from, sizeof *from * (size_t)n);
 }
 
+static void put_all_initial(struct rig *r, struct golden *g)
+{
+    struct err e = {0};
+    each_param(r, g, put_initial, NULL);
+    must(exec_copies(r->exec, &e), &e);
+}
+
 // What the step loop of rank/train.c gives a step: optax counts updates from one.
 static void put_scalars(struct rig *r, int step)
 {
@@ -330,7 +337,7 @@ static void first_loss_and_gradients_are_jaxs(void **state)
     double loss, grad_norm;
     golden_open(&g, p->golden);
     rig_open(&r, &g, p->run, p->microbatches);
-    each_param(&r, &g, put_initial, NULL);
+    put_all_initial(&r, &g);
     run_step(&r, &g, 0, &loss, &grad_norm);
     double want = ((const float *)golden_get(&g, DT_F32, NULL, "%s/losses", p->run))[0];
     double whole = ((const float *)golden_get(&g, DT_F32, NULL, "%s/norms", p->run))[0];
@@ -359,7 +366,7 @@ static void in_bf16_loss_and_gradients_are_jaxs_rounded(void **state)
     double loss, grad_norm;
     golden_open(&g, p->golden);
     rig_open_as(&r, &g, p->run, p->microbatches, "bf16");
-    each_param(&r, &g, put_initial, NULL);
+    put_all_initial(&r, &g);
     const float *losses = golden_get(&g, DT_F32, NULL, "%s/losses", p->run);
     double whole = ((const float *)golden_get(&g, DT_F32, NULL, "%s/norms", p->run))[0];
     for (int step = 0; step < STEPS; step++) {
@@ -406,7 +413,7 @@ static void twenty_steps_end_where_optax_ends(void **state)
     double loss, grad_norm;
     golden_open(&g, p.golden);
     rig_open(&r, &g, p.run, p.microbatches);
-    each_param(&r, &g, put_initial, NULL);
+    put_all_initial(&r, &g);
     const float *losses = golden_get(&g, DT_F32, NULL, "%s/losses", p.run);
     const float *norms = golden_get(&g, DT_F32, NULL, "%s/norms", p.run);
     for (int step = 0; step < STEPS; step++) {

@@ -129,6 +129,41 @@ static void take_all(struct actor *a, enum program_kind kind)
     }
 }
 
+// To the nearest, ties to even; of finite numbers.
+static uint16_t bf16_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void check_copy(struct actor *a, const struct program *p, const struct buffer *copy)
+{
+    const char *name = p->graph->values[p->graph->values[copy->value].of].name;
+    void *device = NULL, *device_copy = NULL;
+    const struct buffer *param = exec_buffer(a->x, p->kind, name, &device);
+    PRE(param && param->bytes == 2 * copy->bytes);
+    float *want = malloc(param->bytes);
+    uint16_t *got = malloc(copy->bytes);
+    exec_buffer(a->x, p->kind, copy->name, &device_copy);
+    a->rc = exec_get(a->x, want, device, param->bytes, &a->e);
+    a->rc = a->rc ? a->rc : exec_get(a->x, got, device_copy, copy->bytes, &a->e);
+    for (int64_t i = 0; i < shape_count(&copy->shape) && !a->rc; i++)
+        if (got[i] != bf16_of(want[i]))
+            a->rc = err_set(&a->e, ERR_DATA, "%s[%lld] is %04x, of %a", copy->name, (long long)i,
+                            got[i], (double)want[i]);
+    free(want);
+    free(got);
+}
+
+static void check_copies(struct actor *a)
+{
+    const struct program *p = program_of(a->crew, PROGRAM_TRAIN, a->rank);
+    for (int b = 0; b < p->nbuffers && !a->rc; b++)
+        if (p->buffers[b].source == VALUE_COPY)
+            check_copy(a, p, &p->buffers[b]);
+}
+
 static void play(struct actor *a, const struct exec_options *o)
 {
     a->rc = exec_open(o, &a->x, &a->e);
@@ -136,6 +171,8 @@ static void play(struct actor *a, const struct exec_options *o)
         return;
     for (int s = 0; s < a->crew->steps && !a->rc; s++) {
         put_all(a, PROGRAM_TRAIN, s);
+        if (!s && !a->rc)
+            a->rc = exec_copies(a->x, &a->e);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_TRAIN, &a->e);
     }
     take_all(a, PROGRAM_TRAIN);
@@ -144,6 +181,7 @@ static void play(struct actor *a, const struct exec_options *o)
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
         take_all(a, PROGRAM_EVAL);
     }
+    check_copies(a);
     a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
     exec_close(a->x);
 }

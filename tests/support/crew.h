@@ -33,7 +33,8 @@ struct crew {
     struct fake *fake;
 };
 
-// The first rank's failure, if one fails: with its rank in front.
+// The first rank's failure, if one fails: with its rank in front. A parameter's copy that is not
+// what a cast makes of it at the end is one.
 int crew_run(struct crew *c, struct err *e);
 void crew_clear(struct crew *c);
 

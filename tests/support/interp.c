@@ -92,6 +92,12 @@ static int64_t whole_index(const struct shape *whole, const struct shape *local,
     return index;
 }
 
+// Parameters are set as they are, their copies rounded.
+static double as_stored(enum dtype t, double v)
+{
+    return t == DT_BF16 ? ref_bf16(v) : v;
+}
+
 static void set_value(struct interp *x, int v, const double *whole)
 {
     const struct value *val = &x->g->values[v];
@@ -100,7 +106,8 @@ static void set_value(struct interp *x, int v, const double *whole)
         int64_t start[MAX_DIMS];
         spec_start(&val->spec, &x->mesh, &val->shape, r, start);
         for (int64_t i = 0; i < shape_count(&local); i++)
-            (*slot(x, r, v))[i] = whole[whole_index(&val->shape, &local, start, i)];
+            (*slot(x, r, v))[i] =
+                as_stored(val->dtype, whole[whole_index(&val->shape, &local, start, i)]);
     }
 }
 
@@ -110,6 +117,9 @@ void interp_set(struct interp *x, const char *name, const double *whole)
     int first = interp_find(x, name);
     bool data = x->g->values[first].kind == VALUE_INPUT;
     set_value(x, first, whole);
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].kind == VALUE_COPY && x->g->values[v].of == first)
+            set_value(x, v, whole);
     for (int v = first + 1; data && v < x->g->nvalues; v++)
         if (x->g->values[v].kind == VALUE_INPUT && strcmp(x->g->values[v].name, name) == 0)
             set_value(x, v, whole);
@@ -187,7 +197,7 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
     ref_op(n->op, &attr, in, n->nin, out, n->nout, false);
     for (int k = 0; k < n->nout; k++) {
         size_t count = (size_t)shape_count(&out[k].shape);
-        for (size_t i = 0; i < count && out[k].dtype == DT_BF16; i++)
+        for (size_t i = 0; i < count && out[k].dtype == DT_BF16 && !x->exact; i++)
             fresh[k][i] = ref_bf16(fresh[k][i]);
         memcpy(*slot(x, rank, n->out[k]), fresh[k], count * sizeof(double));
         bool first = false;
@@ -255,7 +265,7 @@ static void move(struct interp *x, const struct node *n)
             for (int m = 0; m < members; m++)
                 if (!isnan(seen[whole * group[m] + at]))
                     v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
-            got[local * r + i] = to->dtype == DT_BF16 ? ref_bf16(v) : v;
+            got[local * r + i] = to->dtype == DT_BF16 && !x->exact ? ref_bf16(v) : v;
         }
     }
     for (int r = 0; r < x->ranks; r++)

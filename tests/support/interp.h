@@ -9,6 +9,7 @@ struct interp {
     const struct graph *g;
     struct mesh mesh; // one rank for a graph that is not partitioned
     int ranks, microbatches;
+    bool exact;     // bf16 is not rounded to: what a graph means, whatever its dtypes
     uint64_t sent;  // values that crossed from stage to stage, of all ranks together
     double **value; // [rank · nvalues + value], local, row-major; aliases share
 };

@@ -176,7 +176,7 @@ static void unary(struct pool *p, int i)
 
 static bool same_dims(const struct value *a, const struct value *b)
 {
-    return a->shape.n == b->shape.n &&
+    return a->shape.n == b->shape.n && a->dtype == b->dtype &&
            !memcmp(a->dims, b->dims, sizeof *a->dims * (size_t)a->shape.n);
 }
 
@@ -207,7 +207,7 @@ static void broadcast(struct pool *p, int i)
     const struct value *less = value_at(p, j);
     for (int d = 0; d < v.shape.n && n < less->shape.n; d++)
         n += v.dims[d] == less->dims[n];
-    if (!n || n < less->shape.n || n == v.shape.n)
+    if (!n || n < less->shape.n || n == v.shape.n || less->dtype != v.dtype)
         return;
     put(p, graph_like(p->g, ops[pick(p, 3)], 2, (int[]){take(p, i), take(p, j)}, p->value[i]));
 }
@@ -270,7 +270,8 @@ static void product(struct pool *p, int i)
     struct value b = *value_at(p, j);
     int n = a.shape.n;
     enum dim out[MAX_DIMS];
-    if (n < 3 || b.shape.n != n || last_dim(&a) != last_dim(&b) || !is_feature(last_dim(&a)))
+    if (n < 3 || b.shape.n != n || a.dtype != b.dtype || last_dim(&a) != last_dim(&b) ||
+        !is_feature(last_dim(&a)))
         return;
     for (int d = 0; d < n - 2; d++)
         if (a.dims[d] != b.dims[d])
@@ -319,7 +320,8 @@ static void drop(struct pool *p, int i)
 static void noise(struct pool *p, int i)
 {
     struct value v = *value_at(p, i);
-    if (!v.shape.n || v.shape.n > DRAW_DIMS || v.dims[0] != DIM_BATCH)
+    if (!v.shape.n || v.shape.n > DRAW_DIMS || v.dims[0] != DIM_BATCH ||
+        v.dtype != DT_F32) // which is drawn in
         return;
     int drawn = draws_normal(&p->draws, v.shape.n, v.dims, v.shape.dim,
                              arena_printf(p->g->arena, "%d", p->deed));
@@ -394,6 +396,9 @@ static void deed(struct pool *p)
     graph_at(p->g, points[pick(p, 4)]);
     // The newest values come more often, so that graphs grow long and not only wide.
     int i = pick(p, 3) ? p->n - 1 - pick(p, p->n < 3 ? p->n : 3) : pick(p, p->n);
+    // The rows of a loss are f32, whatever the rest is: what follows is the loss.
+    if (value_at(p, i)->dtype != (p->g->compute ? p->g->compute : DT_F32))
+        return;
     deeds[pick(p, (int)(sizeof deeds / sizeof *deeds))](p, i);
 }
 
@@ -426,6 +431,21 @@ static void begin(struct pool *p)
     put(p, graph_matmul(p->g, x, p->first, 3, hidden));
 }
 
+static int as_f32(struct graph *g, int value)
+{
+    struct op_attr attr = {.scale = 1};
+    if (g->failed || g->values[value].dtype == DT_F32)
+        return value;
+    struct value v = g->values[value];
+    return graph_op(g, &(struct op_args){.op = OP_CAST,
+                                         .nin = 1,
+                                         .in = &value,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .attr = &attr,
+                                         .dtype = DT_F32});
+}
+
 // The mean of the squares of what nothing reads: every value has a way to the loss.
 static void end(struct pool *p, int64_t step_batch)
 {
@@ -437,7 +457,7 @@ static void end(struct pool *p, int64_t step_batch)
             continue;
         graph_at(g, POINT_LOGITS);
         int calm = graph_like(g, OP_TANH, 1, &p->value[i], p->value[i]);
-        int square = graph_like(g, OP_MUL, 2, (int[]){calm, p->value[i]}, calm);
+        int square = as_f32(g, graph_like(g, OP_MUL, 2, (int[]){calm, p->value[i]}, calm));
         if (!contributions++) {
             g->loss = total = loss_mean(g, "loss", square, step_batch);
             continue;

@@ -12,7 +12,9 @@
 #include "tests/ops/reference.h"
 #include "worker/rank/crew.h"
 
-enum { ELEMENT = 4, GROUP = 64 }; // bytes of the dtypes that occur
+// A number for every two bytes: elements lie one behind the other from where their buffer begins,
+// so those of wider dtypes leave the end of it alone.
+enum { ELEMENT = 2, GROUP = 64 };
 
 struct actor { // a rank
     const struct program *p;
@@ -34,7 +36,8 @@ static double *place(const struct replay *r, int rank, struct view v)
     const struct actor *a = &r->actors[rank];
     const struct buffer *b = &a->p->buffers[v.buffer];
     uint64_t step = v.step ? (uint64_t)cut_place(&a->p->mesh, rank, &v.by) * v.step : 0;
-    return a->region[b->region] + (b->offset + v.offset + step) / ELEMENT;
+    size_t each = dtype_size(b->dtype); // scratch has none
+    return a->region[b->region] + b->offset / ELEMENT + (each ? (v.offset + step) / each : 0);
 }
 
 static size_t count_of(const struct buffer *b)
@@ -106,7 +109,7 @@ static struct ref_tensor operand(const struct replay *r, int rank, struct view v
 {
     const struct program *p = r->actors[rank].p;
     const struct value *val = &p->graph->values[value];
-    PRE(dtype_size(val->dtype) == ELEMENT);
+    PRE(dtype_size(val->dtype) == dtype_size(p->buffers[v.buffer].dtype));
     return (struct ref_tensor){.shape = spec_local(&val->spec, &p->mesh, &val->shape),
                                .dtype = val->dtype,
                                .v = place(r, rank, v)};

@@ -4,9 +4,9 @@
 // was made from (interp.h): a buffer whose life is too short, an output over an input that is read
 // later, scratch where something lies, a message packed or unpacked wrongly show as other numbers.
 //
-// Memory begins as no numbers at all, and so does scratch before every op that has some. Operands
-// are f32 and i32. Ranks take turns, each as far as it comes; a collective is done when all of its
-// group have come to it. Linked into tests only.
+// Memory begins as no numbers at all, and so does scratch before every op that has some. Nothing is
+// rounded to bf16, as in an interpreter that is exact. Ranks take turns, each as far as it comes; a
+// collective is done when all of its group have come to it. Linked into tests only.
 //
 //   replay_init → replay_feed, a microbatch each → replay_run → replay_compare → replay_clear
 #pragma once

@@ -121,6 +121,9 @@ static void the_default_rules_on_usual_meshes_give_the_same_step(void **state)
         {"tp: 2", "activations: {act_seq: [batch, [seq, tp]]}"},
         {"dp: 2, tp: 4", "activations: {act_seq: [batch, [seq, tp]]}"},
         {"fsdp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}"},
+        // The tied table's gradient: the head's part is of a sum over tp, the embedding's is not.
+        {"tp: 2", "rules: {vocab: []}, activations: {act_logits: [batch, tp]}"},
+        {"fsdp: 2, tp: 2", "rules: {vocab: []}, activations: {act_logits: [batch, tp]}"},
         {"x: 2, y: 2", "rules: {batch: [x], heads: y, mlp: y, vocab: y}"},
         {"x: 2, y: 2", "rules: {batch: x, embed: y, heads: y}, gather: [x, y]"},
     };

@@ -214,14 +214,15 @@ static void activations_are_summed_in_their_own_dtype(void **state)
     fixture_clear(&f);
 }
 
-// Six parameters, each cast by the first microbatch alone; the pixels by both.
-static void a_parameter_is_cast_once_a_step(void **state)
+// Six parameters, each cast by the first microbatch alone, or none where the update writes their
+// copies; the pixels by both.
+static void expect_casts(struct fixture *f, bool fuse, int first, int second)
 {
-    struct fixture f;
+    struct buf said = {0};
     int casts[2] = {0};
-    (void)state;
-    compile_text(&f, with(MLP "mesh: {fsdp: 2}\n", "compute: bf16"), 0);
-    const struct program *p = f.c.program[PROGRAM_TRAIN];
+    f->job.train.fuse = fuse;
+    assert_int_equal(model_compile(&f->job, &f->a, &f->c, &said, &f->e), 0);
+    const struct program *p = f->c.program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         if (in->kind != INSTR_OP || in->op != OP_CAST)
@@ -229,15 +230,25 @@ static void a_parameter_is_cast_once_a_step(void **state)
         assert_int_equal(in->phase, PHASE_FORWARD);
         casts[in->microbatch]++;
     }
-    assert_int_equal(casts[0], 7);
-    assert_int_equal(casts[1], 1);
+    assert_int_equal(casts[0], first);
+    assert_int_equal(casts[1], second);
+    buf_clear(&said);
+}
+
+static void a_parameter_is_cast_once_a_step_or_by_the_update(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, with(MLP "mesh: {fsdp: 2}\n", "compute: bf16"), 0);
+    expect_casts(&f, false, 7, 1);
+    expect_casts(&f, true, 1, 1);
     fixture_clear(&f);
 }
 
 // One device and microbatch of 16. Parameters, gradients (316 floats each) stay f32; adam's moments
-// too. What the backward reads of the forward's, in bf16: the pixels cast (16·8), both relus'
-// outputs (16·16, 16·8), the copies of the two weights whose inputs want a gradient (128, 32), the
-// logits (16·4); in f32 the rows' maximum and their sums (16 each). Labels and images are inputs.
+// too; of each parameter there is a copy. What the backward reads of the forward's, in bf16: the
+// pixels cast (16·8), both relus' outputs (16·16, 16·8), the logits (16·4); in f32 the rows'
+// maximum and their sums (16 each). Labels and images are inputs.
 static void memory_is_that_of_half_activations_and_whole_parameters(void **state)
 {
     static const char job[] = "name: t\n"
@@ -252,7 +263,8 @@ static void memory_is_that_of_half_activations_and_whole_parameters(void **state
     assert_int_equal(m->params, 4 * 316);
     assert_int_equal(m->grads, 4 * 316);
     assert_int_equal(m->optimizer, 2 * 4 * 316);
-    assert_int_equal(m->stash, 2 * (128 + 256 + 128 + 128 + 32 + 64) + 4 * (16 + 16));
+    assert_int_equal(m->copies, 2 * 316);
+    assert_int_equal(m->stash, 2 * (128 + 256 + 128 + 64) + 4 * (16 + 16));
     fixture_clear(&f);
 }
 
@@ -449,7 +461,7 @@ int main(void)
         cmocka_unit_test(a_gradient_summed_in_bf16_is_one),
         cmocka_unit_test(gathers_are_of_half_the_bytes_and_gradients_of_all),
         cmocka_unit_test(activations_are_summed_in_their_own_dtype),
-        cmocka_unit_test(a_parameter_is_cast_once_a_step),
+        cmocka_unit_test(a_parameter_is_cast_once_a_step_or_by_the_update),
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
         cmocka_unit_test(tf32_marks_products_alone_and_changes_no_dtype),
         cmocka_unit_test(a_plan_tells_what_a_step_run_twice_may_come_to),

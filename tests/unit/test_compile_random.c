@@ -2,8 +2,9 @@
 // Random graphs under random shardings: gradients are the slopes of the loss, and on any mesh of up
 // to 8 devices a partitioned graph computes what the whole one does, gradients and update included;
 // its programs pass every check and, carried out over a planned arena, compute the same. Some are
-// cut into stages, some make values again, some cut gradients and state finer than parameters; the
-// whole one does none of it, and takes the batch at once.
+// cut into stages, some compute in bf16 (which is never rounded to here), some make values again,
+// some cut gradients and state finer than parameters; the whole one does none of it, and takes the
+// batch at once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
 //   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
@@ -169,6 +170,9 @@ static void build(struct random_case *c, struct graph *g, int microbatches, enum
     static const struct job_optimizer optimizer = {
         .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
     graph_init(g, &c->a, e);
+    g->compute = ask(c, 9, 0, 3) ? DT_F32 : DT_BF16;
+    g->reduce = ask(c, 9, 1, 3) ? DT_F32 : DT_BF16;
+    g->backend = g->compute == DT_BF16 || ask(c, 9, 2, 2) ? BACKEND_CUDA : BACKEND_CPU;
     int64_t step_batch = c->batch * MICROBATCHES;
     random_graph_build(&c->r, g, step_batch / microbatches, step_batch);
     stages_assign(g, &c->job);
@@ -241,6 +245,7 @@ static void begin_at(struct interp *x, double far)
 {
     const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000};
     const double control[CONTROL_SLOTS] = {0, 0}, count = 5;
+    x->exact = true;
     set_params(x);
     if (far != 0)
         (void)along(x, far);
@@ -362,6 +367,7 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     if (!rc) {
         fuse_nodes(cut);
         order_nodes(cut);
+        cut->backend = BACKEND_CPU; // its ops ask for little scratch
     }
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);
     return rc ? rc : check_programs(c, cut, e);

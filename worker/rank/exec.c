@@ -340,6 +340,8 @@ static int ops_check(const struct exec *x, struct err *e)
         for (int i = 0; i < p->ninstrs; i++)
             if (p->instrs[i].kind == INSTR_OP)
                 needed[p->instrs[i].op] = true;
+        for (int b = 0; b < p->nbuffers; b++)
+            needed[OP_CAST] |= p->buffers[b].kind == BUFFER_COPY;
     }
     return backend_check(x->o.backend, needed, e);
 }
@@ -405,6 +407,33 @@ int exec_tune(struct exec *x, bool time, struct err *e)
         rc = program_tune(x, &x->loaded[k], time, e);
     rc = rc ? rc : regions_zero(x, e);
     return rc ? rc : constants_set(x, e);
+}
+
+static int copy_make(struct exec *x, const struct program *p, int copy, struct err *e)
+{
+    const struct graph *g = p->graph;
+    const char *param = g->values[g->values[p->buffers[copy].value].of].name;
+    const struct op_attr attr = {.labels = 1, .scale = 1};
+    struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
+    int from = program_find(p, param);
+    PRE(from >= 0);
+    c.in[0] = tensor_at(x, p, (struct view){.buffer = from});
+    c.out[0] = tensor_at(x, p, (struct view){.buffer = copy});
+    c.in[0].shape = c.out[0].shape = (struct shape){1, {shape_count(&c.in[0].shape)}};
+    int rc = x->o.backend->ops[OP_CAST](x->stream, &c, e);
+    if (rc)
+        err_wrap(e, "copying %s", param);
+    return rc;
+}
+
+int exec_copies(struct exec *x, struct err *e)
+{
+    const struct program *p = program_of(x, PROGRAM_TRAIN);
+    int rc = 0;
+    for (int b = 0; b < p->nbuffers && !rc; b++)
+        if (p->buffers[b].kind == BUFFER_COPY)
+            rc = copy_make(x, p, b, e);
+    return rc;
 }
 
 void exec_close(struct exec *x)

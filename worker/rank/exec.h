@@ -38,6 +38,10 @@ void exec_close(struct exec *x); // null is fine
 // computes them (backend.h: tune). Writes all over the device's memory, which is as new afterwards.
 int exec_tune(struct exec *x, bool time, struct err *e);
 
+// Makes the copies of the parameters that the programs read (compile/copies.h) from what the
+// parameters are now: after they were drawn or restored, on the stream. Updates keep them.
+int exec_copies(struct exec *x, struct err *e);
+
 // The device memory taken, whoever took it, is what the plan said. Holds after the opening of all
 // that a rank opens, and after training.
 int exec_check_memory(const struct exec *x, struct err *e);

@@ -193,7 +193,7 @@ int state_init(struct state *s, uint64_t seed, struct err *e)
             rc = draw(s, i, v, seed, chunk, e);
     }
     free(chunk);
-    return rc;
+    return rc ? rc : exec_copies(s->exec, e);
 }
 
 int state_restore(struct state *s, struct load *from, struct err *e)
@@ -211,7 +211,7 @@ int state_restore(struct state *s, struct load *from, struct err *e)
         rc = rc ? rc : exec_put(s->exec, s->local[i], host, bytes, e);
         free(host);
     }
-    return rc;
+    return rc ? rc : exec_copies(s->exec, e);
 }
 
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)

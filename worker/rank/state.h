@@ -22,6 +22,7 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
                int rank, struct err *e);
 // Parameters are drawn (design: promise 5), optimiser state is zero.
 int state_init(struct state *s, uint64_t seed, struct err *e);
+// What was saved; both leave the parameters' copies as the parameters are.
 int state_restore(struct state *s, struct load *from, struct err *e);
 // A run of bytes of a part this rank holds, device → host: snapshot_ops.copy.
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);

@@ -386,11 +386,12 @@ static void log_plan(const struct trainer *t)
     const struct memory *m = compiled_memory(&t->compiled, 0);
     if (t->attempt->rank == 0)
         log_info("plan",
-                 "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f stash %.1f "
-                 "transient %.1f; %d instructions a step; hash %.12s",
+                 "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f copies %.1f "
+                 "stash %.1f transient %.1f; %d instructions a step; hash %.12s",
                  (double)m->arena / 1048576, (double)m->params / 1048576,
                  (double)m->grads / 1048576, (double)m->optimizer / 1048576,
-                 (double)m->stash / 1048576, (double)m->transient / 1048576,
+                 (double)m->copies / 1048576, (double)m->stash / 1048576,
+                 (double)m->transient / 1048576,
                  compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->ninstrs, t->compiled.hash);
 }
 
