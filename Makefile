@@ -135,6 +135,7 @@ FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement
+GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
@@ -439,7 +440,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED)
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED) $(GPU_BENCH)
 
 ## make test         everything that runs within 15 minutes on two cores
 test: all tests
@@ -457,13 +458,18 @@ check-long: all tests
 gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
 	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(CUDA_RUNS:%=$(BUILD)/tests/%)
 
-## make gpu-bundle   build/gpu-bundle: what runs the GPU tests on a machine with CUDA and nothing else
+## make gpu-bench    ops and GPT-2 beside PyTorch and JAX, where a GPU is; one file in tests/bench/results
+gpu-bench: all $(GPU_BENCH)
+	$(Q)sh tests/bench/gpu/run.sh "$(BUILD)" tests/bench/results
+
+## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
-.PHONY: gpu-test gpu-bundle
-gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS))
+.PHONY: gpu-test gpu-bench gpu-bundle
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops \
+        $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
-	$(Q)sh tests/cuda/bundle.sh "$(BUNDLE)" $(BUNDLED_TESTS)
+	$(Q)sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
@@ -481,6 +487,10 @@ $(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(B
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
 endef
 $(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
+$(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
 
 ## make check-peers  parity with JAX and safetensors, live, in a pinned environment from PyPI
 check-peers: all tests

@@ -1,18 +1,29 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What make gpu-bundle does behind the links: the shared libraries that a machine with nothing but
-# CUDA lacks, the tests' data, the script that runs them, and the size's bound.
+# CUDA lacks, the tests' data and the losses that the CPU has, the scripts, the commit, and the size's
+# bound.
 #
-#   bundle.sh BUNDLE PROGRAM...   the programs are in BUNDLE already
+#   bundle.sh BUILD BUNDLE PROGRAM...   the programs are in BUNDLE already
 set -eu
-bundle=$1
-shift
+build=$1 bundle=$2
+shift 2
 most=$((60 << 20))
 mkdir -p "$bundle/lib" "$bundle/tests/parity"
 cp -r tests/parity/golden "$bundle/tests/parity/"
-cp tests/cuda/gpu_test.sh "$bundle/"
+cp tests/cuda/gpu_test.sh tests/cuda/libraries.sh tests/cuda/models.py "$bundle/"
+cp tests/bench/gpu/*.sh tests/bench/gpu/*.py "$bundle/bench/"
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo none)
+git diff --quiet HEAD 2>/dev/null || commit=$commit-dirty
+echo "$commit" >"$bundle/commit"
+rm -rf "$bundle/models"
+if /usr/bin/python3 -c 'import pytest, numpy' 2>/dev/null; then
+    WEFT_BUILD=$build WEFT_BACKEND_DIR=$build /usr/bin/python3 tests/cuda/models.py make "$bundle/models"
+else
+    echo "SKIPPED: the bundle has no trainings: no python3-pytest and python3-numpy here"
+fi
 # Everything but what glibc, the driver and CUDA bring.
-for program in "$bundle/weft-rank" "$@"; do
+for program in "$bundle/weft-rank" "$bundle/bench/bench_ops" "$@"; do
     ldd "$program" | awk '$2 == "=>" { print $3 }'
 done | sort -u | grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|ld-linux[^/]*\|libcuda\|libcublas[^/]*\|libcudnn[^/]*\|libnccl[^/]*\)\.so' |
     while read -r lib; do
@@ -32,5 +43,5 @@ chmod 755 "$bundle/gpu-test"
 size=$(du -sb "$bundle" | cut -f1)
 glibc=$(for f in "$bundle/weft-rank" "$bundle"/*.so "$bundle"/tests/test_* "$bundle"/lib/*; do objdump -T "$f"; done 2>/dev/null |
     grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
-echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test"
+echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test; sh bench/run.sh . OUT"
 [ "$size" -lt "$most" ] || { echo "over $((most >> 20)) MiB"; exit 1; }

@@ -5,31 +5,110 @@
 #
 #   gpu_test.sh LIBRARIES RANK PROGRAM...   LIBRARIES: the folder of the real libweft_cuda.so
 #
-# Without a GPU it says so and succeeds; WEFT_REQUIRE_GPU=1 makes that a failure. WEFT_SANITIZE=1 runs
-# the programs under compute-sanitizer (memcheck, racecheck) as well, where that is installed. A GPU
-# that is there and cannot be opened is a failure, never a skip.
+# Without a GPU it says so and succeeds; WEFT_REQUIRE_GPU=1 makes that a failure. A GPU that is there
+# and cannot be opened is a failure, never a skip.
+#
+#   GPU_TEST_PART     some of these, with blanks between; default: ops models faults
+#       ops           the programs: each op, gradients, parity
+#       models        trainings against the losses that the CPU had (models.py; in the tree
+#                     tests/e2e/test_cuda.py), several ranks on the one GPU, kill -9 and again
+#       faults        no memory, no device (models.py)
+#       sanitize      the programs under compute-sanitizer, memcheck and racecheck, where that is
+#                     installed; WEFT_SANITIZE=1 adds it
+#   GPU_TEST_ONLY     of the programs those with this in their names
+#   GPU_TEST_SECONDS  for all of it (3600); what does not fit is LEFT OUT, which is a failure
+#   GPU_TEST_LOG      a file that gets all that was said; what is printed is short
 set -u
 libraries=$1 rank=$2
 shift 2
-export WEFT_BACKEND_DIR="$libraries" WEFT_RIG=cuda
-# Where libcublasLt, libcudnn and what they load are, if the linker does not know: with CUDA_HOME, or
-# with Python's packages of them (PyTorch's, which bring cuDNN where CUDA's own folder has none).
-[ -n "${CUDA_HOME:-}" ] && LD_LIBRARY_PATH="$CUDA_HOME/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-while read -r folder; do
-    [ -n "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
-done <<END
-$(ls -d /usr/local/cuda/lib64 2>/dev/null)
-$(python3 -c 'import glob, sys; print(*(f for p in sys.path for f in sorted(glob.glob(p + "/nvidia/*/lib"))), sep="\n")' 2>/dev/null)
-END
-export LD_LIBRARY_PATH
-limit=900
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/libraries.sh"
+export WEFT_BACKEND_DIR="$libraries" LD_LIBRARY_PATH="$weft_libraries"
+parts=${GPU_TEST_PART:-ops models faults}
+[ "${WEFT_SANITIZE:-0}" = 1 ] && parts="$parts sanitize"
+limit=900 ends=$(($(date +%s) + ${GPU_TEST_SECONDS:-3600}))
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+passed=0 failed=""
 
 skip() {
     echo "SKIPPED: no GPU: $1"
     [ "${WEFT_REQUIRE_GPU:-0}" = 1 ] && exit 1
     exit 0
+}
+
+# What a failing program's output says of the failure, in few lines.
+gist() {
+    grep -a 'ERROR\|FAILED\|failed\|rror:\|=========\|Assertion\|terminated' "$log" | awk '!seen[$0]++' | head -n 14 |
+        cut -c1-200
+    tail -n 4 "$log" | cut -c1-200
+}
+
+run() { # NAME COMMAND...
+    name=$1
+    shift
+    left=$((ends - $(date +%s)))
+    if [ "$left" -lt 5 ]; then
+        echo "LEFT OUT  $name: no time is left (GPU_TEST_SECONDS)"
+        failed="$failed $name"
+        return
+    fi
+    began=$(date +%s)
+    timeout "$((left < limit ? left : limit))" "$@" >"$log" 2>&1
+    rc=$?
+    took=$(($(date +%s) - began))
+    [ -n "${GPU_TEST_LOG:-}" ] && { echo "== $name (exit $rc, $took s)" && cat "$log"; } >>"$GPU_TEST_LOG"
+    if [ "$rc" = 0 ]; then
+        passed=$((passed + 1))
+        echo "ok      $name  $(grep -ac '\[       OK \]' "$log") cases, $took s"
+        grep -ah '^ok  \|SKIPPED\|SKIP:' "$log" | sort -u | head -n 20 | cut -c1-160 | sed 's/^/        /'
+    else
+        [ "$rc" = 124 ] && rc="124: not done after $took s"
+        echo "FAILED  $name (exit $rc)"
+        gist | sed 's/^/        /'
+        failed="$failed $name"
+    fi
+}
+
+has_part() {
+    case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac
+}
+
+# The programs that were asked for, NAME-SUFFIX behind PREFIX...
+each() { # SUFFIX PREFIX... -- PROGRAM...
+    suffix=$1 prefix=""
+    shift
+    while [ "$1" != -- ]; do
+        prefix="$prefix $1"
+        shift
+    done
+    shift
+    for program in "$@"; do
+        case $(basename "$program") in *"${GPU_TEST_ONLY:-}"*) run "$(basename "$program")$suffix" $prefix "$program" ;; esac
+    done
+}
+
+sanitize() { # PROGRAM...
+    sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
+    if [ -z "$sanitizer" ]; then
+        echo "SKIPPED: compute-sanitizer is not installed"
+        return
+    fi
+    # What a call returns is looked at by who calls: NVIDIA's libraries and some tests try what fails.
+    each " under memcheck" "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 -- "$@"
+    each " under racecheck" "$sanitizer" --tool racecheck --error-exitcode 9 -- "$@"
+}
+
+# From a bundle, against what was recorded; from the tree both are at hand.
+models() {
+    if [ -e "$here/models" ]; then
+        run "models" "${PYTHON:-python3}" "$here/models.py" check "$here/models" "$rank"
+    elif /usr/bin/python3 -c 'import pytest, numpy' 2>/dev/null; then
+        run "test_cuda.py" env -u WEFT_BACKEND_DIR -u WEFT_RIG WEFT_BUILD="$(cd "$libraries" && pwd)" \
+            WEFT_CUDA_DIR="$(cd "$libraries" && pwd)" /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e/test_cuda.py
+    else
+        echo "SKIPPED: models: no pytest"
+    fi
 }
 
 [ -e "$libraries/libweft_cuda.so" ] || skip "libweft_cuda.so was not built (no nvcc)"
@@ -40,42 +119,11 @@ if ! "$rank" --probe --kind cuda >"$log" 2>&1; then
     exit 1
 fi
 echo "gpu-test: $(cat "$log")"
-
-passed=0 failed=""
-run() { # NAME COMMAND...
-    name=$1
-    shift
-    if timeout "$limit" "$@" >"$log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok      $name  $(grep -c '\[       OK \]' "$log") cases"
-        grep -h 'SKIPPED\|SKIP:' "$log" | sed 's/^/        /' | sort -u
-    else
-        echo "FAILED  $name (exit $?)"
-        tail -n 60 "$log"
-        failed="$failed $name"
-    fi
-}
-
-for program in "$@"; do
-    run "$(basename "$program")" "$program"
-done
-if [ "${WEFT_SANITIZE:-0}" = 1 ]; then
-    sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
-    [ -n "$sanitizer" ] || echo "SKIPPED: compute-sanitizer is not installed"
-    for tool in ${sanitizer:+memcheck racecheck}; do
-        # What a call returns is looked at by who calls: NVIDIA's libraries and some tests try what fails.
-        [ "$tool" = memcheck ] && options="--report-api-errors no" || options=""
-        for program in "$@"; do
-            run "$(basename "$program") under $tool" "$sanitizer" --tool "$tool" $options --error-exitcode 9 "$program"
-        done
-    done
-fi
-if [ -e tests/e2e/test_cuda.py ] && /usr/bin/python3 -c 'import pytest, numpy' 2>/dev/null; then
-    (
-        unset WEFT_BACKEND_DIR WEFT_RIG
-        WEFT_BUILD=$(cd "$libraries" && pwd) WEFT_CUDA_DIR=$(cd "$libraries" && pwd) /usr/bin/python3 -m pytest -q -p no:cacheprovider tests/e2e/test_cuda.py
-    ) || failed="$failed test_cuda.py"
-fi
+export WEFT_RIG=cuda
+has_part ops && each "" -- "$@"
+has_part models && models
+has_part faults && run "faults" "${PYTHON:-python3}" "$here/models.py" faults "$rank"
+has_part sanitize && sanitize "$@"
 [ -n "$failed" ] && echo "failed:$failed"
-echo "gpu-test: $passed passed,$(echo "$failed" | wc -w) failed"
+echo "gpu-test: $passed passed, $(echo "$failed" | wc -w) failed"
 [ -z "$failed" ]

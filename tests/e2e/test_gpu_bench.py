@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU benchmark's driver, at a size for laptops on the CUDA backend's emulated twin, with an interpreter in the
+peers' place that says what the test wants: the result's rows have to follow from it by hand."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import solo
+
+BENCH = solo.REPO / "tests/bench/gpu/bench.py"
+EMULATED = solo.BUILD / "tests/cuda"
+pytestmark = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
+
+# GPT-2 with 2 layers of width 32 and 16 positions, 250 tokens padded to 256; 2 samples a step.
+TOKENS = 2 * 16
+N = 256 * 32 + 16 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32  # = 34176
+TOKEN_FLOPS = 6 * N + 6 * 2 * 32 * 16  # = 211200
+RATES = {"bf16": 2e9, "tf32": 1e9, "f32": 0.5e9, "bytes": 4e9}  # FLOP/s, bytes/s
+PEER = """#!/bin/sh
+case "$*" in
+*peer_torch*) echo "ModuleNotFoundError: No module named 'torch'" >&2; exit 1 ;;
+*"--mode plain"*) echo "W: a warning" >&2; echo "RESOURCE_EXHAUSTED: Out of memory while trying" >&2; echo "last" >&2; exit 1 ;;
+*) echo '{{"library": "jax 1.2", "ms": [40, 10, 20, 30, 15], "loss": 5.5, "gib": 1.5, "parameters": {n}, "ready_s": 7}}' ;;
+esac
+"""
+
+
+class Ended:
+    def __init__(self, place, *args, n=N, env=None):
+        fake = place / "python"
+        fake.write_text(PEER.format(n=n))
+        fake.chmod(0o755)
+        rates = ",".join(f"{x / 1e12:.6f}" for x in RATES.values())
+        p = subprocess.run([sys.executable, BENCH, solo.BUILD, place / "out", "--tiny", "--python", fake, "--rates", rates,
+                            "--warm", "1", "--steps", "2", *args], check=False, text=True, timeout=600,
+                           env={**os.environ, "WEFT_BACKEND_DIR": str(EMULATED), **(env or {})},
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.code, self.said = p.returncode, p.stdout
+        results = [*pathlib.Path(place / "out").glob("*-gpu-*.txt")]
+        self.text = next((r.read_text() for r in results if "log" not in r.name), "")
+
+    def op(self, name):
+        """Numbers behind the name and the dtype: calls, us, .., TFLOP/s, GB/s, of limit, of step."""
+        line = next(line for line in self.text.splitlines() if line.startswith(name + " "))
+        words = line[len(name) :].split()
+        return words[0], [None if w == "-" else float(w.rstrip("%")) for w in words[1:9]]
+
+
+def test_every_contestant_is_a_row_by_the_stated_formulas(place):
+    end = Ended(place)
+    assert end.code == 0, end.said
+    text = end.text
+    assert f"N {N}; a token is 6N + 6LCT = {TOKEN_FLOPS} FLOPs" in text
+    assert re.search(r"^# commit +\S+$", text, re.M) and re.search(r"^# hardware .*emulated", text, re.M)
+    assert re.search(r"^PyTorch +FAILED: ModuleNotFoundError: No module named 'torch'$", text, re.M)
+    assert re.search(r"^JAX +FAILED: out of memory: RESOURCE_EXHAUSTED", text, re.M)
+    # Sorted: 10 15 20 30 40 ms. 32 tokens in 20 ms are 1600 a second; the tenth part is the first, nine tenths the last.
+    peer = next(line for line in text.splitlines() if line.startswith("JAX, forwards again"))
+    turns, p50, p10, p90, tokens, mfu, gib, ready, loss = peer.split()[3:12]
+    assert (turns, float(p50), float(p10), float(p90), int(tokens)) == ("1", 20, 10, 40, 1600)
+    assert mfu == f"{100 * 1600 * TOKEN_FLOPS / RATES['bf16']:.2f}%"
+    assert (gib, ready, loss) == ("1.5", "7.0", "5.5000")
+    weft = next(line for line in text.splitlines() if line.startswith("weft")).split()
+    assert weft[1] == "1" and float(weft[3]) <= float(weft[2]) <= float(weft[4]), weft
+    assert re.search(r"^weft, any order +1 +[0-9.]+", text, re.M)
+    assert 5.2 < float(weft[9]) < 5.8  # ln 256 = 5.55: it has hardly begun to learn
+    assert "DIFFERS" not in text
+
+
+def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
+    end = Ended(place, "--parts", "ops-tiny")
+    assert end.code == 0, end.said
+    # The way up, 32 rows of 32 to 128, with bias and gelu: bf16 in and out, and what gelu was given is kept.
+    dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
+    flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
+    assert (dtype, calls) == ("bf16", 2)
+    assert tflops * us * 1e6 == pytest.approx(flops, rel=0.01) and gbytes * us * 1e3 == pytest.approx(moved, rel=0.01)
+    assert limit == pytest.approx(100 * max(flops / RATES["bf16"], moved / RATES["bytes"]) / (us / 1e6), rel=0.01, abs=0.06)
+    # Attention over 16 positions of 2 samples, 32 wide: two products of every pair, the causal half.
+    _, (calls, us, _, _, tflops, _, _, _) = end.op("attention 2x16x2x16")
+    assert calls == 2 and tflops * us * 1e6 == pytest.approx(2 * 2 * 16 * 16 * 32, rel=0.01)
+    # The update of all 28 parameters at once: p, g, m, v are read, p, m, v are written, f32.
+    dtype, (calls, us, _, _, tflops, gbytes, _, _) = end.op("adam of 28")
+    assert (dtype, calls, tflops) == ("f32", 1, None)
+    assert gbytes * us * 1e3 == pytest.approx(28 * N + 28 * 4 * 5, rel=0.01)  # with each its two clips and three hypers
+    # What the device gives at best comes first, with no part of the step.
+    assert end.op("square 32")[1][0] == end.op("copy")[1][0] == 0
+    shares = [float(line.split()[-1][:-1]) for line in end.text.splitlines() if line.endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
+def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
+    end = Ended(place, "--budget", "1")
+    assert end.code == 0, end.said
+    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take 60 s", end.text, re.M)) == 5
+    assert "turns" not in end.text
+
+
+def test_a_peer_that_trains_another_model_is_told_of(place):
+    end = Ended(place, "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
+    assert end.code == 0, end.said
+    assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}\]", end.text, re.M)
+
+
+def test_a_rank_that_cannot_train_fails_the_run_and_says_why(place):
+    end = Ended(place, "--parts", "tiny", env={"WEFT_FAKE_CUDA": "oom:1"})
+    assert end.code == 1, end.said
+    assert re.search(r"^weft +FAILED: out of memory: .*", end.text, re.M), end.text
+
+
+def test_without_a_gpu_it_says_so_and_only_fails_if_one_is_required(place):
+    scene = {"WEFT_FAKE_CUDA": "nodevice"}
+    end = Ended(place, env=scene)
+    assert end.code == 0 and "SKIPPED: no GPU: " in end.said and "no NVIDIA device" in end.said, end.said
+    assert Ended(place, env={**scene, "WEFT_REQUIRE_GPU": "1"}).code == 1
