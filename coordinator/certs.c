@@ -79,12 +79,17 @@ static const struct verb {
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
+static void list_verbs(FILE *to)
+{
+    for (int i = 0; i < VERBS; i++)
+        fprintf(to, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
+                verbs[i].doc);
+}
+
 static int usage(const char *what)
 {
     fprintf(stderr, "weft-coordinator: %s\n", what);
-    for (int i = 0; i < VERBS; i++)
-        fprintf(stderr, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
-                verbs[i].doc);
+    list_verbs(stderr);
     return EXIT_CONFIG;
 }
 
@@ -132,6 +137,10 @@ int certs_main(int argc, char **argv)
     for (int i = 0; i < VERBS; i++) {
         if (strcmp(argv[0], verbs[i].name) != 0)
             continue;
+        if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+            list_verbs(stdout);
+            return 0;
+        }
         if (parse(argc, argv, &f))
             return usage("a flag is wrong");
         int rc = verbs[i].run(&f, &e);

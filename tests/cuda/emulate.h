@@ -6,10 +6,9 @@
 // a barrier that not all threads of the block come to, a shuffle or vote whose lanes do not all
 // come with the same mask, a read from a lane that is not there, a write outside dynamic shared
 // memory, an access of four elements at an address for one. Shared memory holds NaNs when a block
-// begins. Threads take turns in ascending order in one block and in descending order in the next,
-// blocks in one launch and in another, so a missing barrier, or a block that reads what another
-// writes, shows in one of the two; in the scene `orders` (fake_runtime.c) in every launch. A launch
-// is queued on the fake runtime's stream (fake.h) and runs when that has to.
+// begins. Threads take turns in another order in the next block, blocks in the next launches, so a
+// missing barrier, or a block that reads what another writes, shows in one of them; in the scene
+// `orders` (fake_runtime.c) in each. A launch is queued on the fake runtime's stream (fake.h).
 #pragma once
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -33,17 +32,9 @@
 // One section holds all static shared memory, so that it can be filled when a block begins.
 #define __shared__ static __attribute__((section("weft_shared")))
 
-#define DEVICE          static inline __attribute__((unused))
-#define HOST_DEVICE     static inline __attribute__((unused))
-#define KERNEL(threads) static __attribute__((aligned(EMULATE_BOUND(threads)))) void
-// How many threads a kernel was promised: a function carries that as its alignment, so rounded up.
-#define EMULATE_BOUND(n) \
-    ((n) <= 32    ? 32   \
-     : (n) <= 64  ? 64   \
-     : (n) <= 128 ? 128  \
-     : (n) <= 256 ? 256  \
-     : (n) <= 512 ? 512  \
-                  : 1024)
+#define DEVICE             static inline __attribute__((unused))
+#define HOST_DEVICE        static inline __attribute__((unused))
+#define KERNEL(threads)    static __attribute__((aligned(EMULATE_BOUND(threads)))) void
 #define SHARED(type, name) type *name = (type *)emulate_shared()
 
 // ---- who and where a thread is -----------------------------------------------------------------

@@ -2,6 +2,10 @@
 // Macros over the arguments of a launch; see emulate.h.
 #pragma once
 
+// How many threads a kernel was promised: a function carries that as its alignment, so it is the
+// next power of two from 32 on.
+#define EMULATE_BOUND(n) (1 << (32 - __builtin_clz(((n)-1u) | 31)))
+
 // A macro for each of up to 28 arguments, with its number; LIST puts commas between.
 #define EMULATE_COUNT(...)                                                                      \
     EMULATE_COUNT_(__VA_ARGS__, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, \

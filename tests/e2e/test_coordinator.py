@@ -328,6 +328,11 @@ def authority(place):
     return tls
 
 
+@pytest.mark.parametrize("verb", ["init", "token", "issue", "renew"])
+def test_a_verb_of_certificates_tells_its_flags(verb):
+    assert f"weft-coordinator {verb} [--tls DIR]" in command(verb, "--help")
+
+
 def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
     command("init", "--tls", authority, code=78)
     command("issue", "--tls", authority, "--role", "king", "me", code=78)
