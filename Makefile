@@ -198,7 +198,7 @@ EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so \
                  $(patsubst %,$(BUILD)/tests/cuda/test_%,$(EMULATED_TESTS) $(CUDA_RIGS)))
 CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) \
                  $(CUDA_RIGS:%=cuda:$(BUILD)/tests/cuda/test_%) \
-                 $(patsubst %,cuda:$(BUILD)/tests/%,$(filter-out %/test_huge,$(CUDA_RUNS))))
+                 $(patsubst %,cuda:$(BUILD)/tests/%,$(filter-out %/test_huge,$(CUDA_RUNS)) unit/test_rank_marks))
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
