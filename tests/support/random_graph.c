@@ -25,6 +25,7 @@ struct pool {
 int random_pick(uint64_t seed, uint32_t what, int k, int n)
 {
     struct rand_site site = {.seed = seed, .stream = what};
+    PRE(n > 0);
     return (int)(rand_word(&site, (uint64_t)k) % (uint32_t)n);
 }
 
