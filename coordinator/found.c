@@ -44,6 +44,8 @@ static void take_up(struct coord *c, const struct member *m, const Weft__V1__Fou
                     const struct job *spec)
 {
     struct job_rec *j = acts_make_job(c, spec, f->job, "found again", "");
+    static const char unknown[] = "nobody knows whether it is still wanted: `weft resume` goes on, "
+                                  "`weft cancel` lets it rest";
     uint64_t epoch = 0;
     int64_t step = newest_step(f, &epoch);
     j->row->epoch = f->epoch;
@@ -57,9 +59,8 @@ static void take_up(struct coord *c, const struct member *m, const Weft__V1__Fou
              "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
              f->n_committed, f->n_committed == 1 ? "" : "s");
     struct job_note held = NOTE("held");
-    job_move(j, JOB(HELD), JOB(JOB_NONE), &held,
-             "nobody knows whether it is still wanted: `weft "
-             "resume` goes on, `weft cancel` lets it rest");
+    text_set(&j->row->goal_why, unknown);
+    job_move(j, JOB(HELD), JOB(JOB_NONE), &held, "%s", unknown);
     for (size_t i = 0; i < f->n_committed; i++) {
         Weft__Rows__Checkpoint row = *f->committed[i];
         row.job = j->row->id;

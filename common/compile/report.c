@@ -412,6 +412,7 @@ static void text_mfu(const struct report *r, struct buf *out)
 
 void report_text(const struct report *r, struct buf *out)
 {
+    int micro = compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches;
     buf_printf(out, "%s on mesh ", r->job->name);
     mesh_print(&r->compiled->mesh, out);
     buf_printf(out, ", %d devices (%s)\n", mesh_ranks(&r->compiled->mesh), r->device->name);
@@ -424,9 +425,8 @@ void report_text(const struct report *r, struct buf *out)
     text_collectives(r, out);
     text_pipeline(r, out);
     buf_printf(
-        out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatches; each device reads and writes ",
-        r->cost.flops_per_step, r->cost.utilisation,
-        compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches);
+        out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatch%s; each device reads and writes ",
+        r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
     buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
     text_mfu(r, out);
