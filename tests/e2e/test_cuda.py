@@ -52,9 +52,10 @@ def model(place, toy, kind, precision):
         meshes.put_text(place)
         job = meshes.decoder(kind)
         job["model"] = {**job["model"], "dropout_residual" if kind == "llama" else "dropout": 0.1}
+        job["schedule"] = {**job["schedule"], "value": 0.001}  # steps that do not make rounding grow
     else:
         job = solo.job(toy, 1, model__activation="gelu") if kind == "mlp" else solo.job(toy, 1)
-        job["schedule"] = {**job["schedule"], "value": 0.02}  # steps that do not make rounding grow
+        job["schedule"] = {**job["schedule"], "value": 0.02}  # as above
         if kind == "vae":
             job["model"] = {"kind": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
             job["data"].pop("eval", None)
