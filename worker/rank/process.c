@@ -68,8 +68,8 @@ static int parse_job(struct process *p, struct err *e)
     struct attempt *a = &p->attempt;
     struct job_errors errs = {0};
     const char *base = *a->base_dir ? a->base_dir : "."; // empty: from the roots, or from here
-    if (job_parse(&a->arena, &weft_schema, NULL, base, a->job_text,
-                  strlen(a->job_text), NULL, 0, &p->job, &errs))
+    if (job_parse(&a->arena, &weft_schema, NULL, base, a->job_text, strlen(a->job_text), NULL, 0,
+                  &p->job, &errs))
         return job_errors_err(&errs, e);
     a->job = &p->job;
     if (!p->job.metrics.jsonl)
