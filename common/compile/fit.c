@@ -7,6 +7,9 @@
 #include "common/compile/picture.h"
 
 enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
+// Layers a stage: of two small jobs that tell about a large one, of the least that is large; what
+// is dismissed needs more than a device has by one part in SLACK.
+enum { FEW = 2, MORE = 4, LARGE = 12, SLACK = 8 };
 
 struct settings { // texts for -s
     int n;
@@ -19,7 +22,9 @@ struct fitting {
     const struct device_model *device;
     struct arena *arena; // of the texts
     const char *resolved;
-    uint64_t least; // that a try needed
+    uint64_t least;          // that a try needed
+    struct settings nearest; // of what was dismissed untried; none: about is 0
+    uint64_t about;          // that it needs
 };
 
 static uint64_t need_of(const struct compiled *c, const struct device_model *d)
@@ -130,24 +135,56 @@ static const char *microbatches(const struct fitting *f, int64_t times)
 
 // ---- trying -------------------------------------------------------------------------------------
 
-static bool would_fit(struct fitting *f, const struct settings *s)
+// What the job needs with these settings; 0: it cannot be.
+static uint64_t need_with(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
     struct compiled c = {0};
     struct job_errors errs = {0};
     struct err e = {0};
     struct job *job = arena_new(&scratch, struct job);
-    bool fits = false;
     int rc = job_parse(&scratch, f->job->schema, "fix", f->job->base_dir, f->resolved,
                        strlen(f->resolved), s->text, s->n, job, &errs);
     rc = rc ? rc : compile_job(job, f->build, &scratch, &c, NULL, &e);
-    if (!rc) {
-        uint64_t need = need_of(&c, f->device);
-        f->least = need < f->least ? need : f->least;
-        fits = fit_fits(&c, f->device);
-    }
+    uint64_t need = rc ? 0 : need_of(&c, f->device);
     arena_clear(&scratch);
-    return fits;
+    return need;
+}
+
+static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_stage)
+{
+    put(&s,
+        arena_printf(f->arena, "model.layers=%lld", (long long)(of_a_stage * job_stages(f->job))));
+    return need_with(f, &s);
+}
+
+// About the same, in a part of the time: layers are alike, each more needs the same bytes more but
+// for what fits into gaps. 0: there is no telling.
+static uint64_t need_about(const struct fitting *f, const struct settings *s)
+{
+    int64_t layers = job_stage_layers(f->job, 0); // the most of all stages
+    uint64_t few = layers < LARGE ? 0 : need_with_layers(f, *s, FEW);
+    uint64_t more = few ? need_with_layers(f, *s, MORE) : 0;
+    return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);
+}
+
+static uint64_t try(struct fitting *f, const struct settings *s)
+{
+    uint64_t need = need_with(f, s);
+    f->least = need && need < f->least ? need : f->least;
+    return need;
+}
+
+static bool would_fit(struct fitting *f, const struct settings *s)
+{
+    uint64_t about = need_about(f, s), need = 0;
+    if (about - about / SLACK <= f->device->memory)
+        need = try(f, s);
+    else if (!f->about || about < f->about) {
+        f->about = about;
+        f->nearest = *s;
+    }
+    return need && need <= f->device->memory;
 }
 
 static void put_fix(struct buf *fix, const struct settings *s)
@@ -204,6 +241,8 @@ static const char *find_fix(struct fitting *f)
         if (found)
             put_fix(&fix, &all);
     }
+    if (!found && f->about)
+        try(f, &f->nearest); // that the least that is told is some job's
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 

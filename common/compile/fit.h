@@ -4,8 +4,10 @@
 // What would help is not guessed: a few usual settings (optimiser state or
 // weights cut on the batch axes, remat, more microbatches) are put into the
 // job, one at a time and then one on top of the other, and each job so made is
-// compiled. What fits is told as a fix, in the order of the table. This is no
-// search over meshes: the mesh and the model stay as they are.
+// compiled. What fits is told as a fix, in the order of the table. A job of
+// many layers is compiled with a few first: what is far beyond the device by
+// that is not tried as a whole. This is no search over meshes: the mesh and the
+// model stay as they are.
 #pragma once
 #include "common/compile/compile.h"
 #include "common/compile/device.h"

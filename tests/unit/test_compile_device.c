@@ -212,6 +212,91 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
     fixture_clear(&f);
 }
 
+// Of 16 layers; two and four of them tell what most settings would do.
+#define TALL                                                                          \
+    "name: t\nmodel: {kind: decoder, preset: gpt2, layers: 16, embed: 64, heads: 2, " \
+    "seq: 32, vocab: 256, mlp: 256}\n"                                                \
+    "data: {format: tokens, train: {tokens: t}, batch: 64}\ntrain: {steps: 1}\n"      \
+    "mesh: {dp: 4}\n"
+
+static int whole; // programs built with all layers
+
+static int build_counted(struct graph *g, const struct job *job, enum program_kind kind,
+                         int64_t batch, int64_t step_batch)
+{
+    whole += job->model.layers == 16 && kind == PROGRAM_TRAIN;
+    return decoder_build(g, job, kind, batch, step_batch);
+}
+
+static uint64_t arena_with(const char *text, const char *set)
+{
+    struct fixture f = {0};
+    struct job_errors errs = {0};
+    assert_int_equal(
+        job_parse(&f.a, &weft_schema, "t", NULL, text, strlen(text), &set, 1, &f.job, &errs), 0);
+    if (model_compile(&f.job, &f.a, &f.c, NULL, &f.e))
+        fail_msg("%s: %s", set, f.e.text);
+    uint64_t bytes = f.c.memory.arena;
+    fixture_clear(&f);
+    return bytes;
+}
+
+// Whether one of the fixes "A or B and C" is this setting alone; how many others there are.
+static bool offers(const char *fix, const char *set, int *others)
+{
+    bool found = false;
+    *others = 0;
+    for (const char *at = fix, *end; at; at = end ? end + strlen(" or ") : NULL) {
+        end = strstr(at, " or ");
+        size_t n = end ? (size_t)(end - at) : strlen(at);
+        bool same = n == strlen(set) && memcmp(at, set, n) == 0;
+        found |= same;
+        *others += !same;
+    }
+    return found;
+}
+
+// On a device that has just what a setting needs that setting is found, though its job of few
+// layers was asked first; on one byte less it is not.
+static void a_setting_that_just_fits_is_not_dismissed_unseen(void **state)
+{
+    static const char *const sets[] = {"train.remat=block", "train.remat=full",
+                                       "train.microbatches=8", "sharding.optimizer=[dp]"};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof sets / sizeof *sets; i++) {
+        const char *set = sets[i / 2];
+        struct fixture f;
+        compile_text(&f, TALL, 0);
+        struct device_model d = {"small", arena_with(TALL, set) - i % 2, 0, 0};
+        assert_true(d.memory < f.c.memory.arena);
+        fit_check(&f.job, decoder_build, &d, &f.c, &f.a);
+        const struct finding *one = does_not_fit(&f);
+        assert_non_null(one);
+        assert_non_null(one->fix);
+        int others;
+        bool found = offers(one->fix, set, &others);
+        if (i % 2 ? found : !found && others < 3) // three are told at most
+            fail_msg("%s, a byte less: %d: %s", set, (int)(i % 2), one->fix);
+        fixture_clear(&f);
+    }
+}
+
+static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **state)
+{
+    struct fixture f;
+    struct device_model d = {"tiny", 1 << 20, 0, 0};
+    (void)state;
+    compile_text(&f, TALL, 0);
+    whole = 0;
+    fit_check(&f.job, build_counted, &d, &f.c, &f.a);
+    const struct finding *one = does_not_fit(&f);
+    assert_non_null(one);
+    assert_null(one->fix);
+    assert_int_equal(whole, 1); // the nearest, for what it would still be
+    assert_non_null(strstr(one->message, "it would still be "));
+    fixture_clear(&f);
+}
+
 // ---- what no plan is made of -------------------------------------------------------------------
 
 static void
@@ -273,6 +358,8 @@ int main(void)
         cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
         cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
+        cmocka_unit_test(a_setting_that_just_fits_is_not_dismissed_unseen),
+        cmocka_unit_test(what_is_far_beyond_a_device_is_not_tried_with_all_layers),
         cmocka_unit_test(
             a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
         cmocka_unit_test(tensors_beyond_all_counting_are_refused),
