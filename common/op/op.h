@@ -138,7 +138,7 @@ enum op {
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
-int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
+int op_outputs(enum op op); // −1: any number up to CHAIN_OUTPUTS
 // SGD, MOMENTUM, ADAM.
 bool op_is_update(enum op op);
 

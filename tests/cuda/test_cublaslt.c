@@ -238,8 +238,32 @@ static void an_algorithm_is_asked_for_what_the_pointers_allow(void **state)
     p.workspace = at(0x100010); // not at 256: left alone
     assert_int_equal(layout_preference(&p, false, &f, &e), 0);
     PREFERENCE(&f, MAX_WORKSPACE_BYTES, uint64_t, 0);
-    PREFERENCE(&f, REDUCTION_SCHEME_MASK, uint32_t, CUBLASLT_REDUCTION_SCHEME_MASK);
+    PREFERENCE(&f, REDUCTION_SCHEME_MASK, uint32_t, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     PREFERENCE(&f, MIN_ALIGNMENT_C_BYTES, uint32_t, 4);
+}
+
+// Any order is allowed where the parts are of f32 in it, too.
+static void sums_in_any_order_are_asked_for_where_they_stay_f32(void **state)
+{
+    static const struct {
+        enum dtype to;
+        bool reproducible;
+        uint32_t want;
+    } cases[] = {{DT_F32, true, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+                 {DT_F32, false, CUBLASLT_REDUCTION_SCHEME_MASK},
+                 {DT_BF16, true, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+                 {DT_BF16, false, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct product p = product_of(16, 24, 8, 1, false, false, DT_BF16, cases[i].to);
+        struct preference f;
+        struct err e = {0};
+        p.a = at(0x1000);
+        p.b = at(0x2000);
+        p.out = at(0x3000);
+        assert_int_equal(layout_preference(&p, cases[i].reproducible, &f, &e), 0);
+        PREFERENCE(&f, REDUCTION_SCHEME_MASK, uint32_t, cases[i].want);
+    }
 }
 
 // ---- on a GPU ----------------------------------------------------------------------------------
@@ -294,6 +318,7 @@ int main(void)
         cmocka_unit_test(what_follows_is_told_with_its_pointers),
         cmocka_unit_test(every_end_is_one_of_the_librarys),
         cmocka_unit_test(an_algorithm_is_asked_for_what_the_pointers_allow),
+        cmocka_unit_test(sums_in_any_order_are_asked_for_where_they_stay_f32),
         cmocka_unit_test(a_device_has_algorithms_for_every_plain_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

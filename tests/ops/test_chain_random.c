@@ -65,7 +65,7 @@ static void steps_pick(struct asked *a, struct op_chain *chain)
 // Any steps' registers, of a LINEAR the product too.
 static int outputs_pick(struct asked *a, bool linear, struct op_chain *chain)
 {
-    int n = 1 + pick(a, chain->steps < OP_MAX_OUT ? chain->steps : OP_MAX_OUT);
+    int n = 1 + pick(a, chain->steps < CHAIN_OUTPUTS ? chain->steps : CHAIN_OUTPUTS);
     for (int k = 0; k < n; k++)
         for (bool again = true; again;) {
             bool product = linear && !pick(a, 4);
