@@ -165,13 +165,17 @@ static struct fiber *fiber_take(void)
     return f;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+// The stack of the thread that launched: a fiber is entered from there alone.
+static const void *main_stack;
+static size_t main_bytes;
+#endif
+
 static void switch_to(struct fiber *to)
 {
     struct fiber *from = run.running;
     run.running = to;
 #ifdef __SANITIZE_ADDRESS__
-    static const void *main_stack;
-    static size_t main_bytes;
     void *fake = NULL;
     const void *stack = to == &run.self ? main_stack : to->stack;
     __sanitizer_start_switch_fiber(&fake, stack, to == &run.self ? main_bytes : STACK);
@@ -188,9 +192,7 @@ static void switch_to(struct fiber *to)
 static void fiber_main(void)
 {
 #ifdef __SANITIZE_ADDRESS__
-    const void *stack;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(NULL, &stack, &bytes);
+    __sanitizer_finish_switch_fiber(NULL, &main_stack, &main_bytes);
 #endif
     for (;;) {
         run.kernel->call(run.args);
