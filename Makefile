@@ -13,14 +13,14 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify random flag folder err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify entropy flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op gemm mask widen chain parts
 OP_SRC      += attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text tree yaml suggest value mesh sharding pipeline groups schema rows parse check print lr preset tokenizer sample
+JOB_SRC     := text job_tree yaml suggest value job_mesh job_sharding pipeline param_groups schema job_schema parse check job_print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
@@ -34,14 +34,14 @@ MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 DATA_SRC    := data_schema array idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema slice shard deal manifest manifest_json store store_write load commit ls
+CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc loop call packet address args rate server health client tls tls_cert tls_ca tls_token tls_join find
+RPC_SRC     := rpc rpc_loop call packet address args rate_limit server health channel tls tls_cert tls_ca tls_token tls_join coordinator_address
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/frames.h"
 #include "coordinator/member.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "coordinator/acts.h"
 #include "coordinator/attempt.h"
 #include "coordinator/checkpoint.h"

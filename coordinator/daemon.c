@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
-#include "common/base/random.h"
 #include "coordinator/http.h"
 #include "coordinator/metrics.h"
 #include "coordinator/service.h"
@@ -86,7 +86,7 @@ static int open_state(struct daemon *d, struct err *e)
     struct coord_out out = {.arena = &arena};
     int rc = db_open(&d->db, d->c->state, e);
     rc = rc ? rc : db_cluster(d->db, cluster, e);
-    rc = rc ? rc : random_bytes(cc.seed, sizeof cc.seed, e);
+    rc = rc ? rc : entropy_bytes(cc.seed, sizeof cc.seed, e);
     cc.cluster = cluster[0] ? cluster : NULL;
     d->coord = rc ? NULL : coord_new(&cc);
     rc = rc ? rc : db_load(d->db, load_row, d->coord, e);

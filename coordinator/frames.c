@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/member.h"
 #include "coordinator/recover.h"

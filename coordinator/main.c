@@ -18,7 +18,7 @@
 #include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "common/base/log.h"
-#include "common/rpc/find.h"
+#include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
 #include "coordinator/daemon.h"
 
@@ -115,7 +115,7 @@ static int defaults(struct flags *f, struct err *e)
         return 0;
     // The address a client looks at last is where we listen, whatever its environment would say
     // first.
-    int rc = rpc_address_default(f->socket, sizeof f->socket, e);
+    int rc = coordinator_address_default(f->socket, sizeof f->socket, e);
     char folder[PATH_LEN];
     snprintf(folder, sizeof folder, "%s", f->socket + strlen("unix:"));
     char *slash = strrchr(folder, '/');

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "coordinator/attempt.h"
 #include "coordinator/found.h"
 #include "coordinator/frames.h"

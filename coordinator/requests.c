@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 
 enum { DIGEST = 32, REQUEST_ID_MAX = 128 };
 static const int64_t keep_ms = 24LL * 3600 * 1000;

@@ -11,7 +11,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "worker/agent_in.h"
 
 #define BODY(name) WEFT__RANK__FRAME__BODY_##name

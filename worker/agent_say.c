@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 #include "worker/agent_in.h"
 
 #define UP(name, CASE, member, ptr)                           \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The running worker; see daemon.h.
 #include "worker/daemon.h"
-#include "common/base/random.h"
+#include "common/base/entropy.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -136,7 +136,7 @@ static void do_clear(struct daemon *d, const struct agent_action *a)
     struct err e = {0};
     (void)a;
     int rc = supervise_prove(d->supervise, &e);
-    rc = rc ? rc : random_id(d->incarnation, &e);
+    rc = rc ? rc : entropy_id(d->incarnation, &e);
     log_info("worker", "fenced; %s", rc ? e.text : "no rank lives, and it registers anew");
     later(d,
           (struct agent_event){
@@ -385,8 +385,8 @@ static void say_goodbye(struct daemon *d)
 static int open_agent(struct daemon *d, struct err *e)
 {
     struct agent_config a = d->c->agent;
-    int rc = random_id(d->incarnation, e);
-    rc = rc ? rc : random_bytes(a.seed, sizeof a.seed, e);
+    int rc = entropy_id(d->incarnation, e);
+    rc = rc ? rc : entropy_bytes(a.seed, sizeof a.seed, e);
     a.incarnation = d->incarnation;
     a.host = d->c->home->host;
     a.cluster = d->c->home->cluster;

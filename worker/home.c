@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/entropy.h"
 #include "common/base/folder.h"
-#include "common/base/random.h"
 
 // ---- the folder ----
 
@@ -42,7 +42,7 @@ int home_open(struct home *h, const char *dir, struct err *e)
     rc = rc ? rc : read_line(h, "host", h->host, sizeof h->host, e);
     rc = rc ? rc : read_line(h, "cluster", h->cluster, sizeof h->cluster, e);
     if (!rc && !h->host[0]) {
-        rc = random_id(h->host, e);
+        rc = entropy_id(h->host, e);
         rc = rc ? rc : folder_write(h->dir, "host", h->host, FOLDER_DURABLE, e);
     }
     if (rc)

@@ -12,7 +12,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/arena.h"
 #include "common/base/clock.h"
-#include "common/base/random.h"
+#include "common/base/entropy.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/tls_ca.h"
 #include "worker/daemon.h"
@@ -28,7 +28,7 @@ struct joining {
 static void wait_a_little(void)
 {
     unsigned char byte = 0;
-    (void)random_bytes(&byte, 1, NULL);
+    (void)entropy_bytes(&byte, 1, NULL);
     clock_sleep_ms(100 + byte);
 }
 

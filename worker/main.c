@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
-#include "common/rpc/find.h"
+#include "common/rpc/coordinator_address.h"
 #include "worker/daemon.h"
 #include "worker/join.h"
 #include "worker/observe.h"
@@ -223,7 +223,7 @@ static void name_it(const struct flags *f, char *out, size_t size)
 static int introduce(const struct flags *f, struct worker *w, struct err *e)
 {
     struct agent_config *a = &w->c.agent;
-    int rc = rpc_address(f->coordinator, w->address, sizeof w->address, e);
+    int rc = coordinator_address(f->coordinator, w->address, sizeof w->address, e);
     name_it(f, w->name, sizeof w->name);
     snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
     rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
@@ -336,7 +336,7 @@ static int join(const struct flags *f)
     char state[4000], address[300], dir[PATH_LEN], name[128];
     int rc = state_dir(f, state, sizeof state, &e);
     rc = rc ? rc : home_open(&h, state, &e); // a running worker reads the files: not under it
-    rc = rc ? rc : rpc_address(f->coordinator, address, sizeof address, &e);
+    rc = rc ? rc : coordinator_address(f->coordinator, address, sizeof address, &e);
     name_it(f, name, sizeof name);
     snprintf(dir, sizeof dir, "%s%s", f->tls ? f->tls : h.dir, f->tls ? "" : "/tls");
     rc = rc ? rc : join_cluster(f->token, address, dir, name, &e);

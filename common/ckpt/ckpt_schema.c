@@ -2,7 +2,7 @@
 // Schema rows of `checkpoint:`.
 #include "common/ckpt/ckpt_schema.h"
 
-#include "common/base/config.h"
+#include "common/base/job_sections.h"
 
 #define AT(field) offsetof(struct job_checkpoint, field)
 

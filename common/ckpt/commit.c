@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 
 enum { KEEP_LEAST = 2 };
 

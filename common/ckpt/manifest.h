@@ -12,7 +12,7 @@
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/ckpt/deal.h"
-#include "common/ckpt/shard.h"
+#include "common/ckpt/shard_file.h"
 #include "common/ckpt/slice.h"
 
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };

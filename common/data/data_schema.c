@@ -2,7 +2,7 @@
 // Schema rows of `data:`.
 #include "common/data/data_schema.h"
 
-#include "common/base/config.h"
+#include "common/base/job_sections.h"
 
 #define AT(field) offsetof(struct job_data, field)
 #define IMAGES    "data.format=idx|npy"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema rows of `data:`. Their offsets are in struct job_data (base/config.h).
+// Schema rows of `data:`. Their offsets are in struct job_data (base/job_sections.h).
 #pragma once
 #include "common/base/schema.h"
 

@@ -10,11 +10,11 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
-#include "common/base/config.h"
 #include "common/base/err.h"
+#include "common/base/job_sections.h"
 #include "common/base/schema.h"
+#include "common/job/job_sharding.h"
 #include "common/job/sample.h"
-#include "common/job/specs.h"
 
 enum {
     JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form

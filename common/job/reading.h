@@ -2,7 +2,7 @@
 // A job file being read: the tree, the job it fills, and what each schema row got. Inside job/
 // only.
 #pragma once
-#include "common/job/tree.h"
+#include "common/job/job_tree.h"
 
 struct reading_row {
     const struct schema_row *row;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The characters of a job file: UTF-8, no control characters, no tabs as indentation.
 #pragma once
-#include "common/job/tree.h"
+#include "common/job/job_tree.h"
 
 // The length of the character at `s` (1 to 4), or 0 if it is not UTF-8.
 int text_decode(const unsigned char *s, size_t len, uint32_t *code);

@@ -8,8 +8,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
-#include "common/base/config.h"
 #include "common/base/err.h"
+#include "common/base/job_sections.h"
 
 // ERR_INVALID says what is wrong with the text. `ids` lie in the arena.
 int tokenizer_encode(enum job_tokenizer t, const char *text, int64_t vocab, struct arena *a,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libyaml's events made a tree (tree.h). This is the only file that sees yaml.h.
+// libyaml's events made a tree (job_tree.h). This is the only file that sees yaml.h.
 //
 // Bounds hold while reading, not after: depth and node count are checked event by event, and
 // anchors, aliases and tags never enter the tree. What is wrong with one node (a repeated key, an
@@ -9,8 +9,8 @@
 #include <yaml.h>
 
 #include "common/base/map.h"
+#include "common/job/job_tree.h"
 #include "common/job/text.h"
-#include "common/job/tree.h"
 
 struct reader {
     yaml_parser_t parser;

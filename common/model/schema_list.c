@@ -5,7 +5,7 @@
 #include "common/ckpt/ckpt_schema.h"
 #include "common/data/data_schema.h"
 #include "common/job/job.h"
-#include "common/job/rows.h"
+#include "common/job/job_schema.h"
 #include "common/model/model_schema.h"
 
 static const struct schema_table data_table = {data_rows, DATA_ROWS, offsetof(struct job, data)};

@@ -10,8 +10,8 @@
 #include <pthread.h>
 
 #include "common/base/list.h"
-#include "common/rpc/loop.h"
 #include "common/rpc/rpc.h"
+#include "common/rpc/rpc_loop.h"
 
 struct call;
 
@@ -61,7 +61,7 @@ void rpc_maybe_stop(struct rpc *r);
 void server_close(struct rpc_server *s);  // open calls are told, then have the grace
 void server_cancel(struct rpc_server *s); // the grace is over
 struct rpc_server *server_of(struct list *link);
-// client.c
+// channel.c
 void channel_close(struct rpc_channel *c); // cancels its calls; gone after the last
 struct rpc_channel *channel_of(struct list *link);
 struct call *channel_call(struct rpc_channel *c, const struct rpc_method *m); // any thread

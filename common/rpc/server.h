@@ -3,7 +3,7 @@
 #pragma once
 #include "common/base/map.h"
 #include "common/rpc/call.h"
-#include "common/rpc/rate.h"
+#include "common/rpc/rate_limit.h"
 
 struct rpc_server {
     struct rpc *r;

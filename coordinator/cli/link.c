@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/rpc/find.h"
+#include "common/rpc/coordinator_address.h"
 
 #define UNARY(Name, request_type, reply_type)               \
     {                                                       \
@@ -136,7 +136,7 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
         tls = getenv("WEFT_TLS");
         tls = tls && *tls ? tls : NULL;
     }
-    int rc = rpc_address(address, l->address, sizeof l->address, e);
+    int rc = coordinator_address(address, l->address, sizeof l->address, e);
     if (rc)
         return rc;
     l->secure = tls != NULL;

@@ -13,16 +13,16 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/entropy.h"
 #include "common/base/folder.h"
 #include "common/base/hash.h"
-#include "common/base/random.h"
 
 enum { AT_ONCE = 16, FORGOTTEN_S = 23 * 3600 };
 
 void request_random(char id[REQUEST_HEX])
 {
     struct err e;
-    PRE(random_id(id, &e) == 0); // so few bytes are always to be had
+    PRE(entropy_id(id, &e) == 0); // so few bytes are always to be had
 }
 
 bool request_valid(const char *id)

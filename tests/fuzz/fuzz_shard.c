@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ckpt/shard.h"
+#include "common/ckpt/shard_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ckpt/shard.h"
+#include "common/ckpt/shard_file.h"
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"

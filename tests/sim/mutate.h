@@ -3,6 +3,6 @@
 // the disk and of the daemons' owners here, decisions in the product's code by WEFT_RULE
 // (base/rule.h), which only this build looks up.
 #pragma once
-#include "common/base/rule.h"
+#include "common/base/protocol_rule.h"
 
 #define MUTATED(name) (!WEFT_RULE(name))

@@ -18,7 +18,7 @@
 #include "common/ckpt/deal.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/manifest.h"
-#include "common/ckpt/shard.h"
+#include "common/ckpt/shard_file.h"
 #include "common/ckpt/store.h"
 
 #define UNUSED __attribute__((unused))

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
-#include "common/base/random.h"
 
 static char top[64];
 
@@ -139,9 +139,9 @@ static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
 {
     (void)state;
     struct err e = {0};
-    char a[RANDOM_ID], b[RANDOM_ID];
-    assert_int_equal(random_id(a, &e), 0);
-    assert_int_equal(random_id(b, &e), 0);
+    char a[ENTROPY_ID], b[ENTROPY_ID];
+    assert_int_equal(entropy_id(a, &e), 0);
+    assert_int_equal(entropy_id(b, &e), 0);
     assert_int_equal(strspn(a, "0123456789abcdef"), 32);
     assert_int_equal(strlen(a), 32);
     assert_string_not_equal(a, b);

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "common/rpc/rate.h"
+#include "common/rpc/rate_limit.h"
 #include "proto/health.pb-c.h"
 #include "tests/unit/rpc_pair.h"
 

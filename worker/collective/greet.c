@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/hash.h"
-#include "common/base/random.h"
 #include "worker/collective/world.h"
 
 enum { GUESTS = 64, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
@@ -267,7 +267,7 @@ static int call(struct greet *g, int rank, struct err *e)
                       .epoch = g->w->epoch,
                       .from = g->w->rank,
                       .to = rank};
-    int rc = random_bytes(h.nonce, sizeof h.nonce, e);
+    int rc = entropy_bytes(h.nonce, sizeof h.nonce, e);
     rc = rc ? rc : dial(g, rank, &p->fd, e);
     if (rc)
         return rc;
@@ -325,7 +325,7 @@ static bool hello_fits(const struct greet *g, const struct guest *t)
 
 static bool answer_hello(struct greet *g, struct guest *t)
 {
-    if (!hello_fits(g, t) || random_bytes(t->challenge.nonce, 32, NULL))
+    if (!hello_fits(g, t) || entropy_bytes(t->challenge.nonce, 32, NULL))
         return false;
     prove(g, "answer", &t->hello, t->challenge.nonce, t->challenge.mac);
     t->challenged = true;

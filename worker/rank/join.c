@@ -17,8 +17,8 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/hash.h"
-#include "common/base/random.h"
 
 void join_mac(const struct join_who *w, const char *from, const unsigned char *first,
               const unsigned char *second, unsigned char out[JOIN_MAC])
@@ -243,7 +243,7 @@ int join_connect(const char *addr, const struct join_who *w, int64_t deadline_ns
                  struct err *e)
 {
     unsigned char a[JOIN_NONCE], b[JOIN_NONCE];
-    int s = -1, rc = random_bytes(a, sizeof a, e);
+    int s = -1, rc = entropy_bytes(a, sizeof a, e);
     struct frame_conn c = {0};
     if (rc)
         return rc;

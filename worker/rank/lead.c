@@ -29,8 +29,8 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
-#include "common/base/random.h"
 #include "worker/rank/join.h"
 #include "worker/rank/report.h"
 
@@ -417,7 +417,7 @@ static void on_hello(struct lead *l, struct peer *p, const Weft__Rank__Hello *h)
     p->pid = h->pid;
     snprintf(p->host, sizeof p->host, "%s", h->host);
     memcpy(p->a, h->nonce.data, JOIN_NONCE);
-    if (random_bytes(p->b, JOIN_NONCE, NULL)) {
+    if (entropy_bytes(p->b, JOIN_NONCE, NULL)) {
         drop(l, p);
         return;
     }

@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/base/random.h"
 #include "common/ckpt/load.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/join.h"
@@ -161,8 +161,8 @@ static int write_id(const struct solo *s, const struct attempt *a, struct err *e
 static int new_id(struct solo *s, struct attempt *a, struct err *e)
 {
     int rc;
-    if ((rc = random_id(a->job_id, e)) || (rc = random_id(a->cluster_id, e)) ||
-        (rc = random_id(a->run_id, e)) || (rc = sync_parent(s, e)))
+    if ((rc = entropy_id(a->job_id, e)) || (rc = entropy_id(a->cluster_id, e)) ||
+        (rc = entropy_id(a->run_id, e)) || (rc = sync_parent(s, e)))
         return rc;
     return write_id(s, a, e);
 }
@@ -212,7 +212,7 @@ static int fence(struct solo *s, struct attempt *a, struct err *e)
     if (!folder_read(s->dir, "state", text, sizeof text, NULL) &&
         text_value(text, "epoch", value, sizeof value))
         epoch = atoll(value);
-    if ((rc = random_id(a->attempt_id, e)))
+    if ((rc = entropy_id(a->attempt_id, e)))
         return rc;
     epoch = 1 + (epoch > greatest ? epoch : greatest);
     while ((rc = store_fence(&s->store, epoch, a->attempt_id, &greatest, e)) == ERR_FENCED &&
@@ -324,7 +324,7 @@ static int make_epoch(const struct solo_options *o, struct solo *s, struct attem
     remove_old_epochs(s);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir,
              (unsigned long long)a->epoch);
-    if ((rc = make_dir(s->epoch_dir, e)) || (rc = random_bytes(a->key, sizeof a->key, e)))
+    if ((rc = make_dir(s->epoch_dir, e)) || (rc = entropy_bytes(a->key, sizeof a->key, e)))
         return rc;
     snprintf(path, sizeof path, "%s/key", s->epoch_dir);
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The completion queue's loop. See loop.h.
+// The completion queue's loop. See rpc_loop.h.
 //
 // The core has no alarm for C, and no descriptor of ours can join its poll set. What works from any
 // thread is an empty batch on a call that was never started: its tag goes to the queue at once.
-#include "common/rpc/loop.h"
+#include "common/rpc/rpc_loop.h"
 
 #include "common/base/clock.h"
 #include "common/base/err.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schema rows of the sections that job/ itself owns. See base/schema.h for what a row means.
-#include "common/job/rows.h"
+#include "common/job/job_schema.h"
 
 #include <string.h>
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random bytes; see random.h.
-#include "common/base/random.h"
+// Random bytes; see entropy.h.
+#include "common/base/entropy.h"
 
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/types.h>
 
-int random_bytes(void *out, size_t n, struct err *e)
+int entropy_bytes(void *out, size_t n, struct err *e)
 {
     if (getrandom(out, n, 0) != (ssize_t)n) // up to 256 bytes are never cut short
         return err_errno(e, ERR_INTERNAL, "cannot get random bytes");
     return 0;
 }
 
-int random_id(char out[RANDOM_ID], struct err *e)
+int entropy_id(char out[ENTROPY_ID], struct err *e)
 {
     unsigned char b[16];
-    int rc = random_bytes(b, sizeof b, e);
+    int rc = entropy_bytes(b, sizeof b, e);
     out[0] = 0;
     for (int i = 0; i < 16 && !rc; i++)
         snprintf(out + 2 * i, 3, "%02x", b[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shard files. See shard.h for the format.
-#include "common/ckpt/shard.h"
+#include "common/ckpt/shard_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a job file: access, and the list of errors. See tree.h; yaml.c builds it.
-#include "common/job/tree.h"
+// The tree of a job file: access, and the list of errors. See job_tree.h; yaml.c builds it.
+#include "common/job/job_tree.h"
 
 #include <stdlib.h>
 #include <string.h>

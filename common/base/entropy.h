@@ -5,6 +5,6 @@
 
 #include "common/base/err.h"
 
-enum { RANDOM_ID = 33 }; // 32 hex digits and the end
-int random_bytes(void *out, size_t n, struct err *e);
-int random_id(char out[RANDOM_ID], struct err *e);
+enum { ENTROPY_ID = 33 }; // 32 hex digits and the end
+int entropy_bytes(void *out, size_t n, struct err *e);
+int entropy_id(char out[ENTROPY_ID], struct err *e);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of places to look for the coordinator's address; see find.h.
-#include "common/rpc/find.h"
+// The order of places to look for the coordinator's address; see coordinator_address.h.
+#include "common/rpc/coordinator_address.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int put_host(const char *host, const char *port_name, char *out, size_t s
     return put(out, size, snprintf(out, size, form, host, number), e);
 }
 
-int rpc_address(const char *flag, char *out, size_t size, struct err *e)
+int coordinator_address(const char *flag, char *out, size_t size, struct err *e)
 {
     const char *given = flag ? flag : set("WEFT_COORDINATOR");
     out[0] = 0;
@@ -49,10 +49,10 @@ int rpc_address(const char *flag, char *out, size_t size, struct err *e)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (set(places[i].host))
             return put_host(set(places[i].host), places[i].port, out, size, e);
-    return rpc_address_default(out, size, e);
+    return coordinator_address_default(out, size, e);
 }
 
-int rpc_address_default(char *out, size_t size, struct err *e)
+int coordinator_address_default(char *out, size_t size, struct err *e)
 {
     const char *run = set("XDG_RUNTIME_DIR");
     if (geteuid() == 0 || !run)

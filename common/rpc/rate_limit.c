@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets; see rate.h.
-#include "common/rpc/rate.h"
+// Buckets; see rate_limit.h.
+#include "common/rpc/rate_limit.h"
 
 #include <stdlib.h>
 

@@ -11,6 +11,6 @@
 enum { RPC_PORT = 7700 }; // where an environment names a host and no port
 
 // `flag` may be null. ERR_INVALID: a port is no number, or the address is too long.
-int rpc_address(const char *flag, char *out, size_t size, struct err *e);
+int coordinator_address(const char *flag, char *out, size_t size, struct err *e);
 // The last of these places: the default socket.
-int rpc_address_default(char *out, size_t size, struct err *e);
+int coordinator_address_default(char *out, size_t size, struct err *e);
