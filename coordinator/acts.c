@@ -11,8 +11,8 @@
 #include "common/base/buf.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt.h"
-#include "coordinator/job.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
+#include "coordinator/job_record.h"
 #include "coordinator/recover.h"
 #include "coordinator/requests.h"
 
@@ -46,8 +46,8 @@ static void audit(struct coord *c, const struct coord_event *ev, const char *ver
 
 // ---- submit ----
 
-struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const char *known_id,
-                              const char *owner, const char *base_dir)
+struct job_record *acts_make_job(struct coord *c, const struct job *spec, const char *known_id,
+                                 const char *owner, const char *base_dir)
 {
     struct buf resolved = {0};
     char id[ID_LEN], hash[65];
@@ -74,7 +74,7 @@ struct job_rec *acts_make_job(struct coord *c, const struct job *spec, const cha
     row.committed_step = -1;
     row.last_step = -1;
     c->meta_dirty = true;
-    struct job_rec *j = job_add(c, msg_heap(&row.base));
+    struct job_record *j = job_add(c, msg_heap(&row.base));
     buf_clear(&resolved);
     coord_new_id(c, id);
     text_set(&j->row->run_id, id);
@@ -122,7 +122,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         arena_clear(&a);
         return;
     }
-    struct job_rec *j = acts_make_job(c, &spec, NULL, ev->who, q->base_dir);
+    struct job_record *j = acts_make_job(c, &spec, NULL, ev->who, q->base_dir);
     struct job_note n = NOTE("submitted");
     job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n, "by %s: %d %s device%s, %lld steps",
              ev->who && ev->who[0] ? ev->who : "somebody", j->row->ranks, j->row->kind,
@@ -229,7 +229,7 @@ static void words(const struct verb *v, const struct coord_event *ev, char out[3
 }
 
 // Null, or why not.
-static const char *set_goal(struct job_rec *j, const struct verb *v, const char *text)
+static const char *set_goal(struct job_record *j, const struct verb *v, const char *text)
 {
     struct job_note n = NOTE(v->event);
     if (weight(j->row->goal) > weight(v->to))
@@ -243,7 +243,7 @@ static const char *set_goal(struct job_rec *j, const struct verb *v, const char 
     return NULL;
 }
 
-static const char *carry_out(struct job_rec *j, const struct verb *v, const struct deed *d,
+static const char *carry_out(struct job_record *j, const struct verb *v, const struct deed *d,
                              const struct coord_event *ev)
 {
     struct job_note n = NOTE(v->event);
@@ -275,7 +275,7 @@ static const char *act_on_job(struct coord *c, const struct coord_event *ev,
 {
     const Weft__V1__ActRequest *q = ev->act;
     const struct verb *v = &verbs[q->verb];
-    struct job_rec *j = job_of(c, q->target, e);
+    struct job_record *j = job_of(c, q->target, e);
     if (!j)
         return e->text;
     const struct deed *d = &v->in[j->row->state];
@@ -295,21 +295,21 @@ static const char *act_on_job(struct coord *c, const struct coord_event *ev,
 static const char *act_on_host(struct coord *c, const struct coord_event *ev,
                                Weft__V1__ActReply *reply, struct err *e)
 {
-    struct member *m = member_of(c, ev->act->target, e);
-    if (!m)
+    struct host *host = host_of(c, ev->act->target, e);
+    if (!host)
         return e->text;
     Weft__V1__Verb verb = ev->act->verb;
     bool drains = verb == WEFT__V1__VERB__DRAIN;
-    m->row->cordoned = verb != WEFT__V1__VERB__UNCORDON;
-    m->row->draining = drains || (m->row->draining && m->row->cordoned);
-    m->dirty = c->hosts_dirty = true;
+    host->row->cordoned = verb != WEFT__V1__VERB__UNCORDON;
+    host->row->draining = drains || (host->row->draining && host->row->cordoned);
+    host->dirty = c->hosts_dirty = true;
     c->place = true;
-    reply->target = m->row->id;
+    reply->target = host->row->id;
     reply->text = frame_text(drains ? "its ranks stop and go elsewhere; it takes no more"
-                             : m->row->cordoned ? "it takes no more ranks"
-                                                : "it takes ranks again");
+                             : host->row->cordoned ? "it takes no more ranks"
+                                                   : "it takes ranks again");
     if (drains)
-        attempts_drain_host(c, m, ev->act->why[0] ? ev->act->why : "asked for");
+        attempts_drain_host(c, host, ev->act->why[0] ? ev->act->why : "asked for");
     return NULL;
 }
 

@@ -9,7 +9,7 @@
 #include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/frames.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
 #include "coordinator/recover.h"
 
 enum {
@@ -38,18 +38,18 @@ static void send_frame(void *ctx, int rank, const Weft__Rank__Frame *f)
     frames_send(ctx, rank, f);
 }
 
-static int host_index(struct attempt *at, struct member *m, const char *incarnation)
+static int host_index(struct attempt *at, struct host *host, const char *incarnation)
 {
     for (int i = 0; i < at->nhosts; i++)
-        if (at->hosts[i].member == m && !strcmp(at->hosts[i].incarnation, incarnation))
+        if (at->hosts[i].host == host && !strcmp(at->hosts[i].incarnation, incarnation))
             return i;
-    struct ahost *h = &at->hosts[at->nhosts];
-    h->member = m;
+    struct attempt_host *h = &at->hosts[at->nhosts];
+    h->host = host;
     snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);
     return at->nhosts++;
 }
 
-static struct attempt *attempt_new(struct job_rec *j)
+static struct attempt *attempt_new(struct job_record *j)
 {
     struct attempt *at = calloc(1, sizeof *at);
     size_t n = (size_t)j->row->ranks;
@@ -101,38 +101,38 @@ static void set_placement(struct attempt *at)
     row->placement = calloc((size_t)at->nranks, sizeof *row->placement);
     PRE(row->placement != NULL);
     for (int r = 0; r < at->nranks; r++) {
-        const struct ahost *h = &at->hosts[at->ranks[r].host];
+        const struct attempt_host *h = &at->hosts[at->ranks[r].host];
         ROW_NEW(Placed, placed, p);
         char incarnation[ID_LEN];
         snprintf(incarnation, sizeof incarnation, "%s", h->incarnation);
         p.rank = r;
-        p.host = h->member->row->id;
+        p.host = h->host->row->id;
         p.incarnation = incarnation;
         p.device = at->ranks[r].device;
         row->placement[row->n_placement++] = msg_heap(&p.base);
     }
 }
 
-static void remember_hosts(struct attempt *at)
+static void keep_log_hosts(struct attempt *at)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     free(j->log_hosts);
     j->log_hosts = calloc((size_t)at->nranks, sizeof *j->log_hosts);
     PRE(j->log_hosts != NULL);
     for (int r = 0; r < at->nranks; r++)
-        snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].member->row->id);
+        snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].host->row->id);
 }
 
 static void hold_all(struct attempt *at)
 {
     for (int r = 0; r < at->nranks; r++) {
-        const struct arank *k = &at->ranks[r];
+        const struct attempt_rank *k = &at->ranks[r];
         if (!at->hosts[k->host].reaped)
-            member_hold(at->hosts[k->host].member, k->device, at->job, r);
+            host_hold(at->hosts[k->host].host, k->device, at->job, r);
     }
 }
 
-static void new_identity(struct job_rec *j)
+static void new_identity(struct job_record *j)
 {
     unsigned char key[32];
     char id[ID_LEN];
@@ -150,13 +150,13 @@ static void tell_placed(struct attempt *at)
 {
     struct buf text = {0};
     struct job_note n = NOTE("placed");
-    n.host = at->nhosts == 1 ? member_name(at->hosts[0].member) : NULL;
+    n.host = at->nhosts == 1 ? host_name(at->hosts[0].host) : NULL;
     for (int i = 0; i < at->nhosts; i++) {
         int ranks = 0;
         for (int r = 0; r < at->nranks; r++)
             ranks += at->ranks[r].host == i;
         if (text.len < 300)
-            buf_printf(&text, "%s%d on %s", i ? ", " : "", ranks, member_name(at->hosts[i].member));
+            buf_printf(&text, "%s%d on %s", i ? ", " : "", ranks, host_name(at->hosts[i].host));
     }
     job_move(at->job, JOB(STARTING), JOB(JOB_NONE), &n, "epoch %llu: %d rank%s placed: %s",
              (unsigned long long)at->job->row->epoch, at->nranks, at->nranks == 1 ? "" : "s",
@@ -164,21 +164,21 @@ static void tell_placed(struct attempt *at)
     buf_clear(&text);
 }
 
-void attempt_begin(struct job_rec *j, const struct place *places)
+void attempt_begin(struct job_record *j, const struct place *places)
 {
     struct attempt *at = attempt_new(j);
     Weft__Rows__Job *row = j->row;
     checkpoint_open(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
-        at->ranks[r].host = host_index(at, places[r].member, places[r].member->row->incarnation);
+        at->ranks[r].host = host_index(at, places[r].host, places[r].host->row->incarnation);
         at->ranks[r].device = places[r].device;
     }
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].back = true;
     hold_all(at);
     set_placement(at);
-    remember_hosts(at);
+    keep_log_hosts(at);
     new_identity(j);
     row->epoch++;
     row->fenced = false;
@@ -200,7 +200,7 @@ static enum attempt_phase phase_of(const Weft__Rows__Job *row)
     return row->goal == JOB(SUCCEEDED) ? PHASE_END : PHASE_STOP;
 }
 
-void attempt_restore(struct job_rec *j)
+void attempt_restore(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     struct attempt *at = attempt_new(j);
@@ -208,17 +208,17 @@ void attempt_restore(struct job_rec *j)
     j->attempt = at;
     for (size_t i = 0; i < row->n_placement && (int)i < at->nranks; i++) {
         const Weft__Rows__Placed *p = row->placement[i];
-        ROW_NEW(Host, host, host);
-        host.id = p->host;
-        host.incarnation = p->incarnation;
-        struct member *m = member_load(j->coord, &host); // its row is lost: known by the placement
-        at->ranks[i].host = host_index(at, m, p->incarnation);
+        ROW_NEW(Host, host, known);
+        known.id = p->host;
+        known.incarnation = p->incarnation;
+        struct host *host = host_load(j->coord, &known); // its row is lost: known by the placement
+        at->ranks[i].host = host_index(at, host, p->incarnation);
         at->ranks[i].device = p->device;
         at->hosts[at->ranks[i].host].reaped |= p->reaped;
     }
-    remember_hosts(at);
+    keep_log_hosts(at);
     for (int i = 0; i < at->nhosts; i++)
-        at->hosts[i].reaped |= !member_is(at->hosts[i].member, at->hosts[i].incarnation);
+        at->hosts[i].reaped |= !host_is(at->hosts[i].host, at->hosts[i].incarnation);
     if (row->state == JOB(STARTING) && !row->fenced)
         new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
     job_touch(j);
@@ -227,7 +227,7 @@ void attempt_restore(struct job_rec *j)
 
 // ---- sending ----
 
-static void send_storage(struct attempt *at, struct ahost *h, Weft__V1__StorageOp op)
+static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__StorageOp op)
 {
     const Weft__Rows__Job *row = at->job->row;
     struct arena *a = at->job->coord->out->arena;
@@ -245,16 +245,17 @@ static void send_storage(struct attempt *at, struct ahost *h, Weft__V1__StorageO
         s.nonces = arena_array(a, char *, at->nhosts);
         for (int i = 0; i < at->nhosts; i++)
             s.nonces[s.n_nonces++] =
-                arena_printf(a, "%s=%s", at->hosts[i].member->row->id, at->hosts[i].nonce);
+                arena_printf(a, "%s=%s", at->hosts[i].host->row->id, at->hosts[i].nonce);
     }
     DOWN(d, STORAGE, storage, &s);
-    out_down(at->job->coord, h->member->conn, &d);
+    out_down(at->job->coord, h->host->conn, &d);
 }
 
-static void fill_assign(const struct attempt *at, const struct ahost *h, Weft__Rank__Assign *a)
+static void fill_assign(const struct attempt *at, const struct attempt_host *h,
+                        Weft__Rank__Assign *a)
 {
     const Weft__Rows__Job *row = at->job->row;
-    const Weft__V1__Register *about = h->member->about;
+    const Weft__V1__Register *about = h->host->about;
     struct coord *c = at->job->coord;
     a->ranks = at->nranks;
     a->epoch = row->epoch;
@@ -279,9 +280,9 @@ static void fill_assign(const struct attempt *at, const struct ahost *h, Weft__R
     }
 }
 
-static void send_start(struct attempt *at, struct ahost *h)
+static void send_start(struct attempt *at, struct attempt_host *h)
 {
-    const struct job_rec *j = at->job;
+    const struct job_record *j = at->job;
     struct arena *a = j->coord->out->arena;
     FRAME_BODY(assign, Assign, assign);
     V1_NEW(Start, start, s);
@@ -305,10 +306,10 @@ static void send_start(struct attempt *at, struct ahost *h)
         s.ranks[s.n_ranks++] = p;
     }
     DOWN(d, START, start, &s);
-    out_down(j->coord, h->member->conn, &d);
+    out_down(j->coord, h->host->conn, &d);
 }
 
-static void send_stop(struct attempt *at, struct ahost *h)
+static void send_stop(struct attempt *at, struct attempt_host *h)
 {
     V1_NEW(Stop, stop, s);
     s.job = at->job->row->id;
@@ -316,10 +317,10 @@ static void send_stop(struct attempt *at, struct ahost *h)
     s.reason = at->reason;
     s.grace_ms = at->grace_ms;
     DOWN(d, STOP, stop, &s);
-    out_down(at->job->coord, h->member->conn, &d);
+    out_down(at->job->coord, h->host->conn, &d);
 }
 
-static void send_phase(struct attempt *at, struct ahost *h)
+static void send_phase(struct attempt *at, struct attempt_host *h)
 {
     static const Weft__V1__StorageOp ops[] = {
         [PHASE_WRITE] = WEFT__V1__STORAGE_OP__STORAGE_WRITE,
@@ -335,7 +336,7 @@ static void send_phase(struct attempt *at, struct ahost *h)
         send_stop(at, h);
 }
 
-static bool is_asked(const struct attempt *at, const struct ahost *h)
+static bool is_asked(const struct attempt *at, const struct attempt_host *h)
 {
     switch (at->phase) {
     case PHASE_WRITE:
@@ -356,9 +357,9 @@ static bool is_asked(const struct attempt *at, const struct ahost *h)
 void attempt_drive(struct attempt *at)
 {
     for (int i = 0; i < at->nhosts; i++) {
-        struct ahost *h = &at->hosts[i];
-        uint64_t conn = h->member->conn;
-        if (!conn || conn == h->sent || !member_is(h->member, h->incarnation) || !is_asked(at, h))
+        struct attempt_host *h = &at->hosts[i];
+        uint64_t conn = h->host->conn;
+        if (!conn || conn == h->sent || !host_is(h->host, h->incarnation) || !is_asked(at, h))
             continue;
         h->sent = conn;
         send_phase(at, h);
@@ -383,20 +384,21 @@ void attempt_enter(struct attempt *at, enum attempt_phase phase)
 
 // ---- storage ----
 
-static void storage_failed(struct attempt *at, const struct ahost *h, const char *why, bool config)
+static void storage_failed(struct attempt *at, const struct attempt_host *h, const char *why,
+                           bool config)
 {
     struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
                       .what = "failed",
                       .rank = -1,
-                      .host = member_name(h->member),
+                      .host = host_name(h->host),
                       .sign = "storage"};
-    snprintf(f.text, sizeof f.text, "storage of host %s: %s", member_name(h->member), why);
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
     recover_fault(at, &f);
 }
 
-static void refence(struct attempt *at, const struct ahost *h, uint64_t greatest)
+static void refence(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     uint64_t base = greatest > j->row->epoch ? greatest : j->row->epoch;
     struct job_note n = NOTE("fence");
     if (greatest > EPOCH_MOST) {
@@ -414,7 +416,7 @@ static void refence(struct attempt *at, const struct ahost *h, uint64_t greatest
 
 static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     Weft__Rows__Job *row = j->row;
     struct job_note n = NOTE("fenced");
     checkpoint_fenced(j, d);
@@ -445,7 +447,7 @@ static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
     attempt_enter(at, PHASE_START);
 }
 
-void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__StorageDone *d)
+void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d)
 {
     static const Weft__V1__StorageOp ops[] = {
         WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
@@ -486,10 +488,10 @@ void attempt_running(struct attempt *at)
     attempt_enter(at, PHASE_RUN);
 }
 
-struct ahost *attempt_host(const struct attempt *at, const struct member *m)
+struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host)
 {
     for (int i = 0; i < at->nhosts; i++)
-        if (at->hosts[i].member == m && member_is(m, at->hosts[i].incarnation))
+        if (at->hosts[i].host == host && host_is(host, at->hosts[i].incarnation))
             return &at->hosts[i];
     return NULL;
 }
@@ -504,16 +506,16 @@ bool attempt_all_back(const struct attempt *at)
 
 void attempt_where(const struct attempt *at, int rank, char *out, size_t size)
 {
-    const struct arank *k = &at->ranks[rank];
-    const struct ahost *h = &at->hosts[k->host];
+    const struct attempt_rank *k = &at->ranks[rank];
+    const struct attempt_host *h = &at->hosts[k->host];
     char page[200];
     if (!k->seen) {
         snprintf(out, size, "rank %d on host %s device %d, not heard of yet", rank,
-                 member_name(h->member), k->device);
+                 host_name(h->host), k->device);
         return;
     }
     page_view_text(&k->view, page, sizeof page);
-    snprintf(out, size, "rank %d on host %s device %d (%s, %s)", rank, member_name(h->member),
+    snprintf(out, size, "rank %d on host %s device %d (%s, %s)", rank, host_name(h->host),
              k->device, rank_state_text(k->view.state), page);
 }
 
@@ -539,23 +541,23 @@ void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const s
     attempt_settle(at);
 }
 
-void attempt_reaped(struct attempt *at, struct ahost *h)
+void attempt_reaped(struct attempt *at, struct attempt_host *h)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     int index = (int)(h - at->hosts);
     if (h->reaped)
         return;
     h->reaped = true;
     for (int r = 0; r < at->nranks; r++) {
-        struct arank *k = &at->ranks[r];
+        struct attempt_rank *k = &at->ranks[r];
         if (k->host != index)
             continue;
         at->alive -= !k->ended;
         k->ended = true;
         watch_gone(&at->watch, r);
-        member_hold(h->member, k->device, NULL, -1);
-        if (member_is(h->member, h->incarnation))
-            member_idle(j->coord, h->member, k->device);
+        host_hold(h->host, k->device, NULL, -1);
+        if (host_is(h->host, h->incarnation))
+            host_idle(j->coord, h->host, k->device);
         if (r < (int)j->row->n_placement)
             j->row->placement[r]->reaped = true;
     }
@@ -578,7 +580,7 @@ static bool nothing_lives(const struct attempt *at)
 
 void attempt_settle(struct attempt *at)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     if (at->phase == PHASE_END && at->alive == 0 && !nothing_lives(at)) {
         at->grace_ms = 0;
         snprintf(at->reason, sizeof at->reason, "done");
@@ -599,44 +601,45 @@ void attempt_settle(struct attempt *at)
 
 // ---- hosts ----
 
-void attempts_host_lost(struct coord *c, struct member *m, const char *why)
+void attempts_host_lost(struct coord *c, struct host *host, const char *why)
 {
     list_for_each (it, &c->live) {
         struct attempt *at = list_entry(it, struct attempt, link);
-        struct ahost *h = NULL;
+        struct attempt_host *h = NULL;
         for (int i = 0; i < at->nhosts; i++)
-            if (at->hosts[i].member == m && !strcmp(at->hosts[i].incarnation, m->row->incarnation))
+            if (at->hosts[i].host == host &&
+                !strcmp(at->hosts[i].incarnation, host->row->incarnation))
                 h = &at->hosts[i];
         if (!h || h->reaped)
             continue;
         struct fault f = {
-            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = member_name(m)};
-        snprintf(f.text, sizeof f.text, "host %s is fenced: %s", member_name(m), why);
+            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(host)};
+        snprintf(f.text, sizeof f.text, "host %s is fenced: %s", host_name(host), why);
         attempt_reaped(at, h);
         recover_fault(at, &f);
     }
 }
 
-void attempts_drain_host(struct coord *c, struct member *m, const char *why)
+void attempts_drain_host(struct coord *c, struct host *host, const char *why)
 {
     list_for_each (it, &c->live) {
-        struct job_rec *j = list_entry(it, struct attempt, link)->job;
-        if (!attempt_host(j->attempt, m) ||
+        struct job_record *j = list_entry(it, struct attempt, link)->job;
+        if (!attempt_find_host(j->attempt, host) ||
             (j->row->state != JOB(RUNNING) && j->row->state != JOB(STARTING)))
             continue;
         struct job_note n = NOTE("drained");
         char text[300];
-        n.host = member_name(m);
-        snprintf(text, sizeof text, "host %.100s drains: %.150s", member_name(m), why);
+        n.host = host_name(host);
+        snprintf(text, sizeof text, "host %.100s drains: %.150s", host_name(host), why);
         attempt_drain(j->attempt, JOB(QUEUED), GRACE_MS, &n, text);
     }
 }
 
-void attempts_hold(struct coord *c, struct member *m)
+void attempts_hold(struct coord *c, struct host *host)
 {
     list_for_each (it, &c->live) {
         struct attempt *at = list_entry(it, struct attempt, link);
-        if (attempt_host(at, m))
+        if (attempt_find_host(at, host))
             hold_all(at);
     }
 }
@@ -681,7 +684,7 @@ static bool watchable(struct attempt *at)
     struct coord *c = at->job->coord;
     bool silent = !attempt_all_back(at);
     for (int i = 0; i < at->nhosts; i++)
-        silent = silent || member_silent(c, at->hosts[i].member);
+        silent = silent || host_silent(c, at->hosts[i].host);
     if (silent && !at->silent_ns)
         at->silent_ns = c->now_ns;
     for (int r = 0; r < at->nranks && at->silent_ns && !silent; r++) {
@@ -701,11 +704,11 @@ static void check_hang(struct attempt *at)
     if (!watch_hung(&at->watch, at->job->coord->now_ns, NULL, NULL, &v) || !may)
         return;
     char at_text[400];
-    const struct arank *k = &at->ranks[v.rank];
+    const struct attempt_rank *k = &at->ranks[v.rank];
     struct fault f = {.kind = FAULT_RANK,
                       .what = "hang",
                       .rank = v.rank,
-                      .host = member_name(at->hosts[k->host].member),
+                      .host = host_name(at->hosts[k->host].host),
                       .sign = "hang"};
     attempt_where(at, v.rank, at_text, sizeof at_text);
     snprintf(f.text, sizeof f.text, "%s hangs: no progress for %.1f s", at_text,
@@ -715,11 +718,11 @@ static void check_hang(struct attempt *at)
 
 static void check_blame(struct attempt *at)
 {
-    const struct arank *k = &at->ranks[at->blame_rank];
+    const struct attempt_rank *k = &at->ranks[at->blame_rank];
     struct fault f = {.kind = FAULT_OUTSIDE,
                       .what = "lost",
                       .rank = at->blame_rank,
-                      .host = member_name(at->hosts[k->host].member)};
+                      .host = host_name(at->hosts[k->host].host)};
     snprintf(f.text, sizeof f.text, "rank %d on host %s gave up: %s", at->blame_rank, f.host,
              k->why);
     recover_fault(at, &f);

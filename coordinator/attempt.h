@@ -11,11 +11,11 @@
 // checkpoint is committed, the ranks leave by themselves. STOP: every host is told, over and over
 // after each registration, until it has confirmed that no process lives, or is fenced.
 //
-// What a phase asks of a host is sent once a stream (ahost.sent) and again after a new one.
+// What a phase asks of a host is sent once a stream (attempt_host.sent) and again after a new one.
 #pragma once
 #include "common/attempt/board.h"
 #include "common/attempt/watch.h"
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
 enum attempt_phase {
     PHASE_WRITE,
@@ -28,8 +28,8 @@ enum attempt_phase {
     PHASE_STOP,
 };
 
-struct ahost {
-    struct member *member;
+struct attempt_host {
+    struct host *host;
     char incarnation[ID_LEN];
     char nonce[ID_LEN];
     bool done;    // with the storage phase at hand
@@ -38,7 +38,7 @@ struct ahost {
     bool reaped;
     uint64_t sent; // the stream on which the phase's message last went out
 };
-struct arank {
+struct attempt_rank {
     int host, device;
     bool ended;
     int code;
@@ -48,11 +48,11 @@ struct arank {
 };
 struct attempt {
     struct list link; // of coord.live
-    struct job_rec *job;
+    struct job_record *job;
     enum attempt_phase phase;
     int nhosts, nranks, alive;
-    struct ahost *hosts; // in the order of ranks
-    struct arank *ranks;
+    struct attempt_host *hosts; // in the order of ranks
+    struct attempt_rank *ranks;
     struct board board;
     struct watch watch;
     Weft__Rank__ShardDone **shards; // [nranks] of the open checkpoint, the heap's; null: not in
@@ -67,19 +67,19 @@ struct attempt {
 };
 
 struct place { // of rank i
-    struct member *member;
+    struct host *host;
     int device;
 };
-void attempt_begin(struct job_rec *j, const struct place *places); // → STARTING
-void attempt_restore(struct job_rec *j);                           // from the row, after a restart
-void attempt_free(struct attempt *at);                             // null is fine
+void attempt_begin(struct job_record *j, const struct place *places); // → STARTING
+void attempt_restore(struct job_record *j); // from the row, after a restart
+void attempt_free(struct attempt *at);      // null is fine
 void attempt_enter(struct attempt *at, enum attempt_phase phase);
 void attempt_drive(struct attempt *at); // sends what the phase still has to
-void attempt_storage(struct attempt *at, struct ahost *h, const Weft__V1__StorageDone *d);
-void attempt_running(struct attempt *at);                 // all are ready, the plans are equal
-void attempt_reaped(struct attempt *at, struct ahost *h); // confirmed, or fenced
+void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d);
+void attempt_running(struct attempt *at); // all are ready, the plans are equal
+void attempt_reaped(struct attempt *at, struct attempt_host *h); // confirmed, or fenced
 void attempt_settle(struct attempt *at); // ends it when nothing of it lives; `at` may be gone
-struct ahost *attempt_host(const struct attempt *at, const struct member *m);
+struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host);
 bool attempt_all_back(const struct attempt *at);
 void attempt_where(const struct attempt *at, int rank, char *out, size_t size);
 int64_t attempt_step(const struct attempt *at); // greatest step any rank has shown; −1
@@ -88,9 +88,9 @@ int64_t attempt_step(const struct attempt *at); // greatest step any rank has sh
 void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const struct job_note *n,
                    const char *why);
 
-void attempts_host_lost(struct coord *c, struct member *m, const char *why);
-void attempts_drain_host(struct coord *c, struct member *m, const char *why);
-void attempts_hold(struct coord *c, struct member *m); // marks m's devices that attempts hold
+void attempts_host_lost(struct coord *c, struct host *host, const char *why);
+void attempts_drain_host(struct coord *c, struct host *host, const char *why);
+void attempts_hold(struct coord *c, struct host *host); // marks m's devices that attempts hold
 void attempts_tick(struct coord *c);
 void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
 

@@ -17,7 +17,7 @@ enum { SAVE_S = 600 }; // from the first report of a checkpoint to the last
 
 // ---- rows ----
 
-static void row_of(const struct job_rec *j, const struct ckpt_row *k, const char *why,
+static void row_of(const struct job_record *j, const struct ckpt_row *k, const char *why,
                    Weft__Rows__Checkpoint *out)
 {
     weft__rows__checkpoint__init(out);
@@ -36,7 +36,7 @@ static bool same(const struct ckpt_row *a, const struct ckpt_row *b)
     return a->state == b->state && a->bad == b->bad && a->pinned == b->pinned;
 }
 
-static void erase(struct job_rec *j, const struct ckpt_row *k)
+static void erase(struct job_record *j, const struct ckpt_row *k)
 {
     Weft__Rows__Checkpoint row;
     row_of(j, k, "", &row);
@@ -44,7 +44,7 @@ static void erase(struct job_rec *j, const struct ckpt_row *k)
 }
 
 // Writes what differs from what the store holds: both lists ascend by (epoch, step).
-static void sync_rows(struct job_rec *j)
+static void sync_rows(struct job_record *j)
 {
     const struct commit *m = &j->commit;
     struct ckpt_row *now = calloc((size_t)m->n + 1, sizeof *now);
@@ -72,13 +72,13 @@ static void sync_rows(struct job_rec *j)
     j->nckpts = m->n;
 }
 
-void checkpoint_forget(struct job_rec *j)
+void checkpoint_forget(struct job_record *j)
 {
     for (int i = 0; i < j->nckpts; i++)
         erase(j, &j->ckpts[i]);
 }
 
-static void restore(struct job_rec *j)
+static void restore(struct job_record *j)
 {
     const Weft__Rows__Job *row = j->row;
     struct commit_record *r = calloc((size_t)j->nckpts + 1, sizeof *r);
@@ -93,7 +93,7 @@ static void restore(struct job_rec *j)
     free(r);
 }
 
-void checkpoint_open(struct job_rec *j)
+void checkpoint_open(struct job_record *j)
 {
     struct commit_config config = {.nranks = j->row->ranks,
                                    .deadline_ns = SAVE_S * CLOCK_S,
@@ -106,7 +106,7 @@ void checkpoint_open(struct job_rec *j)
     j->deciding = true;
 }
 
-void checkpoint_load(struct job_rec *j, const Weft__Rows__Checkpoint *row)
+void checkpoint_load(struct job_record *j, const Weft__Rows__Checkpoint *row)
 {
     struct ckpt_row k = {
         {(int64_t)row->epoch, row->step}, row->state, row->bad, row->pinned, row->t_ms};
@@ -169,7 +169,7 @@ static void send_delete(struct attempt *at, struct store_entry id)
 
 // ---- what a commit means to the job ----
 
-static void committed(struct job_rec *j, struct store_entry id)
+static void committed(struct job_record *j, struct store_entry id)
 {
     struct job_note n = NOTE("committed");
     struct attempt *at = j->attempt;
@@ -197,7 +197,7 @@ static void committed(struct job_rec *j, struct store_entry id)
     }
 }
 
-static void aborted(struct job_rec *j, const struct commit_action *x)
+static void aborted(struct job_record *j, const struct commit_action *x)
 {
     struct job_note n = NOTE("aborted");
     n.step = x->id.step;
@@ -206,7 +206,7 @@ static void aborted(struct job_rec *j, const struct commit_action *x)
         j->attempt->final_aborted = true;
 }
 
-static void carry_out(struct job_rec *j, const struct commit_action *x)
+static void carry_out(struct job_record *j, const struct commit_action *x)
 {
     struct attempt *at = j->attempt;
     switch (x->kind) {
@@ -228,7 +228,7 @@ static void carry_out(struct job_rec *j, const struct commit_action *x)
 }
 
 // Deletions first: rank 0 takes them before the answer to its last save lets it end.
-static void decide(struct job_rec *j, struct commit_event *ev)
+static void decide(struct job_record *j, struct commit_event *ev)
 {
     struct commit_actions actions = {0};
     ev->now_ns = j->coord->now_ns;
@@ -268,7 +268,7 @@ static int sort_out(const Weft__V1__StorageDone *d, struct store_entry *scan)
     return kept;
 }
 
-void checkpoint_fenced(struct job_rec *j, const Weft__V1__StorageDone *d)
+void checkpoint_fenced(struct job_record *j, const Weft__V1__StorageDone *d)
 {
     struct arena *a = j->coord->out->arena;
     struct store_entry *scan = arena_array(a, struct store_entry, d->n_committed + 1);
@@ -287,12 +287,12 @@ void checkpoint_fenced(struct job_rec *j, const Weft__V1__StorageDone *d)
     job_touch(j);
 }
 
-const struct commit_record *checkpoint_choose(const struct job_rec *j)
+const struct commit_record *checkpoint_choose(const struct job_record *j)
 {
     return commit_newest(&j->commit);
 }
 
-bool checkpoint_all_bad(const struct job_rec *j)
+bool checkpoint_all_bad(const struct job_record *j)
 {
     bool any = false;
     for (int i = 0; i < j->commit.n; i++)
@@ -300,7 +300,7 @@ bool checkpoint_all_bad(const struct job_rec *j)
     return any && !commit_newest(&j->commit);
 }
 
-void checkpoint_bad(struct job_rec *j, struct store_entry id)
+void checkpoint_bad(struct job_record *j, struct store_entry id)
 {
     struct commit_event ev = {.kind = COMMIT_EV_BAD, .id = id};
     decide(j, &ev);
@@ -308,7 +308,7 @@ void checkpoint_bad(struct job_rec *j, struct store_entry id)
 
 void checkpoint_shard(struct attempt *at, int rank, const Weft__Rank__ShardDone *f)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     struct commit *m = &j->commit;
     if (j->row->state == JOB(RECOVERING))
         return; // the epoch has ended
@@ -330,7 +330,7 @@ void checkpoint_shard(struct attempt *at, int rank, const Weft__Rank__ShardDone 
 
 void checkpoint_writer(struct attempt *at, const Weft__Rank__Frame *f)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     struct commit_event ev = {0};
     if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT_DONE) {
         ev.kind = COMMIT_EV_DONE;
@@ -353,7 +353,7 @@ void checkpoint_tick(struct attempt *at)
         decide(at->job, &ev);
 }
 
-void checkpoint_over(struct job_rec *j)
+void checkpoint_over(struct job_record *j)
 {
     struct commit_event ev = {.kind = COMMIT_EV_EPOCH_END};
     decide(j, &ev);

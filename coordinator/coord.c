@@ -14,8 +14,8 @@
 #include "coordinator/acts.h"
 #include "coordinator/attempt.h"
 #include "coordinator/checkpoint.h"
-#include "coordinator/job.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
+#include "coordinator/job_record.h"
 #include "coordinator/queue.h"
 #include "coordinator/requests.h"
 
@@ -47,7 +47,7 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->queue);
     list_init(&c->dirty);
     list_init(&c->live);
-    list_init(&c->members);
+    list_init(&c->hosts);
     list_init(&c->fences);
     list_init(&c->answered);
     list_init(&c->loaded);
@@ -67,9 +67,9 @@ void coord_free(struct coord *c)
     if (!c)
         return;
     list_for_each (it, &c->jobs)
-        job_forget(list_entry(it, struct job_rec, link));
+        job_forget(list_entry(it, struct job_record, link));
     map_clear(&c->by_id);
-    members_free(c);
+    hosts_free(c);
     requests_free(c);
     list_for_each (it, &c->loaded)
         free_waiting(list_entry(it, struct waiting_row, link));
@@ -85,7 +85,7 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
         return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
     if (job_find(c, row->id))
         return err_set(e, ERR_DATA, "job %s has two rows", row->id);
-    struct job_rec *j = job_add(c, msg_heap(&row->base));
+    struct job_record *j = job_add(c, msg_heap(&row->base));
     // What has ended is kept for its story, though this version may not read its job file any more;
     // acts.c refuses to resume it.
     if (!job_state_ended(row->state) && job_spec(j, e)) {
@@ -124,10 +124,10 @@ int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
     case WEFT__ROWS__WRITE__ROW_JOB:
         return load_job(c, row->job, e);
     case WEFT__ROWS__WRITE__ROW_HOST:
-        member_load(c, row->host);
+        host_load(c, row->host);
         return 0;
     case WEFT__ROWS__WRITE__ROW_FENCED:
-        member_load_fenced(c, row->fenced);
+        host_load_fenced(c, row->fenced);
         return 0;
     case WEFT__ROWS__WRITE__ROW_CHECKPOINT:
         load_checkpoint(c, row->checkpoint);
@@ -147,14 +147,14 @@ static void give_checkpoints(struct coord *c)
 {
     list_for_each (it, &c->loaded) {
         struct waiting_row *w = list_entry(it, struct waiting_row, link);
-        struct job_rec *j = job_find(c, w->row->job);
+        struct job_record *j = job_find(c, w->row->job);
         if (j)
             checkpoint_load(j, w->row);
         free_waiting(w);
     }
 }
 
-static void revive(struct job_rec *j)
+static void revive(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     struct coord *c = j->coord;
@@ -169,9 +169,9 @@ static void revive(struct job_rec *j)
 static void flush(struct coord *c)
 {
     list_for_each (it, &c->dirty)
-        job_flush(list_entry(it, struct job_rec, touched));
+        job_flush(list_entry(it, struct job_record, touched));
     if (c->hosts_dirty)
-        members_flush(c);
+        hosts_flush(c);
     c->hosts_dirty = false;
     if (!c->meta_dirty)
         return;
@@ -200,17 +200,17 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
         coord_new_id(c, c->cluster);
         c->meta_dirty = true;
     }
-    members_started(c);
+    hosts_started(c);
     give_checkpoints(c);
     list_for_each (it, &c->jobs)
-        revive(list_entry(it, struct job_rec, link));
+        revive(list_entry(it, struct job_record, link));
     flush(c);
     c->out = NULL;
 }
 
 // ---- history ----
 
-static void forget_job(struct coord *c, struct job_rec *j)
+static void forget_job(struct coord *c, struct job_record *j)
 {
     const Weft__Rows__Job *row = j->row;
     uint64_t keep = (uint64_t)c->config.keep_events;
@@ -233,12 +233,12 @@ static void sweep(struct coord *c)
     c->swept_ns = c->now_ns;
     requests_trim(c);
     list_for_each (it, &c->jobs) {
-        struct job_rec *j = list_entry(it, struct job_rec, link);
+        struct job_record *j = list_entry(it, struct job_record, link);
         if (job_state_ended(j->row->state) &&
             c->wall_ms - j->row->ended_ms >= c->config.keep_ended_ms)
             forget_job(c, j);
     }
-    members_sweep(c);
+    hosts_sweep(c);
 }
 
 // ---- a step ----
@@ -247,7 +247,7 @@ static void sweep(struct coord *c)
 static void after_gap(struct coord *c, int64_t gap_ns)
 {
     c->grace_ns = c->now_ns + c->config.lease_ns;
-    members_afresh(c);
+    hosts_afresh(c);
     attempts_afresh(c, gap_ns);
 }
 
@@ -258,18 +258,18 @@ static void wake_backoff(struct coord *c)
 
 static void on_up(struct coord *c, const struct coord_event *ev)
 {
-    member_up(c, ev->conn, ev->up);
+    host_up(c, ev->conn, ev->up);
 }
 
 static void on_gone(struct coord *c, const struct coord_event *ev)
 {
-    member_gone(c, ev->conn);
+    host_gone(c, ev->conn);
 }
 
 static void on_tick(struct coord *c, const struct coord_event *ev)
 {
     (void)ev;
-    members_tick(c);
+    hosts_tick(c);
     attempts_tick(c);
     wake_backoff(c);
     sweep(c);
@@ -301,7 +301,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 // Often enough that a pause of this process is told from a pause in events.
 int64_t coord_due(const struct coord *c)
 {
-    bool open = !list_empty(&c->members) || !list_empty(&c->queue);
+    bool open = !list_empty(&c->hosts) || !list_empty(&c->queue);
     bool soon = !list_empty(&c->live) || c->wake_ns || (c->place && !list_empty(&c->queue));
     if (soon)
         return c->stepped_ns + TICK_MS * CLOCK_MS;

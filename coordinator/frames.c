@@ -4,21 +4,21 @@
 // After a restart of the coordinator an agent brings everything its ranks asked, put and were
 // answered: answers first (an answer brought is the answer), then keys, then questions.
 #include "coordinator/frames.h"
-#include "coordinator/found.h"
+#include "coordinator/found_jobs.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
 #include "coordinator/recover.h"
 
 enum { BLAME_MS = 1500, FLUSH_S = 10 };
 
 // ---- down ----
 
-static void send_one(struct attempt *at, const struct ahost *h, int rank,
+static void send_one(struct attempt *at, const struct attempt_host *h, int rank,
                      const Weft__Rank__Frame *f)
 {
     union {
@@ -26,14 +26,14 @@ static void send_one(struct attempt *at, const struct ahost *h, int rank,
         Weft__Rank__Frame *to;
     } frame = {.from = f};
     V1_NEW(RankFrame, rank_frame, body);
-    if (h->reaped || !member_is(h->member, h->incarnation))
+    if (h->reaped || !host_is(h->host, h->incarnation))
         return;
     body.job = at->job->row->id;
     body.epoch = at->job->row->epoch;
     body.rank = rank;
     body.frame = frame.to;
     DOWN(d, FRAME, frame, &body);
-    out_down(at->job->coord, h->member->conn, &d);
+    out_down(at->job->coord, h->host->conn, &d);
 }
 
 void frames_send(struct attempt *at, int rank, const Weft__Rank__Frame *f)
@@ -46,41 +46,41 @@ void frames_send(struct attempt *at, int rank, const Weft__Rank__Frame *f)
         send_one(at, &at->hosts[i], -1, f);
 }
 
-static void send_sync(struct coord *c, struct member *m, const char *job, uint64_t epoch)
+static void send_sync(struct coord *c, struct host *host, const char *job, uint64_t epoch)
 {
     V1_NEW(Sync, sync, s);
     s.job = frame_text(job);
     s.epoch = epoch;
     DOWN(d, SYNC, sync, &s);
-    out_down(c, m->conn, &d);
+    out_down(c, host->conn, &d);
 }
 
 // An attempt that is not ours, or not any more: nothing of it may live.
-static void send_away(struct coord *c, struct member *m, const char *job, uint64_t epoch)
+static void send_away(struct coord *c, struct host *host, const char *job, uint64_t epoch)
 {
     V1_NEW(Stop, stop, s);
     s.job = frame_text(job);
     s.epoch = epoch;
     s.reason = frame_text("this attempt is over");
     DOWN(d, STOP, stop, &s);
-    out_down(c, m->conn, &d);
+    out_down(c, host->conn, &d);
 }
 
 // ---- whose it is ----
 
 struct told { // of one attempt by the agent of one of its hosts
     struct attempt *at;
-    struct ahost *h;
+    struct attempt_host *h;
 };
 
-static bool find(struct coord *c, struct member *m, const char *job, uint64_t epoch,
+static bool find(struct coord *c, struct host *host, const char *job, uint64_t epoch,
                  struct told *out)
 {
-    struct job_rec *j = job_find(c, job);
+    struct job_record *j = job_find(c, job);
     out->at = j ? j->attempt : NULL;
     if (!out->at || j->row->epoch != epoch)
         return false;
-    out->h = attempt_host(out->at, m);
+    out->h = attempt_find_host(out->at, host);
     return out->h != NULL;
 }
 
@@ -111,7 +111,7 @@ static void see(struct told *t, const Weft__Rank__Progress *p)
     struct attempt *at = t->at;
     if (!is_of(t, p->rank))
         return;
-    struct arank *k = &at->ranks[p->rank];
+    struct attempt_rank *k = &at->ranks[p->rank];
     struct page_view v = {.rank = p->rank,
                           .step = step_within(at, p->step),
                           .phase = p->phase,
@@ -161,7 +161,7 @@ static void all_left(struct attempt *at)
 static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
 {
     char where[400], sign[40];
-    const struct arank *k = &at->ranks[e->rank];
+    const struct attempt_rank *k = &at->ranks[e->rank];
     attempt_where(at, e->rank, where, sizeof where);
     if (e->signal)
         snprintf(sign, sizeof sign, "signal %d", e->signal);
@@ -170,7 +170,7 @@ static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
     struct fault f = {.kind = e->signal ? FAULT_RANK : kind_of(e->code),
                       .what = "failed",
                       .rank = e->rank,
-                      .host = member_name(at->hosts[k->host].member),
+                      .host = host_name(at->hosts[k->host].host),
                       .sign = sign,
                       .log = e->log};
     snprintf(f.text, sizeof f.text, "%s ended with %s, %s%s%s", where, sign,
@@ -181,7 +181,7 @@ static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
 static void mark_ended(struct told *t, const Weft__V1__RankEnd *e)
 {
     struct attempt *at = t->at;
-    struct arank *k = &at->ranks[e->rank];
+    struct attempt_rank *k = &at->ranks[e->rank];
     k->ended = true;
     k->code = e->code;
     snprintf(k->why, sizeof k->why, "%s", e->why);
@@ -190,7 +190,7 @@ static void mark_ended(struct told *t, const Weft__V1__RankEnd *e)
     t->h->started = true;
     at->alive--;
     watch_gone(&at->watch, e->rank);
-    member_idle(at->job->coord, t->h->member, k->device);
+    host_idle(at->job->coord, t->h->host, k->device);
 }
 
 static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
@@ -213,24 +213,24 @@ static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
         attempt_settle(at);
 }
 
-static void on_reaped(struct coord *c, struct member *m, const Weft__V1__Reaped *r)
+static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped *r)
 {
     struct told t;
-    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, m->row->incarnation);
-    if (own && find(c, m, r->job, r->epoch, &t) && has_begun(&t)) {
+    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, host->row->incarnation);
+    if (own && find(c, host, r->job, r->epoch, &t) && has_begun(&t)) {
         int alive = t.at->alive;
         attempt_reaped(t.at, t.h);
         bool runs = t.at->phase == PHASE_START || t.at->phase == PHASE_RUN;
         struct fault f = {
-            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = member_name(m)};
+            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(host)};
         snprintf(f.text, sizeof f.text, "host %s has no rank of the attempt any more",
-                 member_name(m));
+                 host_name(host));
         if (runs && t.at->alive < alive)
             recover_fault(t.at, &f);
         else
             attempt_settle(t.at);
     }
-    send_sync(c, m, r->job, r->epoch);
+    send_sync(c, host, r->job, r->epoch);
 }
 
 // ---- frames of ranks ----
@@ -250,7 +250,7 @@ static void on_ready(struct attempt *at)
 
 static void on_report(struct attempt *at, const Weft__Rank__StepReport *r)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     struct coord *c = j->coord;
     if (r->step < 0 || r->step > j->row->steps)
         return;
@@ -315,33 +315,33 @@ static void on_frame(struct told *t, int rank, const Weft__Rank__Frame *f)
 
 // ---- up ----
 
-void frames_up(struct coord *c, struct member *m, const Weft__V1__Up *up)
+void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
 {
     struct told t;
     switch (up->body_case) {
     case WEFT__V1__UP__BODY_FRAME:
-        if (up->frame->frame && find(c, m, up->frame->job, up->frame->epoch, &t))
+        if (up->frame->frame && find(c, host, up->frame->job, up->frame->epoch, &t))
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
         if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_FIND)
-            found_take(c, m, up->storage);
-        else if (find(c, m, up->storage->job, up->storage->epoch, &t))
+            found_take(c, host, up->storage);
+        else if (find(c, host, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:
-        if (find(c, m, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
+        if (find(c, host, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
             for (size_t i = 0; i < up->progress->n_ranks; i++)
                 see(&t, up->progress->ranks[i]);
         return;
     case WEFT__V1__UP__BODY_RANK_END:
-        if (find(c, m, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
+        if (find(c, host, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
             on_rank_end(&t, up->rank_end);
         else
-            send_away(c, m, up->rank_end->job, up->rank_end->epoch);
+            send_away(c, host, up->rank_end->job, up->rank_end->epoch);
         return;
     case WEFT__V1__UP__BODY_REAPED:
-        on_reaped(c, m, up->reaped);
+        on_reaped(c, host, up->reaped);
         return;
     default:
         return;
@@ -350,10 +350,10 @@ void frames_up(struct coord *c, struct member *m, const Weft__V1__Up *up)
 
 // ---- a registration ----
 
-static bool still_there(struct coord *c, struct member *m, const Weft__V1__AttemptHere *h,
+static bool still_there(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h,
                         struct told *t)
 {
-    return find(c, m, h->job, h->epoch, t);
+    return find(c, host, h->job, h->epoch, t);
 }
 
 static void take_board(struct told *t, const Weft__V1__AttemptHere *h)
@@ -374,7 +374,7 @@ static void take_put(struct told *t, const Weft__Rank__KvPut *p)
     board_recall(&t->at->board, &f);
 }
 
-static void take_attempt(struct coord *c, struct member *m, const Weft__V1__AttemptHere *h,
+static void take_attempt(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h,
                          struct told *t)
 {
     t->h->started = true;
@@ -382,12 +382,12 @@ static void take_attempt(struct coord *c, struct member *m, const Weft__V1__Atte
         if (h->ranks[i]->progress)
             see(t, h->ranks[i]->progress);
     take_board(t, h);
-    for (size_t i = 0; i < h->n_puts && still_there(c, m, h, t); i++)
+    for (size_t i = 0; i < h->n_puts && still_there(c, host, h, t); i++)
         take_put(t, h->puts[i]);
-    for (size_t i = 0; i < h->n_asked && still_there(c, m, h, t); i++)
+    for (size_t i = 0; i < h->n_asked && still_there(c, host, h, t); i++)
         if (h->asked[i]->frame)
             on_frame(t, h->asked[i]->rank, h->asked[i]->frame);
-    for (size_t i = 0; i < h->n_ranks && still_there(c, m, h, t); i++)
+    for (size_t i = 0; i < h->n_ranks && still_there(c, host, h, t); i++)
         if (h->ranks[i]->ended && h->ranks[i]->end)
             on_rank_end(t, h->ranks[i]->end);
 }
@@ -395,7 +395,7 @@ static void take_attempt(struct coord *c, struct member *m, const Weft__V1__Atte
 // An attempt of an epoch that this database does not know: it was lost or set back.
 static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
-    struct job_rec *j = job_find(c, h->job);
+    struct job_record *j = job_find(c, h->job);
     if (!j || h->epoch <= j->row->epoch || h->epoch > EPOCH_MOST)
         return;
     struct fault f = {.kind = FAULT_OUTSIDE, .what = "lost", .rank = -1};
@@ -409,26 +409,26 @@ static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
     job_event(j, &n, "%s: epoch %llu", f.text, (unsigned long long)h->epoch);
 }
 
-static void on_here(struct coord *c, struct member *m, const Weft__V1__AttemptHere *h)
+static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h)
 {
     struct told t;
     V1_NEW(Reaped, reaped, r);
-    bool known = find(c, m, h->job, h->epoch, &t) && has_begun(&t);
+    bool known = find(c, host, h->job, h->epoch, &t) && has_begun(&t);
     if (known && !t.h->reaped)
-        take_attempt(c, m, h, &t);
+        take_attempt(c, host, h, &t);
     else if (!known)
         grow_epoch(c, h);
     if (h->reaped) {
         r.job = h->job;
         r.epoch = h->epoch;
-        r.incarnation = m->row->incarnation;
-        on_reaped(c, m, &r);
+        r.incarnation = host->row->incarnation;
+        on_reaped(c, host, &r);
     } else if (!known || t.h->reaped) {
-        send_away(c, m, h->job, h->epoch);
+        send_away(c, host, h->job, h->epoch);
     }
 }
 
-static bool is_listed(const Weft__V1__Register *r, const struct job_rec *j)
+static bool is_listed(const Weft__V1__Register *r, const struct job_record *j)
 {
     for (size_t i = 0; i < r->n_attempts; i++)
         if (!strcmp(r->attempts[i]->job, j->row->id) && r->attempts[i]->epoch == j->row->epoch)
@@ -437,28 +437,28 @@ static bool is_listed(const Weft__V1__Register *r, const struct job_rec *j)
 }
 
 // An attempt that runs there by our knowledge, and the agent has never heard of it.
-static void on_absent(struct attempt *at, struct ahost *h)
+static void on_absent(struct attempt *at, struct attempt_host *h)
 {
     struct fault f = {
-        .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = member_name(h->member)};
-    snprintf(f.text, sizeof f.text, "host %s does not know the attempt", member_name(h->member));
+        .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(h->host)};
+    snprintf(f.text, sizeof f.text, "host %s does not know the attempt", host_name(h->host));
     if (at->phase == PHASE_RUN || h->started)
         recover_fault(at, &f);
     else
         attempt_drive(at);
 }
 
-void frames_here(struct coord *c, struct member *m, const Weft__V1__Register *r)
+void frames_here(struct coord *c, struct host *host, const Weft__V1__Register *r)
 {
     struct told t;
     for (size_t i = 0; i < r->n_attempts; i++)
-        if (find(c, m, r->attempts[i]->job, r->attempts[i]->epoch, &t))
+        if (find(c, host, r->attempts[i]->job, r->attempts[i]->epoch, &t))
             t.h->back = true;
     for (size_t i = 0; i < r->n_attempts; i++)
-        on_here(c, m, r->attempts[i]);
+        on_here(c, host, r->attempts[i]);
     list_for_each (it, &c->live) {
         struct attempt *at = list_entry(it, struct attempt, link);
-        struct ahost *h = attempt_host(at, m);
+        struct attempt_host *h = attempt_find_host(at, host);
         if (!h || h->reaped)
             continue;
         h->back = true;

@@ -20,7 +20,7 @@
 #include "common/base/log.h"
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
-#include "coordinator/daemon.h"
+#include "coordinator/coord_daemon.h"
 
 enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, PATH_LEN = 4000, FD_MAX = 1 << 20 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "coordinator/attempt.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
 #include "coordinator/placement.h"
 #include "coordinator/recover.h"
 
@@ -19,7 +19,7 @@ struct round {
     const char *kind;
     struct arena *arena;
     int n;
-    struct member **members;
+    struct host **hosts_of;
     struct place_host *hosts;  // free: not held, not reserved
     struct place_host *all;    // free: every device
     struct place_host *coming; // free: now, or when those that stop have stopped
@@ -27,10 +27,10 @@ struct round {
     struct queue_failed no_hosts, no_coming;
     bool *reserved;
     struct place_share *shares;
-    struct job_rec *first; // that waits; null: none
+    struct job_record *first; // that waits; null: none
 };
 
-static bool is_stopping(const struct job_rec *j)
+static bool is_stopping(const struct job_record *j)
 {
     return j->row->state == JOB(DRAINING) ||
            (j->row->state == JOB(RECOVERING) && j->row->goal != JOB(STARTING));
@@ -42,15 +42,15 @@ static bool becomes_free(const struct device *d)
     return !d->holder || is_stopping(d->holder);
 }
 
-static void add_host(struct round *r, struct member *m)
+static void add_host(struct round *r, struct host *host)
 {
-    struct place_host h = {.rack = m->about->rack,
-                           .name = member_name(m),
-                           .share = m->about->share,
-                           .address = m->about->address[0] != 0};
+    struct place_host h = {.rack = host->about->rack,
+                           .name = host_name(host),
+                           .share = host->about->share,
+                           .address = host->about->address[0] != 0};
     int all = 0, coming = 0;
-    for (int i = 0; i < m->ndevices; i++) {
-        const struct device *d = &m->devices[i];
+    for (int i = 0; i < host->ndevices; i++) {
+        const struct device *d = &host->devices[i];
         if (strcmp(d->kind, r->kind))
             continue;
         all++;
@@ -59,8 +59,8 @@ static void add_host(struct round *r, struct member *m)
     }
     if (!all)
         return;
-    m->in_round = r->n;
-    r->members[r->n] = m;
+    host->in_round = r->n;
+    r->hosts_of[r->n] = host;
     r->hosts[r->n] = r->all[r->n] = r->coming[r->n] = h;
     r->all[r->n].free = all;
     r->coming[r->n++].free = coming;
@@ -70,23 +70,23 @@ static void round_init(struct round *r, struct coord *c, const char *kind, struc
 {
     int cap = 0;
     *r = (struct round){.c = c, .kind = kind, .arena = a};
-    list_for_each (it, &c->members)
+    list_for_each (it, &c->hosts)
         cap++;
-    r->members = arena_array(a, struct member *, cap + 1);
+    r->hosts_of = arena_array(a, struct host *, cap + 1);
     r->hosts = arena_array(a, struct place_host, cap + 1);
     r->all = arena_array(a, struct place_host, cap + 1);
     r->coming = arena_array(a, struct place_host, cap + 1);
     r->reserved = arena_array(a, bool, cap + 1);
     r->shares = arena_array(a, struct place_share, cap + 1);
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        m->in_round = -1;
-        if (member_takes_work(m))
-            add_host(r, m);
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
+        host->in_round = -1;
+        if (host_takes_work(host))
+            add_host(r, host);
     }
 }
 
-static void want_of(const struct job_rec *j, struct place_want *w)
+static void want_of(const struct job_record *j, struct place_want *w)
 {
     memset(w, 0, sizeof *w); // it is compared whole
     w->ranks = j->row->ranks;
@@ -104,7 +104,7 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
 }
 
 // `failed` is that of `hosts`; null: they may gain devices.
-static bool fits(struct round *r, const struct job_rec *j, const struct place_host *hosts,
+static bool fits(struct round *r, const struct job_record *j, const struct place_host *hosts,
                  struct queue_failed *failed, int *n)
 {
     struct place_want w;
@@ -120,17 +120,18 @@ static bool fits(struct round *r, const struct job_rec *j, const struct place_ho
     return *n > 0;
 }
 
-static void begin(struct round *r, struct job_rec *j, int nshares)
+static void begin(struct round *r, struct job_record *j, int nshares)
 {
     struct place *p = arena_array(r->arena, struct place, j->row->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {
-        struct member *m = r->members[r->shares[i].host];
+        struct host *host = r->hosts_of[r->shares[i].host];
         int left = r->shares[i].ranks;
-        for (int d = 0; d < m->ndevices && left > 0; d++) {
-            if (strcmp(m->devices[d].kind, r->kind) || m->devices[d].holder || m->devices[d].busy)
+        for (int d = 0; d < host->ndevices && left > 0; d++) {
+            if (strcmp(host->devices[d].kind, r->kind) || host->devices[d].holder ||
+                host->devices[d].busy)
                 continue;
-            p[rank++] = (struct place){m, d};
+            p[rank++] = (struct place){host, d};
             left--;
         }
         r->hosts[r->shares[i].host].free -= r->shares[i].ranks;
@@ -143,7 +144,7 @@ static void begin(struct round *r, struct job_rec *j, int nshares)
 // ---- who waits ----
 
 // Hosts that could take part: with a limit of one, those that are large enough alone.
-static void reserve(struct round *r, const struct job_rec *j)
+static void reserve(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
         bool useful = j->row->max_hosts != 1 || r->all[i].free >= j->row->ranks;
@@ -157,7 +158,8 @@ static void reserve(struct round *r, const struct job_rec *j)
 
 static int loses_less(const void *a, const void *b)
 {
-    const struct job_rec *x = *(struct job_rec *const *)a, *y = *(struct job_rec *const *)b;
+    const struct job_record *x = *(struct job_record *const *)a,
+                            *y = *(struct job_record *const *)b;
     if (x->row->priority != y->row->priority)
         return x->row->priority < y->row->priority ? -1 : 1;
     int64_t lx = job_lost_ms(x), ly = job_lost_ms(y);
@@ -166,14 +168,14 @@ static int loses_less(const void *a, const void *b)
     return x->row->seq > y->row->seq ? -1 : 1; // the younger first
 }
 
-static int victims_of(struct round *r, const struct job_rec *j, struct job_rec ***out)
+static int victims_of(struct round *r, const struct job_record *j, struct job_record ***out)
 {
     int n = 0, cap = 0;
     list_for_each (it, &r->c->live)
         cap++;
-    *out = arena_array(r->arena, struct job_rec *, cap + 1);
+    *out = arena_array(r->arena, struct job_record *, cap + 1);
     list_for_each (it, &r->c->live) {
-        struct job_rec *v = list_entry(it, struct attempt, link)->job;
+        struct job_record *v = list_entry(it, struct attempt, link)->job;
         bool runs = v->row->state == JOB(RUNNING) || v->row->state == JOB(STARTING);
         if (runs && v->row->priority < j->row->priority && !strcmp(v->row->kind, r->kind))
             (*out)[n++] = v;
@@ -183,19 +185,19 @@ static int victims_of(struct round *r, const struct job_rec *j, struct job_rec *
 }
 
 // What v holds, on hosts that take part in the round.
-static void give(struct place_host *hosts, const struct job_rec *v, int sign)
+static void give(struct place_host *hosts, const struct job_record *v, int sign)
 {
     const struct attempt *at = v->attempt;
     for (int k = 0; k < at->nranks; k++) {
-        const struct member *m = at->hosts[at->ranks[k].host].member;
+        const struct host *host = at->hosts[at->ranks[k].host].host;
         int device = at->ranks[k].device;
-        if (m->in_round >= 0 && device >= 0 && device < m->ndevices &&
-            m->devices[device].holder == v)
-            hosts[m->in_round].free += sign;
+        if (host->in_round >= 0 && device >= 0 && device < host->ndevices &&
+            host->devices[device].holder == v)
+            hosts[host->in_round].free += sign;
     }
 }
 
-static void preempt(struct job_rec *v, const struct job_rec *by)
+static void preempt(struct job_record *v, const struct job_record *by)
 {
     struct job_note n = NOTE("preempted");
     char text[200];
@@ -205,9 +207,9 @@ static void preempt(struct job_rec *v, const struct job_rec *by)
     attempt_drain(v->attempt, JOB(QUEUED), GRACE_MS, &n, text);
 }
 
-static bool make_room(struct round *r, struct job_rec *j)
+static bool make_room(struct round *r, struct job_record *j)
 {
-    struct job_rec **v;
+    struct job_record **v;
     struct place_host *hosts = // to try with
         arena_dup(r->arena, r->coming, sizeof *hosts * (size_t)(r->n + 1));
     int n = victims_of(r, j, &v), used = 0, unused;
@@ -230,13 +232,13 @@ static bool make_room(struct round *r, struct job_rec *j)
 
 // ---- the round ----
 
-static void wait_behind(struct job_rec *j, const struct job_rec *first)
+static void wait_behind(struct job_record *j, const struct job_record *first)
 {
     j->wait = WAIT_BEHIND;
     memcpy(j->behind, first->row->id, ID_LEN);
 }
 
-static void waits(struct round *r, struct job_rec *j)
+static void waits(struct round *r, struct job_record *j)
 {
     int unused;
     if (!fits(r, j, r->all, &r->tail->never, &unused)) {
@@ -271,7 +273,7 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
     round_init(&r, c, kinds[kind], a);
     struct queue_tail *tail = r.tail = &c->tails[kind];
     list_for_each (it, &c->queue) {
-        struct job_rec *j = list_entry(it, struct job_rec, queued);
+        struct job_record *j = list_entry(it, struct job_record, queued);
         int n;
         if (strcmp(j->row->kind, r.kind))
             continue;
@@ -311,7 +313,7 @@ void queue_round(struct coord *c)
     }
 }
 
-bool queue_knows(struct job_rec *j)
+bool queue_knows(struct job_record *j)
 {
     const struct queue_tail *tail = j->coord->tails;
     struct place_want w;
@@ -332,14 +334,14 @@ bool queue_knows(struct job_rec *j)
     return true;
 }
 
-bool queue_place_now(struct job_rec *j)
+bool queue_place_now(struct job_record *j)
 {
     struct coord *c = j->coord;
     struct round r;
     struct arena a;
     int n;
     list_for_each (it, &c->queue) {
-        const struct job_rec *o = list_entry(it, struct job_rec, queued);
+        const struct job_record *o = list_entry(it, struct job_record, queued);
         if (o->row->priority > j->row->priority && o->wait != WAIT_NEVER &&
             o->wait != WAIT_BACKOFF && !strcmp(o->row->kind, j->row->kind))
             return false;

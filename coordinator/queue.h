@@ -12,10 +12,10 @@
 // are already becoming free before it preempts more.
 // A job that recovers takes its place at once, unless one of a greater priority waits.
 #pragma once
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
 void queue_round(struct coord *c);
 // For a job that is new in the queue, when nothing else has changed: true when the last round has
 // the answer for it too, which is that it waits. No round is needed then.
-bool queue_knows(struct job_rec *j);
-bool queue_place_now(struct job_rec *j); // RECOVERING → STARTING, if devices are free
+bool queue_knows(struct job_record *j);
+bool queue_place_now(struct job_record *j); // RECOVERING → STARTING, if devices are free

@@ -13,7 +13,7 @@ enum { SAME_MAX = 3 };
 
 // ---- budget ----
 
-static void drop_old_failures(struct job_rec *j)
+static void drop_old_failures(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     size_t n = 0;
@@ -24,7 +24,7 @@ static void drop_old_failures(struct job_rec *j)
     row->budget_used = (int)n;
 }
 
-static void add_failure(struct job_rec *j)
+static void add_failure(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     drop_old_failures(j);
@@ -36,7 +36,7 @@ static void add_failure(struct job_rec *j)
 }
 
 // A rank failure costs one unless a checkpoint was committed since the last. False: it is spent.
-static bool pay(struct job_rec *j)
+static bool pay(struct job_record *j)
 {
     bool free_of_cost = j->row->committed_since;
     j->row->committed_since = false;
@@ -73,7 +73,7 @@ static bool same_again(struct attempt *at, const struct fault *f)
 
 static void set_wait(struct attempt *at)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     Weft__Rows__Job *row = j->row;
     bool stepped = attempt_step(at) > row->restore_step || row->last_step > row->restore_step;
     row->barren = stepped ? 0 : row->barren + 1;
@@ -92,7 +92,7 @@ static void set_wait(struct attempt *at)
 
 static job_state goal_of_data(struct attempt *at, const struct fault *f)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     struct store_entry id;
     bool restoring = f->rank >= 0 && at->ranks[f->rank].view.state < RANK_RUNNING;
     if (!restoring || !j->row->restore[0] || !store_entry_parse(j->row->restore, &id))
@@ -103,7 +103,7 @@ static job_state goal_of_data(struct attempt *at, const struct fault *f)
 
 static job_state goal_of_rank(struct attempt *at, const struct fault *f)
 {
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     char text[1400];
     bool same = f->sign && same_again(at, f);
     bool paid = pay(j);
@@ -150,7 +150,7 @@ void recover_fault(struct attempt *at, const struct fault *told)
 {
     struct fault plain = *told;
     const struct fault *f = &plain;
-    struct job_rec *j = at->job;
+    struct job_record *j = at->job;
     job_state state = j->row->state;
     bool stops = state == JOB(DRAINING) || state == JOB(RECOVERING);
     struct job_note n = {f->what, f->rank, f->host, attempt_step(at)};
@@ -177,7 +177,7 @@ void recover_fault(struct attempt *at, const struct fault *told)
 
 // ---- the goal ----
 
-static void go(struct job_rec *j, job_state to, const char *kind, const char *text)
+static void go(struct job_record *j, job_state to, const char *kind, const char *text)
 {
     struct job_note n = NOTE(kind);
     n.step = j->row->last_step > 0 ? j->row->last_step : -1;
@@ -185,7 +185,7 @@ static void go(struct job_rec *j, job_state to, const char *kind, const char *te
     job_move(j, to, JOB(JOB_NONE), &n, "%s", copy);
 }
 
-static void restart(struct job_rec *j)
+static void restart(struct job_record *j)
 {
     j->row->restarts++;
     j->coord->restarts++;
@@ -195,7 +195,7 @@ static void restart(struct job_rec *j)
         go(j, JOB(QUEUED), "queued", "waits for devices");
 }
 
-void recover_over(struct job_rec *j)
+void recover_over(struct job_record *j)
 {
     const Weft__Rows__Job *row = j->row;
     switch (row->goal) {
@@ -222,7 +222,7 @@ void recover_over(struct job_rec *j)
     }
 }
 
-void recover_forgive(struct job_rec *j)
+void recover_forgive(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     row->n_failures_ms = 0;

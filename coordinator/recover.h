@@ -21,5 +21,5 @@ struct fault {
 // The attempt is over because of it; when it stops already, the story only gets the event.
 void recover_fault(struct attempt *at, const struct fault *told);
 // Nothing of the attempt lives any more: the job moves on to its goal.
-void recover_over(struct job_rec *j);
-void recover_forgive(struct job_rec *j); // `resume`: counts begin anew
+void recover_over(struct job_record *j);
+void recover_forgive(struct job_record *j); // `resume`: counts begin anew

@@ -2,7 +2,7 @@
 // Answers that are kept: a mutating call carries an id, and a repeat within 24 h gets the first
 // answer. What was refused did nothing and is decided anew.
 #pragma once
-#include "coordinator/state.h"
+#include "coordinator/coord_state.h"
 
 void request_load(struct coord *c, const Weft__Rows__Request *row);
 // True when the call is answered or refused here: it was made before, or its id is not usable.

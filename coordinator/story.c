@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "coordinator/attempt.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
 
 static char *mesh_text(const struct job *spec, struct arena *a)
 {
@@ -17,17 +17,17 @@ static char *mesh_text(const struct job *spec, struct arena *a)
     return arena_printf(a, "%s}", text);
 }
 
-static void fill_hosts(const struct job_rec *j, struct arena *a, Weft__V1__JobStatus *s)
+static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
     const struct attempt *at = j->attempt;
     if (!at)
         return;
     s->hosts = arena_array(a, char *, at->nhosts);
     for (int i = 0; i < at->nhosts; i++)
-        s->hosts[s->n_hosts++] = arena_strdup(a, member_name(at->hosts[i].member));
+        s->hosts[s->n_hosts++] = arena_strdup(a, host_name(at->hosts[i].host));
 }
 
-static void fill_report(const struct job_rec *j, Weft__V1__JobStatus *s)
+static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
 {
     if (j->report) {
         s->reported = true;
@@ -40,7 +40,7 @@ static void fill_report(const struct job_rec *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = j->eval_accuracy;
 }
 
-Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a)
+Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
     Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
@@ -71,10 +71,10 @@ Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a)
 
 static bool is_known(const struct coord *c, const char *kind)
 {
-    list_for_each (it, &c->members) {
-        const struct member *m = list_entry(it, struct member, link);
-        for (int i = 0; i < m->ndevices; i++)
-            if (!strcmp(m->devices[i].kind, kind))
+    list_for_each (it, &c->hosts) {
+        const struct host *host = list_entry(it, struct host, link);
+        for (int i = 0; i < host->ndevices; i++)
+            if (!strcmp(host->devices[i].kind, kind))
                 return true;
     }
     return false;
@@ -84,20 +84,20 @@ static bool is_known(const struct coord *c, const char *kind)
 static const char *away_text(const struct coord *c, struct arena *a)
 {
     char *text = NULL;
-    list_for_each (it, &c->members) {
-        const struct member *m = list_entry(it, struct member, link);
-        if (!m->conn)
+    list_for_each (it, &c->hosts) {
+        const struct host *host = list_entry(it, struct host, link);
+        if (!host->conn)
             text = arena_printf(a, "%s%s",
-                                text ? arena_printf(a, "%s, ", text) : " (away: ", member_name(m));
+                                text ? arena_printf(a, "%s, ", text) : " (away: ", host_name(host));
     }
     return text ? arena_printf(a, "%s)", text) : "";
 }
 
-static char *wait_text(const struct job_rec *j, struct arena *a)
+static char *wait_text(const struct job_record *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
     const struct coord *c = j->coord;
-    const struct job_rec *other = job_find(c, j->behind);
+    const struct job_record *other = job_find(c, j->behind);
     switch (j->wait) {
     case WAIT_NEW:
         return arena_strdup(a, "waits for its turn");
@@ -134,7 +134,7 @@ static char *wait_text(const struct job_rec *j, struct arena *a)
     return arena_strdup(a, "");
 }
 
-char *story_text(const struct job_rec *j, struct arena *a)
+char *story_text(const struct job_record *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
     switch (row->state) {
@@ -158,8 +158,8 @@ static char *hosts_missing(const struct attempt *at, struct arena *a)
     char *text = arena_strdup(a, "");
     for (int i = 0; i < at->nhosts; i++)
         if (!at->hosts[i].reaped)
-            text = arena_printf(a, "%s%s%s", text, text[0] ? ", " : "",
-                                member_name(at->hosts[i].member));
+            text =
+                arena_printf(a, "%s%s%s", text, text[0] ? ", " : "", host_name(at->hosts[i].host));
     return text;
 }
 
@@ -189,7 +189,7 @@ static char *phase_text(const struct attempt *at, struct arena *a)
     return arena_strdup(a, "");
 }
 
-char *story_next(const struct job_rec *j, struct arena *a)
+char *story_next(const struct job_record *j, struct arena *a)
 {
     const Weft__Rows__Job *row = j->row;
     if (j->attempt)

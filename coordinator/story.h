@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people read: a job's status, why it waits, what comes next.
 #pragma once
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
-Weft__V1__JobStatus *story_status(const struct job_rec *j, struct arena *a);
+Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a);
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
-char *story_text(const struct job_rec *j, struct arena *a);
-char *story_next(const struct job_rec *j, struct arena *a); // what it waits for now
+char *story_text(const struct job_record *j, struct arena *a);
+char *story_next(const struct job_record *j, struct arena *a); // what it waits for now

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "coordinator/attempt.h"
-#include "coordinator/job.h"
-#include "coordinator/member.h"
+#include "coordinator/host.h"
+#include "coordinator/job_record.h"
 #include "coordinator/story.h"
 
 const char *coord_cluster(const struct coord *c)
@@ -22,7 +22,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
     weft__v1__jobs_reply__init(r);
     r->cluster = arena_strdup(a, c->cluster);
     list_for_each (it, &c->jobs) { // by seq
-        const struct job_rec *j = list_entry(it, struct job_rec, link);
+        const struct job_record *j = list_entry(it, struct job_record, link);
         if (j->row->seq <= after || (!all && job_state_ended(j->row->state)))
             continue;
         if (max && r->n_jobs == max) {
@@ -39,12 +39,12 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
 Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
                                   struct err *e)
 {
-    const struct job_rec *j = job_of(c, target, e);
+    const struct job_record *j = job_of(c, target, e);
     return j ? story_status(j, a) : NULL;
 }
 
 // What is stored, and the time since then in the state at hand.
-static void fill_spent(const struct job_rec *j, int64_t wall_ms, struct arena *a,
+static void fill_spent(const struct job_record *j, int64_t wall_ms, struct arena *a,
                        Weft__V1__WhyReply *r)
 {
     const Weft__Rows__Job *row = j->row;
@@ -72,7 +72,7 @@ static void fill_spent(const struct job_rec *j, int64_t wall_ms, struct arena *a
 Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
                               int64_t wall_ms, struct arena *a, struct err *e)
 {
-    const struct job_rec *j = job_of(c, target, e);
+    const struct job_record *j = job_of(c, target, e);
     (void)now_ns;
     if (!j)
         return NULL;
@@ -98,9 +98,9 @@ static Weft__V1__Device *about_device(const Weft__V1__Device *from, struct arena
     return d;
 }
 
-static Weft__V1__DeviceStatus *device_status(const struct member *m, int i, struct arena *a)
+static Weft__V1__DeviceStatus *device_status(const struct host *host, int i, struct arena *a)
 {
-    const struct device *d = &m->devices[i];
+    const struct device *d = &host->devices[i];
     Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
     weft__v1__device_status__init(s);
     s->device = i;
@@ -109,31 +109,31 @@ static Weft__V1__DeviceStatus *device_status(const struct member *m, int i, stru
     s->job = arena_strdup(a, d->holder ? d->holder->row->id : "");
     s->rank = d->holder ? d->rank : -1;
     s->memory = d->memory;
-    if (m->about && (size_t)i < m->about->n_devices)
-        s->about = about_device(m->about->devices[i], a);
+    if (host->about && (size_t)i < host->about->n_devices)
+        s->about = about_device(host->about->devices[i], a);
     return s;
 }
 
-static Weft__V1__WorkerStatus *worker_status(const struct member *m, int64_t now_ns,
+static Weft__V1__WorkerStatus *worker_status(const struct host *host, int64_t now_ns,
                                              struct arena *a)
 {
     Weft__V1__WorkerStatus *s = arena_new(a, Weft__V1__WorkerStatus);
     weft__v1__worker_status__init(s);
-    s->host = arena_strdup(a, m->row->id);
-    s->name = arena_strdup(a, member_name(m));
-    s->state = arena_strdup(a, member_state(m));
-    s->incarnation = arena_strdup(a, m->row->incarnation);
-    s->seen_ms_ago = (now_ns - m->heard_ns) / CLOCK_MS;
-    if (m->about) {
-        s->version = arena_strdup(a, m->about->version);
-        s->rack = arena_strdup(a, m->about->rack);
-        s->memory = m->about->memory;
-        s->data_root = arena_strdup(a, m->about->data_root);
-        s->checkpoint_root = arena_strdup(a, m->about->checkpoint_root);
+    s->host = arena_strdup(a, host->row->id);
+    s->name = arena_strdup(a, host_name(host));
+    s->state = arena_strdup(a, host_state(host));
+    s->incarnation = arena_strdup(a, host->row->incarnation);
+    s->seen_ms_ago = (now_ns - host->heard_ns) / CLOCK_MS;
+    if (host->about) {
+        s->version = arena_strdup(a, host->about->version);
+        s->rack = arena_strdup(a, host->about->rack);
+        s->memory = host->about->memory;
+        s->data_root = arena_strdup(a, host->about->data_root);
+        s->checkpoint_root = arena_strdup(a, host->about->checkpoint_root);
     }
-    s->devices = arena_array(a, Weft__V1__DeviceStatus *, m->ndevices + 1);
-    for (int i = 0; i < m->ndevices; i++)
-        s->devices[s->n_devices++] = device_status(m, i, a);
+    s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
+    for (int i = 0; i < host->ndevices; i++)
+        s->devices[s->n_devices++] = device_status(host, i, a);
     return s;
 }
 
@@ -142,18 +142,18 @@ Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, str
     Weft__V1__WorkersReply *r = arena_new(a, Weft__V1__WorkersReply);
     int n = 0;
     weft__v1__workers_reply__init(r);
-    list_for_each (it, &c->members)
+    list_for_each (it, &c->hosts)
         n++;
     r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);
-    list_for_each (it, &c->members)
-        r->workers[r->n_workers++] = worker_status(list_entry(it, struct member, link), now_ns, a);
+    list_for_each (it, &c->hosts)
+        r->workers[r->n_workers++] = worker_status(list_entry(it, struct host, link), now_ns, a);
     return r;
 }
 
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
                                               struct arena *a, struct err *e)
 {
-    const struct job_rec *j = job_of(c, target, e);
+    const struct job_record *j = job_of(c, target, e);
     if (!j)
         return NULL;
     Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
@@ -182,21 +182,21 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
     return r;
 }
 
-static int add_conn(const struct coord *c, const char *host, uint64_t *conns, int n, int max)
+static int add_conn(const struct coord *c, const char *id, uint64_t *conns, int n, int max)
 {
-    const struct member *m = member_find(c, host);
-    for (int i = 0; m && i < n; i++)
-        if (conns[i] == m->conn)
+    const struct host *host = host_find(c, id);
+    for (int i = 0; host && i < n; i++)
+        if (conns[i] == host->conn)
             return n;
-    if (m && m->conn && n < max)
-        conns[n++] = m->conn;
+    if (host && host->conn && n < max)
+        conns[n++] = host->conn;
     return n;
 }
 
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
                     char job[33], struct err *e)
 {
-    const struct job_rec *j = job_of(c, target, e);
+    const struct job_record *j = job_of(c, target, e);
     int n = 0;
     if (!j)
         return -1;
@@ -206,8 +206,8 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
         return -1;
     }
     if (!j->log_hosts) { // not known since the restart: whoever has them answers
-        list_for_each (it, &c->members)
-            n = add_conn(c, list_entry(it, struct member, link)->row->id, conns, n, max);
+        list_for_each (it, &c->hosts)
+            n = add_conn(c, list_entry(it, struct host, link)->row->id, conns, n, max);
         return n;
     }
     for (int r = 0; r < j->row->ranks; r++)
@@ -223,14 +223,14 @@ void coord_count(const struct coord *c, struct coord_counts *out)
                                  .failures = c->failures,
                                  .steps = c->steps};
     list_for_each (it, &c->jobs)
-        out->jobs[list_entry(it, struct job_rec, link)->row->state & 15]++;
-    list_for_each (it, &c->members) {
-        const struct member *m = list_entry(it, struct member, link);
-        out->hosts_ready += member_takes_work(m);
-        out->hosts_away += !m->conn;
-        for (int i = 0; i < m->ndevices; i++) {
+        out->jobs[list_entry(it, struct job_record, link)->row->state & 15]++;
+    list_for_each (it, &c->hosts) {
+        const struct host *host = list_entry(it, struct host, link);
+        out->hosts_ready += host_takes_work(host);
+        out->hosts_away += !host->conn;
+        for (int i = 0; i < host->ndevices; i++) {
             out->devices++;
-            out->devices_busy += m->devices[i].holder || m->devices[i].busy;
+            out->devices_busy += host->devices[i].holder || host->devices[i].busy;
         }
     }
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs found again; see found.h.
-#include "coordinator/found.h"
+// Jobs found again; see found_jobs.h.
+#include "coordinator/found_jobs.h"
 
 #include <string.h>
 
 #include "common/model/schema_list.h"
 #include "coordinator/acts.h"
 #include "coordinator/checkpoint.h"
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
 
-void found_ask(struct coord *c, struct member *m)
+void found_ask(struct coord *c, struct host *host)
 {
     if (!c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
         return;
-    if (!m->about->checkpoint_root || !m->about->checkpoint_root[0])
+    if (!host->about->checkpoint_root || !host->about->checkpoint_root[0])
         return;
     V1_NEW(Storage, storage, s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;
     DOWN(d, STORAGE, storage, &s);
-    out_down(c, m->conn, &d);
+    out_down(c, host->conn, &d);
 }
 
 static bool id_ok(const char *id)
@@ -40,10 +40,10 @@ static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
     return step;
 }
 
-static void take_up(struct coord *c, const struct member *m, const Weft__V1__FoundJob *f,
+static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
                     const struct job *spec)
 {
-    struct job_rec *j = acts_make_job(c, spec, f->job, "found again", "");
+    struct job_record *j = acts_make_job(c, spec, f->job, "found again", "");
     static const char unknown[] = "nobody knows whether it is still wanted: `weft resume` goes on, "
                                   "`weft cancel` lets it rest";
     uint64_t epoch = 0;
@@ -53,7 +53,7 @@ static void take_up(struct coord *c, const struct member *m, const Weft__V1__Fou
     j->row->committed_epoch = epoch;
     text_set(&j->row->store, f->store);
     struct job_note n = NOTE("found");
-    n.host = m->row->name;
+    n.host = host->row->name;
     n.step = step;
     job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n,
              "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
@@ -80,7 +80,7 @@ static bool plausible(const Weft__V1__FoundJob *f)
     return id_ok(f->job) && f->epoch < (uint64_t)1 << 62;
 }
 
-void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *d)
+void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
 {
     for (size_t i = 0; i < d->n_found; i++) {
         const Weft__V1__FoundJob *f = d->found[i];
@@ -93,7 +93,7 @@ void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *
         if (!job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
                        &spec, &errs) &&
             spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0)
-            take_up(c, m, f, &spec);
+            take_up(c, host, f, &spec);
         arena_clear(&a);
     }
 }

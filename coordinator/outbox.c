@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rows and actions leave a step, and where randomness comes from; see state.h.
+// How rows and actions leave a step, and where randomness comes from; see coord_state.h.
 //
 // Whatever leaves is copied into the arena of the step's coord_out: a batch of steps may change or
 // free what a message was made from before it is sent.
@@ -8,7 +8,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/json.h"
-#include "coordinator/state.h"
+#include "coordinator/coord_state.h"
 
 static void *from_arena(void *arena, size_t size)
 {

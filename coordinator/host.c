@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration, leases, fencing; see member.h.
-#include "coordinator/member.h"
+// Registration, leases, fencing; see host.h.
+#include "coordinator/host.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt.h"
-#include "coordinator/found.h"
+#include "coordinator/found_jobs.h"
 #include "coordinator/frames.h"
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
 enum { DEVICES_MAX = 4096, NAME_TEXT = 320, PATH_TEXT = 4096 };
 static const char twin_why[] = "another process of this host registered later";
@@ -28,23 +28,23 @@ struct fenced {
 
 // ---- tables ----
 
-struct member *member_find(const struct coord *c, const char *id)
+struct host *host_find(const struct coord *c, const char *id)
 {
-    return map_get(&c->hosts, id);
+    return map_get(&c->hosts_by_id, id);
 }
 
-struct member *member_of(const struct coord *c, const char *target, struct err *e)
+struct host *host_of(const struct coord *c, const char *target, struct err *e)
 {
-    struct member *found = map_get(&c->hosts, target);
+    struct host *found = map_get(&c->hosts_by_id, target);
     int n = found != NULL;
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
         if (found && !strcmp(found->row->id, target))
             break;
-        if (strcmp(m->row->name, target) &&
-            (!target[0] || strncmp(m->row->id, target, strlen(target))))
+        if (strcmp(host->row->name, target) &&
+            (!target[0] || strncmp(host->row->id, target, strlen(target))))
             continue;
-        found = m;
+        found = host;
         n++;
     }
     if (n == 1)
@@ -56,18 +56,18 @@ struct member *member_of(const struct coord *c, const char *target, struct err *
     return NULL;
 }
 
-struct member *member_load(struct coord *c, const Weft__Rows__Host *row)
+struct host *host_load(struct coord *c, const Weft__Rows__Host *row)
 {
-    struct member *m = map_get(&c->hosts, row->id);
-    if (m)
-        return m;
-    m = calloc(1, sizeof *m);
-    PRE(m != NULL);
-    m->row = msg_heap(&row->base);
-    m->heard_ns = c->now_ns;
-    list_append(&c->members, &m->link);
-    map_put(&c->hosts, row->id, m);
-    return m;
+    struct host *host = map_get(&c->hosts_by_id, row->id);
+    if (host)
+        return host;
+    host = calloc(1, sizeof *host);
+    PRE(host != NULL);
+    host->row = msg_heap(&row->base);
+    host->heard_ns = c->now_ns;
+    list_append(&c->hosts, &host->link);
+    map_put(&c->hosts_by_id, row->id, host);
+    return host;
 }
 
 static void fenced_key(const char *host, const char *incarnation, char out[2 * ID_LEN + 2])
@@ -82,7 +82,7 @@ static struct fenced *fenced_find(const struct coord *c, const char *host, const
     return map_get(&c->fenced, key);
 }
 
-void member_load_fenced(struct coord *c, const Weft__Rows__Fenced *row)
+void host_load_fenced(struct coord *c, const Weft__Rows__Fenced *row)
 {
     char key[2 * ID_LEN + 2];
     fenced_key(row->host, row->incarnation, key);
@@ -110,8 +110,8 @@ static void fenced_sweep(struct coord *c)
 {
     list_for_each (it, &c->fences) {
         struct fenced *f = list_entry(it, struct fenced, link);
-        const struct member *m = member_find(c, f->row->host);
-        bool present = m && !strcmp(m->row->incarnation, f->row->incarnation);
+        const struct host *host = host_find(c, f->row->host);
+        bool present = host && !strcmp(host->row->incarnation, f->row->incarnation);
         if (present || c->wall_ms - f->row->t_ms < FENCED_DAYS * 24LL * 3600 * 1000)
             continue;
         OUT_ERASE(c, FENCED, f->row);
@@ -127,20 +127,20 @@ static void free_values(struct map *m)
     map_clear(m);
 }
 
-static void member_free(struct member *m)
+static void host_free(struct host *host)
 {
-    weft__rows__host__free_unpacked(m->row, NULL);
-    if (m->about)
-        weft__v1__register__free_unpacked(m->about, NULL);
-    free(m->devices);
-    free(m);
+    weft__rows__host__free_unpacked(host->row, NULL);
+    if (host->about)
+        weft__v1__register__free_unpacked(host->about, NULL);
+    free(host->devices);
+    free(host);
 }
 
-void members_free(struct coord *c)
+void hosts_free(struct coord *c)
 {
-    list_for_each (it, &c->members)
-        member_free(list_entry(it, struct member, link));
-    map_clear(&c->hosts);
+    list_for_each (it, &c->hosts)
+        host_free(list_entry(it, struct host, link));
+    map_clear(&c->hosts_by_id);
     list_for_each (it, &c->fences)
         fenced_free(c, list_entry(it, struct fenced, link));
     map_clear(&c->fenced);
@@ -183,64 +183,66 @@ static void conn_forget(struct coord *c, uint64_t number)
 // Its host is away from now on, not when the stream's end is heard.
 static void drop(struct coord *c, uint64_t number, int code, const char *text)
 {
-    member_gone(c, number);
+    host_gone(c, number);
     out_drop(c, number, code, text);
 }
 
 // ---- views ----
 
-const char *member_name(const struct member *m)
+const char *host_name(const struct host *host)
 {
-    return m->row->name[0] ? m->row->name : m->row->id;
+    return host->row->name[0] ? host->row->name : host->row->id;
 }
 
-static bool has_ranks(const struct member *m)
+static bool has_ranks(const struct host *host)
 {
-    for (int i = 0; i < m->ndevices; i++)
-        if (m->devices[i].holder || m->devices[i].busy)
+    for (int i = 0; i < host->ndevices; i++)
+        if (host->devices[i].holder || host->devices[i].busy)
             return true;
     return false;
 }
 
-const char *member_state(const struct member *m)
+const char *host_state(const struct host *host)
 {
-    if (m->fenced)
+    if (host->fenced)
         return "fenced";
-    if (!m->conn)
+    if (!host->conn)
         return "away";
-    if (m->row->draining || m->leaving)
-        return has_ranks(m) ? "draining" : "drained";
-    return m->row->cordoned ? "cordoned" : "ready";
+    if (host->row->draining || host->leaving)
+        return has_ranks(host) ? "draining" : "drained";
+    return host->row->cordoned ? "cordoned" : "ready";
 }
 
-bool member_takes_work(const struct member *m)
+bool host_takes_work(const struct host *host)
 {
-    return m->conn && !m->fenced && !m->leaving && !m->row->cordoned && !m->row->draining;
+    return host->conn && !host->fenced && !host->leaving && !host->row->cordoned &&
+           !host->row->draining;
 }
 
-bool member_is(const struct member *m, const char *incarnation)
+bool host_is(const struct host *host, const char *incarnation)
 {
-    return !m->fenced && (!WEFT_RULE(incarnation) || !strcmp(m->row->incarnation, incarnation));
+    return !host->fenced &&
+           (!WEFT_RULE(incarnation) || !strcmp(host->row->incarnation, incarnation));
 }
 
-bool member_silent(const struct coord *c, const struct member *m)
+bool host_silent(const struct coord *c, const struct host *host)
 {
-    return !m->conn || c->now_ns - m->heard_ns > c->config.heartbeat_ns * 5 / 4;
+    return !host->conn || c->now_ns - host->heard_ns > c->config.heartbeat_ns * 5 / 4;
 }
 
-void member_hold(struct member *m, int device, struct job_rec *j, int rank)
+void host_hold(struct host *host, int device, struct job_record *j, int rank)
 {
-    if (device < 0 || device >= m->ndevices)
+    if (device < 0 || device >= host->ndevices)
         return;
-    m->devices[device].holder = j;
-    m->devices[device].rank = rank;
+    host->devices[device].holder = j;
+    host->devices[device].rank = rank;
 }
 
-void member_idle(struct coord *c, struct member *m, int device)
+void host_idle(struct coord *c, struct host *host, int device)
 {
-    if (device < 0 || device >= m->ndevices || !m->devices[device].busy)
+    if (device < 0 || device >= host->ndevices || !host->devices[device].busy)
         return;
-    m->devices[device].busy = false;
+    host->devices[device].busy = false;
     c->place = true;
 }
 
@@ -257,24 +259,25 @@ static void send_fenced(struct coord *c, uint64_t conn, const char *why, bool tw
 }
 
 // Its present incarnation is never accepted again; what it ran is over.
-static void fence(struct coord *c, struct member *m, const char *why, bool twin)
+static void fence(struct coord *c, struct host *host, const char *why, bool twin)
 {
     ROW_NEW(Fenced, fenced, row);
-    row.host = m->row->id;
-    row.incarnation = m->row->incarnation;
+    row.host = host->row->id;
+    row.incarnation = host->row->incarnation;
     row.why = frame_text(why);
     row.t_ms = c->wall_ms;
     OUT_ROW(c, FENCED, &row);
-    member_load_fenced(c, &row);
-    if (m->conn)
-        send_fenced(c, m->conn, why, twin);
-    m->conn = 0;
-    m->fenced = true;
-    m->row->seen_ms = c->wall_ms - (c->now_ns - m->heard_ns) / CLOCK_MS; // retention begins here
-    m->dirty = c->hosts_dirty = true;
-    attempts_host_lost(c, m, why);
-    for (int i = 0; i < m->ndevices; i++)
-        m->devices[i].busy = false; // not for placement: a fenced host takes no work
+    host_load_fenced(c, &row);
+    if (host->conn)
+        send_fenced(c, host->conn, why, twin);
+    host->conn = 0;
+    host->fenced = true;
+    host->row->seen_ms =
+        c->wall_ms - (c->now_ns - host->heard_ns) / CLOCK_MS; // retention begins here
+    host->dirty = c->hosts_dirty = true;
+    attempts_host_lost(c, host, why);
+    for (int i = 0; i < host->ndevices; i++)
+        host->devices[i].busy = false; // not for placement: a fenced host takes no work
     c->place = true;
 }
 
@@ -288,7 +291,7 @@ static bool is_id(const char *s)
 static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
 {
     struct conn *k = conn_open(c, number);
-    if (!is_id(h->host) || !is_id(h->incarnation) || k->member) {
+    if (!is_id(h->host) || !is_id(h->incarnation) || k->host) {
         drop(c, number, CODE_DENIED, "that is no greeting of a worker");
         return;
     }
@@ -298,12 +301,12 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
              "its --state, or was given another's");
         return;
     }
-    snprintf(k->host, sizeof k->host, "%s", h->host);
+    snprintf(k->id, sizeof k->id, "%s", h->host);
     snprintf(k->incarnation, sizeof k->incarnation, "%s", h->incarnation);
     coord_new_id(c, k->nonce);
     for (size_t i = 0; i < c->conns.cap; i++) { // one open a host, the newest
         struct conn *other = c->conns.slots[i].key ? c->conns.slots[i].value : NULL;
-        if (other && other != k && !strcmp(other->host, k->host))
+        if (other && other != k && !strcmp(other->id, k->id))
             other->nonce[0] = 0;
     }
     V1_NEW(Challenge, challenge, body);
@@ -347,13 +350,13 @@ static bool is_readable(const Weft__V1__Register *r)
 // The text that refuses a registration, or null.
 static const char *refusal(const struct coord *c, const struct conn *k, const Weft__V1__Register *r)
 {
-    if (!k || !k->host[0])
+    if (!k || !k->id[0])
         return "a registration without a greeting";
     if (WEFT_RULE(nonce) && (!k->nonce[0] || strcmp(k->nonce, r->nonce)))
         return "the registration does not answer the newest challenge";
     if (strcmp(r->cluster, c->cluster))
         return "this worker belongs to another cluster";
-    if (strcmp(r->host, k->host) || strcmp(r->incarnation, k->incarnation))
+    if (strcmp(r->host, k->id) || strcmp(r->incarnation, k->incarnation))
         return "the registration is not of the one that greeted";
     if (r->n_devices > DEVICES_MAX)
         return "too many devices";
@@ -362,14 +365,14 @@ static const char *refusal(const struct coord *c, const struct conn *k, const We
     return NULL;
 }
 
-static void take_devices(struct member *m, const Weft__V1__Register *r)
+static void take_devices(struct host *host, const Weft__V1__Register *r)
 {
-    free(m->devices);
-    m->ndevices = (int)r->n_devices;
-    m->devices = calloc(r->n_devices + 1, sizeof *m->devices);
-    PRE(m->devices != NULL);
+    free(host->devices);
+    host->ndevices = (int)r->n_devices;
+    host->devices = calloc(r->n_devices + 1, sizeof *host->devices);
+    PRE(host->devices != NULL);
     for (size_t i = 0; i < r->n_devices; i++) {
-        struct device *d = &m->devices[i];
+        struct device *d = &host->devices[i];
         snprintf(d->kind, sizeof d->kind, "%s", r->devices[i]->kind);
         snprintf(d->model, sizeof d->model, "%s", r->devices[i]->model);
         d->memory = r->devices[i]->memory;
@@ -377,51 +380,51 @@ static void take_devices(struct member *m, const Weft__V1__Register *r)
     for (size_t i = 0; i < r->n_attempts; i++)
         for (size_t k = 0; k < r->attempts[i]->n_ranks; k++) {
             const Weft__V1__RankHere *h = r->attempts[i]->ranks[k];
-            if (!h->ended && h->device >= 0 && h->device < m->ndevices)
-                m->devices[h->device].busy = true;
+            if (!h->ended && h->device >= 0 && h->device < host->ndevices)
+                host->devices[h->device].busy = true;
         }
 }
 
 // A copy without the attempts: those are told once.
-static void take_about(struct member *m, const Weft__V1__Register *r)
+static void take_about(struct host *host, const Weft__V1__Register *r)
 {
     Weft__V1__Register light = *r;
     light.n_attempts = 0;
     light.attempts = NULL;
-    if (m->about)
-        weft__v1__register__free_unpacked(m->about, NULL);
-    m->about = msg_heap(&light.base);
+    if (host->about)
+        weft__v1__register__free_unpacked(host->about, NULL);
+    host->about = msg_heap(&light.base);
 }
 
-static struct member *member_at(struct coord *c, const Weft__V1__Register *r)
+static struct host *host_at(struct coord *c, const Weft__V1__Register *r)
 {
-    struct member *m = map_get(&c->hosts, r->host);
-    if (m)
-        return m;
+    struct host *host = map_get(&c->hosts_by_id, r->host);
+    if (host)
+        return host;
     ROW_NEW(Host, host, row);
     row.id = r->host;
     row.name = r->name;
     row.incarnation = r->incarnation;
-    return member_load(c, &row);
+    return host_load(c, &row);
 }
 
-static void settle(struct coord *c, struct member *m, struct conn *k, const Weft__V1__Register *r)
+static void settle(struct coord *c, struct host *host, struct conn *k, const Weft__V1__Register *r)
 {
-    if (m->conn && m->conn != k->number)
-        drop(c, m->conn, CODE_ABORTED, "the worker has connected again");
-    m->conn = k->number;
-    m->fenced = false;
-    m->leaving = r->draining;
-    m->heard_ns = c->now_ns;
-    k->member = m;
+    if (host->conn && host->conn != k->number)
+        drop(c, host->conn, CODE_ABORTED, "the worker has connected again");
+    host->conn = k->number;
+    host->fenced = false;
+    host->leaving = r->draining;
+    host->heard_ns = c->now_ns;
+    k->host = host;
     k->nonce[0] = 0;
-    text_set(&m->row->name, r->name);
-    text_set(&m->row->incarnation, r->incarnation);
-    m->row->seen_ms = c->wall_ms;
-    m->dirty = c->hosts_dirty = true;
-    take_about(m, r);
-    take_devices(m, r);
-    attempts_hold(c, m);
+    text_set(&host->row->name, r->name);
+    text_set(&host->row->incarnation, r->incarnation);
+    host->row->seen_ms = c->wall_ms;
+    host->dirty = c->hosts_dirty = true;
+    take_about(host, r);
+    take_devices(host, r);
+    attempts_hold(c, host);
     V1_NEW(Registered, registered, body);
     body.cluster = c->cluster;
     body.lease_ms = c->config.lease_ns / CLOCK_MS;
@@ -445,76 +448,76 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
         send_fenced(c, number, f->twin ? twin_why : "its lease was lost", f->twin);
         return;
     }
-    struct member *m = member_at(c, r);
-    bool other = strcmp(m->row->incarnation, r->incarnation) != 0;
-    if (other && !m->fenced)
-        fence(c, m, twin_why, true);
-    settle(c, m, k, r);
-    frames_here(c, m, r);
-    found_ask(c, m);
-    if (m->leaving)
-        attempts_drain_host(c, m, "its worker is asked to stop");
+    struct host *host = host_at(c, r);
+    bool other = strcmp(host->row->incarnation, r->incarnation) != 0;
+    if (other && !host->fenced)
+        fence(c, host, twin_why, true);
+    settle(c, host, k, r);
+    frames_here(c, host, r);
+    found_ask(c, host);
+    if (host->leaving)
+        attempts_drain_host(c, host, "its worker is asked to stop");
 }
 
 // ---- the rest ----
 
-static void on_heartbeat(struct coord *c, struct member *m, const Weft__V1__Heartbeat *h)
+static void on_heartbeat(struct coord *c, struct host *host, const Weft__V1__Heartbeat *h)
 {
-    bool *busy = arena_array(c->out->arena, bool, m->ndevices + 1);
+    bool *busy = arena_array(c->out->arena, bool, host->ndevices + 1);
     for (size_t i = 0; i < h->n_ranks; i++)
-        if (h->ranks[i]->device >= 0 && h->ranks[i]->device < m->ndevices)
+        if (h->ranks[i]->device >= 0 && h->ranks[i]->device < host->ndevices)
             busy[h->ranks[i]->device] = true;
-    for (int i = 0; i < m->ndevices; i++) {
-        c->place = c->place || (m->devices[i].busy && !busy[i]);
-        m->devices[i].busy = busy[i];
+    for (int i = 0; i < host->ndevices; i++) {
+        c->place = c->place || (host->devices[i].busy && !busy[i]);
+        host->devices[i].busy = busy[i];
     }
     V1_NEW(HeartbeatAck, heartbeat_ack, body);
     body.seq = h->seq;
     DOWN(d, ACK, ack, &body);
-    out_down(c, m->conn, &d);
+    out_down(c, host->conn, &d);
 }
 
-static void on_leaving(struct coord *c, struct member *m)
+static void on_leaving(struct coord *c, struct host *host)
 {
-    m->leaving = true;
-    attempts_drain_host(c, m, "its worker is asked to stop");
+    host->leaving = true;
+    attempts_drain_host(c, host, "its worker is asked to stop");
 }
 
-static void from_member(struct coord *c, struct member *m, const Weft__V1__Up *up)
+static void take_from_host(struct coord *c, struct host *host, const Weft__V1__Up *up)
 {
-    m->heard_ns = c->now_ns;
+    host->heard_ns = c->now_ns;
     switch (up->body_case) {
     case WEFT__V1__UP__BODY_HEARTBEAT:
-        on_heartbeat(c, m, up->heartbeat);
+        on_heartbeat(c, host, up->heartbeat);
         return;
     case WEFT__V1__UP__BODY_LEAVING:
-        on_leaving(c, m);
+        on_leaving(c, host);
         return;
     case WEFT__V1__UP__BODY_LOG:
         return; // the owner's
     default:
-        frames_up(c, m, up);
+        frames_up(c, host, up);
     }
 }
 
-void member_up(struct coord *c, uint64_t number, const Weft__V1__Up *up)
+void host_up(struct coord *c, uint64_t number, const Weft__V1__Up *up)
 {
     struct conn *k = conn_find(c, number);
     if (up->body_case == WEFT__V1__UP__BODY_HELLO)
         on_hello(c, number, up->hello);
     else if (up->body_case == WEFT__V1__UP__BODY_REGISTER)
         on_register(c, number, up->register_);
-    else if (k && k->member && k->member->conn == number)
-        from_member(c, k->member, up);
+    else if (k && k->host && k->host->conn == number)
+        take_from_host(c, k->host, up);
     else
         drop(c, number, CODE_DENIED, "not registered");
 }
 
-void member_gone(struct coord *c, uint64_t number)
+void host_gone(struct coord *c, uint64_t number)
 {
     struct conn *k = conn_find(c, number);
-    if (k && k->member && k->member->conn == number) {
-        k->member->conn = 0;
+    if (k && k->host && k->host->conn == number) {
+        k->host->conn = 0;
         c->place = true;
     }
     conn_forget(c, number);
@@ -522,66 +525,66 @@ void member_gone(struct coord *c, uint64_t number)
 
 // ---- leases ----
 
-void members_tick(struct coord *c)
+void hosts_tick(struct coord *c)
 {
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        if (m->fenced || c->now_ns - m->heard_ns <= c->config.lease_ns)
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
+        if (host->fenced || c->now_ns - host->heard_ns <= c->config.lease_ns)
             continue;
-        if (!m->row->incarnation[0])
+        if (!host->row->incarnation[0])
             continue;
-        fence(c, m, "not heard for a lease", false);
+        fence(c, host, "not heard for a lease", false);
     }
 }
 
-void members_started(struct coord *c)
+void hosts_started(struct coord *c)
 {
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        m->fenced = fenced_find(c, m->row->id, m->row->incarnation) != NULL;
-        m->heard_ns = WEFT_RULE(grace) ? c->now_ns : c->now_ns - c->config.lease_ns;
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
+        host->fenced = fenced_find(c, host->row->id, host->row->incarnation) != NULL;
+        host->heard_ns = WEFT_RULE(grace) ? c->now_ns : c->now_ns - c->config.lease_ns;
     }
 }
 
-void members_afresh(struct coord *c)
+void hosts_afresh(struct coord *c)
 {
-    list_for_each (it, &c->members)
-        list_entry(it, struct member, link)->heard_ns = c->now_ns;
+    list_for_each (it, &c->hosts)
+        list_entry(it, struct host, link)->heard_ns = c->now_ns;
 }
 
-static bool is_placed_on(const struct coord *c, const struct member *m)
+static bool is_placed_on(const struct coord *c, const struct host *host)
 {
     list_for_each (it, &c->live) {
         const struct attempt *at = list_entry(it, struct attempt, link);
         for (int i = 0; i < at->nhosts; i++)
-            if (at->hosts[i].member == m)
+            if (at->hosts[i].host == host)
                 return true;
     }
     return false;
 }
 
 // A host that was fenced long ago and about which nobody said anything.
-void members_sweep(struct coord *c)
+void hosts_sweep(struct coord *c)
 {
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        if (!m->fenced || m->row->cordoned || m->row->draining || is_placed_on(c, m) ||
-            c->wall_ms - m->row->seen_ms < c->config.keep_ended_ms)
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
+        if (!host->fenced || host->row->cordoned || host->row->draining || is_placed_on(c, host) ||
+            c->wall_ms - host->row->seen_ms < c->config.keep_ended_ms)
             continue;
-        OUT_ERASE(c, HOST, m->row);
-        list_remove(&m->link);
-        map_remove(&c->hosts, m->row->id);
-        member_free(m);
+        OUT_ERASE(c, HOST, host->row);
+        list_remove(&host->link);
+        map_remove(&c->hosts_by_id, host->row->id);
+        host_free(host);
     }
     fenced_sweep(c);
 }
 
-void members_flush(struct coord *c)
+void hosts_flush(struct coord *c)
 {
-    list_for_each (it, &c->members) {
-        struct member *m = list_entry(it, struct member, link);
-        if (m->dirty)
-            OUT_ROW(c, HOST, m->row);
-        m->dirty = false;
+    list_for_each (it, &c->hosts) {
+        struct host *host = list_entry(it, struct host, link);
+        if (host->dirty)
+            OUT_ROW(c, HOST, host->row);
+        host->dirty = false;
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prometheus' text format, version 0.0.4. See metrics.h.
+// Prometheus' text format, version 0.0.4. See prometheus.h.
 //
 // One family after the other: its HELP and TYPE, then its samples. Jobs that have ended have no
 // series of their own, so the number of series is bounded by what runs and waits.
-#include "coordinator/metrics.h"
+#include "coordinator/prometheus.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "coordinator/job.h"
+#include "coordinator/job_record.h"
 
 static const struct {
     int64_t ns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// States, moves, events and time of a job; see job.h.
-#include "coordinator/job.h"
+// States, moves, events and time of a job; see job_record.h.
+#include "coordinator/job_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,15 +63,15 @@ bool job_can_move(job_state from, job_state to)
 
 // ---- tables ----
 
-static void insert_by_seq(struct coord *c, struct job_rec *j)
+static void insert_by_seq(struct coord *c, struct job_record *j)
 {
     struct list *at = c->jobs.prev;
-    while (at != &c->jobs && list_entry(at, struct job_rec, link)->row->seq > j->row->seq)
+    while (at != &c->jobs && list_entry(at, struct job_record, link)->row->seq > j->row->seq)
         at = at->prev;
     list_append(at->next, &j->link); // before the one behind it
 }
 
-bool job_goes_before(const struct job_rec *a, const struct job_rec *b)
+bool job_goes_before(const struct job_record *a, const struct job_record *b)
 {
     if (a->row->priority != b->row->priority)
         return a->row->priority > b->row->priority;
@@ -80,11 +80,11 @@ bool job_goes_before(const struct job_rec *a, const struct job_rec *b)
 
 // Whom it goes before. Looked for from both ends: a new job belongs near the last, one that was
 // preempted near the first.
-static struct list *spot_of(struct coord *c, const struct job_rec *j)
+static struct list *spot_of(struct coord *c, const struct job_record *j)
 {
     struct list *front = c->queue.next, *back = c->queue.prev;
-    while (back != &c->queue && job_goes_before(j, list_entry(back, struct job_rec, queued))) {
-        if (job_goes_before(j, list_entry(front, struct job_rec, queued)))
+    while (back != &c->queue && job_goes_before(j, list_entry(back, struct job_record, queued))) {
+        if (job_goes_before(j, list_entry(front, struct job_record, queued)))
             return front;
         front = front->next;
         back = back->prev;
@@ -92,7 +92,7 @@ static struct list *spot_of(struct coord *c, const struct job_rec *j)
     return back->next;
 }
 
-static void enqueue(struct job_rec *j)
+static void enqueue(struct job_record *j)
 {
     struct coord *c = j->coord;
     list_append(spot_of(c, j), &j->queued);
@@ -101,7 +101,7 @@ static void enqueue(struct job_rec *j)
     c->nqueued++;
 }
 
-static void dequeue(struct job_rec *j)
+static void dequeue(struct job_record *j)
 {
     if (!j->in_queue)
         return;
@@ -110,9 +110,9 @@ static void dequeue(struct job_rec *j)
     j->coord->nqueued--;
 }
 
-struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
+struct job_record *job_add(struct coord *c, Weft__Rows__Job *row)
 {
-    struct job_rec *j = calloc(1, sizeof *j);
+    struct job_record *j = calloc(1, sizeof *j);
     PRE(j != NULL);
     j->coord = c;
     j->row = row;
@@ -126,7 +126,7 @@ struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row)
     return j;
 }
 
-static void clear_spec(const struct job_rec *j)
+static void clear_spec(const struct job_record *j)
 {
     const struct job *spec = &j->spec;
     if (!j->parsed)
@@ -136,7 +136,7 @@ static void clear_spec(const struct job_rec *j)
         free(frame_text(spec->mesh.axis[i].name));
 }
 
-void job_forget(struct job_rec *j)
+void job_forget(struct job_record *j)
 {
     dequeue(j);
     list_remove(&j->touched);
@@ -154,20 +154,20 @@ void job_forget(struct job_rec *j)
     free(j);
 }
 
-struct job_rec *job_find(const struct coord *c, const char *id)
+struct job_record *job_find(const struct coord *c, const char *id)
 {
     return map_get(&c->by_id, id);
 }
 
-struct job_rec *job_of(const struct coord *c, const char *target, struct err *e)
+struct job_record *job_of(const struct coord *c, const char *target, struct err *e)
 {
-    struct job_rec *exact = target[0] ? job_find(c, target) : NULL;
-    struct job_rec *named = NULL, *begun = NULL;
+    struct job_record *exact = target[0] ? job_find(c, target) : NULL;
+    struct job_record *named = NULL, *begun = NULL;
     int n = 0;
     if (exact)
         return exact;
     list_for_each (it, &c->jobs) { // by seq: the last of a name is the newest
-        struct job_rec *j = list_entry(it, struct job_rec, link);
+        struct job_record *j = list_entry(it, struct job_record, link);
         if (!strcmp(j->row->name, target))
             named = j;
         if (target[0] && !strncmp(j->row->id, target, strlen(target))) {
@@ -194,7 +194,7 @@ static const char *text_dup(const char *s)
 }
 
 // A parsed job is large: what it takes to decide is small.
-void job_take_spec(struct job_rec *j, const struct job *spec)
+void job_take_spec(struct job_record *j, const struct job *spec)
 {
     j->spec = (struct job){.mesh = spec->mesh,
                            .train = spec->train,
@@ -207,7 +207,7 @@ void job_take_spec(struct job_rec *j, const struct job *spec)
     j->parsed = true;
 }
 
-int job_spec(struct job_rec *j, struct err *e)
+int job_spec(struct job_record *j, struct err *e)
 {
     struct job_errors errs = {0};
     struct arena a;
@@ -242,13 +242,13 @@ static Weft__Rows__Spent *spent_of(Weft__Rows__Job *row, const char *what)
     return s;
 }
 
-const char *job_spends(const struct job_rec *j)
+const char *job_spends(const struct job_record *j)
 {
     bool saves = j->row->state == JOB(RUNNING) && j->saving;
     return saves ? "checkpoint" : states[j->row->state].spent;
 }
 
-void job_account(struct job_rec *j)
+void job_account(struct job_record *j)
 {
     Weft__Rows__Job *row = j->row;
     int64_t ms = j->coord->wall_ms - row->spent_ms;
@@ -260,7 +260,7 @@ void job_account(struct job_rec *j)
     row->spent_ms = j->coord->wall_ms;
 }
 
-void job_lost(struct job_rec *j)
+void job_lost(struct job_record *j)
 {
     job_account(j);
     Weft__Rows__Spent *ran = spent_of(j->row, "running");
@@ -270,7 +270,7 @@ void job_lost(struct job_rec *j)
     j->since_ckpt_ms = 0;
 }
 
-void job_save_state(struct job_rec *j, bool saving)
+void job_save_state(struct job_record *j, bool saving)
 {
     if (j->saving == saving)
         return;
@@ -278,7 +278,7 @@ void job_save_state(struct job_rec *j, bool saving)
     j->saving = saving;
 }
 
-int64_t job_lost_ms(const struct job_rec *j)
+int64_t job_lost_ms(const struct job_record *j)
 {
     bool runs = j->row->state == JOB(RUNNING) && !j->saving;
     return j->since_ckpt_ms + (runs ? j->coord->wall_ms - j->row->spent_ms : 0);
@@ -286,7 +286,7 @@ int64_t job_lost_ms(const struct job_rec *j)
 
 // ---- events and moves ----
 
-static void trim_events(struct job_rec *j)
+static void trim_events(struct job_record *j)
 {
     uint64_t keep = (uint64_t)j->coord->config.keep_events;
     if (j->row->events <= keep)
@@ -297,7 +297,7 @@ static void trim_events(struct job_rec *j)
     OUT_ERASE(j->coord, EVENT, &old);
 }
 
-static void add_event(struct job_rec *j, const struct job_note *n, const char *fmt, va_list ap)
+static void add_event(struct job_record *j, const struct job_note *n, const char *fmt, va_list ap)
 {
     struct coord *c = j->coord;
     struct buf text = {0};
@@ -325,7 +325,7 @@ static void add_event(struct job_rec *j, const struct job_note *n, const char *f
     buf_clear(&text);
 }
 
-void job_event(struct job_rec *j, const struct job_note *n, const char *fmt, ...)
+void job_event(struct job_record *j, const struct job_note *n, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -333,7 +333,7 @@ void job_event(struct job_rec *j, const struct job_note *n, const char *fmt, ...
     va_end(ap);
 }
 
-static void set_state(struct job_rec *j, job_state to, job_state goal)
+static void set_state(struct job_record *j, job_state to, job_state goal)
 {
     struct coord *c = j->coord;
     Weft__Rows__Job *row = j->row;
@@ -356,7 +356,7 @@ static void set_state(struct job_rec *j, job_state to, job_state goal)
     c->place = c->place || !is_new || !queue_knows(j);
 }
 
-void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_note *n,
+void job_move(struct job_record *j, job_state to, job_state goal, const struct job_note *n,
               const char *fmt, ...)
 {
     va_list ap;
@@ -367,7 +367,7 @@ void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_
     job_publish(j);
 }
 
-void job_goal(struct job_rec *j, job_state goal, const struct job_note *n, const char *fmt, ...)
+void job_goal(struct job_record *j, job_state goal, const struct job_note *n, const char *fmt, ...)
 {
     va_list ap;
     j->row->goal = goal;
@@ -379,13 +379,13 @@ void job_goal(struct job_rec *j, job_state goal, const struct job_note *n, const
 
 // ---- the row ----
 
-void job_touch(struct job_rec *j)
+void job_touch(struct job_record *j)
 {
     if (list_empty(&j->touched))
         list_append(&j->coord->dirty, &j->touched);
 }
 
-void job_flush(struct job_rec *j)
+void job_flush(struct job_record *j)
 {
     job_account(j);
     list_remove(&j->touched);
@@ -395,7 +395,7 @@ void job_flush(struct job_rec *j)
     j->stored = j->row->state;
 }
 
-void job_publish(struct job_rec *j)
+void job_publish(struct job_record *j)
 {
     struct coord *c = j->coord;
     V1_NEW(WatchUpdate, watch_update, update);

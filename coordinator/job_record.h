@@ -11,7 +11,7 @@
 #pragma once
 #include "common/ckpt/commit.h"
 #include "common/job/job.h"
-#include "coordinator/state.h"
+#include "coordinator/coord_state.h"
 
 typedef Weft__Rows__JobState job_state;
 #define JOB(name) WEFT__ROWS__JOB_STATE__##name
@@ -34,7 +34,7 @@ struct ckpt_row { // what the store holds
 };
 
 struct attempt;
-struct job_rec {
+struct job_record {
     struct list link, queued, touched;
     struct coord *coord;
     Weft__Rows__Job *row;
@@ -67,17 +67,17 @@ struct job_rec {
 
 const char *job_state_name(job_state s); // "QUEUED"
 bool job_state_ended(job_state s);
-bool job_goes_before(const struct job_rec *a, const struct job_rec *b); // in the queue
+bool job_goes_before(const struct job_record *a, const struct job_record *b); // in the queue
 bool job_can_move(job_state from, job_state to);
 
-struct job_rec *job_add(struct coord *c, Weft__Rows__Job *row); // takes the row
-void job_forget(struct job_rec *j);                             // leaves the tables and is freed
-struct job_rec *job_find(const struct coord *c, const char *id);
+struct job_record *job_add(struct coord *c, Weft__Rows__Job *row); // takes the row
+void job_forget(struct job_record *j);                             // leaves the tables and is freed
+struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`.
-struct job_rec *job_of(const struct coord *c, const char *target, struct err *e);
+struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
 // Parses the resolved text (once); ERR_INVALID with the first violation.
-int job_spec(struct job_rec *j, struct err *e);
-void job_take_spec(struct job_rec *j, const struct job *spec); // what is needed of a parsed one
+int job_spec(struct job_record *j, struct err *e);
+void job_take_spec(struct job_record *j, const struct job *spec); // what is needed of a parsed one
 
 struct job_note { // of an event
     const char *kind;
@@ -86,19 +86,19 @@ struct job_note { // of an event
     int64_t step;     // −1: none
 };
 #define NOTE(what) ((struct job_note){.kind = (what), .rank = -1, .step = -1})
-void job_event(struct job_rec *j, const struct job_note *n, const char *fmt, ...)
+void job_event(struct job_record *j, const struct job_note *n, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 // PRE: the move is allowed. `goal` of DRAINING and RECOVERING, else JOB_NONE. Writes the event.
-void job_move(struct job_rec *j, job_state to, job_state goal, const struct job_note *n,
+void job_move(struct job_record *j, job_state to, job_state goal, const struct job_note *n,
               const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-void job_goal(struct job_rec *j, job_state goal, const struct job_note *n, const char *fmt, ...)
+void job_goal(struct job_record *j, job_state goal, const struct job_note *n, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-void job_touch(struct job_rec *j);   // the row is to be written
-void job_flush(struct job_rec *j);   // writes it
-void job_account(struct job_rec *j); // counts the time up to now where the job is
-void job_lost(struct job_rec *j);    // what ran since the last checkpoint is to be done again
-void job_save_state(struct job_rec *j, bool saving);
-void job_publish(struct job_rec *j); // its status, to whoever watches
+void job_touch(struct job_record *j);   // the row is to be written
+void job_flush(struct job_record *j);   // writes it
+void job_account(struct job_record *j); // counts the time up to now where the job is
+void job_lost(struct job_record *j);    // what ran since the last checkpoint is to be done again
+void job_save_state(struct job_record *j, bool saving);
+void job_publish(struct job_record *j); // its status, to whoever watches
 const char *
-job_spends(const struct job_rec *j);          // what its time is counted as now; null: it has ended
-int64_t job_lost_ms(const struct job_rec *j); // what it would lose if it were stopped now
+job_spends(const struct job_record *j); // what its time is counted as now; null: it has ended
+int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

@@ -3,7 +3,7 @@
 // there, the rows were not) every host that attaches is asked for this cluster's job folders, and
 // each job unknown here is taken up as HELD, with its epoch and checkpoints. `weft resume` goes on.
 #pragma once
-#include "coordinator/member.h"
+#include "coordinator/host.h"
 
-void found_ask(struct coord *c, struct member *m);
-void found_take(struct coord *c, struct member *m, const Weft__V1__StorageDone *d);
+void found_ask(struct coord *c, struct host *host);
+void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d);

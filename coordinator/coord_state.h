@@ -19,8 +19,8 @@ enum { // gRPC's numbers
 };
 enum { ID_LEN = 33, TEXT_MAX = 600 };
 
-struct member;
-struct job_rec;
+struct host;
+struct job_record;
 
 enum { QUEUE_KINDS = 2, FAILED_MAX = 8 }; // kinds of devices: see queue.c
 // Wants for which a set of hosts was not enough. While it gains no device asking again is no use:
@@ -31,31 +31,32 @@ struct queue_failed {
 };
 // What the last round says about jobs that come later, a kind of devices.
 struct queue_tail {
-    const struct job_rec *at, *first; // whoever is behind `at` waits behind `first`; null: not so
-    struct queue_failed never;        // fit none of the known hosts, even when they are empty
+    const struct job_record *at,
+        *first;                // whoever is behind `at` waits behind `first`; null: not so
+    struct queue_failed never; // fit none of the known hosts, even when they are empty
 };
 
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
     uint64_t draws;    // of the seed
-    struct map by_id;  // job id → struct job_rec
+    struct map by_id;  // job id → struct job_record
     struct list jobs;  // by seq
     struct list queue; // those QUEUED: by priority, then seq
     int nqueued;       // in it
     int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
                        // on; 0: none waits so
     struct queue_tail tails[QUEUE_KINDS];
-    struct list dirty;    // those whose row is to be written
-    struct list live;     // attempts
-    struct map hosts;     // host id → struct member
-    struct list members;  // the same, by the time they were first seen
-    struct map fenced;    // "host/incarnation" → struct fenced
-    struct list fences;   // the same
-    struct map conns;     // of the number in hex → struct conn
-    struct map requests;  // id → struct request
-    struct list answered; // the same, oldest first
-    struct list loaded;   // checkpoint rows that wait for coord_started
+    struct list dirty;      // those whose row is to be written
+    struct list live;       // attempts
+    struct map hosts_by_id; // host id → struct host
+    struct list hosts;      // the same, by the time they were first seen
+    struct map fenced;      // "host/incarnation" → struct fenced
+    struct list fences;     // the same
+    struct map conns;       // of the number in hex → struct conn
+    struct map requests;    // id → struct request
+    struct list answered;   // the same, oldest first
+    struct list loaded;     // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
     int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
     bool meta_dirty, hosts_dirty, had_meta;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop; see daemon.h.
-#include "coordinator/daemon.h"
+// The loop; see coord_daemon.h.
+#include "coordinator/coord_daemon.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/notify.h"
 #include "coordinator/http.h"
-#include "coordinator/metrics.h"
+#include "coordinator/prometheus.h"
 #include "coordinator/service.h"
 
 enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
