@@ -23,10 +23,19 @@ OP_SRC      := $(OP_SRC:%=common/op/%.c)
 JOB_SRC     := text job_tree yaml suggest value job_mesh job_sharding pipeline param_groups schema job_schema parse check job_print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
-COMPILE_SRC := mesh spec reshard transfer graph findings sharding refine usage optable vjp shard grad remat optim partition schedule lower plan verify dump cost report compile zigzag heads stage order
-COMPILE_SRC += copies fuse fuse_chain fuse_norm fuse_rows fuse_update
-COMPILE_SRC += device fit picture picture_mesh picture_time picture_memory
+# The compiler's storeys, the lowest first.
+COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
+COMPILE_SRC += graph/graph graph/optable graph/vjp graph/grad graph/remat graph/optimiser
+COMPILE_SRC += shard/op_rules shard/resolve shard/refine shard/partition shard/stage
+COMPILE_SRC += program/fuse program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/copies
+COMPILE_SRC += program/order program/schedule program/lower program/memory_plan program/verify program/dump
+COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
+
+# What explains a plan to people.
+EXPLAIN_SRC := findings heads usage cost device_models fit plan_report
+EXPLAIN_SRC += picture picture_mesh picture_time picture_memory
+EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
@@ -147,7 +156,7 @@ SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessa
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
 SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
-COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
+COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \

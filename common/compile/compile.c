@@ -6,19 +6,19 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/compile/copies.h"
-#include "common/compile/dump.h"
-#include "common/compile/fuse.h"
-#include "common/compile/grad.h"
-#include "common/compile/heads.h"
-#include "common/compile/lower.h"
-#include "common/compile/optim.h"
-#include "common/compile/order.h"
-#include "common/compile/partition.h"
-#include "common/compile/remat.h"
-#include "common/compile/stage.h"
-#include "common/compile/usage.h"
-#include "common/compile/verify.h"
+#include "common/compile/graph/grad.h"
+#include "common/compile/graph/optimiser.h"
+#include "common/compile/graph/remat.h"
+#include "common/compile/program/copies.h"
+#include "common/compile/program/dump.h"
+#include "common/compile/program/fuse.h"
+#include "common/compile/program/lower.h"
+#include "common/compile/program/order.h"
+#include "common/compile/program/verify.h"
+#include "common/compile/shard/partition.h"
+#include "common/compile/shard/stage.h"
+#include "common/explain/heads.h"
+#include "common/explain/usage.h"
 
 struct pipeline {
     const struct job *job;

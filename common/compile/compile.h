@@ -7,10 +7,10 @@
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once
-#include "common/compile/findings.h"
-#include "common/compile/plan.h"
-#include "common/compile/program.h"
-#include "common/compile/schedule.h"
+#include "common/compile/program/memory_plan.h"
+#include "common/compile/program/program.h"
+#include "common/compile/program/schedule.h"
+#include "common/explain/findings.h"
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What models of images are made of: the images themselves, linear layers, activations.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/graph/graph.h"
 #include "common/job/job.h"
 
 // The input "images" as f32, [batch, embed]: bytes as 0 to 1.

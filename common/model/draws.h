@@ -3,7 +3,7 @@
 // model, the job's seed, and the step, a device scalar that the host sets ("step"). A training
 // program alone draws.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/graph/graph.h"
 
 struct draws {
     struct graph *g;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What models share of their losses.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/graph/graph.h"
 
 // An op over the rows of its first operand, [.., n] → [..]. `limit`: from there on a row is
 // padding; 0: none.

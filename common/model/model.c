@@ -2,7 +2,7 @@
 // The table of models. See model.h.
 #include "common/model/model.h"
 
-#include "common/compile/fit.h"
+#include "common/explain/fit.h"
 
 static const build_fn models[] = {
     [JOB_MODEL_MLP] = mlp_build,

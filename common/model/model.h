@@ -3,7 +3,7 @@
 // knows nothing of meshes; this table finds it by the job's model.kind.
 #pragma once
 #include "common/compile/compile.h"
-#include "common/compile/device.h"
+#include "common/explain/device_models.h"
 
 // Compiles the job with its model: compile_job() with the model's builder.
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,

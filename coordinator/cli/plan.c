@@ -5,8 +5,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "common/compile/picture.h"
-#include "common/compile/report.h"
+#include "common/explain/picture.h"
+#include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "coordinator/cli/verbs.h"

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/compile/report.h"
+#include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/compile/cost.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "common/data/sampler.h"
+#include "common/explain/cost.h"
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"

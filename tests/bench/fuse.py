@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What fusion is worth (common/compile/fuse.h): steps of GPT-2 124M and of a llama of its width, in f32 on one device
+"""What fusion is worth (common/compile/program/fuse.h): steps of GPT-2 124M and of a llama of its width, in f32 on one device
 of two threads, with train.fuse on and off.
 
     fuse.py BUILD [ROUNDS [LAYERS]]

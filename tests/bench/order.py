@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What overlap is worth (common/compile/order.h): GPT-2 124M's width, parameters cut on two ranks of one thread, with
+"""What overlap is worth (common/compile/program/order.h): GPT-2 124M's width, parameters cut on two ranks of one thread, with
 gathers a layer ahead and reductions a layer behind, and with each waited for where it is read.
 
     order.py BUILD [ROUNDS [LAYERS]]

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/compile/picture.h"
-#include "common/compile/report.h"
+#include "common/explain/picture.h"
+#include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 

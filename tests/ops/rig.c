@@ -2,7 +2,7 @@
 // One op called on a backend and in the reference. See rig.h.
 #include "tests/ops/rig.h"
 
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 // Operands of more than 2^31 elements, where a device has the memory for them (32 GiB of its own):
 // indices of 32 bits would read and write elsewhere. Nearly all elements are zero; the few that are
 // not lie at the ends, around 2^31, and where an index cut to 32 bits would land.
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "tests/ops/everywhere.h"
 
 enum { MARKS = 6 };

@@ -8,7 +8,7 @@
 #include "tests/ops/everywhere.h"
 
 #include "common/base/map.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "common/op/chain.h"
 #include "tests/unit/mesh_settings.h"
 

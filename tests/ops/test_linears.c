@@ -6,7 +6,7 @@
 // The sizes are a model's on a GPU alone; elsewhere some rows and columns.
 #include "tests/ops/everywhere.h"
 
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "common/op/chain.h"
 
 enum { SAMPLES = 400 };

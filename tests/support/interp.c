@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "tests/ops/reference.h"
 
 static double **slot(const struct interp *x, int rank, int value)

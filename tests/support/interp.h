@@ -3,7 +3,7 @@
 // double precision with the plain reference ops. What it computes is what the graph means; vjps,
 // the partitioner and programs are held against it. Never linked into weft-rank.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/graph/graph.h"
 
 struct interp {
     const struct graph *g;

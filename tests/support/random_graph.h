@@ -6,7 +6,7 @@
 // the values made so far. Deeds that do not fit do nothing, so any of them may be left out and the
 // rest still means a graph: that is how a failing case is made small.
 #pragma once
-#include "common/compile/graph.h"
+#include "common/compile/graph/graph.h"
 
 enum { DEEDS_MAX = 16, DEEDS_A_LAYER = 3 };
 

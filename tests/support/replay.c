@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "tests/ops/reference.h"
 #include "worker/rank/crew.h"
 

@@ -10,7 +10,7 @@
 //
 //   replay_init → replay_feed, a microbatch each → replay_run → replay_compare → replay_clear
 #pragma once
-#include "common/compile/plan.h"
+#include "common/compile/program/memory_plan.h"
 #include "tests/support/interp.h"
 
 struct replay {

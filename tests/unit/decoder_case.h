@@ -2,7 +2,7 @@
 // For tests of decoders: small ones whose every dimension any cut of up to 8 divides, a batch of
 // tokens made by a formula, and a step of the f64 interpreter on it.
 #pragma once
-#include "common/compile/zigzag.h"
+#include "common/compile/layout/zigzag.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 8, SEQ = 8, VOCAB = 21 }; // 21 ids in 24 rows

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#include "common/compile/cost.h"
-#include "common/compile/dump.h"
-#include "common/compile/partition.h"
-#include "common/compile/verify.h"
+#include "common/compile/program/dump.h"
+#include "common/compile/program/verify.h"
+#include "common/compile/shard/partition.h"
+#include "common/explain/cost.h"
 #include "tests/unit/compile_case.h"
 
 static const char *job_text(struct fixture *f, const char *activation, int dp, int micro,

@@ -8,7 +8,7 @@
 //   layers/2/weight [embed 8, classes 4] 32 · bias [classes 4]
 // `whole` is count × the bytes of the tensor as cut outside the group; what a ring sends of it is
 // (n − 1)/n, for an all-reduce twice that. The metrics are four floats.
-#include "common/compile/cost.h"
+#include "common/explain/cost.h"
 #include "tests/unit/compile_case.h"
 
 #define JOB                                                        \

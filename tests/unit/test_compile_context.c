@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Context parallel: a sequence cut over devices trains to the numbers of one, every device has the
 // same attention to compute, and what is sent is what the rules say.
-#include "common/compile/cost.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
+#include "common/explain/cost.h"
 #include "common/op/mask.h"
 #include "tests/unit/decoder_case.h"
 

@@ -2,7 +2,7 @@
 // Parameters' copies in bf16: which casts the update takes over and which stay, and what they take
 // of memory, counted by hand. That ranks keep every copy what a cast would make of its parameter is
 // looked at wherever a crew runs (tests/support/crew.h: test_compile_programs, .._meshes).
-#include "common/compile/cost.h"
+#include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 
 static char text[2000];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoders: their gradients are slopes of their loss, and no mesh or rule changes a step.
-#include "common/compile/cost.h"
-#include "common/compile/partition.h"
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
+#include "common/compile/shard/partition.h"
+#include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- a step ------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device models: the table, models described by a user, and plans held against them.
-#include "common/compile/fit.h"
-#include "common/compile/report.h"
+#include "common/explain/fit.h"
+#include "common/explain/plan_report.h"
 #include "tests/unit/compile_case.h"
 
 static struct device_model read_model(struct arena *a, const char *text, const char *file)

@@ -3,8 +3,8 @@
 // the guides' cases have the shards and collectives that one works out by hand.
 #include <dirent.h>
 
-#include "common/compile/cost.h"
-#include "common/compile/fit.h"
+#include "common/explain/cost.h"
+#include "common/explain/fit.h"
 #include "tests/unit/compile_case.h"
 
 #define FOLDER "deploy/examples/"

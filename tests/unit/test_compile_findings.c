@@ -3,7 +3,7 @@
 // away. And the specs of the sharding section on tensors of the source guides' sizes.
 #include <stdio.h>
 
-#include "common/compile/sharding.h"
+#include "common/compile/shard/resolve.h"
 #include "tests/unit/compile_case.h"
 
 // Two hidden layers and a head, on 2 × 2 devices.

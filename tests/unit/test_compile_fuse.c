@@ -2,8 +2,8 @@
 // Fusion: which nodes become one, counted by hand from each model's text; that a fused program is
 // the one it was made from, in double precision; that what a plan counts stays; and that the
 // verifier sees a fused node that is broken.
-#include "common/compile/cost.h"
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
+#include "common/explain/cost.h"
 #include "common/op/chain.h"
 #include "tests/unit/decoder_case.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residual sums with their norms, and the loss's rows, as single ops: how many a model has is
 // counted by hand, what the logits take told from the bytes, and what was fused wrongly is refused.
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
 #include "tests/unit/decoder_case.h"
 
 static int count(const struct graph *g, enum op op)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pictures of a plan, held against ones drawn by hand; none is wider than the terminal.
-#include "common/compile/picture.h"
+#include "common/explain/picture.h"
 #include "tests/unit/compile_case.h"
 
 #define SMALL                                                  \

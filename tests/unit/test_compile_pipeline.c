@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipelines: stages take turns that come to an end, what crosses between them is what must, and no
 // deal of the layers changes a step. Times, counts and bytes are worked out by hand.
-#include "common/compile/cost.h"
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
+#include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- the same step ------------------------------------------------------------------------------

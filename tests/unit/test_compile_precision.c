@@ -3,8 +3,8 @@
 // hand; and that a mesh changes nothing but where numbers are rounded. The interpreter rounds where
 // the program does, all else in double: cuts of the batch, under which every device's activations
 // are bit for bit those of one, must give one device's gradients.
-#include "common/compile/cost.h"
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
+#include "common/explain/cost.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/decoder_case.h"
 

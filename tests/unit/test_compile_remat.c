@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rematerialisation: it changes what is kept and what is communicated, never a bit of what is
 // trained. Bytes and counts are worked out by hand.
-#include "common/compile/cost.h"
+#include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 
 static const char *const modes[] = {", remat: none", ", remat: block", ", remat: full"};

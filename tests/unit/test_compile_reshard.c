@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "common/compile/reshard.h"
+#include "common/compile/layout/reshard.h"
 
 static const struct mesh two = {.n = 2, .axis = {{"dp", 2}, {"tp", 4}}};
 enum { DP, TP };

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "common/compile/optable.h"
-#include "common/compile/partition.h"
-#include "common/compile/schedule.h"
+#include "common/compile/graph/optable.h"
+#include "common/compile/program/schedule.h"
+#include "common/compile/shard/partition.h"
 #include "common/op/gemm.h"
 
 static const struct mesh grid = {.n = 3, .axis = {{"dp", 2}, {"tp", 3}, {"one", 1}}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verifier, held against graphs and programs that are broken on purpose, one way each: every
 // one is refused, for the reason that it has, and unbroken again all is well.
-#include "common/compile/verify.h"
+#include "common/compile/program/verify.h"
 #include "tests/unit/compile_case.h"
 
 // A small decoder: cut parameters, partial products, moves of every kind but exchanges.

@@ -2,7 +2,7 @@
 // Optimiser state and gradients cut further than their parameters: which cuts are taken, what they
 // save, what is refused, and that no step changes. What they communicate is in
 // test_compile_collectives.c.
-#include "common/compile/refine.h"
+#include "common/compile/shard/refine.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- cuts --------------------------------------------------------------------------------------

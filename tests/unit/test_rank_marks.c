@@ -7,7 +7,7 @@
 
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
-#include "common/compile/cost.h"
+#include "common/explain/cost.h"
 #include "tests/ops/rig.h"
 #include "tests/unit/decoder_case.h"
 #include "worker/rank/exec.h"

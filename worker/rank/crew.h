@@ -7,7 +7,7 @@
 //            comes first
 // Pure: no world, no memory.
 #pragma once
-#include "common/compile/program.h"
+#include "common/compile/program/program.h"
 
 struct crew {
     enum crew_kind { CREW_AXES, CREW_STAGES, CREW_MESSAGE } kind;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
 #include "worker/rank/crew.h"
 #include "worker/rank/marks.h"
 #include "worker/rank/segments.h"

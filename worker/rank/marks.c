@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "common/compile/cost.h"
+#include "common/explain/cost.h"
 
 enum {
     LOOK_MS = 50, // well below the shortest restart.hang_after

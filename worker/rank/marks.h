@@ -16,7 +16,7 @@
 // microbatch and ops are then written here alone.
 #pragma once
 #include "common/attempt/page.h"
-#include "common/compile/program.h"
+#include "common/compile/program/program.h"
 #include "kernels/backend.h"
 
 struct marks;

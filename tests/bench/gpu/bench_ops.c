@@ -27,8 +27,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/compile/cost.h"
-#include "common/compile/optable.h"
+#include "common/compile/graph/optable.h"
+#include "common/explain/cost.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "common/op/chain.h"

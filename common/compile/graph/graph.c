@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building graphs: values, nodes, and the labels that tie an op's operands together. See graph.h.
+#include "common/compile/graph/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/compile/graph/optable.h"
+
+const char *phase_name(enum phase p)
+{
+    static const char *const names[PHASE_COUNT] = {"forward", "backward", "update"};
+    return names[p];
+}
+
+const char *point_name(enum point p)
+{
+    static const char *const names[POINT_COUNT] = {
+#define X(id, name) [POINT_##id] = #name,
+        POINT_TABLE(X)
+#undef X
+    };
+    return names[p];
+}
+
+void graph_init(struct graph *g, struct arena *a, struct err *e)
+{
+    *g = (struct graph){.arena = a, .err = e, .loss = -1, .metrics = -1};
+}
+
+void graph_scope(struct graph *g, const char *fmt, ...)
+{
+    char name[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    for (g->scope = 0; g->scope < g->nscopes; g->scope++)
+        if (strcmp(g->scopes[g->scope], name) == 0)
+            return;
+    g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
+    g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
+}
+
+void graph_at(struct graph *g, enum point p)
+{
+    g->point = p;
+}
+
+static int value_new(struct graph *g)
+{
+    g->values = arena_grow(g->arena, g->values, sizeof *g->values, g->nvalues, &g->values_cap);
+    struct value *v = &g->values[g->nvalues];
+    *v = (struct value){.producer = -1, .alias = -1, .of = -1, .point = g->point};
+    return g->nvalues++;
+}
+
+int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
+                const enum dim *dims, const int64_t *sizes)
+{
+    PRE(n <= MAX_DIMS);
+    int id = value_new(g);
+    struct value *v = &g->values[id];
+    v->kind = kind;
+    v->name = name ? arena_strdup(g->arena, name) : NULL;
+    v->dtype = t;
+    v->shape.n = n;
+    for (int d = 0; d < n; d++) {
+        v->dims[d] = dims[d];
+        v->shape.dim[d] = sizes[d];
+    }
+    return id;
+}
+
+int graph_one(struct graph *g)
+{
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_SCALAR && strcmp(g->values[v].name, "one") == 0)
+            return v;
+    return graph_value(g, VALUE_SCALAR, "one", DT_F32, 0, NULL, NULL);
+}
+
+int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
+                const int64_t *sizes, enum init_kind init, float std)
+{
+    int id = graph_value(g, VALUE_PARAM, name, DT_F32, n, dims, sizes);
+    g->values[id].init = init;
+    g->values[id].init_std = std;
+    g->values[id].point = POINT_NONE;
+    return id;
+}
+
+int graph_sum(struct graph *g, const char *name, int of, int like)
+{
+    struct value src = g->values[like];
+    int id = graph_value(g, VALUE_SUM, name, src.dtype, src.shape.n, src.dims, src.shape.dim);
+    g->values[id].of = of;
+    g->values[id].point = POINT_NONE;
+    g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
+    g->sums[g->nsums++] = (struct sum){.value = id};
+    return id;
+}
+
+void graph_contribute(struct graph *g, int sum, int value)
+{
+    for (int i = 0; i < g->nsums; i++) {
+        struct sum *s = &g->sums[i];
+        if (s->value != sum)
+            continue;
+        s->contrib = arena_grow(g->arena, s->contrib, sizeof *s->contrib, s->n, &s->cap);
+        s->contrib[s->n++] = value;
+        return;
+    }
+    PRE(!"a contribution to a sum that is none");
+}
+
+struct node *graph_node(struct graph *g, const struct node *n)
+{
+    g->nodes = arena_grow(g->arena, g->nodes, sizeof *g->nodes, g->nnodes, &g->nodes_cap);
+    g->nodes[g->nnodes] = *n;
+    for (int i = 0; i < n->nout; i++)
+        g->values[n->out[i]].producer = g->nnodes;
+    return &g->nodes[g->nnodes++];
+}
+
+// ---- labels ------------------------------------------------------------------------------------
+
+struct labels {
+    struct op_attr *attr;
+    enum dim name[MAX_DIMS * 4];
+    int64_t size[MAX_DIMS * 4]; // −1: not known yet
+    int n;
+};
+
+static int label_new(struct labels *l, enum dim name, int64_t size)
+{
+    PRE(l->n < MAX_DIMS * 4);
+    l->name[l->n] = name;
+    l->size[l->n] = size;
+    return l->n++;
+}
+
+// The label of dimension d of an operand: that of the same name. A dimension without a name is a
+// loop of its own; a `norm` vector lies along the last dimension.
+static int label_find(const struct labels *l, const struct value *v, int d, int out_dims)
+{
+    for (int i = 0; i < l->n && v->dims[d] != DIM_NONE; i++)
+        if (l->name[i] == v->dims[d])
+            return i;
+    return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;
+}
+
+static int bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
+{
+    return err_set(g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
+                   op_name(op), dim_name(v->dims[d]), v->name ? v->name : "a value",
+                   (long long)v->shape.dim[d], (long long)want);
+}
+
+// Labels of the outputs come first and are numbered as their dimensions; then what only inputs
+// have.
+static int labels_assign(struct graph *g, const struct op_args *a, struct labels *l)
+{
+    for (int d = 0; d < a->nout_dims; d++)
+        label_new(l, a->out_dims[d], -1);
+    for (int k = 0; k < a->nin; k++) {
+        const struct value *v = &g->values[a->in[k]];
+        for (int d = 0; d < v->shape.n; d++) {
+            int i = label_find(l, v, d, a->nout_dims);
+            if (i < 0)
+                i = label_new(l, v->dims[d], -1);
+            if (l->size[i] < 0)
+                l->size[i] = v->shape.dim[d];
+            if (l->size[i] != v->shape.dim[d])
+                return bad_size(g, a->op, v, d, l->size[i]);
+            l->attr->label[k][d] = (int8_t)i;
+        }
+    }
+    for (int d = 0; d < a->nout_dims; d++) {
+        if (l->size[d] >= 0)
+            continue;
+        if (!a->sizes)
+            return err_set(g->err, ERR_INTERNAL, "%s: no operand tells the size of dimension %d",
+                           op_name(a->op), d);
+        l->size[d] = a->sizes[d];
+    }
+    l->attr->labels = (int8_t)l->n;
+    return 0;
+}
+
+static enum dtype out_dtype(const struct graph *g, const struct op_args *a)
+{
+    if (a->dtype)
+        return a->dtype;
+    for (int k = 0; k < a->nin && a->op != OP_CAST; k++)
+        if (g->values[a->in[k]].dtype == DT_F32 || g->values[a->in[k]].dtype == DT_BF16)
+            return g->values[a->in[k]].dtype;
+    return a->op == OP_CAST && g->compute ? g->compute : DT_F32;
+}
+
+static int outputs_make(struct graph *g, const struct op_args *a, const struct labels *l,
+                        struct node *n)
+{
+    enum dtype t = out_dtype(g, a);
+    for (int k = 0; k < n->nout; k++) {
+        if (a->like) {
+            struct value v = g->values[a->like[k]];
+            n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
+            for (int d = 0; d < v.shape.n; d++)
+                n->attr.label[a->nin + k][d] = (int8_t)label_find(l, &v, d, a->nout_dims);
+            continue;
+        }
+        n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, a->nout_dims, a->out_dims, l->size);
+        for (int d = 0; d < a->nout_dims; d++)
+            n->attr.label[a->nin + k][d] = (int8_t)d;
+    }
+    return n->out[0];
+}
+
+static int op_make(struct graph *g, const struct op_args *a)
+{
+    struct node n = {.op = a->op,
+                     .nin = a->nin,
+                     .nout = op_outputs(a->op) < 0 ? a->nout : op_outputs(a->op),
+                     .scope = g->scope,
+                     .stage = g->stage,
+                     .phase = g->phase,
+                     .when = g->when};
+    if (a->attr)
+        n.attr = *a->attr;
+    n.attr.tf32 = g->tf32 && a->op == OP_MATMUL;
+    struct labels l = {.attr = &n.attr};
+    for (int k = 0; k < a->nin; k++)
+        n.in[k] = a->in[k];
+    g->failed = labels_assign(g, a, &l);
+    if (g->failed)
+        return 0;
+    int out = outputs_make(g, a, &l, &n);
+    graph_node(g, &n);
+    g->failed = op_infer(g, &n, g->err);
+    return out;
+}
+
+// ---- the compute dtype -------------------------------------------------------------------------
+
+static int copy_find(const struct graph *g, int value)
+{
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->op == OP_CAST && n->kind == NODE_OP && n->in[0] == value && n->stage == g->stage)
+            return n->out[0];
+    }
+    return -1;
+}
+
+static int copy_make(struct graph *g, int value)
+{
+    struct value v = g->values[value];
+    struct op_attr attr = {.scale = 1};
+    enum node_when when = g->when;
+    bool param = v.kind == VALUE_PARAM;
+    g->when = param ? FIRST_MICROBATCH : when;
+    int copy = op_make(g, &(struct op_args){.op = OP_CAST,
+                                            .nin = 1,
+                                            .in = &value,
+                                            .nout_dims = v.shape.n,
+                                            .out_dims = v.dims,
+                                            .attr = &attr});
+    g->when = when;
+    g->values[copy].name = param ? v.name : NULL;
+    g->values[copy].of = param ? value : -1;
+    g->values[copy].point = v.point;
+    return copy;
+}
+
+// Whether an operand was made in f32 though the rest is not: a loss, a latent.
+static bool in_f32(const struct graph *g, const struct op_args *a)
+{
+    bool any = false;
+    for (int k = 0; k < a->nin; k++)
+        any |= g->values[a->in[k]].kind == VALUE_TEMP && g->values[a->in[k]].dtype == DT_F32;
+    return any;
+}
+
+// What an op of the forward phase reads of a value.
+static int as_computed(struct graph *g, int value, bool f32)
+{
+    const struct value *v = &g->values[value];
+    bool leaf = v->kind == VALUE_PARAM || (v->kind == VALUE_INPUT && !f32);
+    if (!leaf || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
+        return value;
+    int copy = copy_find(g, value);
+    return copy >= 0 ? copy : copy_make(g, value);
+}
+
+int graph_op(struct graph *g, const struct op_args *a)
+{
+    int in[OP_MAX_IN];
+    if (g->failed)
+        return 0;
+    PRE(a->nin <= OP_MAX_IN);
+    for (int k = 0; k < a->nin; k++)
+        in[k] = g->phase == PHASE_FORWARD ? as_computed(g, a->in[k], in_f32(g, a)) : a->in[k];
+    struct op_args read = *a;
+    read.in = in;
+    return g->failed ? 0 : op_make(g, &read);
+}
+
+int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
+{
+    struct value v = g->values[like];
+    return graph_op(g, &(struct op_args){.op = op,
+                                         .nin = nin,
+                                         .in = in,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .dtype = v.dtype});
+}
+
+static bool has_dim(const struct value *v, enum dim dim)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == dim)
+            return true;
+    return false;
+}
+
+int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
+{
+    return graph_matmul_as(g, a, b, n, out_dims, DT_NONE);
+}
+
+int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t)
+{
+    // Row-major output: its last dimension is the second operand's.
+    const struct value *va = &g->values[a], *vb = &g->values[b];
+    bool swap = n > 0 && has_dim(va, out_dims[n - 1]) && !has_dim(vb, out_dims[n - 1]);
+    return graph_op(g, &(struct op_args){.op = OP_MATMUL,
+                                         .nin = 2,
+                                         .in = (int[]){swap ? b : a, swap ? a : b},
+                                         .nout_dims = n,
+                                         .out_dims = out_dims,
+                                         .dtype = t});
+}

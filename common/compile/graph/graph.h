@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph: one microbatch's computation on global shapes, in an order that can be run.
+//
+// A model builds the forward part with graph_op and friends; grad.c adds the backward part, the
+// optimiser (optim.c) the update; partition.c makes a second graph from it in which every value has
+// a spec and collectives are nodes of their own. Everything lives in the graph's arena.
+//
+// Values have at most one producer. Three kinds outlive a microbatch: parameters and optimiser
+// state, which the update changes in place (its outputs are new values with `alias`), and *sums*,
+// which collect contributions over the microbatches of a step: gradients, the loss and its parts.
+// A contribution is a value like any other until the program writes it into its sum's buffer.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/compile/layout/reshard.h"
+#include "common/op/op.h"
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
+const char *phase_name(enum phase p);
+
+// Places at which activations get a spec from the rules; what lies between two points takes the
+// next point's (the model calls graph_at before the ops that lead there).
+#define POINT_TABLE(X) \
+    X(NONE, none)      \
+    X(IDS, act_ids) X(SEQ, act_seq) X(ATT, act_att) X(HIDDEN, act_hidden) X(LOGITS, act_logits)
+enum point {
+#define X(id, name) POINT_##id,
+    POINT_TABLE(X)
+#undef X
+        POINT_COUNT
+};
+const char *point_name(enum point p);
+
+enum value_kind {
+    VALUE_INPUT,  // read from the data set: in whatever cut an op wants, never a collective
+    VALUE_SCALAR, // set by the host each step: control bits, learning rate
+    VALUE_PARAM,
+    VALUE_STATE, // of the optimiser
+    VALUE_COPY,  // a parameter in the compute dtype, as the update left it (copies.h)
+    VALUE_SUM,   // collects contributions over the microbatches
+    VALUE_TEMP,
+    VALUE_KINDS
+};
+
+// Whose kernels run it. Programs mean the same on all backends; the scratch of their ops differs.
+enum backend_kind { BACKEND_CPU, BACKEND_CUDA, BACKEND_KINDS };
+
+enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+
+struct value {
+    const char *name; // "layers/0/weight", "grad/layers/0/weight", or null for what has no name
+    enum value_kind kind;
+    enum dtype dtype;
+    struct shape shape;      // global, of one microbatch
+    enum dim dims[MAX_DIMS]; // logical names
+    enum point point;
+    bool open;           // one of several contributions to a cotangent: stays as it is made
+    int producer;        // node, −1 for none
+    int alias;           // the value whose buffer this one is, changed in place; −1: its own
+    int of;              // STATE, COPY, gradient SUM, a parameter's cast: the parameter; −1
+    enum init_kind init; // PARAM
+    float init_std;
+    bool frozen;      // PARAM: stays as it is; nothing leads there
+    int64_t limit;    // PARAM: entries of its vocab dimension from here on are padding; 0: none
+    struct spec spec; // set by the partitioner
+    uint64_t stages;  // of the partitioned graph: those that have it, a bit each
+};
+
+// A move is one step of a reshard. The last two are made by stage.c: a send takes its input to the
+// next or the last stage, a stage sum adds up what the stages of a group have.
+enum node_kind { NODE_OP, NODE_MOVE, NODE_SEND, NODE_STAGE_SUM };
+// What the first microbatch makes stays for the others of the step.
+enum node_when { EVERY_MICROBATCH, FIRST_MICROBATCH, LAST_MICROBATCH };
+
+struct node {
+    enum node_kind kind;
+    enum op op;
+    bool joins; // ADD: of contributions to one cotangent, which partition.c adds per spec
+    struct op_attr attr;
+    struct reshard_step move; // of its one input
+    const char *what;         // all but OP: the tensor it moves, for people
+    axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
+    int nin, in[OP_MAX_IN];
+    int nout, out[OP_MAX_OUT];
+    int scope;       // index into scopes
+    int stage;       // where it stands in the pipeline; SEND: the sender
+    int peer;        // SEND: the receiver
+    uint64_t stages; // of the partitioned graph: those that run it, a bit each
+    enum phase phase;
+    enum node_when when;
+    bool again; // a forward node that the backward runs once more (remat.h)
+};
+
+// Contributions, in the order they are made, and the sum they go into.
+struct sum {
+    int value;
+    int n, cap, *contrib;
+};
+
+enum { MAX_PARTS = 4 };
+
+struct graph {
+    struct arena *arena;
+    struct value *values;
+    struct node *nodes;
+    struct sum *sums;
+    const char **scopes;
+    int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
+    // What the next node gets.
+    int scope, stage;
+    enum phase phase;
+    enum point point;
+    enum node_when when;
+    // Of activations, and of the reductions of gradients; DT_NONE: f32.
+    enum dtype compute, reduce;
+    bool tf32; // products may read f32 so (op_attr)
+    enum backend_kind backend;
+    // Roles, value ids or −1.
+    int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
+                                  // vector, summed over all ranks
+    int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
+    const char *part_name[MAX_PARTS];
+    struct err *err; // the first failure of a builder call; borrowed
+    int failed;      // its code: later builder calls do nothing, the caller looks once at the end
+};
+
+void graph_init(struct graph *g, struct arena *a, struct err *e);
+
+// Context of what follows.
+void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void graph_at(struct graph *g, enum point p);
+
+// Leaves. Dimensions come as arrays of n names and sizes.
+int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
+                const enum dim *dims, const int64_t *sizes);
+int graph_one(struct graph *g); // the scalar 1, a constant of the host
+int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
+                const int64_t *sizes, enum init_kind init, float std);
+int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value
+void graph_contribute(struct graph *g, int sum, int value);
+
+// One op; returns its first output (outputs are consecutive ids). The output's dimensions are
+// named; names shared with inputs are the same loop. attr may be null: only scalars of it are
+// read, labels are worked out here. `sizes` (or null) tells those of output dimensions that no
+// input has: what is broadcast.
+//
+// In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
+// is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
+// what is gathered is the copy. (An input beside a value made in f32 stays.) Models name no dtype:
+// an output has its first float operand's.
+struct op_args {
+    enum op op;
+    int nin;
+    const int *in;
+    int nout_dims;
+    const enum dim *out_dims;
+    const struct op_attr *attr;
+    enum dtype dtype; // of the outputs; DT_NONE: the first float operand's, CAST: g->compute
+    const int64_t *sizes;
+    int nout;        // of an op with any number of outputs, all alike
+    const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
+};
+int graph_op(struct graph *g, const struct op_args *a);
+// Elementwise: shape and dtype are those of `like`.
+int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
+int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
+int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
+
+// The node is copied; its inputs and outputs are ids of this graph.
+struct node *graph_node(struct graph *g, const struct node *n);

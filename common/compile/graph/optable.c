@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op table and its checks of operands. See optable.h.
+#include "common/compile/graph/optable.h"
+
+#include "common/op/attention.h"
+#include "common/op/chain.h"
+#include "common/op/gemm.h"
+#include "common/op/parts.h"
+#include "common/op/widen.h"
+
+static const char *value_text(const struct value *v)
+{
+    return v->name ? v->name : "a value";
+}
+
+static const struct value *in_value(const struct graph *g, const struct node *n, int k)
+{
+    return &g->values[n->in[k]];
+}
+
+static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,
+                      struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    if (v->dtype == t)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), value_text(v),
+                   dtype_name(v->dtype), dtype_name(t));
+}
+
+static bool is_float(enum dtype t)
+{
+    return t == DT_F32 || t == DT_BF16;
+}
+
+// The output has the dtype of the operand it is made like.
+static int out_like(const struct graph *g, const struct node *n, enum dtype t, struct err *e)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (g->values[n->out[k]].dtype != t)
+            return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op),
+                           value_text(&g->values[n->out[k]]),
+                           dtype_name(g->values[n->out[k]].dtype), dtype_name(t));
+    return 0;
+}
+
+// Operands from `first` on are of one float dtype, which is returned; DT_NONE: they are not.
+static enum dtype one_float(const struct graph *g, const struct node *n, int first, int end,
+                            struct err *e)
+{
+    enum dtype t = in_value(g, n, first)->dtype;
+    int rc = is_float(t) ? 0 : want_dtype(g, n, first, DT_F32, e);
+    for (int k = first + 1; k < end && !rc; k++)
+        rc = want_dtype(g, n, k, t, e);
+    return rc ? DT_NONE : t;
+}
+
+// Activations: one float dtype in and out.
+static int infer_float(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = one_float(g, n, 0, n->nin, e);
+    return t ? out_like(g, n, t, e) : ERR_INTERNAL;
+}
+
+// Products and sums: the output may be f32 whatever the operands are, as gradients are.
+static int infer_added(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = one_float(g, n, 0, n->nin, e);
+    if (!t)
+        return ERR_INTERNAL;
+    return g->values[n->out[0]].dtype == DT_F32 ? 0 : out_like(g, n, t, e);
+}
+
+static int infer_f32(const struct graph *g, const struct node *n, struct err *e)
+{
+    for (int k = 0; k < n->nin; k++) {
+        int rc = want_dtype(g, n, k, DT_F32, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int infer_matmul(const struct graph *g, const struct node *n, struct err *e)
+{
+    struct gemm gemm;
+    const struct value *out = &g->values[n->out[0]];
+    if (!gemm_from_labels(&n->attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+                          &out->shape, &gemm))
+        return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
+                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+    return infer_added(g, n, e);
+}
+
+static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = in_value(g, n, 0)->dtype;
+    if ((t == DT_U8 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
+        return 0;
+    return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
+}
+
+// The rows of operand k are the leading dimensions of what is n's row operand.
+static int want_rows(const struct graph *g, const struct node *n, int k, const struct value *rows,
+                     struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    bool same = v->shape.n == rows->shape.n - 1;
+    for (int d = 0; same && d < v->shape.n; d++)
+        same = v->shape.dim[d] == rows->shape.dim[d];
+    return same ? 0
+                : err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
+                          value_text(v), value_text(rows));
+}
+
+// What is one number a row is f32, whatever the rows are.
+static int infer_rows(const struct graph *g, const struct node *n, struct err *e)
+{
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? 0 : ERR_INTERNAL;
+    for (int k = 1; k < n->nin && !rc; k++) {
+        rc = want_rows(g, n, k, in_value(g, n, 0), e);
+        rc = rc ? rc : want_dtype(g, n, k, DT_F32, e);
+    }
+    if (rc || n->op == OP_ROW_ARGMAX)
+        return rc;
+    return out_like(g, n, n->op == OP_ROW_EXP_MUL ? t : DT_F32, e);
+}
+
+static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_rows(g, n, 1, in_value(g, n, 0), e);
+    rc = rc || one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
+    rc = rc ? rc : out_like(g, n, DT_F32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
+}
+
+static int infer_pick_grad(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_rows(g, n, 0, &g->values[n->out[0]], e);
+    rc = rc ? rc : want_rows(g, n, 1, &g->values[n->out[0]], e);
+    rc = rc ? rc : want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_F32, e);
+}
+
+static int infer_equal(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
+}
+
+// Parameter, gradient and moments are of one shape; clip and hyper are the step's vectors.
+static int infer_update(const struct graph *g, const struct node *n, struct err *e)
+{
+    int copy = op_outputs(n->op);
+    const struct value *last = &g->values[n->out[n->nout - 1]];
+    if (n->nout != copy && (n->nout != copy + 1 || last->dtype != DT_BF16 ||
+                            !shape_equal(&last->shape, &in_value(g, n, 0)->shape)))
+        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), value_text(last),
+                       value_text(in_value(g, n, 0)));
+    for (int k = 1; k < n->nin - 2; k++)
+        if (!shape_equal(&in_value(g, n, k)->shape, &in_value(g, n, 0)->shape))
+            return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),
+                           value_text(in_value(g, n, k)), value_text(in_value(g, n, 0)));
+    return infer_f32(g, n, e);
+}
+
+// ---- made by fusion: what the pass took for granted is checked as well --------------------------
+
+// Operand k, inputs first, has the whole loops of input `base`, or all but its last, or that alone.
+static int want_loops(const struct graph *g, const struct node *n, int k, int base, int from,
+                      int to, struct err *e)
+{
+    const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+    const struct value *like = in_value(g, n, base);
+    bool same = v->shape.n == to - from;
+    for (int d = from; same && d < to; d++)
+        same = n->attr.label[k][d - from] == n->attr.label[base][d] &&
+               v->shape.dim[d - from] == like->shape.dim[d];
+    return same ? 0
+                : err_set(e, ERR_INTERNAL, "%s: %s has not the loops of %s", op_name(n->op),
+                          value_text(v), value_text(like));
+}
+
+// A row is on one device.
+static int want_whole(const struct graph *g, const struct node *n, int k, struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), value_text(v));
+}
+
+// The first `wide` inputs and the outputs are alike, the rest vectors.
+static int infer_norm_fused(const struct graph *g, const struct node *n, struct err *e)
+{
+    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = in_value(g, n, 0)->shape.n;
+    if (n->nin < wide || n->nin > 4 || n->nout != op_outputs(n->op))
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    int rc = want_whole(g, n, 0, e);
+    for (int k = 0; k < n->nin + n->nout && !rc; k++) {
+        bool vector = k >= wide && k < n->nin;
+        rc = want_loops(g, n, k, 0, vector ? dims - 1 : 0, dims, e);
+    }
+    return rc ? rc : infer_float(g, n, e);
+}
+
+// One number or id a row in, and out; all but the row itself f32.
+static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
+{
+    int dims = in_value(g, n, 0)->shape.n;
+    bool grad = n->op == OP_ROW_LOSS_GRAD;
+    if (n->nin != op_inputs(n->op) || n->nout != op_outputs(n->op))
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? out_like(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
+    rc = rc || grad ? rc : want_whole(g, n, 0, e);
+    for (int k = 1; k < n->nin + n->nout && !rc; k++) {
+        bool row = grad && k == n->nin;
+        rc = want_loops(g, n, k, 0, 0, row ? dims : dims - 1, e);
+        if (!rc && k < n->nin)
+            rc = want_dtype(g, n, k, k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
+    }
+    return rc;
+}
+
+static double flops_matmul(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct gemm g;
+    if (!gemm_from_labels(&n->attr, &in[0], &in[1], &out[0], &g))
+        return 0;
+    return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
+}
+
+static size_t workspace_gemm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)in;
+    (void)out;
+    return GEMM_WORKSPACE;
+}
+
+static size_t workspace_chunks(const struct node *n, const struct shape *in,
+                               const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    int64_t count = shape_count(&in[0]);
+    return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
+}
+
+// On an accelerator the sums of columns are made in parts, too.
+static size_t workspace_columns(const struct node *n, const struct shape *in,
+                                const struct shape *out)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < in[0].n; d++) {
+        bool kept = false;
+        for (int k = 0; k < out[0].n; k++)
+            kept = kept || n->attr.label[1][k] == n->attr.label[0][d];
+        rows *= kept ? 1 : in[0].dim[d];
+    }
+    size_t chunks = workspace_chunks(n, in, out), parts = parts_bytes(rows, shape_count(&out[0]));
+    return parts > chunks ? parts : chunks;
+}
+
+// Ids, positions and the step are the last inputs, or the first of EMBED; the rest is of one float
+// dtype, which the output has too unless it is a gradient's sum.
+static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
+{
+    bool embed = n->op == OP_EMBED || n->op == OP_EMBED_GRAD;
+    int first = embed ? 0 : n->op == OP_ROTARY ? 1 : attention_positions(n->op);
+    int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
+    for (int k = first; k < end && !rc; k++)
+        rc = want_dtype(g, n, k, DT_I32, e);
+    enum dtype t = rc ? DT_NONE : one_float(g, n, embed ? 1 : 0, embed ? n->nin : first, e);
+    if (!t)
+        return rc ? rc : ERR_INTERNAL;
+    return n->op == OP_EMBED_GRAD && g->values[n->out[0]].dtype == DT_F32 ? 0
+                                                                          : out_like(g, n, t, e);
+}
+
+static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct shape *q = &in_value(g, n, 0)->shape, *k = &in_value(g, n, 1)->shape;
+    int least = attention_positions(n->op) + 2;
+    if (n->nin != least && n->nin != least + 1)
+        return err_set(e, ERR_INTERNAL, "attention: %d inputs", n->nin);
+    if (q->n != 4 || k->n != 4 || q->dim[2] != k->dim[2] * n->attr.group)
+        return err_set(e, ERR_INTERNAL, "attention: heads do not share key heads alike");
+    return infer_mixed(g, n, e);
+}
+
+static int infer_norm(const struct graph *g, const struct node *n, struct err *e)
+{
+    if (n->nin < 1 || n->nin > 3)
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs", op_name(n->op), n->nin);
+    return infer_float(g, n, e);
+}
+
+// Two products of every query with every key; causal: half of them.
+static double flops_attention(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    double pairs = (double)shape_count(&in[0]) * (double)in[1].dim[1];
+    (void)out;
+    return (n->op == OP_ATTENTION ? 2 : 4) * pairs;
+}
+
+static size_t workspace_attention(const struct node *n, const struct shape *in,
+                                  const struct shape *out)
+{
+    int64_t parts = in[1].dim[0] * in[1].dim[2];
+    (void)out;
+    return sizeof(float) *
+           (size_t)(((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS + 1) * in[1].dim[1] *
+                    (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
+}
+
+static size_t workspace_attention_cuda(const struct node *n, const struct shape *in,
+                                       const struct shape *out)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    (void)out;
+    for (int k = 0; k < 2; k++)
+        c.in[k].shape = in[k];
+    size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
+    return own > library ? own : library;
+}
+
+// A mean and a scale for each row.
+static size_t workspace_norm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
+}
+
+// Partial sums of parts of the rows.
+static size_t workspace_norm_parts(const struct node *n, const struct shape *in,
+                                   const struct shape *out)
+{
+    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
+    (void)n;
+    (void)out;
+    return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
+}
+
+static size_t workspace_embed_grad(const struct node *n, const struct shape *in,
+                                   const struct shape *out)
+{
+    (void)n;
+    return embed_parts_of(shape_count(&in[0]), out[0].dim[0], out[0].dim[1]).bytes;
+}
+
+// What is drawn has few dimensions, the batch first if at all.
+static int infer_drawn(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct value *out = &g->values[n->out[0]];
+    for (int d = 0; d < out->shape.n; d++)
+        if (d >= DRAW_DIMS || (d && out->dims[d] == DIM_BATCH))
+            return err_set(e, ERR_INTERNAL, "%s: dimension %d of %s", op_name(n->op), d,
+                           value_text(out));
+    return 0;
+}
+
+static int infer_dropout(const struct graph *g, const struct node *n, struct err *e)
+{
+    if (n->nin != 2 && n->nin != 3)
+        return err_set(e, ERR_INTERNAL, "dropout: %d inputs", n->nin);
+    enum dtype t = one_float(g, n, 0, 1, e);
+    int rc = t ? out_like(g, n, t, e) : ERR_INTERNAL;
+    for (int k = 1; k < n->nin && !rc; k++)
+        rc = want_dtype(g, n, k, DT_I32, e);
+    return rc ? rc : infer_drawn(g, n, e);
+}
+
+static int infer_normal(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc = want_dtype(g, n, 0, DT_I32, e);
+    return rc ? rc : infer_drawn(g, n, e);
+}
+
+static int64_t start_of(const struct graph *g, int value, const struct op_at *at, int d)
+{
+    const struct value *v = &g->values[value];
+    int64_t start[MAX_DIMS];
+    spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
+    return start[d];
+}
+
+static void place_table(const struct graph *g, const struct node *n, const struct op_at *at,
+                        struct op_attr *attr)
+{
+    attr->start = start_of(g, n->op == OP_EMBED ? n->in[1] : n->out[0], at, 0);
+}
+
+// Dimension d of the draw is dimension `of` of a value; a batch counts through the microbatches.
+static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, int64_t start,
+                       const struct op_at *at)
+{
+    bool batch = v->dims[of] == DIM_BATCH;
+    draw->extent[d] = v->shape.dim[of];
+    draw->from[d] = start + (batch ? at->microbatch * v->shape.dim[of] : 0);
+    draw->n = d + 1;
+}
+
+static void place_drawn(const struct graph *g, const struct node *n, const struct op_at *at,
+                        struct op_attr *attr)
+{
+    const struct value *out = &g->values[n->out[0]];
+    for (int d = 0; d < out->shape.n; d++)
+        place_draw(&attr->draw, d, out, d, start_of(g, n->out[0], at, d), at);
+}
+
+// Query and key count by their positions: from 0. Where the sequence is cut it is not read in order
+// (zigzag.h), and the queries here are a part of it.
+static void place_heads(const struct graph *g, const struct node *n, const struct op_at *at,
+                        struct op_attr *attr)
+{
+    enum { BATCH, SEQ, HEADS };
+    const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
+    int64_t first = start_of(g, n->in[0], at, HEADS);
+    attr->start = first - attr->group * start_of(g, n->in[1], at, HEADS);
+    attr->in_order = attr->in_order && q->spec.dim[SEQ].n == 0;
+    place_draw(&attr->draw, 0, q, BATCH, start_of(g, n->in[0], at, BATCH), at);
+    place_draw(&attr->draw, 1, q, HEADS, first, at);
+    place_draw(&attr->draw, 2, q, SEQ, 0, at);
+    place_draw(&attr->draw, 3, k, SEQ, 0, at);
+}
+
+// ---- made by fusion ----
+
+// What is wrong with an operand of steps: labels that the output lacks.
+static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
+{
+    const struct value *v = in_value(g, n, k);
+    int dims = g->values[n->out[0]].shape.n;
+    for (int d = 0; d < v->shape.n; d++)
+        if (n->attr.label[k][d] >= dims)
+            return err_set(e, ERR_INTERNAL, "%s: %s has a dimension that its output lacks",
+                           op_name(n->op), value_text(v));
+    return 0;
+}
+
+// Outputs are alike, with labels in the order of their dimensions; inputs of steps broadcast.
+static int infer_chain(const struct graph *g, const struct node *n, struct err *e)
+{
+    const char *fault = chain_fault(n->op, n->attr.chain, n->nin, n->nout);
+    if (fault)
+        return err_set(e, ERR_INTERNAL, "%s: %s", op_name(n->op), fault);
+    const struct shape *s = &g->values[n->out[0]].shape;
+    int rc = 0;
+    for (int k = 0; k < n->nout && !rc; k++) {
+        const struct value *v = &g->values[n->out[k]];
+        bool alike = shape_equal(&v->shape, s) && is_float(v->dtype);
+        for (int d = 0; d < s->n; d++)
+            alike = alike && n->attr.label[n->nin + k][d] == d;
+        rc = alike ? 0
+                   : err_set(e, ERR_INTERNAL, "%s: %s is not like its other outputs",
+                             op_name(n->op), value_text(v));
+    }
+    for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
+        rc = is_float(in_value(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
+        rc = rc ? rc : check_broadcast(g, n, k, e);
+    }
+    return rc;
+}
+
+static double flops_linear(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct node product = {.attr = linear_product(&n->attr, n->nin)};
+    return flops_matmul(&product, in, out);
+}
+
+static int infer_linear(const struct graph *g, const struct node *n, struct err *e)
+{
+    int rc =
+        n->nin < 2 ? err_set(e, ERR_INTERNAL, "linear: %d inputs", n->nin) : infer_chain(g, n, e);
+    if (rc)
+        return rc;
+    struct gemm gemm;
+    struct op_attr attr = linear_product(&n->attr, n->nin);
+    if (!gemm_from_labels(&attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+                          &g->values[n->out[0]].shape, &gemm))
+        return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
+                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+    return one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
+}
+
+#define ELEMENTWISE(rule)                                                            \
+    {                                                                                \
+        .infer = infer_float, .vjp = rule, .shard = shard_pointwise, .inplace = true \
+    }
+#define GRADIENT_OF                                                     \
+    {                                                                   \
+        .infer = infer_float, .shard = shard_pointwise, .inplace = true \
+    }
+
+// COPY has no row: it is in programs only, never in a graph.
+static const struct op_row table[OP_COUNT] = {
+    [OP_MATMUL] = {.infer = infer_matmul,
+                   .vjp = vjp_matmul,
+                   .shard = shard_contract,
+                   .flops = flops_matmul,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
+                   .accumulates = true},
+    [OP_SUM] = {.infer = infer_added,
+                .vjp = vjp_sum,
+                .shard = shard_contract,
+                .workspace = {workspace_chunks, workspace_columns},
+                .accumulates = true},
+    [OP_CAST] = {.infer = infer_cast, .vjp = vjp_cast, .shard = shard_pointwise},
+    [OP_ADD] = ELEMENTWISE(vjp_add),
+    [OP_SUB] = ELEMENTWISE(vjp_sub),
+    [OP_MUL] = ELEMENTWISE(vjp_mul),
+    [OP_SCALE] = ELEMENTWISE(vjp_scale),
+    [OP_LOG] = ELEMENTWISE(vjp_log),
+    [OP_EXP] = ELEMENTWISE(vjp_exp),
+    [OP_DIV] = GRADIENT_OF,
+    [OP_RELU] = ELEMENTWISE(vjp_relu),
+    [OP_RELU_GRAD] = GRADIENT_OF,
+    [OP_GELU] = ELEMENTWISE(vjp_gelu),
+    [OP_GELU_GRAD] = GRADIENT_OF,
+    [OP_TANH] = ELEMENTWISE(vjp_tanh),
+    [OP_TANH_GRAD] = GRADIENT_OF,
+    [OP_ROW_MAX] = {.infer = infer_rows, .shard = shard_contract, .rows = 1},
+    [OP_ROW_SUM_EXP] = {.infer = infer_rows,
+                        .vjp = vjp_row_sum_exp,
+                        .shard = shard_contract,
+                        .rows = 1},
+    [OP_ROW_EXP_MUL] = {.infer = infer_rows, .shard = shard_pointwise, .rows = 1},
+    [OP_PICK] = {.infer = infer_pick, .vjp = vjp_pick, .shard = shard_contract, .rows = 1},
+    [OP_PICK_GRAD] = {.infer = infer_pick_grad, .shard = shard_pointwise, .rows = 3},
+    [OP_ROW_ARGMAX] = {.infer = infer_rows, .shard = shard_pointwise},
+    [OP_EQUAL] = {.infer = infer_equal, .shard = shard_pointwise},
+    [OP_SILU] = ELEMENTWISE(vjp_silu),
+    [OP_SILU_GRAD] = GRADIENT_OF,
+    [OP_SOFTPLUS] = ELEMENTWISE(vjp_softplus),
+    [OP_SOFTPLUS_GRAD] = GRADIENT_OF,
+    [OP_DROPOUT] = {.infer = infer_dropout,
+                    .vjp = vjp_dropout,
+                    .shard = shard_pointwise,
+                    .inplace = true,
+                    .place = place_drawn},
+    [OP_NORMAL] = {.infer = infer_normal, .shard = shard_pointwise, .place = place_drawn},
+    [OP_SPLIT] = {.infer = infer_float, .vjp = vjp_split, .shard = shard_split},
+    [OP_STACK] = {.infer = infer_float, .shard = shard_stack},
+    [OP_EMBED] = {.infer = infer_mixed,
+                  .vjp = vjp_embed,
+                  .shard = shard_embed,
+                  .place = place_table},
+    [OP_EMBED_GRAD] = {.infer = infer_mixed,
+                       .shard = shard_embed_grad,
+                       .workspace = {[BACKEND_CUDA] = workspace_embed_grad},
+                       .place = place_table,
+                       .accumulates = true},
+    [OP_NORM] = {.infer = infer_norm, .vjp = vjp_norm, .shard = shard_last_whole},
+    [OP_NORM_GRAD] = {.infer = infer_norm, .shard = shard_last_whole},
+    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
+                             .shard = shard_norm_weight,
+                             .workspace = {workspace_norm, workspace_norm_parts},
+                             .accumulates = true},
+    [OP_ROTARY] = {.infer = infer_mixed, .vjp = vjp_rotary, .shard = shard_last_whole},
+    [OP_ATTENTION] = {.infer = infer_attention,
+                      .vjp = vjp_attention,
+                      .shard = shard_attention,
+                      .flops = flops_attention,
+                      .workspace = {workspace_attention, workspace_attention_cuda},
+                      .place = place_heads},
+    [OP_ATTENTION_GRAD] = {.infer = infer_attention,
+                           .shard = shard_attention,
+                           .flops = flops_attention,
+                           .workspace = {workspace_attention, workspace_attention_cuda},
+                           .place = place_heads},
+    [OP_CHAIN] = {.infer = infer_chain, .fused = true, .inplace = true},
+    [OP_LINEAR] = {.infer = infer_linear,
+                   .flops = flops_linear,
+                   .workspace = {[BACKEND_CUDA] = workspace_gemm},
+                   .fused = true},
+    [OP_ADD_NORM] = {.infer = infer_norm_fused, .inplace = true, .fused = true},
+    [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused, .inplace = true, .fused = true},
+    [OP_ROW_LOSS] = {.infer = infer_row_loss, .fused = true, .rows = 1},
+    [OP_ROW_LOSS_GRAD] = {.infer = infer_row_loss, .inplace = true, .fused = true, .rows = 1},
+    [OP_SQNORM] = {.infer = infer_f32,
+                   .shard = shard_partial_scalar,
+                   .workspace = {workspace_chunks, workspace_chunks},
+                   .accumulates = true},
+    [OP_METRICS] = {.infer = infer_f32, .shard = shard_partial_scalar},
+    [OP_CLIP] = {.infer = infer_f32, .shard = shard_pointwise},
+    [OP_SGD] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+    [OP_MOMENTUM] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+    [OP_ADAM] = {.infer = infer_update, .shard = shard_update, .inplace = true},
+};
+
+const struct op_row *op_row(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT && table[op].infer && !table[op].shard == table[op].fused);
+    return &table[op];
+}
+
+struct op_attr op_attr_on(const struct graph *g, const struct node *n, const struct op_at *at)
+{
+    struct op_attr attr = n->attr;
+    for (int a = 0; a < at->mesh->n; a++)
+        if (n->owner >> a & 1 && mesh_coord(at->mesh, at->rank, a) != 0)
+            attr.scale = 0;
+    if (op_row(n->op)->place)
+        op_row(n->op)->place(g, n, at, &attr);
+    int k = op_row(n->op)->rows - 1;
+    if (k >= 0) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        int64_t start[MAX_DIMS];
+        spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
+        attr.start = start[v->shape.n - 1];
+    }
+    return attr;
+}
+
+size_t op_workspace(const struct op_call *c, enum backend_kind b)
+{
+    struct node n = {.op = c->op, .attr = *c->attr, .nin = c->nin, .nout = c->nout};
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+    struct widen w = {0};
+    if (b == BACKEND_CPU)
+        widen_of(c, &w);
+    for (int k = 0; k < c->nin; k++)
+        in[k] = c->in[k].shape;
+    for (int k = 0; k < c->nout; k++)
+        out[k] = c->out[k].shape;
+    const struct op_row *row = op_row(c->op);
+    return w.bytes + (row->workspace[b] ? row->workspace[b](&n, in, out) : 0);
+}
+
+int op_infer(const struct graph *g, const struct node *n, struct err *e)
+{
+    int want = op_inputs(n->op);
+    if (want >= 0 && n->nin != want)
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, not %d", op_name(n->op), n->nin, want);
+    for (int k = 0; k < n->nout; k++) {
+        const struct value *v = &g->values[n->out[k]];
+        for (int d = 0; d < v->shape.n; d++)
+            if (v->shape.dim[d] < 1)
+                return err_set(e, ERR_INVALID, "%s: dimension %s would have size %lld",
+                               op_name(n->op), dim_name(v->dims[d]), (long long)v->shape.dim[d]);
+    }
+    return op_row(n->op)->infer(g, n, e);
+}
+
+double op_bytes(const struct graph *g, const struct node *n, const struct shape *in,
+                const struct shape *out)
+{
+    double bytes = 0;
+    for (int k = 0; k < n->nin; k++)
+        bytes += (double)shape_count(&in[k]) * (double)dtype_size(g->values[n->in[k]].dtype);
+    for (int k = 0; k < n->nout; k++)
+        bytes += (double)shape_count(&out[k]) * (double)dtype_size(g->values[n->out[k]].dtype);
+    return bytes;
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The update of a step. See optimiser.h.
+#include "common/compile/graph/optimiser.h"
+
+#include <fnmatch.h>
+
+static const enum dim none[1] = {DIM_NONE};
+
+static int vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
+{
+    return graph_value(g, kind, name, DT_F32, 1, none, &n);
+}
+
+static int vector_op(struct graph *g, enum op op, int nin, const int *in, int64_t n,
+                     const struct op_attr *attr)
+{
+    return graph_op(g, &(struct op_args){.op = op,
+                                         .nin = nin,
+                                         .in = in,
+                                         .nout_dims = 1,
+                                         .out_dims = none,
+                                         .attr = attr,
+                                         .sizes = &n});
+}
+
+// The parameter's group: the first whose pattern matches.
+static struct op_attr update_attr(const struct job_optimizer *o, const char *name)
+{
+    struct op_attr a = {
+        .beta1 = (float)(o->kind == JOB_MOMENTUM ? o->momentum : o->beta1),
+        .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .decay = (float)o->weight_decay,
+        .lr_scale = 1,
+        .nesterov = o->nesterov,
+    };
+    const struct job_group *group = job_group_of(o, name);
+    if (group) {
+        a.decay = (float)group->weight_decay;
+        a.lr_scale = (float)group->lr_scale;
+    }
+    return a;
+}
+
+// Op and state tensors of each kind; decay of adam and sgd is 0 by the job's own rule.
+static const struct {
+    enum op op;
+    int states;
+    const char *state[2];
+} kinds[] = {
+    [JOB_SGD] = {OP_SGD, 0, {0}},
+    [JOB_MOMENTUM] = {OP_MOMENTUM, 1, {"momentum"}},
+    [JOB_ADAM] = {OP_ADAM, 2, {"m", "v"}},
+    [JOB_ADAMW] = {OP_ADAM, 2, {"m", "v"}},
+};
+
+static void update_param(struct graph *g, const struct job_optimizer *o, int param, int grad,
+                         int clip, int hyper)
+{
+    struct value p = g->values[param];
+    struct op_attr attr = update_attr(o, p.name);
+    int in[6] = {param, grad}, n = 2;
+    for (int i = 0; i < kinds[o->kind].states; i++) {
+        const char *name = arena_printf(g->arena, "%s/%s", kinds[o->kind].state[i], p.name);
+        int s = graph_value(g, VALUE_STATE, name, DT_F32, p.shape.n, p.dims, p.shape.dim);
+        g->values[s].of = param;
+        in[n++] = s;
+    }
+    in[n++] = clip;
+    in[n++] = hyper;
+    int out = graph_op(g, &(struct op_args){.op = kinds[o->kind].op,
+                                            .nin = n,
+                                            .in = in,
+                                            .nout_dims = p.shape.n,
+                                            .out_dims = p.dims,
+                                            .attr = &attr});
+    if (g->failed)
+        return;
+    g->values[out].alias = param;
+    for (int i = 0; i < kinds[o->kind].states; i++)
+        g->values[out + 1 + i].alias = in[2 + i];
+}
+
+static int norm_build(struct graph *g)
+{
+    int total = -1, sums = g->nsums;
+    struct op_attr attr = {.scale = 1};
+    for (int i = 0; i < sums; i++) {
+        int grad = g->sums[i].value;
+        if (g->values[grad].of < 0)
+            continue;
+        int part =
+            graph_op(g, &(struct op_args){.op = OP_SQNORM, .nin = 1, .in = &grad, .attr = &attr});
+        if (g->failed)
+            return -1;
+        if (total < 0)
+            total = graph_sum(g, "sqnorm", -1, part);
+        graph_contribute(g, total, part);
+    }
+    return total;
+}
+
+int optim_freeze(struct graph *g, const struct job_optimizer *o)
+{
+    int moving = 0, line = 0;
+    for (int v = 0; v < g->nvalues && !g->failed; v++) {
+        if (g->values[v].kind != VALUE_PARAM)
+            continue;
+        const struct job_group *group = job_group_of(o, g->values[v].name);
+        g->values[v].frozen = group && group->freeze;
+        line = g->values[v].frozen ? group->line : line;
+        moving += !g->values[v].frozen;
+    }
+    if (!g->failed && !moving) {
+        const char *where = line ? arena_printf(g->arena, " (line %d)", line) : "";
+        g->failed = err_set(g->err, ERR_INVALID,
+                            "optimizer.groups%s: every parameter is frozen: nothing would be "
+                            "trained; a narrower match would leave some",
+                            where);
+    }
+    return g->failed;
+}
+
+static const char *groups_without(const struct job_optimizer *o, int drop, struct arena *a)
+{
+    struct job_optimizer rest = *o;
+    struct buf b = {0};
+    rest.groups = arena_array(a, struct job_group, o->n_groups);
+    rest.n_groups = 0;
+    for (int i = 0; i < o->n_groups; i++)
+        if (i != drop)
+            rest.groups[rest.n_groups++] = o->groups[i];
+    buf_puts(&b, "optimizer.groups=");
+    job_groups_print(&rest, &b);
+    return buf_keep(&b, a);
+}
+
+void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f)
+{
+    for (int i = 0; i < o->n_groups; i++) {
+        const struct job_group *group = &o->groups[i];
+        bool any = false;
+        for (int v = 0; v < g->nvalues && !any; v++)
+            any = g->values[v].kind == VALUE_PARAM &&
+                  fnmatch(group->match, g->values[v].name, 0) == 0;
+        const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
+        if (!any)
+            findings_add(f, &(struct finding){.code = FINDING_NO_MATCH,
+                                              .tensor = group->match,
+                                              .message = arena_printf(f->arena,
+                                                                      "%s%s: no parameter matches "
+                                                                      "this group",
+                                                                      group->match, where),
+                                              .fix = groups_without(o, i, f->arena)});
+    }
+}
+
+int optim_build(struct graph *g, const struct job_optimizer *o)
+{
+    if (g->failed)
+        return g->failed;
+    g->phase = PHASE_UPDATE;
+    graph_scope(g, "update");
+    graph_at(g, POINT_NONE);
+    int in[OP_MAX_IN], n = 0, sums = g->nsums;
+    int norm = norm_build(g);
+    int control = vector(g, VALUE_SCALAR, "control", CONTROL_SLOTS);
+    int hyper = vector(g, VALUE_SCALAR, "hyper", HYPER_SLOTS);
+    in[n++] = g->loss;
+    in[n++] = norm;
+    in[n++] = control;
+    for (int i = 0; i < g->nparts; i++)
+        in[n++] = g->parts[i];
+    if (g->failed)
+        return g->failed;
+    g->metrics = vector_op(g, OP_METRICS, n, in, METRIC_PARTS + g->nparts, NULL);
+    g->values[g->metrics].name = "metrics";
+    struct op_attr clip = {.clip_norm = (float)o->clip_norm};
+    int scale = vector_op(g, OP_CLIP, 1, &g->metrics, CLIP_SLOTS, &clip);
+    for (int i = 0; i < sums && !g->failed; i++) {
+        int grad = g->sums[i].value, param = g->values[grad].of;
+        if (param >= 0)
+            update_param(g, o, param, grad, scale, hyper);
+    }
+    return g->failed;
+}
+
+int optim_build_eval(struct graph *g)
+{
+    if (g->failed)
+        return g->failed;
+    g->phase = PHASE_UPDATE;
+    graph_scope(g, "update");
+    graph_at(g, POINT_NONE);
+    int in[OP_MAX_IN] = {g->loss};
+    int64_t slots = shape_count(&g->values[g->loss].shape);
+    for (int i = 0; i < g->nparts; i++)
+        in[1 + i] = g->parts[i];
+    g->metrics = vector_op(g, OP_METRICS, 1 + g->nparts, in, slots + g->nparts, NULL);
+    g->values[g->metrics].name = "metrics";
+    return g->failed;
+}

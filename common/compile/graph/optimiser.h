@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The update: adds what happens once a step, after the last microbatch: the gradients' norm, the
+// metrics vector with loss, norm and control word, the clip, and the optimiser on each parameter.
+// Formulas are optax's. What changes from step to step is a device scalar: "control", "hyper".
+#pragma once
+#include "common/compile/graph/graph.h"
+#include "common/explain/findings.h"
+#include "common/job/job.h"
+
+// Marks the parameters of frozen groups, before grad_build. ERR_INVALID: there is nothing left.
+int optim_freeze(struct graph *g, const struct job_optimizer *o);
+// Groups that no parameter belongs to.
+void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f);
+int optim_build(struct graph *g, const struct job_optimizer *o);
+// An evaluation's end: the metrics vector is the loss and its parts.
+int optim_build_eval(struct graph *g);

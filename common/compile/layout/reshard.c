@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reshards. See reshard.h.
+//
+// Best first over the specs that lie between: few, since a step only works on what differs from the
+// target. A state's way here is a chain of nodes; ways are compared by (bytes, steps, kinds).
+#include "common/compile/layout/reshard.h"
+
+#include <string.h>
+
+const char *reshard_kind_name(enum reshard_kind k)
+{
+    static const char *const names[RESHARD_KINDS] = {
+        [RESHARD_SLICE] = "slice",           [RESHARD_REDUCE_SCATTER] = "reduce_scatter",
+        [RESHARD_ALL_GATHER] = "all_gather", [RESHARD_ALL_TO_ALL] = "all_to_all",
+        [RESHARD_ALL_REDUCE] = "all_reduce",
+    };
+    return names[k];
+}
+
+uint64_t reshard_ring_bytes(enum reshard_kind kind, uint64_t s, int n)
+{
+    uint64_t parts = (uint64_t)n;
+    if (kind == RESHARD_SLICE || n < 2)
+        return 0;
+    uint64_t times = kind == RESHARD_ALL_REDUCE ? 2 : 1, each = times * (parts - 1);
+    return s / parts * each + (s % parts * each + parts - 1) / parts; // s · each may be too large
+}
+
+struct way { // one state, and how it was come by
+    struct spec spec;
+    struct reshard_step step; // the last one
+    int from;                 // the state before it, −1 at the start
+    int steps;
+    uint64_t bytes;
+    bool done; // its successors are made: nothing cheaper leads here
+};
+
+struct search {
+    const struct mesh *mesh;
+    const struct shape *shape;
+    size_t elem;
+    const struct spec *to;
+    struct arena *arena;
+    struct way *ways;
+    int n, cap;
+};
+
+// ---- comparing ways ----
+
+static int kinds_of(const struct search *s, int way, uint8_t out[RESHARD_STEPS_MAX])
+{
+    int n = s->ways[way].steps;
+    for (int at = way, i = n; i > 0; at = s->ways[at].from)
+        out[--i] = (uint8_t)s->ways[at].step.kind;
+    return n;
+}
+
+// Whether going to a state by `step` from `from` beats the way it has.
+static bool better(const struct search *s, int from, const struct reshard_step *step, int has)
+{
+    const struct way *f = &s->ways[from], *h = &s->ways[has];
+    uint64_t bytes = f->bytes + step->bytes;
+    if (bytes != h->bytes)
+        return bytes < h->bytes;
+    if (f->steps + 1 != h->steps)
+        return f->steps + 1 < h->steps;
+    uint8_t mine[RESHARD_STEPS_MAX], theirs[RESHARD_STEPS_MAX];
+    int n = kinds_of(s, from, mine);
+    mine[n] = (uint8_t)step->kind;
+    (void)kinds_of(s, has, theirs);
+    return memcmp(mine, theirs, (size_t)n + 1) < 0;
+}
+
+static bool before(const struct search *s, int a, int b)
+{
+    const struct way *x = &s->ways[a], *y = &s->ways[b];
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes;
+    if (x->steps != y->steps)
+        return x->steps < y->steps;
+    uint8_t p[RESHARD_STEPS_MAX], q[RESHARD_STEPS_MAX];
+    int n = kinds_of(s, a, p);
+    (void)kinds_of(s, b, q);
+    return memcmp(p, q, (size_t)n) < 0;
+}
+
+static void offer(struct search *s, int from, struct reshard_step *step)
+{
+    if (s->ways[from].steps == RESHARD_STEPS_MAX)
+        return;
+    int at = 0;
+    while (at < s->n && !spec_equal(&s->ways[at].spec, &step->after))
+        at++;
+    if (at < s->n && (s->ways[at].done || !better(s, from, step, at)))
+        return;
+    if (at == s->n) {
+        s->ways = arena_grow(s->arena, s->ways, sizeof *s->ways, s->n, &s->cap);
+        s->n++;
+    }
+    s->ways[at] = (struct way){.spec = step->after,
+                               .step = *step,
+                               .from = from,
+                               .steps = s->ways[from].steps + 1,
+                               .bytes = s->ways[from].bytes + step->bytes};
+}
+
+// ---- the steps that lead out of a state ----
+
+static uint64_t local_bytes(const struct search *s, const struct spec *spec)
+{
+    struct shape local = spec_local(spec, s->mesh, s->shape);
+    return (uint64_t)shape_count(&local) * s->elem;
+}
+
+static bool is_prefix(const struct dim_cut *a, const struct dim_cut *b)
+{
+    for (int i = 0; i < a->n; i++)
+        if (i >= b->n || a->axis[i] != b->axis[i])
+            return false;
+    return true;
+}
+
+static void price(const struct search *s, const struct spec *now, struct reshard_step *step)
+{
+    const struct spec *whole = step->kind == RESHARD_ALL_GATHER ? &step->after : now;
+    step->bytes =
+        reshard_ring_bytes(step->kind, local_bytes(s, whole), dim_parts(s->mesh, &step->cut));
+}
+
+// Axes that come next in the target's list of `dim`, one more at a time: sliced where the value is
+// whole on them, scattered where it is a partial sum.
+static void additions(struct search *s, int at, int dim)
+{
+    for (int kind = RESHARD_SLICE; kind <= RESHARD_REDUCE_SCATTER; kind++) {
+        struct spec now = s->ways[at].spec;
+        struct reshard_step step = {.kind = (enum reshard_kind)kind, .dim = dim, .after = now};
+        if (!is_prefix(&now.dim[dim], &s->to->dim[dim]))
+            return;
+        for (int i = now.dim[dim].n; i < s->to->dim[dim].n; i++) {
+            int axis = s->to->dim[dim].axis[i];
+            axis_set bit = (axis_set)(1u << axis);
+            bool ready = kind == RESHARD_SLICE ? !((spec_axes(&now) | spec_partial(&now)) & bit)
+                                               : (now.partial_sum & bit) != 0;
+            if (!ready)
+                break;
+            dim_append(&step.cut, axis);
+            dim_append(&step.after.dim[dim], axis);
+            step.after.partial_sum &= (axis_set)~bit;
+            price(s, &now, &step);
+            offer(s, at, &step);
+        }
+    }
+}
+
+// The `count` minor axes of `dim`, major first.
+static struct dim_cut minor_axes(const struct dim_cut *c, int count)
+{
+    struct dim_cut out = {0};
+    for (int i = c->n - count; i < c->n; i++)
+        dim_append(&out, c->axis[i]);
+    return out;
+}
+
+// Whether `cut` comes next, in order, in the target's list of dimension `d`.
+static bool comes_next(const struct search *s, const struct spec *now, int d,
+                       const struct dim_cut *cut)
+{
+    const struct dim_cut *have = &now->dim[d], *want = &s->to->dim[d];
+    if (!is_prefix(have, want) || have->n + cut->n > want->n)
+        return false;
+    for (int i = 0; i < cut->n; i++)
+        if (want->axis[have->n + i] != cut->axis[i])
+            return false;
+    return true;
+}
+
+static void removals(struct search *s, int at, int dim)
+{
+    struct spec now = s->ways[at].spec;
+    if (is_prefix(&now.dim[dim], &s->to->dim[dim]))
+        return;
+    for (int count = 1; count <= now.dim[dim].n; count++) {
+        struct reshard_step step = {.kind = RESHARD_ALL_GATHER,
+                                    .dim = dim,
+                                    .cut = minor_axes(&now.dim[dim], count),
+                                    .after = now};
+        step.after.dim[dim].n = (uint8_t)(now.dim[dim].n - count);
+        memset(step.after.dim[dim].axis + step.after.dim[dim].n, 0, (size_t)count);
+        price(s, &now, &step);
+        offer(s, at, &step);
+        struct spec taken = step.after;
+        for (int d = 0; d < s->shape->n; d++) {
+            if (d == dim || !comes_next(s, &now, d, &step.cut))
+                continue;
+            step.kind = RESHARD_ALL_TO_ALL;
+            step.to = d;
+            step.after = taken;
+            for (int i = 0; i < step.cut.n; i++)
+                dim_append(&step.after.dim[d], step.cut.axis[i]);
+            price(s, &now, &step);
+            offer(s, at, &step);
+        }
+    }
+}
+
+static void reductions(struct search *s, int at)
+{
+    struct spec now = s->ways[at].spec;
+    axis_set open = spec_partial(&now) & (axis_set)~spec_partial(s->to);
+    for (axis_set set = open; set; set = (axis_set)((set - 1) & open)) {
+        struct reshard_step step = {.kind = RESHARD_ALL_REDUCE, .dim = -1, .after = now};
+        if ((set & now.partial_sum) && (set & now.partial_max))
+            continue; // one reduction is either a sum or a maximum
+        for (int axis = 0; axis < s->mesh->n; axis++)
+            if (set >> axis & 1)
+                dim_append(&step.cut, axis);
+        step.after.partial_sum &= (axis_set)~set;
+        step.after.partial_max &= (axis_set)~set;
+        price(s, &now, &step);
+        offer(s, at, &step);
+    }
+}
+
+// ---- the search ----
+
+static int cheapest_open(const struct search *s)
+{
+    int best = -1;
+    for (int i = 0; i < s->n; i++)
+        if (!s->ways[i].done && (best < 0 || before(s, i, best)))
+            best = i;
+    return best;
+}
+
+static void chain(const struct search *s, int at, struct reshard *out)
+{
+    out->n = s->ways[at].steps;
+    out->bytes = s->ways[at].bytes;
+    for (int i = out->n; i > 0; at = s->ways[at].from)
+        out->step[--i] = s->ways[at].step;
+}
+
+int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_bytes,
+                 const struct spec *from, const struct spec *to, struct arena *a,
+                 struct reshard *out, struct err *e)
+{
+    struct search s = {.mesh = m, .shape = shape, .elem = elem_bytes, .to = to, .arena = a};
+    int bad;
+    *out = (struct reshard){0};
+    PRE(!(spec_partial(to) & ~spec_partial(from)));
+    if (!spec_divides(to, m, shape, &bad))
+        return err_set(e, ERR_INVALID, "dimension %d of size %lld does not divide by %d", bad,
+                       (long long)shape->dim[bad], dim_parts(m, &to->dim[bad]));
+    s.ways = arena_grow(a, s.ways, sizeof *s.ways, s.n, &s.cap);
+    s.ways[s.n++] = (struct way){.spec = *from, .from = -1};
+    for (int at; (at = cheapest_open(&s)) >= 0;) {
+        if (spec_equal(&s.ways[at].spec, to)) {
+            chain(&s, at, out);
+            return 0;
+        }
+        s.ways[at].done = true;
+        for (int d = 0; d < shape->n; d++) {
+            additions(&s, at, d);
+            removals(&s, at, d);
+        }
+        reductions(&s, at);
+    }
+    return err_set(e, ERR_INTERNAL, "no way from one spec to the other");
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise ops one after the other become a CHAIN, behind a product a LINEAR. See fuse.h.
+//
+// One rule: a value that a step reads as it is, element by element, is made by a step or a product;
+// then the two are one. What others read of it becomes an output. So a bias and an activation
+// behind a product, an activation's gradient behind the product that makes its cotangent, a gated
+// activation, residual sums and a KL divergence all follow from it.
+#include <string.h>
+
+#include "common/compile/program/fuse.h"
+#include "common/op/chain.h"
+
+// A node as registers and steps. Values: of input registers (−1: the product), then of the steps.
+struct form {
+    bool product;
+    int value[CHAIN_REGISTERS];
+    int8_t label[CHAIN_INPUTS][MAX_DIMS]; // dimensions of the output
+    struct op_chain chain;
+};
+
+static const struct value *made_by(const struct graph *g, const struct node *n)
+{
+    return &g->values[n->out[0]];
+}
+
+// The dimension of the output that a label is; −1: it has none.
+static int dim_of(const struct graph *g, const struct node *n, int label)
+{
+    for (int d = 0; d < made_by(g, n)->shape.n; d++)
+        if (n->attr.label[n->nin][d] == label)
+            return d;
+    return -1;
+}
+
+static void input_take(const struct graph *g, const struct node *n, int k, int reg, struct form *f)
+{
+    f->value[reg] = n->in[k];
+    for (int d = 0; d < g->values[n->in[k]].shape.n; d++)
+        f->label[reg][d] = (int8_t)dim_of(g, n, n->attr.label[k][d]);
+}
+
+// Of a node that steps are made of: an elementwise op, a product, or what was fused before.
+static bool form_of(const struct graph *g, const struct node *n, struct form *f)
+{
+    bool fused = n->op == OP_CHAIN || n->op == OP_LINEAR;
+    *f = (struct form){.product = n->op == OP_MATMUL || n->op == OP_LINEAR};
+    memset(f->value, -1, sizeof f->value);
+    if (!fused && !f->product && !chain_takes(n->op))
+        return false;
+    if (fused)
+        f->chain = *n->attr.chain;
+    else if (n->op == OP_MATMUL)
+        f->chain = (struct op_chain){.inputs = 1};
+    else
+        f->chain = (struct op_chain){.inputs = n->nin,
+                                     .steps = 1,
+                                     .step = {{n->op, {0, n->nin > 1 ? 1 : -1}, n->attr.scale}},
+                                     .out = {(int8_t)n->nin}};
+    for (int r = f->product; r < f->chain.inputs; r++)
+        input_take(g, n, f->product ? r + 1 : r, r, f);
+    for (int k = 0; k < n->nout; k++)
+        f->value[f->chain.out[k]] = n->out[k];
+    return true;
+}
+
+// ---- joining two --------------------------------------------------------------------------------
+
+// The register that a form makes a value in; −1: it does not.
+static int makes(const struct form *f, int value)
+{
+    int end = f->chain.inputs + f->chain.steps;
+    for (int r = f->product ? 0 : f->chain.inputs; r < end; r = r ? r + 1 : f->chain.inputs)
+        if (f->value[r] == value)
+            return r;
+    return -1;
+}
+
+static bool element_by_element(const struct form *f, int reg, int dims)
+{
+    for (int d = 0; d < dims; d++)
+        if (f->label[reg][d] != d)
+            return false;
+    return true;
+}
+
+// An input is held once, if it is read in one way.
+static int input_add(struct form *to, int value, const int8_t *label)
+{
+    int r = to->product;
+    while (r < to->chain.inputs &&
+           (to->value[r] != value || memcmp(to->label[r], label, sizeof to->label[r]) != 0))
+        r++;
+    if (r == CHAIN_INPUTS)
+        return -1;
+    if (r == to->chain.inputs)
+        to->chain.inputs++;
+    to->value[r] = value;
+    memcpy(to->label[r], label, sizeof to->label[r]);
+    return r;
+}
+
+// Where the registers of one form are in another: `at`. Those that `first` makes are there.
+static bool inputs_join(struct form *to, const struct form *from, const struct form *first, int *at)
+{
+    for (int r = from->product; r < from->chain.inputs; r++) {
+        if (first && makes(first, from->value[r]) >= 0)
+            continue;
+        at[r] = input_add(to, from->value[r], from->label[r]);
+        if (at[r] < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool steps_join(struct form *to, const struct form *from, int *at)
+{
+    if (to->chain.steps + from->chain.steps > CHAIN_STEPS)
+        return false;
+    for (int s = 0; s < from->chain.steps; s++) {
+        struct op_step step = from->chain.step[s];
+        for (int k = 0; k < op_inputs(step.op); k++)
+            step.in[k] = (int8_t)at[step.in[k]];
+        at[from->chain.inputs + s] = to->chain.inputs + to->chain.steps;
+        to->value[at[from->chain.inputs + s]] = from->value[from->chain.inputs + s];
+        to->chain.step[to->chain.steps++] = step;
+    }
+    return true;
+}
+
+static bool forms_join(const struct form *a, const struct form *b, struct form *to)
+{
+    int at_a[CHAIN_REGISTERS] = {0}, at_b[CHAIN_REGISTERS] = {0};
+    *to = (struct form){.product = a->product || b->product};
+    memset(to->value, -1, sizeof to->value);
+    to->chain.inputs = to->product;
+    if (to->product)
+        to->value[0] = a->product ? a->value[0] : b->value[0];
+    if (!inputs_join(to, a, NULL, at_a) || !inputs_join(to, b, a, at_b) || !steps_join(to, a, at_a))
+        return false;
+    for (int r = b->product; r < b->chain.inputs; r++)
+        if (makes(a, b->value[r]) >= 0)
+            at_b[r] = at_a[makes(a, b->value[r])];
+    return steps_join(to, b, at_b);
+}
+
+// ---- the node -----------------------------------------------------------------------------------
+
+// Labels of a product's operand: the output's are numbered as its dimensions, then the contracted.
+static void product_input(const struct graph *g, const struct node *n, int k, int8_t name[],
+                          struct node *to)
+{
+    to->in[k] = n->in[k];
+    for (int d = 0; d < g->values[n->in[k]].shape.n; d++) {
+        int label = n->attr.label[k][d], dim = dim_of(g, n, label);
+        if (dim < 0 && name[label] < 0)
+            name[label] = to->attr.labels++;
+        to->attr.label[k][d] = (int8_t)(dim < 0 ? name[label] : dim);
+    }
+}
+
+static void inputs_put(const struct form *f, struct node *to)
+{
+    for (int r = f->product; r < f->chain.inputs; r++) {
+        int k = chain_operand(to->op, r);
+        to->in[k] = f->value[r];
+        memcpy(to->attr.label[k], f->label[r], sizeof f->label[r]);
+        to->nin = k + 1;
+    }
+}
+
+// What is read beyond the two, and what b makes. False: it is more than a node may have.
+static bool outputs_put(const struct fuse *fuse, const struct form *f, int a, int b,
+                        struct op_chain *chain, struct node *to)
+{
+    const struct graph *g = fuse->g;
+    for (int side = 0; side < 2; side++) {
+        const struct node *n = &g->nodes[side ? b : a];
+        for (int k = 0; k < n->nout; k++) {
+            if (!fuse_kept(fuse, n->out[k], a, b))
+                continue;
+            if (to->nout == CHAIN_OUTPUTS)
+                return false;
+            chain->out[to->nout] = (int8_t)makes(f, n->out[k]);
+            to->out[to->nout++] = n->out[k];
+        }
+    }
+    return to->nout > 0;
+}
+
+static bool node_make(const struct fuse *fuse, const struct form *f, int a, int b, struct node *to)
+{
+    struct graph *g = fuse->g;
+    const struct node *x = &g->nodes[a], *y = &g->nodes[b];
+    const struct node *product = x->op == OP_MATMUL || x->op == OP_LINEAR ? x : y;
+    int dims = made_by(g, y)->shape.n;
+    int8_t name[MAX_DIMS * 4];
+    struct op_chain chain = f->chain;
+    *to = *y;
+    to->op = f->product ? OP_LINEAR : OP_CHAIN;
+    to->attr = (struct op_attr){.labels = (int8_t)dims, .tf32 = product->attr.tf32};
+    to->nin = f->product ? 2 : 0;
+    to->nout = 0;
+    memset(name, -1, sizeof name);
+    for (int k = 0; k < 2 && f->product; k++)
+        product_input(g, product, k, name, to);
+    inputs_put(f, to);
+    if (!outputs_put(fuse, f, a, b, &chain, to))
+        return false;
+    for (int k = 0; k < to->nout; k++)
+        for (int d = 0; d < dims; d++)
+            to->attr.label[to->nin + k][d] = (int8_t)d;
+    to->attr.chain = arena_dup(g->arena, &chain, sizeof chain);
+    return true;
+}
+
+// What b reads of a it reads element by element, and not as an operand of its product.
+static bool follows(const struct graph *g, const struct node *x, const struct node *y,
+                    const struct form *a, const struct form *b)
+{
+    const struct value *from = made_by(g, x), *to = made_by(g, y);
+    for (int k = 0; k < 2 && b->product; k++)
+        if (makes(a, y->in[k]) >= 0)
+            return false;
+    for (int r = b->product; r < b->chain.inputs; r++)
+        if (makes(a, b->value[r]) >= 0 && !element_by_element(b, r, to->shape.n))
+            return false;
+    return shape_equal(&from->shape, &to->shape) && spec_equal(&from->spec, &to->spec);
+}
+
+static int join(struct fuse *f, int a, int b)
+{
+    struct graph *g = f->g;
+    struct form x, y, both;
+    struct node made;
+    if (!form_of(g, &g->nodes[a], &x) || !form_of(g, &g->nodes[b], &y) ||
+        g->nodes[b].op == OP_MATMUL || (x.product && y.product) ||
+        !follows(g, &g->nodes[a], &g->nodes[b], &x, &y))
+        return -1;
+    int place = fuse_place(f, a, b);
+    if (place < 0 || !forms_join(&x, &y, &both) || !node_make(f, &both, a, b, &made))
+        return -1;
+    fuse_put(f, a, b, place, &made);
+    return place;
+}
+
+int fuse_chain(struct fuse *f, int node)
+{
+    const struct node *n = &f->g->nodes[node];
+    for (int k = 0; k < n->nin; k++) {
+        int by = fuse_producer(f, node, k);
+        int at = by < 0 ? -1 : join(f, by, node);
+        if (at >= 0)
+            return at;
+    }
+    return -1;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss's rows: maximum, sum of exponentials and pick become ROW_LOSS where the vocabulary is
+// whole (a cut one has a reduction behind each); the two parts of their gradient and the sum of
+// these ROW_LOSS_GRAD, cut or not. See fuse.h.
+//
+// That gradient may lie over the logits, which it is the last to read: of three tensors as large as
+// they one is left.
+#include <string.h>
+
+#include "common/compile/program/fuse.h"
+
+static bool is_op(const struct fuse *f, int node, enum op op)
+{
+    const struct node *n = &f->g->nodes[node];
+    return f->into[node] == node && n->kind == NODE_OP && n->op == op;
+}
+
+// The rows of operand k, one number each, in the order of those of operand `wide`.
+static bool has_rows(const struct graph *g, const struct node *n, int k, int wide)
+{
+    const struct value *v = &g->values[wide < n->nin ? n->in[wide] : n->out[0]];
+    return memcmp(n->attr.label[k], n->attr.label[wide], (size_t)v->shape.n - 1) == 0;
+}
+
+// The pick from the rows of x that stands beside a node; −1: none.
+static int pick_of(const struct fuse *f, int x, int node)
+{
+    const struct graph *g = f->g;
+    for (int r = f->first[x]; r < f->first[x + 1]; r++) {
+        int at = f->readers[r];
+        if (is_op(f, at, OP_PICK) && fuse_beside(f, at, node) && has_rows(g, &g->nodes[at], 1, 0) &&
+            has_rows(g, &g->nodes[at], 2, 0))
+            return at;
+    }
+    return -1;
+}
+
+static void put_loss(struct fuse *f, int max, int sum, int pick)
+{
+    struct graph *g = f->g;
+    struct node made = g->nodes[sum];
+    made.op = OP_ROW_LOSS;
+    made.in[1] = g->nodes[pick].in[1];
+    made.nout = 3;
+    made.out[0] = g->nodes[max].out[0];
+    made.out[1] = g->nodes[sum].out[0];
+    made.out[2] = g->nodes[pick].out[0];
+    for (int k = 1; k < made.nin + made.nout; k++)
+        memcpy(made.attr.label[k], g->nodes[sum].attr.label[1], sizeof made.attr.label[k]);
+    fuse_put(f, sum, max, max, &made);
+    fuse_put(f, pick, max, max, &made);
+}
+
+int fuse_row_loss(struct fuse *f, int node)
+{
+    const struct graph *g = f->g;
+    const struct node *sum = &g->nodes[node];
+    int at = is_op(f, node, OP_ROW_SUM_EXP) ? fuse_near(f, node, 1) : -1;
+    if (at < 0 || !is_op(f, at, OP_ROW_MAX) || g->nodes[at].in[0] != sum->in[0] ||
+        g->nodes[at].attr.limit != sum->attr.limit || !has_rows(g, sum, 1, 0) ||
+        !has_rows(g, sum, 2, 0) || !has_rows(g, &g->nodes[at], 1, 0))
+        return -1;
+    int pick = pick_of(f, sum->in[0], node);
+    if (pick < 0 || g->values[g->nodes[pick].in[1]].producer >= at)
+        return -1;
+    put_loss(f, at, node, pick);
+    return -1;
+}
+
+static bool single(const struct fuse *f, int node, int reader)
+{
+    return !fuse_kept(f, f->g->nodes[node].out[0], node, reader);
+}
+
+static void put_loss_grad(struct fuse *f, int exp, int pick, int add)
+{
+    struct graph *g = f->g;
+    const struct node *first = &g->nodes[exp], *second = &g->nodes[pick];
+    struct node made = g->nodes[add];
+    made.op = OP_ROW_LOSS_GRAD;
+    made.joins = false;
+    made.attr = first->attr;
+    made.nin = 5;
+    for (int k = 0; k < 3; k++)
+        made.in[k] = first->in[k];
+    for (int k = 0; k < 2; k++)
+        made.in[3 + k] = second->in[k];
+    for (int k = 1; k < 6; k++)
+        memcpy(made.attr.label[k], first->attr.label[k < 5 ? 1 : 0], sizeof made.attr.label[k]);
+    fuse_put(f, exp, add, add, &made);
+    fuse_put(f, pick, add, add, &made);
+}
+
+int fuse_row_loss_grad(struct fuse *f, int node)
+{
+    const struct graph *g = f->g;
+    const struct node *add = &g->nodes[node];
+    for (int k = 0; k < 2 && fuse_adds_alike(g, add); k++) {
+        int exp = fuse_near(f, node, k), pick = fuse_near(f, node, 1 - k);
+        if (exp < 0 || pick < 0 || !is_op(f, exp, OP_ROW_EXP_MUL) || !is_op(f, pick, OP_PICK_GRAD))
+            continue;
+        const struct node *first = &g->nodes[exp], *second = &g->nodes[pick];
+        const struct value *x = &g->values[first->in[0]], *made = &g->values[add->out[0]];
+        bool rows = has_rows(g, first, 1, 0) && has_rows(g, first, 2, 0) &&
+                    has_rows(g, second, 0, 2) && has_rows(g, second, 1, 2);
+        bool same = shape_equal(&x->shape, &made->shape) && spec_equal(&x->spec, &made->spec) &&
+                    x->dtype == made->dtype && g->values[second->out[0]].dtype == made->dtype;
+        if (!rows || !same || !single(f, exp, node) || !single(f, pick, node))
+            continue;
+        put_loss_grad(f, exp, pick, node);
+        return -1;
+    }
+    return -1;
+}

@@ -1,0 +1,686 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lowering. See lower.h.
+#include "common/compile/program/lower.h"
+
+#include <string.h>
+
+#include "common/compile/graph/optable.h"
+#include "common/compile/layout/reshard_blocks.h"
+
+// A message's way into the output of its move.
+struct unpack {
+    struct instr i;
+    struct view got;
+    int value, turn; // the output; when the collective started
+    struct op_block block;
+};
+
+struct lowering {
+    const struct graph *g;
+    const struct mesh *mesh;
+    struct program *p;
+    struct arena *arena;
+    struct arena maps; // what is needed while lowering
+    int microbatches, stage, axis;
+    int *root;      // value → the value whose buffer it shares
+    int *last_read; // root → the last node of a microbatch that reads it
+    int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
+    int *buffer;    // root · microbatches + m → buffer, −1
+    int workspace;  // buffer, −1 before an op wants one
+    int pending[64], npending;  // collectives started and not waited for, in order
+    int *open, nopen, open_cap; // the same of sends and receives
+    struct unpack *unpacks;     // results of collectives that nobody read yet
+    int nunpacks, unpacks_cap;
+    int scope, turn; // of the last op; how often that has changed
+    struct err *err;
+};
+
+const char *program_name(enum program_kind k)
+{
+    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample"};
+    return names[k];
+}
+
+int program_find(const struct program *p, const char *name)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        if (p->buffers[i].name && strcmp(p->buffers[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count)
+{
+    int64_t end = 0;
+    *first = INT64_MAX;
+    for (int b = 0; b < p->nbuffers; b++) {
+        int64_t start[MAX_DIMS];
+        if (p->buffers[b].source != VALUE_INPUT)
+            continue;
+        const struct value *v = &p->graph->values[p->buffers[b].value];
+        spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
+        int64_t stop = start[0] + p->buffers[b].shape.dim[0];
+        *first = start[0] < *first ? start[0] : *first;
+        end = stop > end ? stop : end;
+    }
+    *count = end > *first ? end - *first : 0;
+}
+
+const struct op_attr *program_attr(const struct program *p, const struct instr *i)
+{
+    return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
+}
+
+// Whether this stage runs a node.
+static bool here(const struct lowering *l, const struct node *n)
+{
+    return n->stages >> l->stage & 1;
+}
+
+// ---- which values share a buffer ---------------------------------------------------------------
+
+static void roots_find(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    for (int v = 0; v < g->nvalues; v++)
+        l->root[v] = v;
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0, first = 1; c < g->sums[s].n; c++) {
+            int v = g->sums[s].contrib[c];
+            l->root[v] = g->sums[s].value;
+            l->first_of[v] = first ? 1 : 2;
+            first &= !here(l, &g->nodes[g->values[v].producer]);
+        }
+    // Aliases point at what was there before them; follow each to its end.
+    for (int v = 0; v < g->nvalues; v++) {
+        int r = v;
+        while (g->values[r].alias >= 0 || l->root[r] != r)
+            r = g->values[r].alias >= 0 ? g->values[r].alias : l->root[r];
+        l->root[v] = r;
+    }
+}
+
+static void reads_find(struct lowering *l)
+{
+    for (int v = 0; v < l->g->nvalues; v++)
+        l->last_read[v] = -1;
+    for (int n = 0; n < l->g->nnodes; n++)
+        for (int k = 0; k < l->g->nodes[n].nin && here(l, &l->g->nodes[n]); k++)
+            l->last_read[l->root[l->g->nodes[n].in[k]]] = n;
+}
+
+static struct shape local_shape(const struct lowering *l, int value)
+{
+    const struct value *v = &l->g->values[value];
+    return spec_local(&v->spec, l->mesh, &v->shape);
+}
+
+static bool once(enum value_kind k)
+{
+    return k != VALUE_TEMP;
+}
+
+// Whether all microbatches share the value's buffer.
+static bool shared(const struct lowering *l, int root)
+{
+    const struct value *v = &l->g->values[root];
+    return once(v->kind) || (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
+}
+
+static bool same_labels(const struct node *n, int in, int out)
+{
+    return memcmp(n->attr.label[in], n->attr.label[n->nin + out], sizeof n->attr.label[in]) == 0;
+}
+
+// A value's root, once roots have been joined: chains are cut short on the way.
+static int root_of(struct lowering *l, int v)
+{
+    while (l->root[l->root[v]] != l->root[v])
+        l->root[v] = l->root[l->root[v]];
+    return l->root[v];
+}
+
+// Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
+// it reads last, once, and in the same order.
+static bool may_cover(struct lowering *l, int node, int input, int output)
+{
+    const struct graph *g = l->g;
+    const struct node *n = &g->nodes[node];
+    int in = root_of(l, n->in[input]), out = n->out[output];
+    struct shape a = local_shape(l, n->in[input]), b = local_shape(l, out);
+    bool free = l->root[out] == out && g->values[in].kind == VALUE_TEMP &&
+                l->last_read[in] == node && shape_equal(&a, &b) &&
+                g->values[in].dtype == g->values[out].dtype && !shared(l, in) &&
+                same_labels(n, input, output);
+    for (int k = 0; k < n->nin && free; k++)
+        free = k == input || root_of(l, n->in[k]) != in;
+    return free;
+}
+
+// An elementwise op writes over its first input, a fused one each output over some input, where
+// that may be. The choice is made on the graph, so it holds for every microbatch.
+static void inplace_find(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace ||
+            (n->nout != 1 && !op_row(n->op)->fused))
+            continue;
+        int inputs = op_row(n->op)->fused ? n->nin : 1;
+        for (int o = 0; o < n->nout; o++)
+            for (int k = 0; k < inputs; k++) {
+                if (!may_cover(l, i, k, o))
+                    continue;
+                int in = root_of(l, n->in[k]);
+                l->root[n->out[o]] = in;
+                l->last_read[in] = l->last_read[n->out[o]];
+                break;
+            }
+    }
+    for (int v = 0; v < g->nvalues; v++)
+        l->root[v] = root_of(l, v);
+}
+
+// ---- buffers -----------------------------------------------------------------------------------
+
+static enum buffer_kind kind_of(const struct value *v)
+{
+    if (v->kind == VALUE_PARAM)
+        return BUFFER_PARAM;
+    if (v->kind == VALUE_STATE)
+        return BUFFER_OPTIMIZER;
+    if (v->kind == VALUE_COPY)
+        return BUFFER_COPY;
+    return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
+}
+
+static int buffer_add(struct lowering *l)
+{
+    struct program *p = l->p;
+    p->buffers = arena_grow(&l->maps, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
+    return p->nbuffers++;
+}
+
+// Data is read in every cut that is asked for, each a buffer of its own: its cut is in its name.
+static const char *buffer_name(const struct lowering *l, const struct value *v)
+{
+    if (v->kind != VALUE_INPUT || !spec_axes(&v->spec))
+        return v->name;
+    struct buf text = {0};
+    spec_print(&v->spec, l->mesh, v->shape.n, &text);
+    const char *name = arena_printf(l->arena, "%s %s", v->name, buf_str(&text));
+    buf_clear(&text);
+    return name;
+}
+
+static int buffer_make(struct lowering *l, int root, int m)
+{
+    struct program *p = l->p;
+    const struct value *v = &l->g->values[root];
+    int at = buffer_add(l);
+    struct buffer *b = &p->buffers[at];
+    *b = (struct buffer){.value = root,
+                         .name = buffer_name(l, v),
+                         .kind = kind_of(v),
+                         .source = v->kind,
+                         .persistent = once(v->kind),
+                         .dtype = v->dtype,
+                         .shape = local_shape(l, root),
+                         .copies = v->kind == VALUE_INPUT ? l->microbatches : 1,
+                         .first = p->ninstrs,
+                         .last = p->ninstrs};
+    b->bytes = (uint64_t)shape_count(&b->shape) * dtype_size(b->dtype) * (uint64_t)b->copies;
+    l->buffer[root * l->microbatches + m] = at;
+    return at;
+}
+
+static int buffer_of(struct lowering *l, int root, int m)
+{
+    int b = l->buffer[root * l->microbatches + m];
+    return b < 0 ? buffer_make(l, root, m) : b;
+}
+
+// A copy is made of its parameter: that is there with it, though no instruction may read it (it is
+// frozen), and comes first: what is gathered of the copy bears the same name (program_find).
+static struct view view_of(struct lowering *l, int value, int m)
+{
+    int root = l->root[value];
+    enum value_kind kind = l->g->values[root].kind;
+    if (kind == VALUE_COPY)
+        buffer_of(l, l->g->values[root].of, 0);
+    int b = buffer_of(l, root, shared(l, root) ? 0 : m);
+    struct buffer *buf = &l->p->buffers[b];
+    buf->last = l->p->ninstrs;
+    struct view v = {.buffer = b};
+    if (kind == VALUE_INPUT)
+        v.offset = buf->bytes / (uint64_t)buf->copies * (uint64_t)m;
+    return v;
+}
+
+// ---- instructions ------------------------------------------------------------------------------
+
+static struct instr *emit(struct lowering *l, const struct instr *i)
+{
+    struct program *p = l->p;
+    p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
+    p->instrs[p->ninstrs] = *i;
+    return &p->instrs[p->ninstrs++];
+}
+
+static void wait_first(struct lowering *l)
+{
+    struct instr w = l->p->instrs[l->pending[0]];
+    w.kind = INSTR_WAIT;
+    w.start = l->pending[0];
+    l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
+    l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
+    emit(l, &w);
+    l->npending--;
+    memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
+}
+
+static void wait_for(struct lowering *l, int buffer, bool writes);
+static void unpack_for(struct lowering *l, int value, int m);
+
+// ---- sends and receives ----
+
+static bool same_stream(const struct instr *a, const struct instr *b)
+{
+    return a->kind == b->kind && a->phase == b->phase && a->peer == b->peer;
+}
+
+// Waits for open message number `at`, after those of its stream that were started before it.
+static void wait_message(struct lowering *l, int at)
+{
+    struct program *p = l->p;
+    for (int i = 0; i <= at; i++) {
+        struct instr w = p->instrs[l->open[i]];
+        if (!same_stream(&w, &p->instrs[l->open[at]]))
+            continue;
+        bool last = i == at;
+        struct view *touched = w.kind == INSTR_SEND ? w.in : w.out;
+        p->buffers[touched[0].buffer].last = p->ninstrs;
+        w.kind = INSTR_WAIT;
+        w.start = l->open[i];
+        emit(l, &w);
+        memmove(l->open + i, l->open + i + 1, sizeof *l->open * (size_t)(--l->nopen - i));
+        if (last)
+            return;
+        i--;
+        at--;
+    }
+}
+
+// A buffer that is being received is touched by nobody, one that is being sent only read.
+static void wait_messages(struct lowering *l, int buffer, bool writes)
+{
+    for (int i = l->nopen - 1; i >= 0; i--) {
+        const struct instr *s = &l->p->instrs[l->open[i]];
+        bool busy = s->kind == INSTR_RECV ? s->out[0].buffer == buffer
+                                          : writes && s->in[0].buffer == buffer;
+        if (!busy)
+            continue;
+        wait_message(l, i);
+        i = l->nopen;
+    }
+}
+
+static void start_message(struct lowering *l, const struct node *n, int m, enum instr_kind kind)
+{
+    bool sends = kind == INSTR_SEND;
+    struct instr i = {.kind = kind,
+                      .node = (int)(n - l->g->nodes),
+                      .phase = n->phase,
+                      .microbatch = m,
+                      .stage = l->stage,
+                      .workspace = -1,
+                      .axis = l->axis,
+                      .peer = sends ? n->peer : n->stage};
+    if (sends)
+        unpack_for(l, n->in[0], m);
+    struct view v = view_of(l, n->in[0], m);
+    if (sends)
+        wait_for(l, v.buffer, false);
+    v = view_of(l, n->in[0], m);
+    l->p->buffers[v.buffer].region = REGION_SHARED;
+    i.nin = sends;
+    i.nout = !sends;
+    *(sends ? i.in : i.out) = v;
+    l->open = arena_grow(&l->maps, l->open, sizeof *l->open, l->nopen, &l->open_cap);
+    l->open[l->nopen++] = l->p->ninstrs;
+    emit(l, &i);
+}
+
+// What a slot reads of its neighbours is asked for as the slot before it begins, so that messages
+// cross while that one computes; and so that two neighbours that send to each other next both
+// stand ready to receive (schedule.h).
+static void receive_for(struct lowering *l, const struct slot *slot)
+{
+    for (int i = 0; i < l->g->nnodes; i++) {
+        const struct node *n = &l->g->nodes[i];
+        if (n->kind == NODE_SEND && n->peer == l->stage && n->phase == slot->phase)
+            start_message(l, n, slot->microbatch, INSTR_RECV);
+    }
+}
+
+// What was sent by an earlier slot of the phase has arrived; before the update: all.
+static void sends_end(struct lowering *l, const struct slot *slot)
+{
+    for (int i = 0; i < l->nopen; i++) {
+        const struct instr *s = &l->p->instrs[l->open[i]];
+        if (s->kind != INSTR_SEND || (slot->phase != s->phase && slot->phase != PHASE_UPDATE))
+            continue;
+        wait_message(l, i);
+        i = -1;
+    }
+}
+
+// Waits, in the order of the starts, up to the last one that works on `buffer`.
+static void wait_for(struct lowering *l, int buffer, bool writes)
+{
+    wait_messages(l, buffer, writes);
+    int upto = 0;
+    for (int i = 0; i < l->npending; i++) {
+        const struct instr *s = &l->p->instrs[l->pending[i]];
+        if (s->out[0].buffer == buffer || s->in[0].buffer == buffer)
+            upto = i + 1;
+    }
+    while (upto-- > 0)
+        wait_first(l);
+}
+
+// ---- moves ----
+
+static void start_coll(struct lowering *l, const struct node *n, struct instr i)
+{
+    bool stages = n->kind == NODE_STAGE_SUM;
+    i.kind = INSTR_START;
+    i.coll = stages ? RESHARD_ALL_REDUCE : n->move.kind;
+    i.axis = l->axis;
+    i.stages = stages ? n->stages : 0;
+    i.group = n->move.cut;
+    i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
+    i.nin = i.nout = 1;
+    if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
+        wait_first(l);
+    const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
+    for (int k = 0; k < 2; k++)
+        wait_messages(l, touched[k], true);
+    for (int k = 0; k < 2; k++) {
+        l->p->buffers[touched[k]].region = REGION_SHARED;
+        l->p->buffers[touched[k]].last = l->p->ninstrs;
+    }
+    l->pending[l->npending++] = l->p->ninstrs;
+    emit(l, &i);
+}
+
+// A buffer for what a collective takes or leaves in the order of its coordinates.
+static struct view message_buffer(struct lowering *l, int value, int64_t count)
+{
+    int at = buffer_add(l);
+    struct buffer *b = &l->p->buffers[at];
+    *b = (struct buffer){.value = value,
+                         .kind = BUFFER_TRANSIENT,
+                         .source = VALUE_TEMP,
+                         .dtype = l->g->values[value].dtype,
+                         .shape = {1, {count}},
+                         .copies = 1,
+                         .first = l->p->ninstrs,
+                         .last = l->p->ninstrs};
+    b->bytes = (uint64_t)count * dtype_size(b->dtype);
+    return (struct view){.buffer = at};
+}
+
+static void emit_copy(struct lowering *l, struct instr i, struct view from, struct view to,
+                      const struct op_block *block)
+{
+    struct op_attr *attr = arena_new(l->arena, struct op_attr);
+    attr->block = *block;
+    wait_for(l, from.buffer, false);
+    wait_for(l, to.buffer, true);
+    l->p->buffers[from.buffer].last = l->p->buffers[to.buffer].last = l->p->ninstrs;
+    i.kind = INSTR_OP;
+    i.op = OP_COPY;
+    i.attr = attr;
+    i.in[0] = from;
+    i.out[0] = to;
+    emit(l, &i);
+}
+
+// A result is unpacked where it is first read or written, or two layers on: until then the
+// collective has time, and its message takes memory.
+static void unpack_at(struct lowering *l, int at)
+{
+    struct unpack u = l->unpacks[at];
+    memmove(l->unpacks + at, l->unpacks + at + 1, sizeof u * (size_t)(--l->nunpacks - at));
+    emit_copy(l, u.i, u.got, view_of(l, u.value, u.i.microbatch), &u.block);
+}
+
+static void unpack_for(struct lowering *l, int value, int m)
+{
+    for (int i = 0; i < l->nunpacks; i++)
+        if (l->root[l->unpacks[i].value] == l->root[value] &&
+            (l->unpacks[i].i.microbatch == m || shared(l, l->root[value])))
+            unpack_at(l, i--);
+}
+
+static void unpack_old(struct lowering *l, int turns)
+{
+    for (int i = 0; i < l->nunpacks; i++)
+        if (l->unpacks[i].turn + turns <= l->turn)
+            unpack_at(l, i--);
+}
+
+enum { MESSAGE_TURNS = 4 }; // of scopes: a layer's, its neighbour's and what was moved between them
+
+static void unpack_later(struct lowering *l, const struct unpack *u)
+{
+    l->unpacks = arena_grow(&l->maps, l->unpacks, sizeof *l->unpacks, l->nunpacks, &l->unpacks_cap);
+    l->unpacks[l->nunpacks] = *u;
+    l->unpacks[l->nunpacks++].turn = l->turn;
+}
+
+static struct view stepped(struct view v, const struct node *n, int64_t elements, size_t elem)
+{
+    if (elements) {
+        v.by = n->move.cut;
+        v.step = (uint64_t)elements * elem;
+    }
+    return v;
+}
+
+// [copy →] collective [→ copy]. A message that is the input's last reader's, or the output's own
+// buffer, needs no copy.
+static void emit_move(struct lowering *l, const struct node *n, struct instr i, int m)
+{
+    if (n->kind == NODE_STAGE_SUM || n->move.kind == RESHARD_ALL_REDUCE) {
+        start_coll(l, n, i);
+        return;
+    }
+    int in = l->root[n->in[0]];
+    struct shape shape = local_shape(l, n->in[0]);
+    struct transfer t = transfer_of(&n->move, l->mesh, &shape);
+    size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
+    if (!t.message) {
+        emit_copy(l, i, stepped(view_of(l, n->in[0], m), n, t.pack_from, elem),
+                  view_of(l, n->out[0], m), &t.pack);
+        return;
+    }
+    bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
+    // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
+    bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
+    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
+    struct view send = i.in[0], got;
+    if (!t.packed || !dead) {
+        bool own = t.unpacked && !exchange;
+        send = own ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+        emit_copy(l, i, view_of(l, n->in[0], m), stepped(send, n, t.pack_to, elem), &t.pack);
+    }
+    got = send;
+    if (exchange)
+        got = t.unpacked ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+    i.in[0] = send;
+    i.out[0] = got;
+    start_coll(l, n, i);
+    if (!t.unpacked)
+        unpack_later(l, &(struct unpack){.i = i,
+                                         .got = stepped(got, n, t.unpack_from, elem),
+                                         .value = n->out[0],
+                                         .block = t.unpack});
+}
+
+static struct tensor operand_of(const struct lowering *l, int value)
+{
+    return (struct tensor){.dtype = l->g->values[value].dtype, .shape = local_shape(l, value)};
+}
+
+// One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
+static int workspace_for(struct lowering *l, const struct node *n)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin, .nout = n->nout};
+    for (int k = 0; k < n->nin; k++)
+        c.in[k] = operand_of(l, n->in[k]);
+    for (int k = 0; k < n->nout; k++)
+        c.out[k] = operand_of(l, n->out[k]);
+    struct program *p = l->p;
+    uint64_t bytes = op_workspace(&c, l->g->backend);
+    if (!bytes)
+        return -1;
+    int b = l->workspace;
+    if (b < 0) {
+        b = l->workspace = buffer_add(l);
+        p->buffers[b] = (struct buffer){.value = -1,
+                                        .name = "workspace",
+                                        .kind = BUFFER_WORKSPACE,
+                                        .source = VALUE_TEMP,
+                                        .persistent = true,
+                                        .copies = 1};
+    }
+    if (bytes > p->buffers[b].bytes)
+        p->buffers[b].bytes = bytes;
+    return b;
+}
+
+static void emit_node(struct lowering *l, int node, int m)
+{
+    const struct node *n = &l->g->nodes[node];
+    if (!here(l, n) || (n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
+        (n->when == FIRST_MICROBATCH && m != 0))
+        return;
+    if (n->kind == NODE_SEND) {
+        if (n->stage == l->stage)
+            start_message(l, n, m, INSTR_SEND);
+        return;
+    }
+    struct instr i = {.node = node,
+                      .phase = n->phase,
+                      .microbatch = m,
+                      .stage = l->stage,
+                      .op = n->op,
+                      .nin = n->nin,
+                      .nout = n->nout,
+                      .owner = n->owner};
+    if (n->kind == NODE_OP && n->scope != l->scope) {
+        l->scope = n->scope;
+        l->turn++;
+        unpack_old(l, MESSAGE_TURNS);
+    }
+    for (int k = 0; k < n->nin + n->nout; k++)
+        unpack_for(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
+    // Waits come before the views: they move the place of this instruction. The output of a staged
+    // move begins to live where it is written.
+    for (int k = 0; k < n->nin; k++)
+        wait_for(l, view_of(l, n->in[k], m).buffer, false);
+    bool staged = n->kind == NODE_MOVE && n->move.kind != RESHARD_ALL_REDUCE;
+    for (int k = 0; k < n->nout && !staged; k++)
+        wait_for(l, view_of(l, n->out[k], m).buffer, true);
+    for (int k = 0; k < n->nin; k++)
+        i.in[k] = view_of(l, n->in[k], m);
+    for (int k = 0; k < n->nout && !staged; k++)
+        i.out[k] = view_of(l, n->out[k], m);
+    int contribution = l->first_of[n->out[0]];
+    i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
+    i.workspace = -1;
+    if (n->kind != NODE_OP) {
+        emit_move(l, n, i, m);
+        return;
+    }
+    i.workspace = workspace_for(l, n);
+    emit(l, &i);
+}
+
+static void stash_find(struct program *p)
+{
+    for (int b = 0; b < p->nbuffers; b++) {
+        struct buffer *buf = &p->buffers[b];
+        if (buf->persistent || p->instrs[buf->first].phase != PHASE_FORWARD)
+            continue;
+        if (p->instrs[buf->last].phase == PHASE_BACKWARD)
+            buf->kind = BUFFER_STASH;
+    }
+}
+
+static void lowering_init(struct lowering *l)
+{
+    size_t n = (size_t)l->g->nvalues;
+    l->workspace = l->scope = -1;
+    l->root = arena_array(&l->maps, int, n);
+    l->last_read = arena_array(&l->maps, int, n);
+    l->first_of = arena_array(&l->maps, int, n);
+    l->buffer = arena_array(&l->maps, int, n *(size_t)l->microbatches);
+    for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
+        l->buffer[i] = -1;
+    roots_find(l);
+    reads_find(l);
+    inplace_find(l);
+}
+
+int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
+          enum program_kind kind, struct arena *a, struct program *out, struct err *e)
+{
+    *out = (struct program){.kind = kind,
+                            .mesh = *m,
+                            .stage = stage,
+                            .graph = g,
+                            .microbatches = s->microbatches,
+                            .nparts = g->nparts};
+    struct lowering l = {.g = g,
+                         .mesh = m,
+                         .p = out,
+                         .arena = a,
+                         .microbatches = s->microbatches,
+                         .stage = stage,
+                         .axis = m->stages ? __builtin_ctz(m->stages) : -1,
+                         .err = e};
+    lowering_init(&l);
+    receive_for(&l, &s->slots[0]);
+    for (int i = 0; i < g->nparts; i++)
+        out->part_name[i] = g->part_name[i];
+    for (int i = 0; i < s->n; i++) {
+        struct slot slot = s->slots[i];
+        emit(&l, &(struct instr){.kind = INSTR_MARK,
+                                 .node = -1,
+                                 .workspace = -1,
+                                 .stage = stage,
+                                 .phase = slot.phase,
+                                 .microbatch = slot.microbatch});
+        if (i + 1 < s->n)
+            receive_for(&l, &s->slots[i + 1]);
+        sends_end(&l, &slot);
+        for (int n = 0; n < g->nnodes; n++)
+            if (g->nodes[n].phase == slot.phase)
+                emit_node(&l, n, slot.microbatch);
+        unpack_old(&l, 0);
+    }
+    while (l.npending)
+        wait_first(&l);
+    stash_find(out);
+    out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
+    out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);
+    out->instrs_cap = out->ninstrs;
+    out->buffers_cap = out->nbuffers;
+    arena_clear(&l.maps);
+    return 0;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lowering: a partitioned graph and a schedule become instructions and buffers.
+//
+// Values that live for a step or longer have one buffer; temporaries have one a microbatch, each
+// with its own lifetime. A contribution is written straight into its sum's buffer, adding to it
+// from the second on. An elementwise op writes over an input that nobody reads afterwards. A
+// collective starts where its node stands and is waited for before the first instruction that
+// touches its buffer; so do sends and receives between stages, but a receive starts a slot early.
+// Where nodes stand is order.h's business.
+#pragma once
+#include "common/compile/program/program.h"
+#include "common/compile/program/schedule.h"
+
+// `s`: of the stage whose program is made.
+int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
+          enum program_kind kind, struct arena *a, struct program *out, struct err *e);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Order. See order.h.
+//
+// Each phase is a row of turns: runs of nodes of one scope. A node's place is its turn and its rank
+// within it, FIRST, AMID or LAST, and never before a node it depends on; nodes are then sorted by
+// phase and place, those of one place as they were.
+#include "common/compile/program/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST, AMID, LAST, RANKS };
+
+struct order {
+    struct graph *g;
+    int *place;  // node → turn · RANKS + rank, within its phase
+    int *before; // value → the last node that contributed to it so far, −1
+    bool *early; // value → it follows from a parameter alone and is made early
+};
+
+static bool is_gather(const struct node *n)
+{
+    return n->kind == NODE_MOVE && n->move.kind == RESHARD_ALL_GATHER;
+}
+
+// A gather of a parameter or its copy, the cast before it, a gather's second step.
+static bool moves_early(const struct order *o, const struct node *n)
+{
+    bool cast = n->kind == NODE_OP && n->op == OP_CAST && n->when == FIRST_MICROBATCH;
+    if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
+        return false;
+    enum value_kind from = o->g->values[n->in[0]].kind;
+    return from == VALUE_PARAM || from == VALUE_COPY || o->early[n->in[0]];
+}
+
+// What adds the result of a gradient's reduction to a sum.
+static bool moves_late(const struct order *o, const struct node *n)
+{
+    if (n->kind != NODE_OP || n->op != OP_SUM || n->phase != PHASE_BACKWARD)
+        return false;
+    int by = o->g->values[n->in[0]].producer;
+    const struct node *made = by < 0 ? NULL : &o->g->nodes[by];
+    return made && made->phase == PHASE_BACKWARD && made->kind == NODE_MOVE &&
+           made->move.kind == RESHARD_REDUCE_SCATTER;
+}
+
+// Not before the node `on`, where that is one of the same phase.
+static void after(const struct order *o, int node, int on)
+{
+    if (on >= 0 && o->g->nodes[on].phase == o->g->nodes[node].phase &&
+        o->place[node] < o->place[on])
+        o->place[node] = o->place[on];
+}
+
+static void place_node(struct order *o, int node, int turn)
+{
+    struct graph *g = o->g;
+    const struct node *n = &g->nodes[node];
+    bool early = moves_early(o, n);
+    if (early)
+        o->place[node] = (turn ? turn - 1 : 0) * RANKS + FIRST;
+    else if (moves_late(o, n))
+        o->place[node] = (turn + 1) * RANKS + LAST;
+    else
+        o->place[node] = turn * RANKS + AMID;
+    for (int k = 0; k < n->nin; k++) {
+        after(o, node, g->values[n->in[k]].producer);
+        after(o, node, o->before[n->in[k]]);
+    }
+    for (int k = 0; k < n->nout; k++)
+        o->early[n->out[k]] = early;
+}
+
+// Each contribution comes after the one before it, and readers of the sum after all so far.
+static void contributions(struct order *o, const int *sum_of, int node)
+{
+    const struct node *n = &o->g->nodes[node];
+    for (int k = 0; k < n->nout; k++) {
+        int sum = sum_of[n->out[k]];
+        if (sum < 0)
+            continue;
+        after(o, node, o->before[sum]);
+        o->before[sum] = node;
+    }
+}
+
+static void places(struct order *o)
+{
+    struct graph *g = o->g;
+    int turn[PHASE_COUNT] = {0}, scope[PHASE_COUNT];
+    int *sum_of = arena_array(g->arena, int, g->nvalues);
+    memset(sum_of, -1, sizeof *sum_of * (size_t)g->nvalues);
+    memset(scope, -1, sizeof scope);
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0; c < g->sums[s].n; c++)
+            sum_of[g->sums[s].contrib[c]] = g->sums[s].value;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (scope[n->phase] >= 0 && scope[n->phase] != n->scope)
+            turn[n->phase]++;
+        scope[n->phase] = n->scope;
+        place_node(o, i, turn[n->phase]);
+        contributions(o, sum_of, i);
+    }
+}
+
+struct placed {
+    int phase, place, node;
+};
+
+static int by_place(const void *x, const void *y)
+{
+    const struct placed *a = x, *b = y;
+    if (a->phase != b->phase)
+        return a->phase < b->phase ? -1 : 1;
+    if (a->place != b->place)
+        return a->place < b->place ? -1 : 1;
+    return a->node < b->node ? -1 : a->node > b->node;
+}
+
+void order_nodes(struct graph *g)
+{
+    struct order o = {.g = g,
+                      .place = arena_array(g->arena, int, g->nnodes),
+                      .before = arena_array(g->arena, int, g->nvalues),
+                      .early = arena_array(g->arena, bool, g->nvalues)};
+    struct placed *placed = arena_array(g->arena, struct placed, g->nnodes);
+    struct node *nodes = arena_array(g->arena, struct node, g->nnodes);
+    memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
+    places(&o);
+    for (int i = 0; i < g->nnodes; i++)
+        placed[i] = (struct placed){(int)g->nodes[i].phase, o.place[i], i};
+    qsort(placed, (size_t)g->nnodes, sizeof *placed, by_place);
+    memcpy(nodes, g->nodes, sizeof *nodes * (size_t)g->nnodes);
+    for (int i = 0; i < g->nnodes; i++) {
+        g->nodes[i] = nodes[placed[i].node];
+        for (int k = 0; k < g->nodes[i].nout; k++)
+            g->values[g->nodes[i].out[k]].producer = i;
+    }
+}

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks after every pass. See verify.h.
+#include "common/compile/program/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/compile/graph/optable.h"
+
+#define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
+
+static const char *name_of(const struct graph *g, int value)
+{
+    return g->values[value].name ? g->values[value].name : "unnamed";
+}
+
+// Each label has one size over all operands that carry it.
+static int check_labels(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    int64_t size[MAX_DIMS * 4] = {0};
+    for (int k = 0; k < n->nin + n->nout; k++) {
+        int id = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        const struct value *v = &g->values[id];
+        for (int d = 0; d < v->shape.n; d++) {
+            int l = n->attr.label[k][d];
+            if (l < 0 || l >= n->attr.labels)
+                return BAD("node %d %s: operand %d has label %d", at, op_name(n->op), k, l);
+            if (size[l] && size[l] != v->shape.dim[d])
+                return BAD("node %d %s: label %d is %lld and %lld", at, op_name(n->op), l,
+                           (long long)size[l], (long long)v->shape.dim[d]);
+            size[l] = v->shape.dim[d];
+        }
+    }
+    return 0;
+}
+
+static bool leaf_kind(enum value_kind k)
+{
+    return k != VALUE_TEMP;
+}
+
+static int check_node(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    if (n->scope < 0 || n->scope >= g->nscopes)
+        return BAD("node %d has no scope", at);
+    for (int k = 0; k < n->nin; k++) {
+        int v = n->in[k];
+        if (v < 0 || v >= g->nvalues)
+            return BAD("node %d reads value %d of %d", at, v, g->nvalues);
+        if (g->values[v].producer >= at ||
+            (g->values[v].producer < 0 && !leaf_kind(g->values[v].kind)))
+            return BAD("node %d reads %s (value %d) before it is made", at, name_of(g, v), v);
+    }
+    for (int k = 0; k < n->nout; k++)
+        if (g->values[n->out[k]].producer != at)
+            return BAD("node %d: output %d has another producer", at, n->out[k]);
+    if (n->kind != NODE_OP)
+        return 0;
+    int rc = check_labels(g, at, e);
+    return rc ? rc : op_infer(g, n, e);
+}
+
+int verify_graph(const struct graph *g, struct err *e)
+{
+    enum phase phase = PHASE_FORWARD;
+    for (int i = 0; i < g->nnodes; i++) {
+        if (g->nodes[i].phase < phase)
+            return BAD("node %d goes back to %s", i, phase_name(g->nodes[i].phase));
+        phase = g->nodes[i].phase;
+        int rc = check_node(g, i, e);
+        if (rc)
+            return rc;
+    }
+    for (int s = 0; s < g->nsums; s++)
+        for (int c = 0; c < g->sums[s].n; c++) {
+            int v = g->sums[s].contrib[c];
+            if (!shape_equal(&g->values[v].shape, &g->values[g->sums[s].value].shape))
+                return BAD("%s: a contribution of another shape", name_of(g, g->sums[s].value));
+        }
+    return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
+}
+
+// What a move does to a spec, told again from its kind alone.
+static struct spec moved(const struct reshard_step *m, struct spec s)
+{
+    axis_set axes = dim_axes(&m->cut);
+    int to = m->kind == RESHARD_ALL_TO_ALL ? m->to : m->dim;
+    bool takes = m->kind == RESHARD_ALL_GATHER || m->kind == RESHARD_ALL_TO_ALL;
+    bool adds = m->kind != RESHARD_ALL_GATHER && m->kind != RESHARD_ALL_REDUCE;
+    for (int i = m->cut.n; takes && i > 0 && s.dim[m->dim].n > 0; i--)
+        if (s.dim[m->dim].axis[s.dim[m->dim].n - 1] == m->cut.axis[i - 1])
+            s.dim[m->dim].axis[--s.dim[m->dim].n] = 0;
+    for (int i = 0; adds && i < m->cut.n; i++)
+        dim_append(&s.dim[to], m->cut.axis[i]);
+    if (m->kind == RESHARD_ALL_REDUCE || m->kind == RESHARD_REDUCE_SCATTER) {
+        s.partial_sum &= (axis_set)~axes;
+        s.partial_max &= (axis_set)~axes;
+    }
+    return s;
+}
+
+// Ops that may read a part of a sum: they are linear in it and make a part of theirs (an addition,
+// of parts all alike), or the metrics, which are summed over everything. A part of a gradient may
+// be rounded for its way.
+static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
+{
+    const struct spec *made = &g->values[n->out[0]].spec;
+    bool rounded = n->op == OP_CAST && n->phase == PHASE_BACKWARD && g->reduce == DT_BF16 &&
+                   g->values[n->out[0]].dtype == DT_BF16;
+    bool alike = n->op == OP_ADD;
+    for (int k = 0; k < n->nin; k++)
+        alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
+    return n->op == OP_METRICS || alike ||
+           ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
+}
+
+// A stage reads what it has: leaves, what it made, what was sent to it before.
+static int check_stages(const struct graph *g, struct err *e)
+{
+    uint64_t *has = arena_array(g->arena, uint64_t, g->nvalues);
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        uint64_t needs = n->kind == NODE_SEND ? (uint64_t)1 << n->stage : n->stages;
+        for (int k = 0; k < n->nin; k++) {
+            const struct value *v = &g->values[n->in[k]];
+            uint64_t have = v->producer < 0 ? v->stages : has[n->in[k]];
+            if (needs & ~have)
+                return BAD("node %d reads %s on a stage that does not have it", i,
+                           name_of(g, n->in[k]));
+        }
+        for (int k = 0; k < n->nout; k++)
+            has[n->out[k]] = n->stages;
+        if (n->kind != NODE_SEND)
+            continue;
+        if (n->nin != 1 || n->nout || (n->peer - n->stage != 1 && n->stage - n->peer != 1))
+            return BAD("node %d sends from stage %d to stage %d", i, n->stage, n->peer);
+        has[n->in[0]] |= (uint64_t)1 << n->peer;
+    }
+    return 0;
+}
+
+// A loop that several operands share is cut alike in all of them, else a device would run it over
+// parts that do not belong together. Attention's keys are whole where its queries are cut.
+static int check_cuts(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    const struct dim_cut *cut[MAX_DIMS * 4] = {0};
+    bool attends = n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD;
+    for (int k = 0; k < n->nin + n->nout && !attends; k++) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        for (int d = 0; d < v->shape.n; d++) {
+            int l = n->attr.label[k][d];
+            if (cut[l] && memcmp(cut[l], &v->spec.dim[d], sizeof *cut[l]) != 0)
+                return BAD("node %d %s: operands are cut differently on %s", at, op_name(n->op),
+                           dim_name(v->dims[d]));
+            cut[l] = &v->spec.dim[d];
+        }
+    }
+    return 0;
+}
+
+// What cuts a loop that the output lacks makes parts of a sum (or of a maximum) of it.
+static int check_sums(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    const struct value *out = &g->values[n->out[0]];
+    axis_set made = spec_partial(&out->spec), summed = 0;
+    bool kept[MAX_DIMS * 4] = {false};
+    if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD)
+        return 0; // it has loops of its own over keys and their heads
+    for (int k = n->nin; k < n->nin + n->nout; k++)
+        for (int d = 0; d < g->values[n->out[k - n->nin]].shape.n; d++)
+            kept[n->attr.label[k][d]] = true;
+    for (int k = 0; k < n->nin; k++) {
+        const struct value *v = &g->values[n->in[k]];
+        for (int d = 0; d < v->shape.n; d++)
+            if (!kept[n->attr.label[k][d]])
+                summed |= dim_axes(&v->spec.dim[d]);
+    }
+    if (summed & ~made)
+        return BAD("node %d %s: its output is a part of a sum and does not say so", at,
+                   op_name(n->op));
+    return 0;
+}
+
+// Steps on a part of a sum would not be steps on the sum: what fusion made is whole.
+static int check_fused(const struct graph *g, int at, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    for (int k = 0; k < n->nout && op_row(n->op)->fused; k++)
+        if (spec_partial(&g->values[n->out[k]].spec))
+            return BAD("node %d %s: it was fused and makes a part of a sum", at, op_name(n->op));
+    return 0;
+}
+
+int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e)
+{
+    int rc = verify_graph(g, e), bad;
+    for (int v = 0; v < g->nvalues && !rc; v++)
+        if (!spec_divides(&g->values[v].spec, m, &g->values[v].shape, &bad))
+            rc = BAD("%s: dimension %d does not divide", name_of(g, v), bad);
+    for (int i = 0; i < g->nnodes && !rc; i++) {
+        const struct node *n = &g->nodes[i];
+        for (int k = 0; k < n->nin && !rc; k++) {
+            axis_set partial = spec_partial(&g->values[n->in[k]].spec);
+            struct spec after = moved(&n->move, g->values[n->in[k]].spec);
+            if (n->kind == NODE_MOVE && !spec_equal(&after, &g->values[n->out[0]].spec))
+                rc = BAD("node %d does not move its value to where it is", i);
+            if (n->kind == NODE_OP && partial && !reads_partial(g, n, partial))
+                rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
+                         name_of(g, n->in[k]));
+        }
+        if (n->kind == NODE_OP && !rc)
+            rc = check_fused(g, i, e);
+        if (n->kind == NODE_OP && !rc)
+            rc = check_cuts(g, i, e);
+        if (n->kind == NODE_OP && !rc)
+            rc = check_sums(g, i, e);
+    }
+    return rc ? rc : check_stages(g, e);
+}
+
+// ---- programs ----------------------------------------------------------------------------------
+
+static int by_first(const void *x, const void *y)
+{
+    const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
+    return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
+}
+
+static int by_last(const void *x, const void *y)
+{
+    const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
+    return a->last != b->last ? (a->last < b->last ? -1 : 1) : (a < b ? -1 : a > b);
+}
+
+// The place of the first living buffer at or above an offset.
+static int place_of(const struct buffer *const *alive, int n, uint64_t offset)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (alive[mid]->offset < offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+// Those that live at an instruction, kept by offset: one that is born may touch neither neighbour.
+static int check_birth(const struct program *p, const struct buffer **alive, int *n,
+                       const struct buffer *b, struct err *e)
+{
+    int at = place_of(alive, *n, b->offset);
+    const struct buffer *below = at > 0 ? alive[at - 1] : NULL, *above = at < *n ? alive[at] : NULL;
+    if (below && below->offset + below->bytes <= b->offset)
+        below = NULL;
+    if (above && b->offset + b->bytes <= above->offset)
+        above = NULL;
+    if (below || above)
+        return BAD("%s: buffers %d and %d live together and overlap", program_name(p->kind),
+                   (int)((below ? below : above) - p->buffers), (int)(b - p->buffers));
+    memmove(alive + at + 1, alive + at, sizeof *alive * (size_t)(*n - at));
+    alive[at] = b;
+    ++*n;
+    return 0;
+}
+
+static int check_region(const struct program *p, enum region r, struct arena *scratch,
+                        struct err *e)
+{
+    const struct buffer **born = arena_array(scratch, const struct buffer *, p->nbuffers);
+    const struct buffer **dead = arena_array(scratch, const struct buffer *, p->nbuffers);
+    const struct buffer **alive = arena_array(scratch, const struct buffer *, p->nbuffers);
+    int n = 0, nalive = 0, rc = 0;
+    for (int i = 0; i < p->nbuffers && !rc; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->region != r || b->bytes == 0)
+            continue;
+        if (b->persistent)
+            rc = check_birth(p, alive, &nalive, b, e);
+        else
+            born[n] = dead[n] = b, n++;
+    }
+    qsort(born, (size_t)n, sizeof *born, by_first);
+    qsort(dead, (size_t)n, sizeof *dead, by_last);
+    for (int i = 0, d = 0; i < n && !rc; i++) {
+        for (; dead[d]->last < born[i]->first; d++) {
+            int at = place_of(alive, nalive, dead[d]->offset);
+            memmove(alive + at, alive + at + 1, sizeof *alive * (size_t)(--nalive - at));
+        }
+        rc = check_birth(p, alive, &nalive, born[i], e);
+    }
+    return rc;
+}
+
+static int check_overlap(const struct program *p, struct err *e)
+{
+    struct arena scratch = {0};
+    int rc = 0;
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        rc = check_region(p, (enum region)r, &scratch, e);
+    arena_clear(&scratch);
+    return rc;
+}
+
+// An instruction must not touch what a collective still works on; what is being sent may be read.
+static int check_open(const struct program *p, int at, const int *open, int nopen, struct err *e)
+{
+    const struct instr *i = &p->instrs[at];
+    for (int o = 0; o < nopen; o++) {
+        const struct instr *s = &p->instrs[open[o]];
+        bool sends = s->kind == INSTR_SEND;
+        int busy = sends ? s->in[0].buffer : s->out[0].buffer;
+        for (int k = sends ? i->nin : 0; k < i->nin + i->nout; k++)
+            if ((k < i->nin ? i->in[k] : i->out[k - i->nin]).buffer == busy)
+                return BAD("%s: instruction %d touches a buffer of the collective at %d",
+                           program_name(p->kind), at, open[o]);
+    }
+    return 0;
+}
+
+// Starts that are waited for in their order: collectives, and each direction of each boundary.
+static bool same_queue(const struct instr *a, const struct instr *b)
+{
+    if (a->kind != b->kind || a->kind == INSTR_START)
+        return a->kind == b->kind;
+    return a->phase == b->phase && a->peer == b->peer;
+}
+
+static int wait_check(const struct program *p, int at, int *open, int *nopen, struct err *e)
+{
+    const struct instr *in = &p->instrs[at];
+    int o = 0;
+    while (o < *nopen && !same_queue(&p->instrs[open[o]], &p->instrs[in->start]))
+        o++;
+    if (o == *nopen || open[o] != in->start)
+        return BAD("%s: wait at %d is out of order", program_name(p->kind), at);
+    for (--*nopen; o < *nopen; o++)
+        open[o] = open[o + 1];
+    return 0;
+}
+
+// A sum that this stage adds nothing to: its buffer was zeroed once and stays so.
+static bool stays_zero(const struct program *p, int buffer)
+{
+    if (p->buffers[buffer].source != VALUE_SUM)
+        return false;
+    for (int i = 0; i < p->ninstrs; i++)
+        for (int k = 0; k < p->instrs[i].nout; k++)
+            if (p->instrs[i].out[k].buffer == buffer)
+                return false;
+    return true;
+}
+
+static int check_order(const struct program *p, struct err *e)
+{
+    int nopen = 0, rc = 0;
+    int *open = arena_array(p->graph->arena, int, p->ninstrs);
+    bool *written = arena_array(p->graph->arena, bool, p->nbuffers);
+    for (int i = 0; i < p->ninstrs && !rc; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->kind == INSTR_WAIT) {
+            rc = wait_check(p, i, open, &nopen, e);
+            continue;
+        }
+        rc = check_open(p, i, open, nopen, e);
+        for (int k = 0; k < in->nin && !rc; k++) {
+            const struct buffer *b = &p->buffers[in->in[k].buffer];
+            if (!written[in->in[k].buffer] && (!b->persistent || b->source == VALUE_SUM) &&
+                !stays_zero(p, in->in[k].buffer))
+                rc =
+                    BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
+        }
+        if (in->accumulate && !written[in->out[0].buffer])
+            rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind), i);
+        for (int k = 0; k < in->nout; k++)
+            written[in->out[k].buffer] = true;
+        if (in->kind != INSTR_OP && in->kind != INSTR_MARK)
+            open[nopen++] = i;
+    }
+    if (!rc && nopen)
+        rc = BAD("%s: %d collectives are never waited for", program_name(p->kind), nopen);
+    return rc;
+}
+
+// Instructions of one call are of one op, and none writes what another may read: only what lasts.
+static int check_together(const struct program *p, struct err *e)
+{
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *first = &p->instrs[i];
+        if (first->with < 0 || first->with >= p->ninstrs - i)
+            return BAD("%s: instruction %d goes with %d", program_name(p->kind), i, first->with);
+        for (int k = i; k <= i + first->with && first->with; k++) {
+            const struct instr *in = &p->instrs[k];
+            bool lasts = in->kind == INSTR_OP && in->op == first->op && (k == i || !in->with);
+            for (int o = 0; o < in->nout && lasts; o++)
+                lasts = p->buffers[in->out[o].buffer].persistent;
+            if (!lasts)
+                return BAD("%s: instruction %d cannot go with %d", program_name(p->kind), k, i);
+        }
+    }
+    return 0;
+}
+
+int verify_program(const struct program *p, const struct memory *m, struct err *e)
+{
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->offset % PLAN_ALIGN || buf->offset + buf->bytes > m->region[buf->region])
+            return BAD("%s: buffer %d lies outside its region", program_name(p->kind), b);
+    }
+    int rc = check_overlap(p, e);
+    rc = rc ? rc : check_together(p, e);
+    return rc ? rc : check_order(p, e);
+}
+
+// ---- stages against each other ------------------------------------------------------------------
+
+// A stage's messages of one kind, phase and direction, in their order.
+enum { QUEUES = 2 * 2 * PHASE_COUNT };
+struct queue {
+    int n, *at; // instructions
+};
+struct meeting {
+    const struct program *stages;
+    int n;
+    int *at;                        // stage → the instruction it has come to
+    int **place;                    // stage, instruction → its place in its queue
+    struct queue (*queues)[QUEUES]; // of each stage
+};
+
+static bool is_message(const struct instr *i)
+{
+    return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
+}
+
+static int queue_of(enum instr_kind kind, enum phase phase, bool up)
+{
+    return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
+}
+
+static void queues_find(struct meeting *m, int stage, struct arena *scratch)
+{
+    const struct program *p = &m->stages[stage];
+    m->place[stage] = arena_array(scratch, int, p->ninstrs);
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (is_message(in))
+            m->place[stage][i] =
+                m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)].n++;
+    }
+    for (int q = 0; q < QUEUES; q++)
+        m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (is_message(in))
+            m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)]
+                .at[m->place[stage][i]] = i;
+    }
+}
+
+// The message as the other side has it; null: it has not come to it yet.
+static const struct instr *other_side(const struct meeting *m, int stage, const struct instr *in,
+                                      int k)
+{
+    enum instr_kind kind = in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND;
+    const struct queue *q = &m->queues[in->peer][queue_of(kind, in->phase, stage > in->peer)];
+    return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
+}
+
+// Whether the other side of a send or receive stands ready; it is then the same message.
+static int meets(const struct meeting *m, int stage, int start, bool *ready, struct err *e)
+{
+    const struct program *p = &m->stages[stage];
+    const struct instr *in = &p->instrs[start];
+    int k = m->place[stage][start];
+    if (in->peer < 0 || in->peer >= m->n)
+        return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
+    const struct instr *o = other_side(m, stage, in, k);
+    *ready = o != NULL;
+    if (!o)
+        return 0;
+    const struct program *other = &m->stages[in->peer];
+    int mine = (in->kind == INSTR_SEND ? in->in : in->out)[0].buffer;
+    int theirs = (o->kind == INSTR_SEND ? o->in : o->out)[0].buffer;
+    if (o->peer != stage || o->node != in->node || o->microbatch != in->microbatch ||
+        p->buffers[mine].bytes != other->buffers[theirs].bytes)
+        return BAD("message %d between stages %d and %d is two", k, stage, in->peer);
+    return 0;
+}
+
+// One stage goes on until it waits for another.
+static int advance(struct meeting *m, int stage, bool *moved, struct err *e)
+{
+    const struct program *p = &m->stages[stage];
+    for (; m->at[stage] < p->ninstrs; m->at[stage]++) {
+        const struct instr *in = &p->instrs[m->at[stage]];
+        bool ready = true;
+        if (in->kind == INSTR_WAIT && p->instrs[in->start].kind != INSTR_START) {
+            int rc = meets(m, stage, in->start, &ready, e);
+            if (rc)
+                return rc;
+        }
+        if (!ready)
+            return 0;
+        *moved = true;
+    }
+    return 0;
+}
+
+int verify_stages(const struct program *stages, int n, struct err *e)
+{
+    struct arena scratch = {0};
+    struct meeting m = {stages, n, arena_array(&scratch, int, n), arena_array(&scratch, int *, n),
+                        arena_alloc(&scratch, sizeof *m.queues * (size_t)n)};
+    int rc = 0;
+    for (int s = 0; s < n && n > 1; s++)
+        queues_find(&m, s, &scratch);
+    for (bool moved = n > 1; moved && !rc;) {
+        moved = false;
+        for (int s = 0; s < n && !rc; s++)
+            rc = advance(&m, s, &moved, e);
+    }
+    for (int s = 0; s < n && n > 1 && !rc; s++)
+        if (m.at[s] < stages[s].ninstrs)
+            rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
+                     s, m.at[s]);
+    arena_clear(&scratch);
+    return rc;
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sharding rules: given the specs of the inputs and the wanted spec of the output, which specs
+// an op needs and which it makes. A rule never inserts a collective; partition.c does, where what
+// is there differs from what is needed.
+//
+// The contraction rule places each mesh axis on one loop of the op, or nowhere; compiler.md tells
+// why its cases come in this order.
+#include "common/compile/graph/optable.h"
+#include "common/compile/layout/reshard.h"
+
+// Where the rule puts each axis: the loop (label) it cuts.
+enum { NO_LABEL = -1, UNPLACED = -2, MAX_LABELS = MAX_DIMS * 4 };
+struct placement {
+    int8_t label[MESH_MAX_AXES];
+};
+
+static const struct value *input(const struct shard_query *q, int k)
+{
+    return &q->graph->values[q->node->in[k]];
+}
+
+static const struct value *output(const struct shard_query *q)
+{
+    return &q->graph->values[q->node->out[0]];
+}
+
+static const int8_t *labels_of_out(const struct shard_query *q)
+{
+    return q->node->attr.label[q->node->nin];
+}
+
+static bool in_output(const struct shard_query *q, int label)
+{
+    for (int d = 0; d < output(q)->shape.n; d++)
+        if (labels_of_out(q)[d] == label)
+            return true;
+    return false;
+}
+
+// The dimension of operand k that runs over `label`, −1 for none.
+static int dim_of(const struct shard_query *q, int k, int label)
+{
+    for (int d = 0; d < input(q, k)->shape.n; d++)
+        if (q->node->attr.label[k][d] == label)
+            return d;
+    return -1;
+}
+
+// The label that `axis` cuts in operand k, NO_LABEL for none or for data.
+static int label_cut(const struct shard_query *q, int k, int axis)
+{
+    for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+        if (dim_axes(&q->in[k]->dim[d]) >> axis & 1)
+            return q->node->attr.label[k][d];
+    return NO_LABEL;
+}
+
+// Rule 0: every operand that has the contracted dimension is cut on the axis there.
+static int rule_kept(const struct shard_query *q, int axis)
+{
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || in_output(q, label))
+            continue;
+        bool all = true;
+        for (int j = 0; j < q->node->nin && all; j++)
+            all = !q->in[j] || dim_of(q, j, label) < 0 || label_cut(q, j, axis) == label;
+        if (all)
+            return label;
+    }
+    return NO_LABEL;
+}
+
+// Rule 1: the wanted output cuts one of its dimensions on the axis.
+static int rule_wanted(const struct shard_query *q, int axis)
+{
+    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+        if (dim_axes(&q->want->dim[d]) >> axis & 1)
+            return labels_of_out(q)[d];
+    return NO_LABEL;
+}
+
+static int64_t operand_bytes(const struct shard_query *q, int k)
+{
+    return shape_count(&input(q, k)->shape) * (int64_t)dtype_size(input(q, k)->dtype);
+}
+
+// Rule 2: the axis cuts a contracted dimension of an operand, the largest if several.
+static int rule_contracted(const struct shard_query *q, int axis)
+{
+    int best = NO_LABEL;
+    int64_t bytes = -1;
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || in_output(q, label) || operand_bytes(q, k) <= bytes)
+            continue;
+        best = label;
+        bytes = operand_bytes(q, k);
+    }
+    return best;
+}
+
+static int64_t label_size(const struct shard_query *q, int label)
+{
+    for (int k = 0; k < q->node->nin; k++)
+        if (dim_of(q, k, label) >= 0)
+            return input(q, k)->shape.dim[dim_of(q, k, label)];
+    for (int d = 0; d < output(q)->shape.n; d++)
+        if (labels_of_out(q)[d] == label)
+            return output(q)->shape.dim[d];
+    return 1;
+}
+
+// Whether `label` can take `axis` besides the axes it has already.
+static bool still_divides(const struct shard_query *q, const struct placement *p, int label,
+                          int axis)
+{
+    int64_t parts = q->mesh->axis[axis].size;
+    for (int a = 0; a < q->mesh->n; a++)
+        if (p->label[a] == label)
+            parts *= q->mesh->axis[a].size;
+    return label_size(q, label) % parts == 0;
+}
+
+// Whether operand k (nin: the output) has a dimension that runs over `label`.
+static bool runs_over(const struct shard_query *q, int k, int label)
+{
+    return k < q->node->nin ? dim_of(q, k, label) >= 0 : in_output(q, label);
+}
+
+// Bytes of an operand's shard (k = nin: of the output's), as cut by the axes placed so far and,
+// where an axis is not placed yet, as the operand is cut now; `without` counts as uncut.
+static uint64_t shard_bytes(const struct shard_query *q, const struct placement *p, int k,
+                            int without)
+{
+    const struct value *v = k < q->node->nin ? input(q, k) : output(q);
+    int64_t n = shape_count(&v->shape) * (int64_t)dtype_size(v->dtype);
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        if (axis == without || q->mesh->axis[axis].size < 2)
+            continue;
+        int label = p->label[axis];
+        bool cut = label == UNPLACED ? k < q->node->nin && label_cut(q, k, axis) != NO_LABEL
+                                     : label != NO_LABEL && runs_over(q, k, label);
+        n /= cut ? q->mesh->axis[axis].size : 1;
+    }
+    return (uint64_t)n;
+}
+
+static uint64_t gather_bytes(const struct shard_query *q, const struct placement *p, int k,
+                             int axis)
+{
+    return reshard_ring_bytes(RESHARD_ALL_GATHER, shard_bytes(q, p, k, axis),
+                              q->mesh->axis[axis].size);
+}
+
+// Rule 3: the axis cuts a free dimension. Kept, the operands cut elsewhere and the output are
+// gathered over it; else all operands are. The fewer bytes win, a tie keeps.
+static int rule_free(const struct shard_query *q, const struct placement *p, int axis)
+{
+    uint64_t best = 0;
+    int choice = NO_LABEL;
+    for (int k = 0; k < q->node->nin; k++)
+        best += label_cut(q, k, axis) != NO_LABEL ? gather_bytes(q, p, k, axis) : 0;
+    for (int k = 0; k < q->node->nin; k++) {
+        int label = label_cut(q, k, axis);
+        if (label == NO_LABEL || label == choice || !still_divides(q, p, label, axis))
+            continue;
+        uint64_t kept = q->has_want ? gather_bytes(q, p, q->node->nin, axis) : 0;
+        for (int j = 0; j < q->node->nin; j++)
+            if (label_cut(q, j, axis) != NO_LABEL && label_cut(q, j, axis) != label)
+                kept += gather_bytes(q, p, j, axis);
+        if (kept > best || (kept == best && choice != NO_LABEL))
+            continue;
+        best = kept;
+        choice = label;
+    }
+    return choice;
+}
+
+// Rules 0 and 1 for every axis first: what they take decides whether more still divides.
+static void place_wanted(const struct shard_query *q, struct placement *p)
+{
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        p->label[axis] = UNPLACED;
+        if (q->mesh->axis[axis].size < 2) {
+            p->label[axis] = NO_LABEL;
+            continue;
+        }
+        int label = rule_kept(q, axis);
+        if (label == NO_LABEL)
+            label = rule_wanted(q, axis);
+        if (label != NO_LABEL)
+            p->label[axis] = (int8_t)label;
+    }
+}
+
+static void place_rest(const struct shard_query *q, struct placement *p)
+{
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        if (p->label[axis] != UNPLACED)
+            continue;
+        int label = rule_contracted(q, axis);
+        if (label != NO_LABEL && !still_divides(q, p, label, axis))
+            label = NO_LABEL;
+        else if (label == NO_LABEL)
+            label = rule_free(q, p, axis);
+        p->label[axis] = (int8_t)label;
+    }
+}
+
+// The operands, largest first.
+static int by_size(const struct shard_query *q, int order[OP_MAX_IN])
+{
+    for (int k = 0; k < q->node->nin; k++) {
+        int at = k;
+        while (at > 0 && operand_bytes(q, order[at - 1]) < operand_bytes(q, k)) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = k;
+    }
+    return q->node->nin;
+}
+
+// On one dimension all operands order their axes alike: the wanted output's order first, then the
+// largest operand's, then the next's.
+static void order_axes(const struct shard_query *q, const struct placement *p,
+                       struct dim_cut cut[MAX_LABELS])
+{
+    axis_set done = 0;
+    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+        for (int i = 0; i < q->want->dim[d].n; i++) {
+            int axis = q->want->dim[d].axis[i], label = labels_of_out(q)[d];
+            if (p->label[axis] != label)
+                continue;
+            dim_append(&cut[label], axis);
+            done |= (axis_set)(1u << axis);
+        }
+    int order[OP_MAX_IN], n = by_size(q, order);
+    for (int o = 0; o < n; o++) {
+        int k = order[o];
+        for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+            for (int i = 0; i < q->in[k]->dim[d].n; i++) {
+                int axis = q->in[k]->dim[d].axis[i];
+                if (done >> axis & 1 || p->label[axis] == NO_LABEL)
+                    continue;
+                dim_append(&cut[p->label[axis]], axis);
+                done |= (axis_set)(1u << axis);
+            }
+    }
+}
+
+int shard_contract(struct shard_query *q, struct err *e)
+{
+    struct placement p;
+    struct dim_cut cut[MAX_LABELS] = {0};
+    axis_set partial = 0;
+    (void)e;
+    place_wanted(q, &p);
+    place_rest(q, &p);
+    for (int axis = 0; axis < q->mesh->n; axis++)
+        if (p.label[axis] != NO_LABEL && !in_output(q, p.label[axis]))
+            partial |= (axis_set)(1u << axis);
+    order_axes(q, &p, cut);
+    for (int k = 0; k < q->node->nin; k++)
+        for (int d = 0; d < input(q, k)->shape.n; d++)
+            q->need[k].dim[d] = cut[q->node->attr.label[k][d]];
+    for (int d = 0; d < output(q)->shape.n; d++)
+        q->out[0].dim[d] = cut[labels_of_out(q)[d]];
+    if (q->node->op == OP_ROW_MAX)
+        q->out[0].partial_max = partial;
+    else
+        q->out[0].partial_sum = partial;
+    return 0;
+}
+
+// Every other op computes at its output's wanted cuts; each operand is brought there, whole, on the
+// dimensions it has.
+int shard_pointwise(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        for (int d = 0; d < input(q, k)->shape.n; d++)
+            for (int o = 0; o < output(q)->shape.n; o++)
+                if (labels_of_out(q)[o] == q->node->attr.label[k][d])
+                    q->need[k].dim[d] = q->want->dim[o];
+    q->out[0] = *q->want;
+    return 0;
+}
+
+// The same, with one dimension of the output whole: what the op cannot split.
+static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
+{
+    const struct spec *want = q->want;
+    struct spec less = *want;
+    less.dim[dim] = (struct dim_cut){0};
+    q->want = &less;
+    int rc = shard_pointwise(q, e);
+    q->want = want;
+    return rc;
+}
+
+int shard_last_whole(struct shard_query *q, struct err *e)
+{
+    return pointwise_whole(q, output(q)->shape.n - 1, e);
+}
+
+int shard_split(struct shard_query *q, struct err *e)
+{
+    int rc = shard_pointwise(q, e);
+    for (int k = 1; k < q->node->nout; k++)
+        q->out[k] = q->out[0];
+    return rc;
+}
+
+int shard_stack(struct shard_query *q, struct err *e)
+{
+    return pointwise_whole(q, 0, e);
+}
+
+// The ids are a one-hot matrix, cut on the rows by every axis that cuts the table's rows and does
+// not cut the ids: over those the output is partial. Over the others the table is gathered.
+int shard_embed(struct shard_query *q, struct err *e)
+{
+    const struct spec *table = q->in[1];
+    struct spec rows = *table;
+    axis_set ids = spec_axes(q->in[0] ? q->in[0] : &q->asked[0]);
+    rows.dim[0] = (struct dim_cut){0};
+    for (int i = 0; i < table->dim[0].n; i++)
+        if (!(ids >> table->dim[0].axis[i] & 1))
+            dim_append(&rows.dim[0], table->dim[0].axis[i]);
+    q->in[1] = &rows;
+    int rc = shard_contract(q, e);
+    q->in[1] = table;
+    return rc;
+}
+
+// Its vjp contracts the ids' matrix, cut as the ids are asked to be, with the cotangent: what cuts
+// the cotangent alone and the table's rows too gathers it, as a product's weight gradient does.
+int shard_embed_grad(struct shard_query *q, struct err *e)
+{
+    const struct spec *ids = q->in[0];
+    struct spec asked = q->asked[0];
+    q->in[0] = ids ? ids : &asked;
+    int rc = shard_contract(q, e);
+    q->in[0] = ids;
+    return rc;
+}
+
+// A contraction over the rows; the row itself is whole, its norm is of all of it.
+int shard_norm_weight(struct shard_query *q, struct err *e)
+{
+    int rc = shard_contract(q, e);
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k].dim[input(q, k)->shape.n - 1] = (struct dim_cut){0};
+    q->out[0].dim[0] = (struct dim_cut){0};
+    return rc;
+}
+
+// Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
+// and, where the cut of the heads does not divide theirs, on the heads (heads.h tells the user).
+// Their gradients are partial over what cuts the queries alone.
+int shard_attention(struct shard_query *q, struct err *e)
+{
+    enum { BATCH, SEQ, HEADS, HEAD_DIM };
+    bool grad = q->node->op == OP_ATTENTION_GRAD;
+    int positions = attention_positions(q->node->op);
+    int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]);
+    (void)e;
+    struct spec rows = *q->want, keys;
+    rows.dim[HEAD_DIM] = (struct dim_cut){0};
+    keys = rows;
+    keys.dim[SEQ] = (struct dim_cut){0};
+    if (input(q, 1)->shape.dim[HEADS] % parts)
+        keys.dim[HEADS] = (struct dim_cut){0};
+    for (int k = 0; k < positions; k++)
+        q->need[k] = k == 1 || k == 2 ? keys : rows;
+    q->need[positions].dim[BATCH] = q->need[positions + 1].dim[BATCH] = rows.dim[BATCH];
+    q->need[positions].dim[SEQ] = rows.dim[SEQ];
+    q->out[0] = rows;
+    for (int k = 1; k < q->node->nout && grad; k++) {
+        q->out[k] = keys;
+        q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&keys));
+    }
+    return 0;
+}
+
+// The optimiser works on the cut of its state, to which the gradient has been brought; clip and
+// hyper are whole everywhere.
+int shard_update(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin - 2; k++)
+        q->need[k] = *q->in[1];
+    for (int k = 0; k < q->node->nout; k++)
+        q->out[k] = *q->in[1];
+    return 0;
+}
+
+// Takes its operands as they are; every rank makes its part of a sum over all axes.
+int shard_partial_scalar(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k] = *q->in[k];
+    q->out[0].partial_sum = mesh_all(q->mesh);
+    return 0;
+}

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: Apache-2.0
+// The partitioner. See partition.h.
+//
+// The old graph is walked in order. For each node the op's rule is asked with the specs its inputs
+// have by now; inputs that differ are brought there (a reshard), the node is emitted, and its
+// output is brought to what its point asks for. A contribution to a gradient is brought to the
+// gradient's cut as it is made and stays partial over the other axes while microbatches add to it;
+// the sum is reduced once, right after its last contribution.
+//
+// Over which axes all contributions of one gradient are partial is known only when all have been
+// seen: where one is not, the walk is made again and the others are reduced over it as they are
+// made.
+#include "common/compile/shard/partition.h"
+
+#include <string.h>
+
+#include "common/compile/graph/optable.h"
+#include "common/compile/shard/refine.h"
+
+struct pass {
+    const struct graph *from;
+    struct graph *to;
+    const struct mesh *mesh;
+    const struct sharding *sharding;
+    int *map;         // value of `from` → its present version in `to`, −1 before it is made
+    int *sum_of;      // value of `from` → the sum it contributes to, −1
+    int *left;        // sum (value of `from`) → contributions still to come
+    axis_set *common; // sum → axes over which all its contributions are partial, as known so far
+    bool again;       // `common` shrank: the walk was made with too large a set
+    struct shared {   // reshards that later nodes of the scope and phase may use
+        int from, to, scope;
+        enum phase phase;
+        struct spec spec;
+        int next; // of the same value
+    } * shared;
+    int nshared, shared_cap;
+    int *first_shared; // value of `to` → its newest, −1
+    int nfirst, first_cap;
+    const char *what; // the tensor at hand, for what moves
+    struct err *err;
+};
+
+static const char *name_of(const struct value *v)
+{
+    return v->name ? v->name : "a value";
+}
+
+static int not_divisible(struct pass *p, const struct value *v, const struct spec *s, int d)
+{
+    struct buf text = {0};
+    spec_print(s, p->mesh, v->shape.n, &text);
+    int rc = err_set(p->err, ERR_INVALID,
+                     "%s: dimension %s of size %lld does not divide by %d, as %s asks", name_of(v),
+                     dim_name(v->dims[d]), (long long)v->shape.dim[d],
+                     dim_parts(p->mesh, &s->dim[d]), buf_str(&text));
+    buf_clear(&text);
+    return rc;
+}
+
+static int value_copy(struct pass *p, int old, const struct spec *s, int *out)
+{
+    const struct value *v = &p->from->values[old];
+    int bad;
+    if (!spec_divides(s, p->mesh, &v->shape, &bad))
+        return not_divisible(p, v, s, bad);
+    int id = graph_value(p->to, v->kind, v->name, v->dtype, v->shape.n, v->dims, v->shape.dim);
+    struct value *copy = &p->to->values[id];
+    copy->point = v->point;
+    copy->of = v->of < 0 ? -1 : p->map[v->of];
+    copy->alias = v->alias < 0 ? -1 : p->map[v->alias];
+    copy->init = v->init;
+    copy->init_std = v->init_std;
+    copy->limit = v->limit;
+    copy->spec = *s;
+    *out = id;
+    return 0;
+}
+
+// The spec that is asked of a value before any op has a say.
+static struct spec wanted(const struct pass *p, int old, bool *has)
+{
+    const struct value *v = &p->from->values[old];
+    *has = true;
+    if (p->sum_of[old] >= 0) {
+        int of = p->from->values[p->sum_of[old]].of;
+        *has = of >= 0;
+        return of >= 0 ? refine_grad(p->sharding, p->mesh, &p->from->values[of]) : (struct spec){0};
+    }
+    if (v->kind == VALUE_TEMP && v->of >= 0) // a parameter's copy lies as the parameter does
+        return sharding_spec(p->sharding, p->mesh, &p->from->values[v->of]);
+    *has = v->point != POINT_NONE;
+    return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
+}
+
+// One step of a reshard. A reduction of the whole keeps the buffer; all else makes another.
+static int move_emit(struct pass *p, int id, const struct reshard_step *step, enum node_when when)
+{
+    struct graph *g = p->to;
+    struct value v = g->values[id];
+    bool in_place = step->kind == RESHARD_ALL_REDUCE;
+    int made = graph_value(g, in_place ? v.kind : VALUE_TEMP, v.name, v.dtype, v.shape.n, v.dims,
+                           v.shape.dim);
+    struct value *w = &g->values[made];
+    w->point = v.point;
+    w->of = v.of;
+    w->alias = in_place ? id : -1;
+    w->spec = step->after;
+    struct node n = {.kind = NODE_MOVE,
+                     .move = *step,
+                     .what = v.name ? v.name : p->what,
+                     .nin = 1,
+                     .in = {id},
+                     .nout = 1,
+                     .out = {made},
+                     .scope = g->scope,
+                     .stage = g->stage,
+                     .phase = g->phase,
+                     .when = when};
+    graph_node(g, &n);
+    return made;
+}
+
+static int no_way(struct pass *p, int id, const struct spec *need)
+{
+    const struct value *v = &p->to->values[id];
+    struct buf text = {0};
+    spec_print(&v->spec, p->mesh, v->shape.n, &text);
+    buf_puts(&text, " to ");
+    spec_print(need, p->mesh, v->shape.n, &text);
+    err_wrap(p->err, "%s: from %s", name_of(v), buf_str(&text));
+    buf_clear(&text);
+    return p->err->code;
+}
+
+static int newest_shared(struct pass *p, int id)
+{
+    while (p->nfirst <= id) {
+        p->first_shared = arena_grow(p->to->arena, p->first_shared, sizeof *p->first_shared,
+                                     p->nfirst, &p->first_cap);
+        p->first_shared[p->nfirst++] = -1;
+    }
+    return p->first_shared[id];
+}
+
+// Brings a value to a spec. Within a scope and phase the same way is gone once.
+static int reshard(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
+{
+    struct graph *g = p->to;
+    const struct value *v = &g->values[id];
+    struct reshard way;
+    *out = id;
+    if (spec_equal(&v->spec, need))
+        return 0;
+    for (int i = newest_shared(p, id); i >= 0; i = p->shared[i].next) {
+        const struct shared *s = &p->shared[i];
+        if (s->scope != g->scope || s->phase != g->phase || !spec_equal(&s->spec, need))
+            continue;
+        *out = s->to;
+        return 0;
+    }
+    if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &way,
+                     p->err))
+        return no_way(p, id, need);
+    for (int i = 0; i < way.n; i++)
+        *out = move_emit(p, *out, &way.step[i], when);
+    p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
+    p->shared[p->nshared] =
+        (struct shared){id, *out, g->scope, g->phase, *need, newest_shared(p, id)};
+    p->first_shared[id] = p->nshared++;
+    return 0;
+}
+
+// Leaves get their spec when they are first met; what is read from data waits for its first reader.
+static int leaf(struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    if (p->map[old] >= 0 || v->kind == VALUE_INPUT)
+        return 0;
+    struct spec s = {0};
+    if (v->kind == VALUE_PARAM)
+        s = sharding_spec(p->sharding, p->mesh, v);
+    if (v->of >= 0)
+        s = refine_state(p->sharding, p->mesh, &p->from->values[v->of]);
+    // Control bits: every rank sets its own, the metrics sum adds them up.
+    return value_copy(p, old, &s, &p->map[old]);
+}
+
+// An input is read in every cut that is asked of it, a buffer each.
+static int input_read(struct pass *p, int old, const struct spec *need, int *out)
+{
+    for (int v = 0; v < p->to->nvalues; v++) {
+        const struct value *have = &p->to->values[v];
+        if (have->kind != VALUE_INPUT || strcmp(have->name, p->from->values[old].name) != 0 ||
+            !spec_equal(&have->spec, need))
+            continue;
+        *out = v;
+        return 0;
+    }
+    int rc = value_copy(p, old, need, out);
+    p->map[old] = p->map[old] < 0 ? *out : p->map[old];
+    return rc;
+}
+
+// What a contribution is brought to as it is made: the gradient's cut, partial over the axes over
+// which all contributions are.
+static struct spec contribution_spec(struct pass *p, int old_sum, const struct spec *made)
+{
+    int of = p->from->values[old_sum].of;
+    if (of < 0)
+        return *made; // the loss and its parts: never reduced in the graph
+    struct spec s = refine_grad(p->sharding, p->mesh, &p->from->values[of]);
+    axis_set open = (axis_set)(made->partial_sum & ~spec_axes(&s));
+    if (p->common[old_sum] & ~open) {
+        p->common[old_sum] &= open;
+        p->again = true;
+    }
+    s.partial_sum = p->common[old_sum];
+    return s;
+}
+
+static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
+{
+    struct graph *g = p->to;
+    struct value v = g->values[id];
+    struct op_attr attr = {.scale = 1};
+    g->when = when;
+    int made = graph_op(g, &(struct op_args){.op = OP_CAST,
+                                             .nin = 1,
+                                             .in = &id,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .attr = &attr,
+                                             .dtype = t});
+    g->when = EVERY_MICROBATCH;
+    g->values[made].spec = v.spec;
+    g->values[made].name = v.name;
+    return made;
+}
+
+// A gradient that is summed on its way travels in graph.reduce: each device's part is rounded, and
+// their sum once more.
+static int reduce(struct pass *p, int id, const struct spec *to, enum node_when when, int *out)
+{
+    const struct value *v = &p->to->values[id];
+    bool narrow = p->from->reduce && p->from->reduce != v->dtype;
+    if (narrow && spec_partial(&v->spec) != spec_partial(to))
+        id = cast_to(p, id, p->from->reduce, when);
+    return reshard(p, id, to, when, out);
+}
+
+// What a reduction left narrow is read as what it was before: over the sum that it was made from,
+// where it has the sum's cuts.
+static int widened(struct pass *p, int old)
+{
+    struct graph *g = p->to;
+    int id = p->map[old], sum = id;
+    if (g->values[id].dtype == p->from->values[old].dtype)
+        return id;
+    while (g->values[sum].dtype != p->from->values[old].dtype)
+        sum = g->nodes[g->values[sum].producer].in[0];
+    int made = cast_to(p, id, p->from->values[old].dtype, EVERY_MICROBATCH);
+    struct spec cuts = g->values[sum].spec;
+    cuts.partial_sum = 0;
+    if (g->values[sum].kind == VALUE_SUM && spec_equal(&cuts, &g->values[made].spec))
+        g->values[made].alias = sum;
+    p->map[old] = made;
+    return made;
+}
+
+// What was moved is added to its sum by a node that can add.
+static int add_to_sum(struct pass *p, int old, int moved)
+{
+    struct graph *g = p->to;
+    struct value v = g->values[moved];
+    struct op_attr attr = {.scale = 1};
+    int made = graph_op(g, &(struct op_args){.op = OP_SUM,
+                                             .nin = 1,
+                                             .in = &moved,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .attr = &attr,
+                                             .dtype = DT_F32});
+    g->values[made].spec = v.spec;
+    g->values[made].name = p->from->values[old].name;
+    return made;
+}
+
+static int sum_make(struct pass *p, int old_sum, const struct spec *s)
+{
+    struct graph *g = p->to;
+    int like = -1, rc = value_copy(p, old_sum, s, &like);
+    if (rc)
+        return rc;
+    p->map[old_sum] = like;
+    g->sums = arena_grow(g->arena, g->sums, sizeof *g->sums, g->nsums, &g->sums_cap);
+    g->sums[g->nsums++] = (struct sum){.value = like};
+    return 0;
+}
+
+// After the last contribution the gradient is reduced to the optimiser's cut, and the rest of the
+// graph reads that version.
+static int contribute(struct pass *p, int old_sum, int old, int contrib)
+{
+    struct graph *g = p->to;
+    struct spec s = contribution_spec(p, old_sum, &g->values[contrib].spec);
+    p->what = p->from->values[old_sum].name;
+    int moved, rc = reduce(p, contrib, &s, EVERY_MICROBATCH, &moved);
+    if (!rc && p->map[old_sum] < 0)
+        rc = sum_make(p, old_sum, &s);
+    if (rc)
+        return rc;
+    // An earlier contribution was taken for partial over more axes: this walk is made again, but to
+    // its end, in which the gradient is reduced from what it was taken for.
+    if (!spec_equal(&g->values[p->map[old_sum]].spec, &s))
+        p->again = true;
+    else
+        graph_contribute(g, p->map[old_sum],
+                         moved == contrib ? contrib : add_to_sum(p, old, moved));
+    int of = p->from->values[old_sum].of;
+    if (--p->left[old_sum] > 0 || of < 0)
+        return 0;
+    s = refine_state(p->sharding, p->mesh, &p->from->values[of]);
+    return reduce(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
+}
+
+static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
+                      struct spec *want)
+{
+    q->mesh = p->mesh;
+    q->graph = p->from;
+    q->node = n;
+    *want = wanted(p, n->out[0], &q->has_want);
+    q->want = want;
+    for (int k = 0; k < n->nin; k++) {
+        int rc = leaf(p, n->in[k]);
+        if (rc)
+            return rc;
+        bool data = p->from->values[n->in[k]].kind == VALUE_INPUT;
+        if (data)
+            q->asked[k] = sharding_spec(p->sharding, p->mesh, &p->from->values[n->in[k]]);
+        q->in[k] = data ? NULL : &p->to->values[p->map[n->in[k]]].spec;
+    }
+    return op_row(n->op)->shard(q, p->err);
+}
+
+static int emit_outputs(struct pass *p, const struct node *n, const struct shard_query *q,
+                        struct node *copy)
+{
+    for (int k = 0; k < n->nout; k++) {
+        int old = n->out[k];
+        struct spec s = q->out[k];
+        // A scalar of the loss is whole on the axes it is not partial over: it counts once there.
+        bool part_of_loss = p->sum_of[old] >= 0 && p->from->values[p->sum_of[old]].of < 0;
+        if (part_of_loss || n->op == OP_SQNORM)
+            copy->owner = (axis_set)(mesh_cuts(p->mesh) &
+                                     ~(n->op == OP_SQNORM ? spec_axes(q->in[0]) : s.partial_sum));
+        if (part_of_loss)
+            s.partial_sum = mesh_all(p->mesh);
+        int rc = value_copy(p, old, &s, &copy->out[k]);
+        if (rc)
+            return rc;
+        p->map[old] = copy->out[k];
+        for (int j = 0; j < n->nin; j++) // what is changed in place may be a cut of it
+            if (p->from->values[old].alias == n->in[j])
+                p->to->values[copy->out[k]].alias = copy->in[j];
+    }
+    graph_node(p->to, copy);
+    return 0;
+}
+
+// "layers/0/act_hidden": what has no name of its own is called by the place where it is made; a
+// cotangent as the gradient of that.
+static const char *place_name(struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    if (v->producer < 0 || v->of >= 0)
+        return v->name;
+    const struct node *n = &p->from->nodes[v->producer];
+    return arena_printf(p->to->arena, "%s%s/%s",
+                        n->phase == PHASE_BACKWARD && !n->again ? "grad/" : "",
+                        p->from->scopes[n->scope], point_name(v->point));
+}
+
+// A parameter that was updated on its optimiser's cut is gathered into its own buffer.
+static int gather_param(struct pass *p, int old, int param)
+{
+    int made = p->map[old];
+    p->what = p->to->values[param].name;
+    int rc = reshard(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
+    if (p->map[old] != made)
+        p->to->values[p->map[old]].alias = param;
+    return rc;
+}
+
+// Brings what was made to where its point wants it, no part of a sum any more.
+static int settle(struct pass *p, int old)
+{
+    bool has;
+    int alias = p->from->values[old].alias;
+    if (alias >= 0 && p->from->values[alias].kind == VALUE_PARAM)
+        return gather_param(p, old, p->map[alias]);
+    struct spec after = wanted(p, old, &has), made = p->to->values[p->map[old]].spec;
+    if (!has) {
+        after = made;
+        after.partial_sum = after.partial_max = 0;
+    }
+    p->what = place_name(p, old);
+    return reshard(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
+}
+
+static int op_emit(struct pass *p, const struct node *n)
+{
+    struct shard_query q = {0};
+    struct spec want;
+    int rc = query_node(p, n, &q, &want);
+    if (rc)
+        return rc;
+    struct node copy = *n;
+    for (int k = 0; k < n->nin && !rc; k++) {
+        if (!q.in[k])
+            rc = input_read(p, n->in[k], &q.need[k], &copy.in[k]);
+        else {
+            p->what = place_name(p, n->in[k]);
+            rc = reshard(p, widened(p, n->in[k]), &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+        }
+    }
+    if (!rc)
+        rc = emit_outputs(p, n, &q, &copy);
+    if (rc)
+        return rc;
+    int out = n->out[0];
+    if (p->sum_of[out] >= 0)
+        return contribute(p, p->sum_of[out], out, p->map[out]);
+    for (int k = 0; k < n->nout && !rc; k++)
+        if (!p->from->values[n->out[k]].open)
+            rc = settle(p, n->out[k]);
+    return rc;
+}
+
+// ---- cotangents --------------------------------------------------------------------------------
+
+// The addition that a joining one goes on from, null: it is the first.
+static const struct node *join_before(const struct pass *p, const struct node *n)
+{
+    const struct value *v = &p->from->values[n->in[0]];
+    const struct node *before = v->open ? &p->from->nodes[v->producer] : NULL;
+    return before && before->joins ? before : NULL;
+}
+
+// The contributions to a cotangent as they are by now, in the order they were made.
+static int terms_of(const struct pass *p, const struct node *last, int **term)
+{
+    int n = 2;
+    for (const struct node *i = last; (i = join_before(p, i));)
+        n++;
+    *term = arena_array(p->to->arena, int, n);
+    for (int k = n - 1; k > 0; k--, last = join_before(p, last)) {
+        (*term)[k] = p->map[last->in[1]];
+        (*term)[0] = p->map[last->in[0]]; // of the first addition, which comes last
+    }
+    return n;
+}
+
+static int add(struct pass *p, int a, int b)
+{
+    int made = graph_like(p->to, OP_ADD, 2, (int[]){a, b}, a);
+    p->to->values[made].point = p->to->values[a].point;
+    p->to->values[made].spec = p->to->values[a].spec;
+    return made;
+}
+
+// The first of the terms that is left and those of its spec, added as they are, partial or not.
+static int add_alike(struct pass *p, int n, int *term)
+{
+    struct spec s = p->to->values[term[0]].spec;
+    int sum = term[0];
+    for (int k = 1; k < n; k++) {
+        if (term[k] < 0 || !spec_equal(&p->to->values[term[k]].spec, &s))
+            continue;
+        sum = add(p, sum, term[k]);
+        term[k] = -1;
+    }
+    return sum;
+}
+
+// Each sum of contributions alike is brought to the value's cuts once, and then the sums are added.
+static int join_emit(struct pass *p, const struct node *n)
+{
+    int out = n->out[0], sum = -1, rc = 0, *term;
+    bool has;
+    if (p->from->values[out].open)
+        return 0; // the last one does them all
+    int terms = terms_of(p, n, &term);
+    struct spec want = wanted(p, out, &has);
+    if (!has) {
+        want = p->to->values[term[0]].spec;
+        want.partial_sum = want.partial_max = 0;
+    }
+    p->what = place_name(p, out);
+    for (int i = 0; i < terms && !rc; i++) {
+        if (term[i] < 0)
+            continue;
+        int part = add_alike(p, terms - i, term + i);
+        rc = reshard(p, part, &want, EVERY_MICROBATCH, &part);
+        sum = sum < 0 || rc ? part : add(p, sum, part);
+    }
+    p->map[out] = sum;
+    return rc;
+}
+
+static int node_emit(struct pass *p, const struct node *n)
+{
+    p->to->scope = n->scope;
+    p->to->stage = n->stage;
+    p->to->phase = n->phase;
+    return n->joins ? join_emit(p, n) : op_emit(p, n);
+}
+
+static int pass_begin(struct pass *p)
+{
+    const struct graph *from = p->from;
+    p->map = arena_array(p->to->arena, int, from->nvalues);
+    p->sum_of = arena_array(p->to->arena, int, from->nvalues);
+    p->left = arena_array(p->to->arena, int, from->nvalues);
+    p->nshared = p->nfirst = 0;
+    p->again = false;
+    for (int i = 0; i < from->nvalues; i++)
+        p->map[i] = p->sum_of[i] = -1;
+    for (int i = 0; i < from->nsums; i++) {
+        p->left[from->sums[i].value] = from->sums[i].n;
+        for (int c = 0; c < from->sums[i].n; c++) {
+            int v = from->sums[i].contrib[c];
+            if (p->sum_of[v] >= 0 || !op_row(from->nodes[from->values[v].producer].op)->accumulates)
+                return err_set(p->err, ERR_INTERNAL, "%s: a contribution that cannot accumulate",
+                               from->values[from->sums[i].value].name);
+            p->sum_of[v] = from->sums[i].value;
+        }
+    }
+    p->to->nscopes = from->nscopes;
+    p->to->scopes =
+        arena_dup(p->to->arena, from->scopes, sizeof *from->scopes * (size_t)from->nscopes);
+    return 0;
+}
+
+static int walk(struct pass *p)
+{
+    int rc = pass_begin(p);
+    for (int i = 0; i < p->from->nnodes && !rc; i++) {
+        rc = node_emit(p, &p->from->nodes[i]);
+        if (rc)
+            err_wrap(p->err, "partition: %s", op_name(p->from->nodes[i].op));
+    }
+    return rc;
+}
+
+int partition(const struct graph *g, const struct mesh *m, const struct sharding *s,
+              struct graph *out, struct err *e)
+{
+    struct pass p = {.from = g, .to = out, .mesh = m, .sharding = s, .err = e};
+    int rc;
+    p.common = arena_array(out->arena, axis_set, g->nvalues);
+    for (int i = 0; i < g->nvalues; i++)
+        p.common[i] = mesh_cuts(m);
+    do {
+        struct arena *arena = out->arena;
+        graph_init(out, arena, e);
+        out->reduce = g->reduce;
+        out->backend = g->backend;
+        rc = walk(&p);
+    } while (!rc && p.again); // each turn takes axes away: there is an end
+    if (rc)
+        return rc;
+    out->loss = p.map[g->loss];
+    out->metrics = p.map[g->metrics];
+    out->nparts = g->nparts;
+    for (int i = 0; i < g->nparts; i++) {
+        out->parts[i] = p.map[g->parts[i]];
+        out->part_name[i] = g->part_name[i];
+    }
+    return 0;
+}

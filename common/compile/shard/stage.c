@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages of a pipeline. See stage.h.
+#include "common/compile/shard/stage.h"
+
+#include <stdio.h>
+
+// The stage of layer n; beyond the last layer: the last.
+static int stage_of(const struct job *job, int64_t n)
+{
+    int last = job_stages(job) - 1, stage = 0;
+    for (int64_t end = job_stage_layers(job, 0); stage < last && n >= end;)
+        end += job_stage_layers(job, ++stage);
+    return stage;
+}
+
+void stages_assign(struct graph *g, const struct job *job)
+{
+    long long layer;
+    int stage = 0;
+    bool inside = false; // at or behind the first layer
+    for (int i = 0; i < g->nnodes; i++) {
+        struct node *n = &g->nodes[i];
+        bool is_layer = sscanf(g->scopes[n->scope], "layers/%lld", &layer) == 1;
+        inside |= is_layer;
+        if (is_layer)
+            stage = stage_of(job, layer);
+        else if (inside)
+            stage = job_stages(job) - 1;
+        n->stage = stage;
+    }
+}
+
+// ---- who runs what ------------------------------------------------------------------------------
+
+struct cut {
+    struct graph *g;
+    uint64_t all;   // stages
+    uint64_t *read; // value → stages whose forward or backward reads it
+    int *root;      // value → the one whose buffer it shares by alias
+    bool *part;     // value → of a gradient that several stages have a part of
+    int *joined;    // such a value → its version after the sum over the stages, −1
+    struct node *old;
+    int nold;
+    struct err *err;
+};
+
+static bool in_update(const struct node *n)
+{
+    return n->phase == PHASE_UPDATE;
+}
+
+static uint64_t bit(int stage)
+{
+    return (uint64_t)1 << stage;
+}
+
+static int lowest(uint64_t stages)
+{
+    return __builtin_ctzll(stages);
+}
+
+static void roots_find(struct cut *c)
+{
+    struct graph *g = c->g;
+    for (int v = 0; v < g->nvalues; v++) {
+        int r = v;
+        while (g->values[r].alias >= 0)
+            r = g->values[r].alias;
+        c->root[v] = r;
+        c->joined[v] = -1;
+    }
+}
+
+// What reads a value when; back from the end, since what the first microbatch makes for the step
+// (a parameter in another dtype) is made by each stage that reads it.
+static void readers_find(struct cut *c)
+{
+    const struct graph *g = c->g;
+    for (int i = g->nnodes - 1; i >= 0; i--) {
+        const struct node *n = &g->nodes[i];
+        uint64_t stages = bit(n->stage);
+        if (in_update(n) || n->when == LAST_MICROBATCH)
+            continue;
+        if (n->when == FIRST_MICROBATCH)
+            stages = c->read[n->out[0]];
+        for (int k = 0; k < n->nin; k++)
+            c->read[n->in[k]] |= stages;
+    }
+}
+
+// Leaves are where they are read; what belongs to a parameter is where that is.
+static void leaves_place(struct cut *c)
+{
+    struct graph *g = c->g;
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].producer < 0)
+            g->values[v].stages = c->read[v];
+    for (int v = 0; v < g->nvalues; v++) {
+        struct value *val = &g->values[v];
+        if (val->kind == VALUE_SUM || val->kind == VALUE_STATE)
+            val->stages = val->of < 0 ? c->all : g->values[val->of].stages;
+        if (val->kind == VALUE_SCALAR)
+            val->stages = c->all;
+    }
+}
+
+// A gradient is brought to its cut by every stage that has a part of it, a parameter updated by
+// every stage that has it; its norm counts once.
+static uint64_t stages_of_node(const struct cut *c, const struct node *n)
+{
+    if (n->when == FIRST_MICROBATCH)
+        return c->read[n->out[0]];
+    if (!in_update(n) && n->when != LAST_MICROBATCH)
+        return bit(n->stage);
+    uint64_t stages = c->all;
+    for (int k = 0; k < n->nin; k++)
+        stages &= c->g->values[c->root[n->in[k]]].stages;
+    return n->kind == NODE_OP && n->op == OP_SQNORM ? bit(lowest(stages)) : stages;
+}
+
+static int nodes_place(struct cut *c)
+{
+    struct graph *g = c->g;
+    for (int i = 0; i < g->nnodes; i++) {
+        struct node *n = &g->nodes[i];
+        n->stages = stages_of_node(c, n);
+        if (!n->stages)
+            return err_set(c->err, ERR_INTERNAL, "node %d reads what no one stage has", i);
+        for (int k = 0; k < n->nout; k++)
+            g->values[n->out[k]].stages |= n->stages;
+    }
+    return 0;
+}
+
+// ---- what ties stages together ------------------------------------------------------------------
+
+static const char *send_name(const struct graph *g, const struct node *made_by, int value)
+{
+    const struct value *v = &g->values[value];
+    if (v->name)
+        return v->name;
+    bool gradient = made_by->phase == PHASE_BACKWARD && !made_by->again;
+    return arena_printf(g->arena, "%s%s/%s", gradient ? "grad/" : "", g->scopes[made_by->scope],
+                        point_name(v->point));
+}
+
+static void send(struct cut *c, struct node like, const char *what, int value, int to)
+{
+    like.kind = NODE_SEND;
+    like.what = what;
+    like.nin = 1;
+    like.in[0] = value;
+    like.nout = 0;
+    like.peer = to;
+    like.stages = bit(like.stage) | bit(to);
+    c->g->values[value].stages |= bit(to);
+    graph_node(c->g, &like);
+}
+
+// From its stage up to the last that reads it, and down to the first.
+static void sends_add(struct cut *c, const struct node *made_by, int value)
+{
+    uint64_t beyond = c->read[value] & ~made_by->stages;
+    if (!beyond || in_update(made_by))
+        return;
+    const char *what = send_name(c->g, made_by, value);
+    struct node at = *made_by;
+    for (at.stage = made_by->stage; beyond >> at.stage > 1; at.stage++)
+        send(c, at, what, value, at.stage + 1);
+    for (at.stage = made_by->stage; beyond & (bit(at.stage) - 1); at.stage--)
+        send(c, at, what, value, at.stage - 1);
+}
+
+static bool alone(uint64_t stages)
+{
+    return !(stages & (stages - 1));
+}
+
+// A version of the gradient with the other stages' parts in it.
+static int join(struct cut *c, const struct node *reader, int value)
+{
+    struct graph *g = c->g;
+    struct value v = g->values[value];
+    if (c->joined[value] >= 0)
+        return c->joined[value];
+    int made = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
+    struct value *w = &g->values[made];
+    w->point = v.point;
+    w->of = v.of;
+    w->alias = value;
+    w->spec = v.spec;
+    w->stages = g->values[c->root[value]].stages;
+    graph_node(g, &(struct node){.kind = NODE_STAGE_SUM,
+                                 .what = v.name,
+                                 .nin = 1,
+                                 .in = {value},
+                                 .nout = 1,
+                                 .out = {made},
+                                 .scope = reader->scope,
+                                 .stage = lowest(w->stages),
+                                 .stages = w->stages,
+                                 .phase = PHASE_UPDATE});
+    return c->joined[value] = made;
+}
+
+static bool passes_on(const struct node *n)
+{
+    return n->kind == NODE_MOVE || n->op == OP_CAST;
+}
+
+// Moves and casts of a part make a part; any other reader in the update wants the sum.
+static void inputs_join(struct cut *c, struct node *n)
+{
+    for (int k = 0; k < n->nin; k++) {
+        int v = n->in[k];
+        if (c->joined[v] >= 0)
+            n->in[k] = c->joined[v];
+        else if (c->part[v] && passes_on(n))
+            c->part[n->out[0]] = true;
+        else if (c->part[v] && in_update(n))
+            n->in[k] = join(c, n, v);
+    }
+}
+
+static void parts_find(struct cut *c)
+{
+    const struct graph *g = c->g;
+    for (int i = 0; i < g->nsums; i++) {
+        const struct value *v = &g->values[g->sums[i].value];
+        c->part[g->sums[i].value] = v->of >= 0 && !alone(v->stages);
+    }
+}
+
+static void nodes_again(struct cut *c)
+{
+    struct graph *g = c->g;
+    c->old = arena_dup(g->arena, g->nodes, sizeof *g->nodes * (size_t)g->nnodes);
+    c->nold = g->nnodes;
+    g->nnodes = 0;
+    parts_find(c);
+    for (int i = 0; i < c->nold; i++) {
+        struct node n = c->old[i];
+        inputs_join(c, &n);
+        graph_node(g, &n);
+        for (int k = 0; k < n.nout; k++)
+            sends_add(c, &n, n.out[k]);
+    }
+}
+
+int stages_cut(struct graph *g, int nstages, struct err *e)
+{
+    struct cut c = {.g = g, .err = e};
+    c.all = nstages < 64 ? bit(nstages) - 1 : ~(uint64_t)0;
+    c.read = arena_array(g->arena, uint64_t, g->nvalues);
+    c.root = arena_array(g->arena, int, g->nvalues);
+    c.part = arena_array(g->arena, bool, g->nvalues);
+    c.joined = arena_array(g->arena, int, g->nvalues);
+    roots_find(&c);
+    readers_find(&c);
+    leaves_place(&c);
+    int rc = nodes_place(&c);
+    if (!rc && nstages > 1)
+        nodes_again(&c);
+    return rc;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step costs. See cost.h.
+#include "common/explain/cost.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/map.h"
+#include "common/compile/graph/optable.h"
+
+const char *coll_row_name(const struct coll_row *r)
+{
+    return r->send ? "send" : reshard_kind_name(r->op);
+}
+
+static struct coll_row row_of(const struct program *p, const struct instr *in)
+{
+    bool send = in->kind == INSTR_SEND, stages = in->stages != 0;
+    const struct view *v = send ? in->in : in->out;
+    axis_set along = send || stages ? (axis_set)(1u << in->axis) : dim_axes(&in->group);
+    int group = stages ? __builtin_popcountll(in->stages) : dim_parts(&p->mesh, &in->group);
+    return (struct coll_row){.send = send,
+                             .op = in->coll,
+                             .axes = along,
+                             .group = send ? 2 : group,
+                             .stages = (uint64_t)1 << p->stage,
+                             .phase = in->phase,
+                             .tensor = p->graph->nodes[in->node].what,
+                             .dtype = p->buffers[v->buffer].dtype,
+                             .count = 1,
+                             .tensor_bytes = p->buffers[v->buffer].bytes};
+}
+
+static void key_print(const struct coll_row *r, char text[300])
+{
+    snprintf(text, 300, "%d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
+             r->dtype, r->tensor);
+}
+
+// The rows of one stage, from `rows` on; there is room for all. Returns their number.
+static int stage_rows(const struct program *p, struct coll_row *rows)
+{
+    struct map known = {0};
+    int n = 0;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        char key[300];
+        if (in->kind != INSTR_START && in->kind != INSTR_SEND)
+            continue;
+        struct coll_row one = row_of(p, in), *r;
+        key_print(&one, key);
+        if ((r = map_get(&known, key))) {
+            r->count++;
+            r->tensor_bytes += one.tensor_bytes;
+            continue;
+        }
+        rows[n] = one;
+        map_put(&known, key, &rows[n++]);
+    }
+    map_clear(&known);
+    return n;
+}
+
+// Rows that are alike on several stages become one. Returns how many of the `n` stay.
+static int rows_join(struct map *known, struct coll_row *rows, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        char key[300], text[360];
+        struct coll_row *r;
+        key_print(&rows[i], key);
+        snprintf(text, sizeof text, "%lld %llu %s", (long long)rows[i].count,
+                 (unsigned long long)rows[i].tensor_bytes, key);
+        if ((r = map_get(known, text))) {
+            r->stages |= rows[i].stages;
+            continue;
+        }
+        rows[kept] = rows[i];
+        map_put(known, text, &rows[kept++]);
+    }
+    return kept;
+}
+
+static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
+{
+    struct map known = {0};
+    int most = 0;
+    for (int s = 0; s < c->nstages; s++)
+        most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
+    cost->colls = arena_array(a, struct coll_row, most);
+    for (int s = 0; s < c->nstages; s++) {
+        struct coll_row *rows = cost->colls + cost->ncolls;
+        int n = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
+        cost->ncolls += rows_join(&known, rows, n);
+    }
+    for (int i = 0; i < cost->ncolls; i++) {
+        struct coll_row *r = &cost->colls[i];
+        r->bytes = r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
+    }
+    map_clear(&known);
+}
+
+// An op's operands as one device sees them; `m` null: whole.
+struct shapes {
+    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
+};
+
+static void shapes_of(const struct graph *g, const struct mesh *m, const struct node *n,
+                      struct shapes *s)
+{
+    for (int k = 0; k < n->nin + n->nout; k++) {
+        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        struct shape *to = k < n->nin ? &s->in[k] : &s->out[k - n->nin];
+        *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
+    }
+}
+
+double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n)
+{
+    struct shapes s;
+    if (n->kind != NODE_OP || !op_row(n->op)->flops)
+        return 0;
+    shapes_of(g, m, n, &s);
+    return op_row(n->op)->flops(n, s.in, s.out);
+}
+
+double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n)
+{
+    struct shapes s;
+    shapes_of(g, m, n, &s);
+    return op_bytes(g, n, s.in, s.out);
+}
+
+// FLOPs of one microbatch, those apart that are made again.
+static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
+{
+    double total = 0;
+    for (int i = 0; i < g->nnodes; i++) {
+        if (!g->nodes[i].again && (!forward_only || g->nodes[i].phase == PHASE_FORWARD))
+            total += cost_node_flops(g, m, &g->nodes[i]);
+    }
+    return total;
+}
+
+static double traffic(const struct program *p)
+{
+    double bytes = 0;
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_OP)
+            bytes += cost_node_bytes(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node]);
+    return bytes;
+}
+
+// Each input once, whatever cuts it is read in.
+uint64_t cost_batch_bytes(const struct program *p)
+{
+    int64_t first, rows;
+    uint64_t bytes = 0;
+    program_rows(p, 0, &first, &rows);
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct value *v = &p->graph->values[p->buffers[b].value];
+        bool again = p->buffers[b].source != VALUE_INPUT;
+        for (int k = 0; k < b && !again; k++)
+            again = p->buffers[k].source == VALUE_INPUT &&
+                    strcmp(p->graph->values[p->buffers[k].value].name, v->name) == 0;
+        if (!again)
+            bytes += (uint64_t)(shape_count(&v->shape) / v->shape.dim[0] * rows) *
+                     dtype_size(v->dtype) * (uint64_t)p->microbatches;
+    }
+    return bytes;
+}
+
+void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
+{
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
+    *out = (struct cost){0};
+    count_collectives(c, a, out);
+    const struct graph *whole = c->global[PROGRAM_TRAIN];
+    out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
+    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
+    out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
+    for (int s = 0; s < c->nstages; s++) {
+        double bytes = traffic(compiled_program(c, PROGRAM_TRAIN, s));
+        out->traffic = bytes > out->traffic ? bytes : out->traffic;
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of device models, and the text form of others. See device.h.
+#include "common/explain/device_models.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/list.h"
+
+#define GIB ((uint64_t)1 << 30)
+#define MIB ((uint64_t)1 << 20)
+
+// Memory as CUDA offers it, a little under the name's; beside it a context, its
+// libraries and the communicators' buffers. A CPU host is asked at placement:
+// no limit here.
+static const struct device_model models[] = {
+    {"h200", 139 * GIB, 1536 * MIB, 989e12},
+    {"h100", 79 * GIB, 1536 * MIB, 989e12},
+    {"a100-80g", 79 * GIB, 1536 * MIB, 312e12},
+    {"a100-40g", 39 * GIB, 1536 * MIB, 312e12},
+    // The resident memory of a CPU rank beyond its arena: program, oneDNN's
+    // code cache, stacks.
+    {"cpu", 0, 48 * MIB, 0},
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+const struct device_model *device_model_find(const char *name)
+{
+    for (int i = 0; i < MODELS; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    return NULL;
+}
+
+// ---- sizes -------------------------------------------------------------------------------------
+
+static const struct {
+    const char *unit;
+    double factor;
+} units[] = {
+    {"", 1},      {"B", 1},      {"KB", 1e3},      {"MB", 1e6},         {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776},
+};
+
+// "80GB", "1307e12"; above 0, below 2⁶³.
+static bool size_read(const char *text, bool bytes, double *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)*text)) // no sign, no "inf"
+        return false;
+    *out = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].unit) != 0 || (!bytes && *end))
+            continue;
+        *out *= units[i].factor;
+        return *out > 0 && (bytes ? *out < 9.2e18 : *out < 1e300);
+    }
+    return false;
+}
+
+// ---- one text ----------------------------------------------------------------------------------
+
+static const struct {
+    const char *key;
+    size_t offset;
+    bool bytes;
+} keys[] = {
+    {"memory", offsetof(struct device_model, memory), true},
+    {"libraries", offsetof(struct device_model, libraries), true},
+    {"flops", offsetof(struct device_model, flops), false},
+};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static int key_read(struct device_model *m, const char *key, const char *value, struct err *e)
+{
+    double size;
+    for (int i = 0; i < KEYS; i++) {
+        if (strcmp(keys[i].key, key) != 0)
+            continue;
+        char *field = (char *)m + keys[i].offset;
+        if (!size_read(value, keys[i].bytes, &size))
+            return err_set(e, ERR_INVALID, "%s: %s is '%s': %s would do", m->name, key, value,
+                           keys[i].bytes ? "a size such as 80GB or 80GiB"
+                                         : "FLOPs a second such as 989e12");
+        uint64_t whole = (uint64_t)(keys[i].bytes ? size : 0);
+        memcpy(field, keys[i].bytes ? (const void *)&whole : (const void *)&size, sizeof size);
+        return 0;
+    }
+    return err_set(e, ERR_INVALID, "%s: a device has memory, libraries and flops, not '%s'",
+                   m->name, key);
+}
+
+// "KEY=SIZE,KEY=SIZE" into what is known of the model so far.
+static int keys_read(struct arena *a, struct device_model *m, const char *text, struct err *e)
+{
+    for (int rc; *text; text += *text == ',') {
+        size_t n = strcspn(text, ",");
+        char *one = arena_printf(a, "%.*s", (int)n, text), *equals = strchr(one, '=');
+        text += n;
+        if (!equals)
+            return err_set(e, ERR_INVALID, "%s: '%s' must be KEY=SIZE, as in memory=80GB", m->name,
+                           one);
+        *equals = 0;
+        if ((rc = key_read(m, one, equals + 1, e)))
+            return rc;
+    }
+    return 0;
+}
+
+static const struct device_model *known(const struct device_model *added, int n, const char *name)
+{
+    for (int i = n - 1; i >= 0; i--)
+        if (strcmp(added[i].name, name) == 0)
+            return &added[i];
+    return device_model_find(name);
+}
+
+static int unknown(const struct device_model *added, int n, const char *name, struct err *e)
+{
+    struct buf all = {0};
+    for (int i = 0; i < n; i++)
+        buf_printf(&all, "%s%s", all.len ? ", " : "", added[i].name);
+    for (int i = 0; i < MODELS; i++)
+        buf_printf(&all, "%s%s", all.len ? ", " : "", models[i].name);
+    int rc = err_set(e, ERR_INVALID,
+                     "no device model '%s': there are %s; another is described as "
+                     "%s:memory=80GB",
+                     name, buf_str(&all), *name ? name : "NAME");
+    buf_clear(&all);
+    return rc;
+}
+
+static int model_read(struct arena *a, const char *text, const struct device_model *added, int n,
+                      struct device_model *out, struct err *e)
+{
+    size_t len = strcspn(text, ":");
+    const char *name = arena_printf(a, "%.*s", (int)len, text);
+    const struct device_model *base = known(added, n, name);
+    if (!base && (text[len] != ':' || !*name))
+        return unknown(added, n, name, e);
+    *out = base ? *base : (struct device_model){.libraries = models[0].libraries};
+    out->name = name;
+    int rc = text[len] ? keys_read(a, out, text + len + 1, e) : 0;
+    if (!rc && !base && !out->memory)
+        rc = err_set(e, ERR_INVALID, "%s is no known model: say its memory, as in %s:memory=80GB",
+                     name, name);
+    return rc;
+}
+
+// ---- a file ------------------------------------------------------------------------------------
+
+// The next line without its comment and the blanks around it; null at the end.
+static const char *next_line(struct arena *a, const char **at)
+{
+    if (!**at)
+        return NULL;
+    const char *line = *at;
+    size_t n = strcspn(line, "\n"), used = strcspn(line, "#\n");
+    *at = line + n + (line[n] == '\n');
+    while (used && isspace((unsigned char)*line))
+        line++, used--;
+    while (used && isspace((unsigned char)line[used - 1]))
+        used--;
+    return arena_printf(a, "%.*s", (int)used, line);
+}
+
+int device_model_read(struct arena *a, const char *text, const char *file, const char *path,
+                      struct device_model *out, struct err *e)
+{
+    struct device_model *added = NULL;
+    const char *at = file ? file : "", *line;
+    int n = 0, cap = 0;
+    for (int number = 1; (line = next_line(a, &at)); number++) {
+        if (!*line)
+            continue;
+        added = arena_grow(a, added, sizeof *added, n, &cap);
+        if (model_read(a, line, added, n, &added[n], e)) {
+            err_wrap(e, "%s:%d", path, number);
+            return e->code;
+        }
+        n++;
+    }
+    return model_read(a, text, added, n, out, e);
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of findings. See findings.h.
+#include "common/explain/findings.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    enum { ERROR, WARNING, NOTE } severity;
+} codes[FINDING_CODES] = {
+#define X(id, severity) [FINDING_##id] = {#id, severity},
+    FINDING_TABLE(X)
+#undef X
+};
+
+const char *finding_name(enum finding_code c)
+{
+    return codes[c].name;
+}
+
+bool finding_is_error(enum finding_code c)
+{
+    return codes[c].severity == ERROR;
+}
+
+const char *finding_severity(enum finding_code c)
+{
+    static const char *const names[] = {[ERROR] = "error", [WARNING] = "warning", [NOTE] = "note"};
+    return names[codes[c].severity];
+}
+
+void findings_init(struct findings *f, const struct job *job, struct arena *a)
+{
+    *f = (struct findings){.arena = a, .job = job};
+}
+
+// Where the job says what the fix would change; of an axis that no key speaks of, the mesh.
+static int line_of(const struct findings *f, const struct finding *one)
+{
+    int line = one->fix ? job_line(f->job, one->fix, strcspn(one->fix, "=")) : 0;
+    return line || !one->axes ? line : job_line(f->job, "mesh", strlen("mesh"));
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+void findings_add(struct findings *f, const struct finding *one)
+{
+    for (int i = 0; i < f->n; i++)
+        if (f->items[i].code == one->code && f->items[i].axes == one->axes &&
+            same_text(f->items[i].tensor, one->tensor))
+            return;
+    f->items = arena_grow(f->arena, f->items, sizeof *f->items, f->n, &f->cap);
+    struct finding *item = &f->items[f->n++];
+    int line = line_of(f, one);
+    *item = *one;
+    if (line && !strstr(one->message, "(line "))
+        item->message = arena_printf(f->arena, "%s (line %d)", one->message, line);
+    f->errors += finding_is_error(one->code);
+}
+
+const struct finding *findings_first_error(const struct findings *f)
+{
+    for (int i = 0; i < f->n; i++)
+        if (finding_is_error(f->items[i].code))
+            return &f->items[i];
+    return NULL;
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fitting. See fit.h.
+#include "common/explain/fit.h"
+
+#include <string.h>
+
+#include "common/explain/picture.h"
+
+enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
+// Layers a stage: of two small jobs that tell about a large one, of the least that is large; what
+// is dismissed needs more than a device has by one part in SLACK.
+enum { FEW = 2, MORE = 4, LARGE = 12, SLACK = 8 };
+
+struct settings { // texts for -s
+    int n;
+    const char *text[SETTINGS_MAX];
+};
+
+struct fitting {
+    const struct job *job;
+    build_fn build;
+    const struct device_model *device;
+    struct arena *arena; // of the texts
+    const char *resolved;
+    uint64_t least;          // that a try needed
+    struct settings nearest; // of what was dismissed untried; none: about is 0
+    uint64_t about;          // that it needs
+};
+
+static uint64_t need_of(const struct compiled *c, const struct device_model *d)
+{
+    return c->memory.arena + d->libraries;
+}
+
+bool fit_fits(const struct compiled *c, const struct device_model *d)
+{
+    return !d->memory || need_of(c, d) <= d->memory;
+}
+
+// ---- what may help ------------------------------------------------------------------------------
+
+static void put(struct settings *s, const char *text)
+{
+    PRE(s->n < SETTINGS_MAX);
+    s->text[s->n++] = text;
+}
+
+static bool has_axis(const struct job *job, const struct job_names *names, int axis)
+{
+    for (int i = 0; i < names->n; i++)
+        if (job_axis_find(&job->mesh, names->name[i]) == axis)
+            return true;
+    return false;
+}
+
+// Axes of more than one device that the rule of the batch names.
+static bool is_batch_axis(const struct job *job, int axis)
+{
+    const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
+    return rule && job->mesh.axis[axis].size > 1 && has_axis(job, &rule->axes, axis);
+}
+
+// "KEY=[names, and the batch axes that are not among them]"; null when that
+// adds none.
+static const char *with_batch_axes(const struct fitting *f, const char *key,
+                                   const struct job_names *names)
+{
+    const struct job *job = f->job;
+    struct buf b = {0};
+    int n = 0, added = 0;
+    buf_printf(&b, "%s=[", key);
+    for (int i = 0; names && i < names->n; i++)
+        buf_printf(&b, "%s%s", n++ ? ", " : "", names->name[i]);
+    for (int i = 0; i < job->mesh.n; i++) {
+        if (!is_batch_axis(job, i) || (names && has_axis(job, names, i)))
+            continue;
+        buf_printf(&b, "%s%s", n++ ? ", " : "", job->mesh.axis[i].name);
+        added++;
+    }
+    buf_putc(&b, ']');
+    const char *text = buf_keep(&b, f->arena);
+    return added ? text : NULL;
+}
+
+// Each adds its settings, or none where the job has them already.
+static void cut_state(const struct fitting *f, struct settings *s)
+{
+    const char *text = with_batch_axes(f, "sharding.optimizer", NULL);
+    if (text)
+        put(s, text);
+}
+
+static void cut_grads(const struct fitting *f, struct settings *s)
+{
+    const char *text = with_batch_axes(f, "sharding.grads", NULL);
+    cut_state(f, s);
+    if (text)
+        put(s, text);
+}
+
+static void cut_weights(const struct fitting *f, struct settings *s)
+{
+    const struct job_rule *embed = job_rule_find(&f->job->sharding, "embed");
+    const char *rule = with_batch_axes(f, "sharding.rules.embed", embed ? &embed->axes : NULL);
+    const char *gather = with_batch_axes(f, "sharding.gather", &f->job->sharding.gather);
+    if (!rule)
+        return;
+    put(s, rule);
+    if (gather)
+        put(s, gather);
+}
+
+static void remat_block(const struct fitting *f, struct settings *s)
+{
+    if (f->job->train.remat == JOB_REMAT_NONE)
+        put(s, "train.remat=block");
+}
+
+static void remat_full(const struct fitting *f, struct settings *s)
+{
+    if (f->job->train.remat != JOB_REMAT_FULL)
+        put(s, "train.remat=full");
+}
+
+static const char *microbatches(const struct fitting *f, int64_t times)
+{
+    const struct job *job = f->job;
+    int64_t n = job->train.microbatches * times, ways = 1;
+    for (int i = 0; i < job->mesh.n; i++)
+        ways *= is_batch_axis(job, i) ? job->mesh.axis[i].size : 1;
+    return job->data.batch % (ways * n)
+               ? NULL
+               : arena_printf(f->arena, "train.microbatches=%lld", (long long)n);
+}
+
+// ---- trying -------------------------------------------------------------------------------------
+
+// What the job needs with these settings; 0: it cannot be.
+static uint64_t need_with(const struct fitting *f, const struct settings *s)
+{
+    struct arena scratch = {0};
+    struct compiled c = {0};
+    struct job_errors errs = {0};
+    struct err e = {0};
+    struct job *job = arena_new(&scratch, struct job);
+    int rc = job_parse(&scratch, f->job->schema, "fix", f->job->base_dir, f->resolved,
+                       strlen(f->resolved), s->text, s->n, job, &errs);
+    rc = rc ? rc : compile_job(job, f->build, &scratch, &c, NULL, &e);
+    uint64_t need = rc ? 0 : need_of(&c, f->device);
+    arena_clear(&scratch);
+    return need;
+}
+
+static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_stage)
+{
+    put(&s,
+        arena_printf(f->arena, "model.layers=%lld", (long long)(of_a_stage * job_stages(f->job))));
+    return need_with(f, &s);
+}
+
+// About the same, in a part of the time: layers are alike, each more needs the same bytes more but
+// for what fits into gaps. 0: there is no telling.
+static uint64_t need_about(const struct fitting *f, const struct settings *s)
+{
+    int64_t layers = job_stage_layers(f->job, 0); // the most of all stages
+    uint64_t few = layers < LARGE ? 0 : need_with_layers(f, *s, FEW);
+    uint64_t more = few ? need_with_layers(f, *s, MORE) : 0;
+    return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);
+}
+
+static uint64_t try(struct fitting *f, const struct settings *s)
+{
+    uint64_t need = need_with(f, s);
+    f->least = need && need < f->least ? need : f->least;
+    return need;
+}
+
+static bool would_fit(struct fitting *f, const struct settings *s)
+{
+    uint64_t about = need_about(f, s), need = 0;
+    if (about - about / SLACK <= f->device->memory)
+        need = try(f, s);
+    else if (!f->about || about < f->about) {
+        f->about = about;
+        f->nearest = *s;
+    }
+    return need && need <= f->device->memory;
+}
+
+static void put_fix(struct buf *fix, const struct settings *s)
+{
+    buf_puts(fix, fix->len ? " or " : "");
+    for (int i = 0; i < s->n; i++)
+        buf_printf(fix, "%s%s", i ? " and " : "", s->text[i]);
+}
+
+// With each number of microbatches that divides the batch, the fewest first.
+static bool with_microbatches(struct fitting *f, struct settings *s)
+{
+    int64_t times = 2;
+    for (int i = 0; i < MICROBATCH_STEPS; i++, times *= 2) {
+        const char *text = microbatches(f, times);
+        if (!text)
+            return false;
+        struct settings one = *s;
+        put(&one, text);
+        if (!would_fit(f, &one))
+            continue;
+        *s = one;
+        return true;
+    }
+    return false;
+}
+
+// The usual settings one by one; where none is enough, one on top of the other.
+static const char *find_fix(struct fitting *f)
+{
+    static void (*const ways[])(const struct fitting *, struct settings *) = {
+        cut_state, cut_grads, cut_weights, remat_block, remat_full};
+    enum { WAYS = sizeof ways / sizeof *ways, WEIGHTS = 2 };
+    struct buf fix = {0};
+    struct settings all = {0}, micro = {0};
+    int found = 0;
+    for (int i = 0; i < WAYS && found < FIXES_MAX; i++) {
+        struct settings one = {0};
+        ways[i](f, &one);
+        if (!one.n || !would_fit(f, &one))
+            continue;
+        put_fix(&fix, &one);
+        found++;
+    }
+    if (found < FIXES_MAX && with_microbatches(f, &micro)) {
+        put_fix(&fix, &micro);
+        found++;
+    }
+    for (int i = WEIGHTS; i < WAYS && !found; i++) { // their state is cut with them
+        all.n -= i == WAYS - 1 && all.n && strcmp(all.text[all.n - 1], "train.remat=block") == 0;
+        int before = all.n;
+        ways[i](f, &all);
+        found = all.n > before && (would_fit(f, &all) || with_microbatches(f, &all));
+        if (found)
+            put_fix(&fix, &all);
+    }
+    if (!found && f->about)
+        try(f, &f->nearest); // that the least that is told is some job's
+    return found ? buf_keep(&fix, f->arena) : NULL;
+}
+
+// ---- the finding --------------------------------------------------------------------------------
+
+// What takes most of a device's memory for itself.
+static const struct buffer *largest(const struct compiled *c)
+{
+    const struct buffer *most = NULL;
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        for (int b = 0; b < p->nbuffers; b++)
+            if (p->buffers[b].name && p->buffers[b].kind != BUFFER_WORKSPACE &&
+                (!most || p->buffers[b].bytes > most->bytes))
+                most = &p->buffers[b];
+    }
+    return most;
+}
+
+static const char *message(const struct fitting *f, const struct memory *m,
+                           const struct buffer *most, uint64_t need, bool fixed)
+{
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } parts[] = {{"params", m->params},       {"grads", m->grads},
+                 {"optimizer", m->optimizer}, {"copies", m->copies},
+                 {"stash", m->stash},         {"transient", m->transient},
+                 {"workspace", m->workspace}, {"libraries", f->device->libraries}};
+    struct buf b = {0};
+    buf_puts(&b, "a device needs ");
+    buf_bytes(&b, need);
+    buf_puts(&b, " and has ");
+    buf_bytes(&b, f->device->memory);
+    buf_printf(&b, " (%s)", f->device->name);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!m->copies && strcmp(parts[i].what, "copies") == 0)
+            continue;
+        buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
+        buf_bytes(&b, parts[i].bytes);
+    }
+    buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
+    buf_bytes(&b, most->bytes);
+    if (!fixed) {
+        buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
+                     "still be ");
+        buf_bytes(&b, f->least);
+        buf_puts(&b, ": more devices would do");
+    }
+    return buf_keep(&b, f->arena);
+}
+
+void fit_check(const struct job *job, build_fn build, const struct device_model *d,
+               struct compiled *c, struct arena *a)
+{
+    struct fitting f = {.job = job, .build = build, .device = d, .arena = a};
+    struct buf text = {0};
+    if (!c->whole || fit_fits(c, d))
+        return;
+    job_print(job, &text);
+    f.resolved = buf_keep(&text, a);
+    uint64_t need = f.least = need_of(c, d);
+    const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
+    const struct buffer *most = largest(c);
+    findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,
+                                                 .tensor = most->name,
+                                                 .waste = need - d->memory,
+                                                 .message = message(&f, &c->memory, most, need,
+                                                                    fix || c->findings.errors),
+                                                 .fix = fix});
+}

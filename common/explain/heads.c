@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared key heads on a mesh. See heads.h.
+#include "common/explain/heads.h"
+
+#include <stdlib.h>
+
+#include "common/explain/cost.h"
+
+struct heads {
+    int64_t query, key; // heads
+    int64_t parts;      // that the query heads are cut into
+    axis_set axes;
+};
+
+static bool has_key_heads(const struct value *v)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_KV_HEADS)
+            return true;
+    return false;
+}
+
+// FLOPs of a step's products that make keys and values and their gradients, on one device that
+// makes them all; what is made again for the backward not counted.
+static double key_flops(const struct graph *g, int64_t microbatches)
+{
+    double total = 0;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        bool keys = false;
+        for (int k = 0; k < n->nin; k++)
+            keys |= has_key_heads(&g->values[n->in[k]]);
+        for (int k = 0; k < n->nout; k++)
+            keys |= has_key_heads(&g->values[n->out[k]]);
+        if (n->op == OP_MATMUL && keys && !n->again)
+            total += cost_node_flops(g, NULL, n);
+    }
+    return total * (double)microbatches;
+}
+
+// What a device holds of key heads that its query heads do not read: it needs one.
+static uint64_t idle_bytes(const struct graph *g, int64_t key)
+{
+    uint64_t bytes = 0;
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0 &&
+            has_key_heads(&g->values[v]))
+            bytes += (uint64_t)shape_count(&g->values[v].shape) * dtype_size(g->values[v].dtype);
+    return bytes / (uint64_t)key * (uint64_t)(key - 1);
+}
+
+// Whether so many key heads divide by the cut, or the cut by them.
+static bool fits(const struct heads *h, int64_t key)
+{
+    return h->query % key == 0 && (key % h->parts == 0 || h->parts % key == 0);
+}
+
+static const char *numbers_that_do(const struct heads *h, struct arena *a, int64_t *nearest)
+{
+    struct buf b = {0};
+    *nearest = 1;
+    for (int64_t key = 1; key <= h->query; key++) {
+        if (!fits(h, key))
+            continue;
+        buf_printf(&b, "%s%lld", b.len ? ", " : "", (long long)key);
+        if (llabs(key - h->key) < llabs(*nearest - h->key))
+            *nearest = key;
+    }
+    return buf_keep(&b, a);
+}
+
+static void wrong_ratio(const struct heads *h, const struct mesh *m, struct findings *f)
+{
+    int64_t nearest;
+    const char *sizes = numbers_that_do(h, f->arena, &nearest);
+    findings_add(f, &(struct finding){
+                        .code = FINDING_KEY_HEADS,
+                        .tensor = point_name(POINT_ATT),
+                        .axes = h->axes,
+                        .message = arena_printf(
+                            f->arena,
+                            "%s: %lld key heads do not go with %lld query heads cut %lld ways "
+                            "(%s): model.kv_heads of %s would do",
+                            point_name(POINT_ATT), (long long)h->key, (long long)h->query,
+                            (long long)h->parts, axis_set_text(m, h->axes, f->arena), sizes),
+                        .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)nearest)});
+}
+
+static void left_whole(const struct heads *h, const struct job *job, const struct mesh *m,
+                       const struct graph *g, struct findings *f)
+{
+    double repeated = key_flops(g, job->train.microbatches) * (double)(h->parts - 1);
+    findings_add(f, &(struct finding){
+                        .code = FINDING_KEY_HEADS_WHOLE,
+                        .tensor = point_name(POINT_ATT),
+                        .axes = h->axes,
+                        .waste = idle_bytes(g, h->key),
+                        .message = arena_printf(
+                            f->arena,
+                            "%s: %lld key heads do not divide by %lld (%s): every device makes "
+                            "all keys and values, %.4g FLOPs a step are repeated",
+                            point_name(POINT_ATT), (long long)h->key, (long long)h->parts,
+                            axis_set_text(m, h->axes, f->arena), repeated),
+                        .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)h->parts)});
+}
+
+void heads_check(const struct sharding *s, const struct job *job, const struct mesh *m,
+                 const struct graph *g, struct findings *f)
+{
+    enum { HEADS = 2 };
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->op != OP_ATTENTION)
+            continue;
+        const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
+        struct spec spec = sharding_spec(s, m, q);
+        struct heads h = {q->shape.dim[HEADS], k->shape.dim[HEADS], dim_parts(m, &spec.dim[HEADS]),
+                          dim_axes(&spec.dim[HEADS])};
+        if (h.key % h.parts == 0)
+            continue;
+        if (!fits(&h, h.key))
+            wrong_ratio(&h, m, f);
+        else
+            left_whole(&h, job, m, g, f);
+        return; // the layers are alike
+    }
+}

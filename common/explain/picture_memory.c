@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device's memory: by category, over a step, and what lives at its fullest
+// moment. See picture.h.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/explain/picture.h"
+
+enum { NAME = 12, BYTES = 12, CHART_ROWS = 10, AT_PEAK = 8 };
+
+// Live bytes after each instruction, by what they are for.
+enum layer { STAYS, STASH, PASSES, LAYERS };
+static const char *const inks[LAYERS] = {"█", "▓", "░"};
+static const char *const meanings[LAYERS] = {"lives for the job", "kept for the backward",
+                                             "passes by"};
+
+struct course {
+    int n; // instructions
+    uint64_t *bytes[LAYERS];
+    int fullest;
+    uint64_t peak;
+};
+
+static enum layer layer_of(const struct buffer *b)
+{
+    return b->persistent ? STAYS : b->kind == BUFFER_STASH ? STASH : PASSES;
+}
+
+static void course_make(const struct program *p, struct arena *a, struct course *x)
+{
+    *x = (struct course){.n = p->ninstrs};
+    for (int l = 0; l < LAYERS; l++)
+        x->bytes[l] = arena_array(a, uint64_t, p->ninstrs + 1);
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        uint64_t *line = x->bytes[layer_of(b)];
+        bool ever = b->persistent || b->last >= p->ninstrs; // to the end
+        line[b->persistent ? 0 : b->first] += b->bytes;
+        line[ever ? p->ninstrs : b->last + 1] -= b->bytes; // wraps, and back
+    }
+    for (int i = 0; i < p->ninstrs; i++) {
+        uint64_t sum = 0;
+        for (int l = 0; l < LAYERS; l++) {
+            x->bytes[l][i] += i ? x->bytes[l][i - 1] : 0;
+            sum += x->bytes[l][i];
+        }
+        if (sum > x->peak) {
+            x->peak = sum;
+            x->fullest = i;
+        }
+    }
+}
+
+// ---- categories ---------------------------------------------------------------------------------
+
+static void bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
+{
+    struct buf size = {0};
+    int room = width - 2 - NAME - BYTES - 6;
+    int full = of ? (int)((double)bytes / (double)of * room + 0.5) : 0;
+    buf_bytes(&size, bytes);
+    buf_puts(out, "  ");
+    put_padded(out, what, NAME);
+    put_padded(out, buf_str(&size), BYTES);
+    buf_printf(out, "%3.0f %%", of ? 100 * (double)bytes / (double)of : 0);
+    buf_puts(out, full ? " " : "");
+    put_times(out, "█", full);
+    buf_putc(out, '\n');
+    buf_clear(&size);
+}
+
+static void categories(const struct memory *m, int width, struct buf *out)
+{
+    bar("params", m->params, m->arena, width, out);
+    bar("grads", m->grads, m->arena, width, out);
+    bar("optimizer", m->optimizer, m->arena, width, out);
+    if (m->copies)
+        bar("copies", m->copies, m->arena, width, out);
+    bar("stash", m->stash, m->arena, width, out);
+    bar("transient", m->transient, m->arena, width, out);
+    bar("workspace", m->workspace, m->arena, width, out);
+}
+
+// ---- over the step ------------------------------------------------------------------------------
+
+// The fullest instruction of a column.
+static int fullest_in(const struct course *x, int col, int cols)
+{
+    int from = (int)((int64_t)x->n * col / cols), to = (int)((int64_t)x->n * (col + 1) / cols);
+    int best = from;
+    uint64_t most = 0;
+    for (int i = from; i < to || i == from; i++) {
+        uint64_t sum = 0;
+        for (int l = 0; l < LAYERS; l++)
+            sum += x->bytes[l][i];
+        if (sum > most) {
+            most = sum;
+            best = i;
+        }
+    }
+    return best;
+}
+
+// What a row of the chart shows at an instruction: the layer that its middle
+// lies in.
+static const char *ink_at(const struct course *x, int at, int row)
+{
+    double level = (double)x->peak * (row + 0.5) / CHART_ROWS, sum = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        sum += (double)x->bytes[l][at];
+        if (level < sum)
+            return inks[l];
+    }
+    return " ";
+}
+
+static char phase_letter(const struct program *p, int at)
+{
+    return "FBU"[p->instrs[at].phase];
+}
+
+static void chart(const struct program *p, const struct course *x, int width, struct buf *out)
+{
+    int cols = width - 2 - BYTES - 1;
+    cols = cols > x->n ? x->n : cols;
+    for (int row = CHART_ROWS - 1; row >= 0; row--) {
+        struct buf size = {0};
+        buf_bytes(&size, (uint64_t)((double)x->peak * (row + 1) / CHART_ROWS));
+        buf_puts(out, "  ");
+        put_padded(out, row % 3 == 0 ? buf_str(&size) : "", BYTES);
+        buf_puts(out, "│");
+        int blank = 0; // nothing behind the last ink
+        for (int c = 0; c < cols; c++) {
+            const char *ink = ink_at(x, fullest_in(x, c, cols), row);
+            put_times(out, " ", *ink == ' ' ? 0 : blank);
+            buf_puts(out, *ink == ' ' ? "" : ink);
+            blank = *ink == ' ' ? blank + 1 : 0;
+        }
+        buf_putc(out, '\n');
+        buf_clear(&size);
+    }
+    put_times(out, " ", 2 + BYTES + 1);
+    for (int c = 0; c < cols; c++)
+        buf_putc(out, phase_letter(p, fullest_in(x, c, cols)));
+    buf_puts(out, "\n ");
+    for (int l = 0; l < LAYERS; l++)
+        buf_printf(out, " %s %s%s", inks[l], meanings[l], l + 1 < LAYERS ? "," : "\n");
+    buf_puts(out, "  F forward, B backward, U update; to the right: the "
+                  "instructions of a step\n");
+}
+
+// ---- at its fullest -----------------------------------------------------------------------------
+
+static int larger(const void *x, const void *y)
+{
+    const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
+    return a->bytes != b->bytes ? (a->bytes > b->bytes ? -1 : 1) : (a < b ? -1 : a > b);
+}
+
+// A name, or the op and the place that made it.
+static const char *name_of(const struct program *p, const struct buffer *b, struct arena *a)
+{
+    const struct graph *g = p->graph;
+    if (b->name)
+        return b->name;
+    const struct value *v = &g->values[b->value];
+    if (v->producer < 0)
+        return v->name ? v->name : "-";
+    const struct node *n = &g->nodes[v->producer];
+    return arena_printf(a, "%s of %s", n->kind == NODE_OP ? op_name(n->op) : "moved",
+                        g->scopes[n->scope]);
+}
+
+static void at_peak(const struct program *p, const struct course *x, int width, struct arena *a,
+                    struct buf *out)
+{
+    const struct buffer **live = arena_array(a, const struct buffer *, p->nbuffers);
+    int n = 0;
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->persistent || (b->first <= x->fullest && x->fullest <= b->last))
+            live[n++] = b;
+    }
+    qsort(live, (size_t)n, sizeof *live, larger);
+    buf_printf(out, "fullest in the %s of microbatch %d; the largest of %d buffers then\n",
+               phase_name(p->instrs[x->fullest].phase), p->instrs[x->fullest].microbatch, n);
+    for (int i = 0; i < n && i < AT_PEAK; i++) {
+        struct buf size = {0}, shape = {0};
+        buf_bytes(&size, live[i]->bytes);
+        for (int d = 0; d < live[i]->shape.n; d++)
+            buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)live[i]->shape.dim[d]);
+        buf_printf(out, "  %s ", inks[layer_of(live[i])]);
+        put_padded(out, buf_str(&size), BYTES - 2);
+        buf_putc(out, ' ');
+        struct buf text = {0};
+        buf_printf(&text, "%s %s", name_of(p, live[i], a), buf_str(&shape));
+        int room = width - 4 - BYTES + 1, len = text_columns(buf_str(&text));
+        put_padded(out, buf_str(&text), len < room ? len : room);
+        buf_putc(out, '\n');
+        buf_clear(&text);
+        buf_clear(&size);
+        buf_clear(&shape);
+    }
+}
+
+void picture_memory(const struct compiled *c, int width, struct buf *out)
+{
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        const struct memory *m = compiled_memory(c, s);
+        struct arena a = {0};
+        struct course x;
+        course_make(p, &a, &x);
+        buf_puts(out, "memory of a device");
+        if (c->nstages > 1)
+            buf_printf(out, " of stage %d", s);
+        buf_puts(out, ": ");
+        buf_bytes(out, m->arena);
+        buf_putc(out, '\n');
+        categories(m, width, out);
+        chart(p, &x, width, out);
+        at_peak(p, &x, width, &a, out);
+        arena_clear(&a);
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens when: the schedule of the stages, as it was simulated. See picture.h.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/explain/picture.h"
+
+// ---- schedule -----------------------------------------------------------------------------------
+
+// A stage's slots on a line of units, each as long as the shortest forward.
+struct line {
+    const struct schedule *s;
+    double unit;
+};
+
+static int at_unit(const struct line *l, double time)
+{
+    return (int)(time / l->unit + 0.5);
+}
+
+// One stage's line from `first` to before `last` units, each `each` columns wide.
+static void line_print(const struct line *l, int first, int last, int each, struct buf *out)
+{
+    int at = first;
+    for (int i = 0; i < l->s->n; i++) {
+        const struct slot *t = &l->s->slots[i];
+        int begin = at_unit(l, t->start), end = at_unit(l, t->end);
+        char text[16];
+        if (t->phase == PHASE_UPDATE || end <= first || begin >= last)
+            continue;
+        for (; at < begin; at++)
+            put_padded(out, "·", each);
+        end = end < last ? end : last;
+        snprintf(text, sizeof text, "%c%d", t->phase == PHASE_FORWARD ? 'F' : 'B', t->microbatch);
+        put_padded(out, begin < first ? "" : text, (end - at) * each);
+        at = end;
+    }
+    for (; at < last; at++)
+        put_padded(out, "·", each);
+}
+
+static double shortest_forward(const struct schedule *s, int nstages)
+{
+    double least = 0;
+    for (int k = 0; k < nstages; k++)
+        for (int i = 0; i < s[k].n; i++) {
+            double time = s[k].slots[i].end - s[k].slots[i].start;
+            if (s[k].slots[i].phase == PHASE_FORWARD && (least <= 0 || time < least))
+                least = time;
+        }
+    return least;
+}
+
+static void lines_print(const struct compiled *c, int microbatches, int width, struct buf *out)
+{
+    enum { LABEL = 10 };
+    const struct schedule *s = c->schedule[PROGRAM_TRAIN];
+    struct line l = {.unit = shortest_forward(s, c->nstages)};
+    int each = 3 + (microbatches > 10) + (microbatches > 100) + (microbatches > 1000);
+    int end = at_unit(&l, c->turns.makespan);
+    int most = (width - LABEL - 4) / each, all = end <= most;
+    int head = all ? end : most * 2 / 3, tail = all ? end : end - (most - head - 1);
+    for (int k = 0; k < c->nstages; k++) {
+        struct buf line = {0};
+        char label[24];
+        l.s = &s[k];
+        snprintf(label, sizeof label, "stage %d", k);
+        put_padded(&line, label, LABEL);
+        buf_puts(&line, "│");
+        line_print(&l, 0, head, each, &line);
+        if (!all) {
+            put_padded(&line, "…", each);
+            line_print(&l, tail, end, each, &line);
+        }
+        buf_printf(out, "%s│ U\n", buf_str(&line));
+        buf_clear(&line);
+    }
+}
+
+void picture_schedule(const struct compiled *c, int width, struct buf *out)
+{
+    int microbatches = compiled_program(c, PROGRAM_TRAIN, 0)->microbatches;
+    buf_printf(out, "a step of %d stage%s and %d microbatch%s, time to the right\n", c->nstages,
+               c->nstages > 1 ? "s" : "", microbatches, microbatches > 1 ? "es" : "");
+    lines_print(c, microbatches, width, out);
+    buf_puts(out, "F forward, B backward (twice as long), each of a microbatch; "
+                  "U update; · waits\n");
+    buf_printf(out, "stages wait %.3g of the time\n", c->turns.bubble);
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan, told. See report.h.
+#include "common/explain/plan_report.h"
+
+#include <string.h>
+
+#include "common/compile/shard/refine.h"
+#include "common/explain/fit.h"
+#include "common/explain/picture.h"
+
+static bool is_param(const struct buffer *b)
+{
+    return b->kind == BUFFER_PARAM;
+}
+
+static const struct value *value_of(const struct compiled *c, const struct buffer *b)
+{
+    return &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
+}
+
+// A device's share of what a checkpoint holds: replicas divide it among themselves, the stages of a
+// group too.
+static uint64_t checkpoint_share(const struct compiled *c, int stage)
+{
+    const struct program *p = compiled_program(c, PROGRAM_TRAIN, stage);
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->kind != BUFFER_PARAM && b->kind != BUFFER_OPTIMIZER)
+            continue;
+        axis_set cut = spec_axes(&value_of(c, b)->spec);
+        uint64_t replicas =
+            (uint64_t)mesh_product(&c->mesh, (axis_set)(mesh_cuts(&c->mesh) & ~cut)) *
+            (uint64_t)__builtin_popcountll(value_of(c, b)->stages);
+        bytes += (b->bytes + replicas - 1) / replicas;
+    }
+    return bytes;
+}
+
+void report_make(struct report *r, const struct job *job, const struct compiled *c,
+                 const struct device_model *d, struct arena *a)
+{
+    *r = (struct report){.job = job, .compiled = c, .device = d};
+    cost_count(c, a, &r->cost);
+    r->staging = arena_array(a, uint64_t, c->nstages);
+    for (int s = 0; s < c->nstages; s++) {
+        r->staging[s] =
+            2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) + checkpoint_share(c, s);
+        if (c->by_stage[s].arena > c->by_stage[r->fullest].arena)
+            r->fullest = s;
+    }
+    r->fits = fit_fits(c, d);
+}
+
+// ---- JSON --------------------------------------------------------------------------------------
+
+static void json_axes(struct json_out *w, const char *key, const struct mesh *m, axis_set axes)
+{
+    json_array(w, key);
+    for (int i = 0; i < m->n; i++)
+        if (axes >> i & 1)
+            json_str(w, NULL, m->axis[i].name);
+    json_end(w);
+}
+
+static void json_shape(struct json_out *w, const char *key, const struct shape *s)
+{
+    json_array(w, key);
+    for (int d = 0; d < s->n; d++)
+        json_int(w, NULL, s->dim[d]);
+    json_end(w);
+}
+
+static void json_stages(struct json_out *w, uint64_t stages)
+{
+    json_array(w, "stages");
+    for (int i = 0; stages >> i; i++) {
+        if (stages >> i & 1)
+            json_int(w, NULL, i);
+        if (i == 63)
+            break;
+    }
+    json_end(w);
+}
+
+// A parameter is told where the first of its stages has it.
+static bool told_here(const struct value *v, int stage)
+{
+    return v->stages >> stage & 1 && !(v->stages & (((uint64_t)1 << stage) - 1));
+}
+
+static void json_param(const struct program *p, const struct buffer *b, struct json_out *w)
+{
+    const struct value *v = &p->graph->values[b->value];
+    json_object(w, NULL);
+    json_str(w, "name", v->name);
+    json_shape(w, "shape", &v->shape);
+    json_str(w, "dtype", dtype_name(v->dtype));
+    spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
+    json_shape(w, "shard", &b->shape);
+    json_uint(w, "bytes", b->bytes);
+    json_stages(w, v->stages);
+    json_end(w);
+}
+
+static int64_t json_params(const struct report *r, struct json_out *w)
+{
+    int64_t count = 0;
+    json_array(w, "params");
+    for (int s = 0; s < r->compiled->nstages; s++) {
+        const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
+        for (int i = 0; i < p->nbuffers; i++) {
+            const struct buffer *b = &p->buffers[i];
+            if (!is_param(b) || !told_here(value_of(r->compiled, b), s))
+                continue;
+            json_param(p, b, w);
+            count += shape_count(&value_of(r->compiled, b)->shape);
+        }
+    }
+    json_end(w);
+    return count;
+}
+
+static void json_memory(const struct report *r, struct json_out *w, const char *key, int stage)
+{
+    const struct memory *m = compiled_memory(r->compiled, stage);
+    json_object(w, key);
+    json_uint(w, "params", m->params);
+    json_uint(w, "grads", m->grads);
+    json_uint(w, "optimizer", m->optimizer);
+    json_uint(w, "copies", m->copies);
+    json_uint(w, "stash", m->stash);
+    json_uint(w, "transient", m->transient);
+    json_uint(w, "workspace", m->workspace);
+    json_uint(w, "arena", m->arena);
+    json_uint(w, "staging", r->staging[stage]);
+    json_uint(w, "libraries", r->device->libraries);
+    json_end(w);
+}
+
+static void json_collectives(const struct report *r, struct json_out *w)
+{
+    json_array(w, "collectives");
+    for (int i = 0; i < r->cost.ncolls; i++) {
+        const struct coll_row *c = &r->cost.colls[i];
+        json_object(w, NULL);
+        json_str(w, "op", coll_row_name(c));
+        json_axes(w, "axes", &r->compiled->mesh, c->axes);
+        json_int(w, "group", c->group);
+        json_stages(w, c->stages);
+        json_str(w, "phase", phase_name(c->phase));
+        json_str(w, "tensor", c->tensor);
+        json_str(w, "dtype", dtype_name(c->dtype));
+        json_int(w, "count", c->count);
+        json_uint(w, "tensor_bytes", c->tensor_bytes);
+        json_uint(w, "bytes", c->bytes);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static const char *schedule_name(const struct report *r)
+{
+    static const char *const names[] = {[JOB_1F1B] = "1f1b", [JOB_GPIPE] = "gpipe"};
+    return r->compiled->nstages > 1 ? names[r->job->pipeline.schedule] : NULL;
+}
+
+static void json_pipeline(const struct report *r, struct json_out *w)
+{
+    const struct compiled *c = r->compiled;
+    json_object(w, "pipeline");
+    json_str(w, "schedule", schedule_name(r));
+    json_int(w, "stages", c->nstages);
+    json_array(w, "layers");
+    for (int s = 0; s < c->nstages; s++)
+        json_int(w, NULL, c->layers[s]);
+    json_end(w);
+    json_int(w, "microbatches", compiled_program(c, PROGRAM_TRAIN, 0)->microbatches);
+    json_double(w, "bubble", c->turns.bubble);
+    json_int(w, "peak_stash", c->turns.peak_stash);
+    json_end(w);
+}
+
+static void json_findings(const struct report *r, struct json_out *w)
+{
+    const struct findings *f = &r->compiled->findings;
+    json_array(w, "findings");
+    for (int i = 0; i < f->n; i++) {
+        const struct finding *one = &f->items[i];
+        json_object(w, NULL);
+        json_str(w, "code", finding_name(one->code));
+        json_str(w, "severity", finding_severity(one->code));
+        json_str(w, "tensor", one->tensor);
+        json_axes(w, "axes", &r->compiled->mesh, one->axes);
+        json_uint(w, "waste_bytes", one->waste);
+        if (one->code == FINDING_REDUNDANT)
+            json_double(w, "utilisation", one->utilisation);
+        else
+            json_null(w, "utilisation");
+        json_str(w, "message", one->message);
+        json_str(w, "fix", one->fix);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+void report_json(const struct report *r, struct json_out *w)
+{
+    const struct mesh *m = &r->compiled->mesh;
+    json_object(w, NULL);
+    json_object(w, "mesh");
+    for (int i = 0; i < m->n; i++)
+        json_int(w, m->axis[i].name, m->axis[i].size);
+    json_end(w);
+    json_int(w, "devices", mesh_ranks(m));
+    int64_t count = json_params(r, w);
+    json_int(w, "param_count", count);
+    json_memory(r, w, "memory", r->fullest);
+    json_array(w, "memory_by_stage");
+    for (int i = 0; i < r->compiled->nstages; i++)
+        json_memory(r, w, NULL, i);
+    json_end(w);
+    json_collectives(r, w);
+    json_double(w, "flops_per_step", r->cost.flops_per_step);
+    json_double(w, "utilisation", r->cost.utilisation);
+    json_pipeline(r, w);
+    json_findings(r, w);
+    json_bool(w, "fits", r->fits);
+    json_str(w, "device_model", r->device->name);
+    json_str(w, "hash", r->compiled->hash);
+    json_end(w);
+}
+
+// ---- text --------------------------------------------------------------------------------------
+
+static void put_line(struct buf *out, const char *what, uint64_t bytes)
+{
+    buf_printf(out, "  %-12s", what);
+    buf_bytes(out, bytes);
+    buf_putc(out, '\n');
+}
+
+static void put_stages(const struct report *r, uint64_t stages, struct buf *out)
+{
+    const char *sep = stages & (stages - 1) ? " stages " : " stage ";
+    for (int i = 0; r->compiled->nstages > 1 && i < r->compiled->nstages; i++) {
+        if (!(stages >> i & 1))
+            continue;
+        buf_printf(out, "%s%d", sep, i);
+        sep = ",";
+    }
+}
+
+static void text_param(const struct report *r, const struct program *p, const struct buffer *b,
+                       struct buf *out)
+{
+    const struct value *v = &p->graph->values[b->value];
+    struct buf shape = {0}, spec = {0};
+    for (int d = 0; d < v->shape.n; d++)
+        buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)v->shape.dim[d]);
+    spec_print(&v->spec, &p->mesh, v->shape.n, &spec);
+    buf_printf(out, "  %-24s %-14s %-12s ", v->name, buf_str(&shape), buf_str(&spec));
+    buf_bytes(out, b->bytes);
+    buf_puts(out, " a device");
+    put_stages(r, v->stages, out);
+    buf_putc(out, '\n');
+    buf_clear(&shape);
+    buf_clear(&spec);
+}
+
+static void text_params(const struct report *r, struct buf *out)
+{
+    buf_puts(out, "parameters\n");
+    for (int s = 0; s < r->compiled->nstages; s++) {
+        const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
+        for (int i = 0; i < p->nbuffers; i++)
+            if (is_param(&p->buffers[i]) && told_here(value_of(r->compiled, &p->buffers[i]), s))
+                text_param(r, p, &p->buffers[i], out);
+    }
+}
+
+// What ZeRO does not hold.
+static void text_saved(const struct report *r, int stage, enum buffer_kind kind, struct buf *out)
+{
+    uint64_t saved = refine_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
+    if (!saved)
+        return;
+    buf_puts(out, "              ");
+    buf_bytes(out, saved);
+    buf_puts(out, " less than cut as the parameters\n");
+}
+
+static void text_memory(const struct report *r, int stage, struct buf *out)
+{
+    const struct memory *m = compiled_memory(r->compiled, stage);
+    buf_puts(out, "memory of a device");
+    put_stages(r, (uint64_t)1 << stage, out);
+    buf_putc(out, '\n');
+    put_line(out, "params", m->params);
+    put_line(out, "grads", m->grads);
+    text_saved(r, stage, BUFFER_GRAD, out);
+    put_line(out, "optimizer", m->optimizer);
+    text_saved(r, stage, BUFFER_OPTIMIZER, out);
+    if (m->copies)
+        put_line(out, "copies", m->copies);
+    put_line(out, "stash", m->stash);
+    put_line(out, "transient", m->transient);
+    put_line(out, "workspace", m->workspace);
+    put_line(out, "arena", m->arena);
+    put_line(out, "staging", r->staging[stage]);
+}
+
+static void text_pipeline(const struct report *r, struct buf *out)
+{
+    const struct compiled *c = r->compiled;
+    if (c->nstages == 1)
+        return;
+    buf_printf(out, "pipeline: %s over %d stages of ", schedule_name(r), c->nstages);
+    for (int s = 0; s < c->nstages; s++)
+        buf_printf(out, "%s%lld", s ? ", " : "", (long long)c->layers[s]);
+    buf_printf(out, " layers; bubble %.3g; at most %d microbatches under way on a stage\n",
+               c->turns.bubble, c->turns.peak_stash);
+}
+
+static void text_collectives(const struct report *r, struct buf *out)
+{
+    buf_puts(out, "collectives a step, a device\n");
+    if (r->cost.ncolls == 0)
+        buf_puts(out, "  none\n");
+    for (int i = 0; i < r->cost.ncolls; i++) {
+        const struct coll_row *c = &r->cost.colls[i];
+        struct buf axes = {0};
+        axis_set_print(&r->compiled->mesh, c->axes, &axes);
+        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", coll_row_name(c), buf_str(&axes),
+                   phase_name(c->phase), c->tensor, (long long)c->count);
+        buf_bytes(out, c->bytes);
+        put_stages(r, c->stages, out);
+        buf_putc(out, '\n');
+        buf_clear(&axes);
+    }
+}
+
+static int without_word(const char *text, int n, const char *word)
+{
+    const char *at = strstr(text, word);
+    return at && at - text < n ? (int)(at - text) : n;
+}
+
+// "A and B or C": two ways, the first of two settings.
+static void text_fixes(const char *fix, struct buf *out)
+{
+    static const char or [] = " or ", and[] = " and ";
+    while (fix && *fix) {
+        int left = without_word(fix, (int)strlen(fix), or);
+        const char *next = fix[left] ? fix + left + strlen(or) : NULL;
+        buf_puts(out, "  fix:");
+        while (left > 0) {
+            int n = without_word(fix, left, and);
+            buf_printf(out, " -s '%.*s'", n, fix);
+            fix += n < left ? n + (int)strlen(and) : n;
+            left -= n < left ? n + (int)strlen(and) : n;
+        }
+        buf_putc(out, '\n');
+        fix = next;
+    }
+}
+
+static void text_findings(const struct report *r, struct buf *out)
+{
+    const struct findings *f = &r->compiled->findings;
+    for (int i = 0; i < f->n; i++) {
+        const struct finding *one = &f->items[i];
+        buf_printf(out, "%s %s: %s", finding_severity(one->code), finding_name(one->code),
+                   one->message);
+        if (one->waste) {
+            buf_puts(out, " (");
+            buf_bytes(out, one->waste);
+            buf_puts(out, " a device and step)");
+        }
+        buf_putc(out, '\n');
+        text_fixes(one->fix, out);
+    }
+}
+
+// Parameters, as in JSON's param_count: what is allocated, each once.
+static int64_t param_count(const struct compiled *c)
+{
+    const struct graph *g = c->global[PROGRAM_TRAIN];
+    int64_t n = 0;
+    for (int v = 0; v < g->nvalues; v++)
+        n += g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0
+                 ? shape_count(&g->values[v].shape)
+                 : 0;
+    return n;
+}
+
+// The convention by which tokens a second become a share of the peak, told with its numbers.
+static void text_mfu(const struct report *r, struct buf *out)
+{
+    const struct job_model *m = &r->job->model;
+    if (m->kind != JOB_MODEL_DECODER)
+        return;
+    int64_t n = param_count(r->compiled);
+    double token = 6 * (double)n + 6 * (double)m->layers * (double)m->embed * (double)m->seq;
+    buf_printf(out, "MFU counts 6N + 6LCT FLOPs a token: N %lld, L %lld, C %lld, T %lld: %.4g",
+               (long long)n, (long long)m->layers, (long long)m->embed, (long long)m->seq, token);
+    if (r->device->flops > 0)
+        buf_printf(out, "; 100 %% of %s's %.4g FLOP/s is %.4g tokens/s a device", r->device->name,
+                   r->device->flops, r->device->flops / token);
+    buf_putc(out, '\n');
+}
+
+void report_text(const struct report *r, struct buf *out)
+{
+    int micro = compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches;
+    buf_printf(out, "%s on mesh ", r->job->name);
+    mesh_print(&r->compiled->mesh, out);
+    buf_printf(out, ", %d devices (%s)\n", mesh_ranks(&r->compiled->mesh), r->device->name);
+    text_params(r, out);
+    for (int i = 0; i < r->compiled->nstages; i++)
+        text_memory(r, i, out);
+    buf_puts(out, "  libraries   about ");
+    buf_bytes(out, r->device->libraries);
+    buf_putc(out, '\n');
+    text_collectives(r, out);
+    text_pipeline(r, out);
+    buf_printf(
+        out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatch%s; each device reads and writes ",
+        r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
+    buf_bytes(out, (uint64_t)r->cost.traffic);
+    buf_putc(out, '\n');
+    text_mfu(r, out);
+    text_findings(r, out);
+    buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
+               !r->fits                       ? "it does not fit, see above"
+               : r->compiled->findings.errors ? "refused, see above"
+                                              : "it would run");
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan, told: what `weft plan` prints, as text for people and as the JSON contract of README.
+#pragma once
+#include "common/base/json.h"
+#include "common/explain/cost.h"
+#include "common/explain/device_models.h"
+
+struct report {
+    const struct job *job;
+    const struct compiled *compiled;
+    const struct device_model *device;
+    struct cost cost;
+    uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
+    int fullest;       // the stage whose device holds the most
+    bool fits;
+};
+
+void report_make(struct report *r, const struct job *job, const struct compiled *c,
+                 const struct device_model *d, struct arena *a);
+void report_text(const struct report *r, struct buf *out);
+void report_json(const struct report *r, struct json_out *w); // one object
