@@ -70,8 +70,9 @@ RANK_SRC    := main algorithms lane marks giveup staging segments crew process p
                train exec feed inputs evaluate choice sampling state saver warm
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags plan files print link request spec submit jobs why act progress watch logs \
-               doctor completion run record embed found
+CLI_SRC     := main flags cli_link cli_print progress request resolved_job run_record own_daemons programs
+# Each holds the verbs that its name says.
+CLI_SRC     += verb_act verb_completion verb_doctor verb_files verb_jobs verb_logs verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := backend memory pool loops gemm chain reduce rows block update embed pieces norm rotary attention draw widen

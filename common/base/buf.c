@@ -99,3 +99,11 @@ const char *buf_keep(struct buf *b, struct arena *a)
     buf_clear(b);
     return text;
 }
+
+int text_columns(const char *utf8)
+{
+    int n = 0;
+    for (; *utf8; utf8++)
+        n += (*utf8 & 0xc0) != 0x80;
+    return n;
+}

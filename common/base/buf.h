@@ -24,3 +24,5 @@ const char *buf_str(const struct buf *b);      // "" when empty
 void buf_bytes(struct buf *b, uint64_t bytes); // "512 B", "1.5 GiB"
 // The text as the arena's; the buffer is cleared.
 const char *buf_keep(struct buf *b, struct arena *a);
+// How many columns a text takes on a terminal: its characters, not its bytes.
+int text_columns(const char *utf8);

@@ -25,14 +25,6 @@ void picture_print(enum picture p, const struct compiled *c, int width, struct b
     pictures[p].print(c, width < PICTURE_NARROWEST ? PICTURE_NARROWEST : width, out);
 }
 
-int text_columns(const char *utf8)
-{
-    int n = 0;
-    for (; *utf8; utf8++)
-        n += (*utf8 & 0xc0) != 0x80;
-    return n;
-}
-
 void put_times(struct buf *out, const char *utf8, int times)
 {
     for (; times > 0; times--)

@@ -10,6 +10,7 @@
 //
 // What is too much to show is left out in the middle, behind an ellipsis.
 #pragma once
+#include "common/base/buf.h"
 #include "common/compile/compile.h"
 
 enum picture { PICTURE_MESH, PICTURE_SHARDING, PICTURE_SCHEDULE, PICTURE_MEMORY, PICTURE_KINDS };
@@ -25,7 +26,6 @@ void picture_sharding(const struct compiled *c, int width, struct buf *out);
 void picture_schedule(const struct compiled *c, int width, struct buf *out);
 void picture_memory(const struct compiled *c, int width, struct buf *out);
 
-int text_columns(const char *utf8);
 void put_times(struct buf *out, const char *utf8, int times);
 // Blanks behind it, or its end left out.
 void put_padded(struct buf *out, const char *utf8, int columns);

@@ -81,7 +81,7 @@ static bool is_named(const struct flag_row *r, const char *word, size_t len)
            (r->brief && strlen(r->brief) == len && strncmp(r->brief, word, len) == 0);
 }
 
-static const struct flag_row *find(const struct verb *v, const char *word, size_t len)
+static const struct flag_row *find_flag(const struct verb *v, const char *word, size_t len)
 {
     for (int i = 0; i < FLAGS; i++)
         if (v->flags & FLAG_BIT(i) && is_named(&rows[i], word, len))
@@ -89,7 +89,7 @@ static const struct flag_row *find(const struct verb *v, const char *word, size_
     return NULL;
 }
 
-static int unknown(const struct verb *v, const char *word)
+static int refuse_flag(const struct verb *v, const char *word)
 {
     const char *known[FLAGS], *near;
     char what[200];
@@ -129,10 +129,10 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
 static int take_flag(struct args *a, const struct verb *v, int *i, int argc, char **argv)
 {
     const char *word = argv[*i], *eq = word[1] == '-' ? strchr(word, '=') : NULL;
-    const struct flag_row *r = find(v, word, eq ? (size_t)(eq - word) : strlen(word));
+    const struct flag_row *r = find_flag(v, word, eq ? (size_t)(eq - word) : strlen(word));
     char what[200];
     if (!r)
-        return unknown(v, word);
+        return refuse_flag(v, word);
     if (r->type == IS_SWITCH) {
         *(bool *)((char *)a + r->offset) = true;
         return eq ? usage(v, "a switch takes no value") : CLIENT_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/job/reading.h"
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
@@ -78,7 +79,7 @@ const struct verb *verb_at(int i)
     return i < VERBS ? &verbs[i] : NULL;
 }
 
-static const struct verb *find(const char *name)
+static const struct verb *find_verb(const char *name)
 {
     for (int i = 0; i < VERBS; i++)
         if (strcmp(name, verbs[i].name) == 0)
@@ -86,20 +87,12 @@ static const struct verb *find(const char *name)
     return NULL;
 }
 
-static int width(const char *text) // characters, not bytes
-{
-    int n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
-static void help(FILE *to)
+static void print_help(FILE *to)
 {
     fprintf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
     for (int i = 0; i < VERBS; i++)
         fprintf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
-                14 - width(verbs[i].args), "", verbs[i].doc);
+                14 - text_columns(verbs[i].args), "", verbs[i].doc);
     fprintf(
         to,
         "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "
@@ -117,7 +110,7 @@ void verb_usage(const struct verb *v, FILE *to)
     fputc('\n', to);
 }
 
-static void help_verb(const struct verb *v)
+static void print_verb_help(const struct verb *v)
 {
     printf("weft %s: %s\n", v->name, v->doc);
     verb_usage(v, stdout);
@@ -144,7 +137,7 @@ void complain(const struct verb *v, const char *what, const char *where, const c
     fprintf(stderr, "  to do: %s\n", todo);
 }
 
-static int no_verb(const char *word)
+static int refuse_verb(const char *word)
 {
     const char *names[VERBS], *near;
     for (int i = 0; i < VERBS; i++)
@@ -152,7 +145,7 @@ static int no_verb(const char *word)
     near = suggest(word, names, VERBS);
     fprintf(stderr, "weft: no verb '%s'%s%s%s\n", word, near ? "; did you mean " : "",
             near ? near : "", near ? "?" : "");
-    help(stderr);
+    print_help(stderr);
     return CLIENT_USAGE;
 }
 
@@ -161,7 +154,7 @@ static int run_verb(const struct verb *v, int argc, char **argv)
     struct args a;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0) {
-            help_verb(v);
+            print_verb_help(v);
             return CLIENT_OK;
         }
     int rc = flags_parse(&a, v, argc, argv);
@@ -177,20 +170,20 @@ int main(int argc, char **argv)
 {
     const char *word = argc < 2 ? NULL : argv[1];
     if (!word) {
-        help(stderr);
+        print_help(stderr);
         return CLIENT_USAGE;
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "help") == 0) {
-        const struct verb *v = argc > 2 ? find(argv[2]) : NULL;
+        const struct verb *v = argc > 2 ? find_verb(argv[2]) : NULL;
         if (argc > 2 && !v)
-            return no_verb(argv[2]);
-        v ? help_verb(v) : help(stdout);
+            return refuse_verb(argv[2]);
+        v ? print_verb_help(v) : print_help(stdout);
         return CLIENT_OK;
     }
     if (strcmp(word, "--version") == 0) {
         printf("weft %s\n", WEFT_VERSION);
         return CLIENT_OK;
     }
-    const struct verb *v = find(word);
-    return v ? run_verb(v, argc - 2, argv + 2) : no_verb(word);
+    const struct verb *v = find_verb(word);
+    return v ? run_verb(v, argc - 2, argv + 2) : refuse_verb(word);
 }

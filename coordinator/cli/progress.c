@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_print.h"
 
 enum { LIVE_MS = 100, PLAIN_MS = 5000 };
 
@@ -19,7 +19,7 @@ void progress_init(struct progress *p, bool json)
     p->said_step = p->eta_step = -1;
 }
 
-static void wipe(struct progress *p)
+static void clear_live_line(struct progress *p)
 {
     if (p->open)
         fputs("\r\033[K", stdout);
@@ -73,7 +73,7 @@ static void print_json(const Weft__V1__WatchUpdate *u)
 
 // ---- text ----
 
-static void describe(const struct progress *p, struct buf *out)
+static void describe_job(const struct progress *p, struct buf *out)
 {
     char word[WORD_MAX];
     buf_printf(out, "%s %s", p->name, word_state(p->state));
@@ -107,7 +107,7 @@ static void show_line(struct progress *p, int64_t now)
     struct buf line = {0};
     struct winsize ws;
     int columns = p->live && ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
-    describe(p, &line);
+    describe_job(p, &line);
     describe_eta(p, now, &line);
     if (p->live)
         printf("\r\033[K%.*s", columns, buf_str(&line));
@@ -122,7 +122,7 @@ static void show_line(struct progress *p, int64_t now)
 
 static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
 {
-    wipe(p);
+    clear_live_line(p);
     for (size_t k = 0; k < r->n_samples; k++)
         printf("sample after step %lld: %s\n", (long long)r->step, r->samples[k]);
     fflush(stdout);
@@ -137,7 +137,7 @@ static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // without the d
 static void show_event(struct progress *p, const Weft__Rows__Event *e)
 {
     char at[WORD_MAX];
-    wipe(p);
+    clear_live_line(p);
     printf("%s  %s %s%s%s%s%.*s", word_clock(e->t_ms, at), word_state(e->state), e->kind,
            *e->host ? " on " : "", e->host, *e->text ? ": " : "", (int)strcspn(e->text, "\n"),
            e->text);
@@ -217,7 +217,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
 
 void progress_say(struct progress *p, const char *text)
 {
-    wipe(p);
+    clear_live_line(p);
     fflush(stdout);
     fprintf(stderr, "%s\n", text);
 }
@@ -227,9 +227,9 @@ int progress_end(struct progress *p)
     int rc = job_ended(p->state);
     if (!p->live) // the change of state was a line of its own
         return rc;
-    wipe(p);
+    clear_live_line(p);
     struct buf line = {0};
-    describe(p, &line);
+    describe_job(p, &line);
     puts(buf_str(&line));
     fflush(stdout);
     buf_clear(&line);

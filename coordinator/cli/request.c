@@ -30,7 +30,7 @@ bool request_valid(const char *id)
     return strlen(id) == REQUEST_HEX - 1 && strspn(id, "0123456789abcdef") == REQUEST_HEX - 1;
 }
 
-static int folder(char *out, size_t size, struct err *e)
+static int find_folder(char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state && *state == '/')
@@ -73,7 +73,7 @@ static int write_new(struct request *r, struct err *e)
 }
 
 // Locks the name if nobody does; false: another submit of the same job is at work there.
-static bool take(struct request *r)
+static bool lock_file(struct request *r)
 {
     for (;;) {
         r->fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -99,13 +99,13 @@ int request_begin(struct request *r, const char *address, const char *text, stru
     sha256_hex(deed.data, deed.len, name);
     buf_clear(&deed);
     char dir[400];
-    int rc = folder(dir, sizeof dir, e);
+    int rc = find_folder(dir, sizeof dir, e);
     if (rc)
         return rc;
     for (int i = 0; i < AT_ONCE; i++) {
         snprintf(r->path, sizeof r->path, i ? "%s/%s.%d" : "%s/%s", dir, name, i);
         errno = 0;
-        if (!take(r)) {
+        if (!lock_file(r)) {
             if (errno && errno != EWOULDBLOCK)
                 return err_errno(e, ERR_IO, "%s", r->path);
             continue;

@@ -5,7 +5,7 @@
 #pragma once
 #include "coordinator/cli/flags.h"
 
-enum client_exit { // design §10
+enum client_exit {
     CLIENT_OK = 0,
     CLIENT_FAILED = 1, // the job failed, was cancelled or is held; verify or doctor found something
     CLIENT_USAGE = 2,  // usage or bad job file
@@ -22,7 +22,7 @@ struct verb {
     int least, most; // arguments
     int (*run)(const struct verb *v, const struct args *a);
     const char *more; // for `weft help VERB`; may be null
-    int act;          // of act.c's verbs: weft.v1.Verb
+    int act;          // of verb_act.c: weft.v1.Verb
 };
 
 int verb_plan(const struct verb *v, const struct args *a);

@@ -6,8 +6,8 @@
 #include "common/base/err.h"
 
 // "weft-rank" → its path. ERR_NOTFOUND.
-int found_program(const char *name, char *out, size_t size, struct err *e);
+int find_program(const char *name, char *out, size_t size, struct err *e);
 // Starts a program with standard input from /dev/null, its output into `out_fd` (-1: as it is), a
 // process group of its own and no signal blocked. `pass` (ended by -1, may be null) stays open in
 // it. -1 with `e`, or the pid.
-int found_start(char *const *argv, int out_fd, const int *pass, struct err *e);
+int start_program(char *const *argv, int out_fd, const int *pass, struct err *e);

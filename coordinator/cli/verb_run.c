@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft run: one job, here, with nothing else running. It starts a coordinator and a worker of its
-// own (embed.h), gives them the job once (record.h) and watches it to its end.
+// own (own_daemons.h), gives them the job once (run_record.h) and watches it to its end.
 //
 //   load → record → daemons → submit or resume → watch ──► ended: 0 or 1
 //                                                  └─ Ctrl-C: drain, 130; again: kill, 130
@@ -18,13 +18,13 @@
 
 #include "common/base/clock.h"
 #include "common/job/job.h"
-#include "coordinator/cli/embed.h"
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/own_daemons.h"
 #include "coordinator/cli/progress.h"
-#include "coordinator/cli/record.h"
 #include "coordinator/cli/request.h"
-#include "coordinator/cli/spec.h"
+#include "coordinator/cli/resolved_job.h"
+#include "coordinator/cli/run_record.h"
 
 enum { STOP_GRACE_MS = 15000, TURN_MS = 100, ASK_S = 2 };
 
@@ -36,7 +36,7 @@ struct run {
     struct buf resolved;
     char base[4096];
     struct record record;
-    struct embed embed;
+    struct own_daemons daemons;
     struct link link;
     struct link_stream stream;
     struct progress progress;
@@ -46,16 +46,16 @@ struct run {
 
 // ---- before any daemon ----
 
-static int load(struct run *r)
+static int load_job(struct run *r)
 {
-    int rc = spec_read(r->args, &r->arena, &r->job, &r->resolved);
+    int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
     if (rc || realpath(r->job.base_dir, r->base))
         return rc;
     complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
     return CLIENT_USAGE;
 }
 
-static int failed(const struct run *r, const struct err *e, const char *todo, int code)
+static int report_failure(const struct run *r, const struct err *e, const char *todo, int code)
 {
     complain(r->verb, e->text, r->record.dir, todo);
     return code;
@@ -74,21 +74,23 @@ static int open_record(struct run *r)
     char hash[65];
     int rc = record_open(&r->record, r->base, r->job.name, &e);
     if (rc)
-        return failed(r, &e, rc == ERR_EXISTS ? "wait for it, or stop it" : "see the folder",
-                      rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+        return report_failure(r, &e,
+                              rc == ERR_EXISTS ? "wait for it, or stop it" : "see the folder",
+                              rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
     job_hash(&r->job, hash);
     if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
-        return failed(r, &e, "move it aside yourself", CLIENT_FAILED);
+        return report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
     if (!r->record.there && new_record(r, hash, &e))
-        return failed(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
+        return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
     if (strcmp(hash, r->record.hash) == 0)
         return CLIENT_OK;
     err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
-    return failed(r, &e, "undo the change, or start over with --new (the old state is kept aside)",
-                  CLIENT_USAGE);
+    return report_failure(r, &e,
+                          "undo the change, or start over with --new (the old state is kept aside)",
+                          CLIENT_USAGE);
 }
 
-static void say_where(const struct run *r)
+static void print_places(const struct run *r)
 {
     if (r->args->json || !*r->record.job)
         return;
@@ -101,7 +103,7 @@ static void say_where(const struct run *r)
 }
 
 // The command as it was given: `weft` need not be in PATH.
-static void say_command(struct run *r)
+static void print_command(struct run *r)
 {
     struct buf line = {0};
     buf_printf(&line, "to go on: %s run %s", program_invocation_name, r->args->pos[0]);
@@ -111,7 +113,7 @@ static void say_command(struct run *r)
     buf_clear(&line);
 }
 
-static void remember(struct run *r)
+static void remember_state(struct run *r)
 {
     struct err e = {0};
     snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
@@ -145,21 +147,21 @@ static void take_signals(struct run *r)
 }
 
 // Waits for something to happen, at most `ms`; daemons that ended are started again.
-static int turn(struct run *r, int ms)
+static int wait_for_events(struct run *r, int ms)
 {
     struct err e = {0};
     struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN},
                            {.fd = rpc_fd(r->link.rpc), .events = POLLIN}};
-    int64_t due = embed_due(&r->embed);
+    int64_t due = daemons_due(&r->daemons);
     if (due) {
         int64_t left = (due - clock_mono_ns()) / CLOCK_MS + 1;
         ms = left < 0 ? 0 : left < ms ? (int)left : ms;
     }
     poll(fds, 2, ms);
     take_signals(r);
-    if (!embed_turn(&r->embed, &e))
+    if (!daemons_turn(&r->daemons, &e))
         return CLIENT_OK;
-    return failed(r, &e, "see the log; then run the same command again", CLIENT_AWAY);
+    return report_failure(r, &e, "see the log; then run the same command again", CLIENT_AWAY);
 }
 
 // ---- giving it the job ----
@@ -171,20 +173,20 @@ static bool is_away(int rc, enum rpc_code code)
 }
 
 // Asks until it is answered: the coordinator may be starting. A stop of ours gives 130.
-static int ask(struct run *r, enum link_method m, const ProtobufCMessage *request,
-               ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
+static int ask_coordinator(struct run *r, enum link_method m, const ProtobufCMessage *request,
+                           ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
     for (;;) {
         int rc = link_try(&r->link, m, request, ASK_S * CLOCK_S, reply, code, e);
         if (!rc || !is_away(rc, *code))
             return rc ? CLIENT_REFUSED : CLIENT_OK;
-        rc = turn(r, 20);
+        rc = wait_for_events(r, 20);
         if (rc || r->stops)
             return rc ? rc : CLIENT_INTERRUPTED;
     }
 }
 
-static int submit(struct run *r)
+static int submit_job(struct run *r)
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *m = NULL;
@@ -194,7 +196,7 @@ static int submit(struct run *r)
     req.request_id = r->record.request;
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
-    int rc = ask(r, LINK_SUBMIT, &req.base, &m, &code, &e);
+    int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED)
         return link_explain(&r->link, code, e.text);
     if (rc)
@@ -202,10 +204,11 @@ static int submit(struct run *r)
     snprintf(r->record.job, sizeof r->record.job, "%s",
              ((const Weft__V1__SubmitReply *)(const void *)m)->job);
     link_free(m);
-    return record_write(&r->record, &e) ? failed(r, &e, "make room", CLIENT_FAILED) : CLIENT_OK;
+    return record_write(&r->record, &e) ? report_failure(r, &e, "make room", CLIENT_FAILED)
+                                        : CLIENT_OK;
 }
 
-static int resume(struct run *r, const Weft__V1__JobStatus *s)
+static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
 {
     Weft__V1__ActRequest req;
     char id[REQUEST_HEX], why[] = "weft run was called again";
@@ -219,14 +222,14 @@ static int resume(struct run *r, const Weft__V1__JobStatus *s)
     req.target = r->record.job;
     req.why = why;
     fprintf(stderr, "it was %s (%s): queued again\n", word_state(s->state), s->text);
-    int rc = ask(r, LINK_ACT, &req.base, &m, &code, &e);
+    int rc = ask_coordinator(r, LINK_ACT, &req.base, &m, &code, &e);
     if (!rc)
         link_free(m);
     return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
 }
 
 // A job begun before: unknown to this coordinator (its database is gone), ended, or going on.
-static int take_up(struct run *r)
+static int take_up_job(struct run *r)
 {
     Weft__V1__JobRequest req;
     ProtobufCMessage *m = NULL;
@@ -234,16 +237,16 @@ static int take_up(struct run *r)
     struct err e = {0};
     weft__v1__job_request__init(&req);
     req.job = r->record.job;
-    int rc = ask(r, LINK_STATUS, &req.base, &m, &code, &e);
+    int rc = ask_coordinator(r, LINK_STATUS, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND) {
         request_random(r->record.request);
-        return submit(r);
+        return submit_job(r);
     }
     if (rc)
         return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     if (job_ended(s->state) == CLIENT_FAILED)
-        rc = resume(r, s);
+        rc = resume_job(r, s);
     link_free(m);
     return rc;
 }
@@ -251,7 +254,7 @@ static int take_up(struct run *r)
 // ---- watching ----
 
 // What the stream has; an exit code once the job has ended, else -1.
-static int hear(struct run *r, Weft__V1__JobRequest *req)
+static int take_updates(struct run *r, Weft__V1__JobRequest *req)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
@@ -275,19 +278,19 @@ static int hear(struct run *r, Weft__V1__JobRequest *req)
     }
 }
 
-static int stop_asked(struct run *r, int *heeded)
+static int heed_stops(struct run *r, int *heeded)
 {
-    if (r->stops >= 2 || (*heeded && embed_drained(&r->embed)))
+    if (r->stops >= 2 || (*heeded && daemons_drained(&r->daemons)))
         return CLIENT_INTERRUPTED;
     if (r->stops && !*heeded) {
         *heeded = 1;
         progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
-        embed_drain(&r->embed);
+        daemons_drain(&r->daemons);
     }
     return -1;
 }
 
-static int watch(struct run *r)
+static int watch_job(struct run *r)
 {
     Weft__V1__JobRequest req;
     int heeded = 0, rc = -1;
@@ -296,10 +299,10 @@ static int watch(struct run *r)
     r->stream = (struct link_stream){.link = &r->link, .method = LINK_WATCH};
     link_stream_open(&r->stream, &req.base);
     while (rc < 0) {
-        rc = hear(r, &req);
+        rc = take_updates(r, &req);
         if (rc < 0)
-            rc = stop_asked(r, &heeded);
-        if (rc < 0 && turn(r, TURN_MS))
+            rc = heed_stops(r, &heeded);
+        if (rc < 0 && wait_for_events(r, TURN_MS))
             rc = CLIENT_AWAY;
     }
     return rc;
@@ -311,20 +314,20 @@ static int run_job(struct run *r)
     watch_signals(r);
     if (!r->args->json)
         fprintf(stderr, "state in %s; Ctrl-C saves and stops\n", r->record.dir);
-    int rc = embed_start(&r->embed, r->record.dir, job_device_kind(r->job.resources.kind),
-                         (int)r->job.resources.devices, &e);
+    int rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
+                           (int)r->job.resources.devices, &e);
     if (rc)
-        rc = failed(r, &e, "see `weft doctor`", CLIENT_FAILED);
-    else if (link_dial(&r->link, r->verb, r->embed.address, "", &e))
-        rc = failed(r, &e, "see `weft doctor`", CLIENT_FAILED);
+        rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
+    else if (link_dial(&r->link, r->verb, r->daemons.address, "", &e))
+        rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     if (!rc)
-        rc = r->record.job[0] ? take_up(r) : submit(r);
+        rc = r->record.job[0] ? take_up_job(r) : submit_job(r);
     if (!rc) {
-        rc = watch(r);
-        remember(r);
+        rc = watch_job(r);
+        remember_state(r);
     }
     link_close(&r->link);
-    embed_stop(&r->embed, r->stops >= 2 ? 0 : STOP_GRACE_MS);
+    daemons_stop(&r->daemons, r->stops >= 2 ? 0 : STOP_GRACE_MS);
     return rc;
 }
 
@@ -332,19 +335,19 @@ int verb_run(const struct verb *v, const struct args *a)
 {
     struct run r = {.verb = v, .args = a, .record = {.lock = -1}, .signals = -1};
     progress_init(&r.progress, a->json);
-    int rc = load(&r);
+    int rc = load_job(&r);
     if (!rc)
         rc = open_record(&r);
     if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
         if (!a->json)
             printf("%s is finished; start over with --new\n", r.job.name);
-        say_where(&r);
+        print_places(&r);
     } else if (!rc) {
         rc = run_job(&r);
         if (rc == CLIENT_OK || rc == CLIENT_FAILED)
-            say_where(&r);
+            print_places(&r);
         else if (rc == CLIENT_INTERRUPTED)
-            say_command(&r);
+            print_command(&r);
     }
     record_close(&r.record);
     buf_clear(&r.resolved);

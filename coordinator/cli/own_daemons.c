@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemons of `weft run`; see embed.h.
-#include "coordinator/cli/embed.h"
+// The daemons of `weft run`; see own_daemons.h.
+#include "coordinator/cli/own_daemons.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "coordinator/cli/found.h"
+#include "coordinator/cli/programs.h"
 
 enum {
     EXIT_RESTART = 70,
@@ -28,7 +28,7 @@ enum {
 
 // ---- sockets: a private folder with a short name ----
 
-static int make_sockets(struct embed *m, struct err *e)
+static int make_sockets(struct own_daemons *m, struct err *e)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
     char mark[4300], old[sizeof m->sockets];
@@ -51,7 +51,7 @@ static int make_sockets(struct embed *m, struct err *e)
     return symlink(m->sockets, mark) ? err_errno(e, ERR_IO, "%s", mark) : 0;
 }
 
-static void remove_sockets(struct embed *m)
+static void remove_sockets(struct own_daemons *m)
 {
     char mark[4300];
     if (!m->sockets[0])
@@ -64,7 +64,7 @@ static void remove_sockets(struct embed *m)
 
 // ---- one daemon ----
 
-static int open_log(const struct embed_daemon *d, struct err *e)
+static int open_log(const struct own_daemon *d, struct err *e)
 {
     char old[4300];
     struct stat st;
@@ -79,13 +79,13 @@ static int open_log(const struct embed_daemon *d, struct err *e)
     return fd;
 }
 
-static int start(struct embed *m, struct embed_daemon *d, struct err *e)
+static int start_daemon(struct own_daemons *m, struct own_daemon *d, struct err *e)
 {
     int pass[] = {m->lifeline[0], -1};
     int log = open_log(d, e);
     if (log < 0)
         return ERR_IO;
-    int pid = found_start(d->argv, log, pass, e);
+    int pid = start_program(d->argv, log, pass, e);
     close(log);
     if (pid < 0)
         return ERR_IO;
@@ -95,7 +95,7 @@ static int start(struct embed *m, struct embed_daemon *d, struct err *e)
     return 0;
 }
 
-static void ended(struct embed_daemon *d, int status)
+static void note_exit(struct own_daemon *d, int status)
 {
     int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;
     bool again = WIFSIGNALED(status) || WEXITSTATUS(status) == EXIT_RESTART;
@@ -114,18 +114,18 @@ static void ended(struct embed_daemon *d, int status)
 }
 
 // Reaps whatever ended, orphaned ranks too.
-static void reap(struct embed *m)
+static void reap_children(struct own_daemons *m)
 {
     int status, pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (int i = 0; i < EMBED_DAEMONS; i++)
+        for (int i = 0; i < OWN_DAEMONS; i++)
             if (m->daemon[i].pid == pid)
-                ended(&m->daemon[i], status);
+                note_exit(&m->daemon[i], status);
 }
 
 // ---- the two ----
 
-static void set_argv(struct embed_daemon *d, const char *const *words)
+static void set_argv(struct own_daemon *d, const char *const *words)
 {
     int n = 0;
     for (; *words; words++)
@@ -133,24 +133,24 @@ static void set_argv(struct embed_daemon *d, const char *const *words)
     d->argv[n] = NULL;
 }
 
-static int prepare(struct embed *m, bool cpu, int devices, struct err *e)
+static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct err *e)
 {
     static const char *const names[] = {"weft-coordinator", "weft-worker"};
     static const char *const rooms[] = {"coordinator", "worker"};
     char fd[16];
-    for (int i = 0; i < EMBED_DAEMONS; i++) {
-        struct embed_daemon *d = &m->daemon[i];
+    for (int i = 0; i < OWN_DAEMONS; i++) {
+        struct own_daemon *d = &m->daemon[i];
         d->name = names[i];
         d->wanted = true;
         snprintf(m->state[i], sizeof m->state[i], "%s/%s", m->root, rooms[i]);
         snprintf(d->log, sizeof d->log, "%s/%s.log", m->root, rooms[i]);
-        int rc = found_program(names[i], d->program, sizeof d->program, e);
+        int rc = find_program(names[i], d->program, sizeof d->program, e);
         if (rc)
             return rc;
     }
     snprintf(fd, sizeof fd, "%d", m->lifeline[0]);
     snprintf(m->devices, sizeof m->devices, "%d", cpu ? devices : 0);
-    struct embed_daemon *c = &m->daemon[EMBED_COORDINATOR], *w = &m->daemon[EMBED_WORKER];
+    struct own_daemon *c = &m->daemon[OWN_COORDINATOR], *w = &m->daemon[OWN_WORKER];
     const char *coordinator[] = {c->program, "--state",     m->state[0], "--listen",
                                  m->address, "--parent-fd", fd,          NULL};
     const char *worker[] = {w->program, "--coordinator", m->address, "--state", m->state[1],
@@ -164,83 +164,84 @@ static int prepare(struct embed *m, bool cpu, int devices, struct err *e)
 }
 
 // A worker that finds nobody waits before it tries again: so the coordinator listens first.
-static void await_socket(struct embed *m)
+static void await_socket(struct own_daemons *m)
 {
     const char *path = m->address + strlen("unix:");
     int64_t until = clock_mono_ns() + 5 * CLOCK_S;
     while (access(path, F_OK) && clock_mono_ns() < until) {
-        reap(m);
-        if (!m->daemon[EMBED_COORDINATOR].pid)
+        reap_children(m);
+        if (!m->daemon[OWN_COORDINATOR].pid)
             return;
         clock_sleep_ms(1);
     }
 }
 
-int embed_start(struct embed *m, const char *state, const char *kind, int devices, struct err *e)
+int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
+                  struct err *e)
 {
-    *m = (struct embed){.lifeline = {-1, -1}};
+    *m = (struct own_daemons){.lifeline = {-1, -1}};
     snprintf(m->root, sizeof m->root, "%s", state);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (pipe2(m->lifeline, O_CLOEXEC))
         return err_errno(e, ERR_IO, "pipe");
     int rc = make_sockets(m, e);
     if (!rc)
-        rc = prepare(m, !strcmp(kind, "cpu"), devices, e);
+        rc = prepare_daemons(m, !strcmp(kind, "cpu"), devices, e);
     if (!rc)
-        rc = start(m, &m->daemon[EMBED_COORDINATOR], e);
+        rc = start_daemon(m, &m->daemon[OWN_COORDINATOR], e);
     if (!rc)
         await_socket(m);
-    return rc ? rc : start(m, &m->daemon[EMBED_WORKER], e);
+    return rc ? rc : start_daemon(m, &m->daemon[OWN_WORKER], e);
 }
 
-int embed_turn(struct embed *m, struct err *e)
+int daemons_turn(struct own_daemons *m, struct err *e)
 {
     int64_t now = clock_mono_ns();
-    reap(m);
-    for (int i = 0; i < EMBED_DAEMONS; i++) {
-        struct embed_daemon *d = &m->daemon[i];
+    reap_children(m);
+    for (int i = 0; i < OWN_DAEMONS; i++) {
+        struct own_daemon *d = &m->daemon[i];
         if (d->given_up)
             return err_set(e, ERR_INTERNAL, "%s ended with %d; its last words are in %s", d->name,
                            d->code, d->log);
         if (d->pid || !d->wanted || now < d->next_ns)
             continue;
-        int rc = start(m, d, e);
+        int rc = start_daemon(m, d, e);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-int64_t embed_due(const struct embed *m)
+int64_t daemons_due(const struct own_daemons *m)
 {
     int64_t due = 0;
-    for (int i = 0; i < EMBED_DAEMONS; i++) {
-        const struct embed_daemon *d = &m->daemon[i];
+    for (int i = 0; i < OWN_DAEMONS; i++) {
+        const struct own_daemon *d = &m->daemon[i];
         if (!d->pid && d->wanted && !d->given_up && (!due || d->next_ns < due))
             due = d->next_ns;
     }
     return due;
 }
 
-void embed_drain(struct embed *m)
+void daemons_drain(struct own_daemons *m)
 {
-    struct embed_daemon *w = &m->daemon[EMBED_WORKER];
+    struct own_daemon *w = &m->daemon[OWN_WORKER];
     w->wanted = false;
     if (w->pid)
         kill(w->pid, SIGTERM);
 }
 
-bool embed_drained(const struct embed *m)
+bool daemons_drained(const struct own_daemons *m)
 {
-    return m->daemon[EMBED_WORKER].pid == 0;
+    return m->daemon[OWN_WORKER].pid == 0;
 }
 
-static bool all_gone(struct embed *m, int first, int64_t until_ns)
+static bool wait_until_gone(struct own_daemons *m, int first, int64_t until_ns)
 {
     for (;;) {
         bool living = false;
-        reap(m);
-        for (int i = first; i < EMBED_DAEMONS; i++)
+        reap_children(m);
+        for (int i = first; i < OWN_DAEMONS; i++)
             living |= m->daemon[i].pid != 0;
         if (!living)
             return true;
@@ -260,26 +261,26 @@ static void reap_orphans(void)
             clock_sleep_ms(5);
 }
 
-void embed_stop(struct embed *m, int64_t grace_ms)
+void daemons_stop(struct own_daemons *m, int64_t grace_ms)
 {
-    for (int i = EMBED_DAEMONS - 1; i >= 0; i--) { // the worker first: it tells the coordinator
-        struct embed_daemon *d = &m->daemon[i];
+    for (int i = OWN_DAEMONS - 1; i >= 0; i--) { // the worker first: it tells the coordinator
+        struct own_daemon *d = &m->daemon[i];
         d->wanted = false;
         if (d->pid && grace_ms > 0) {
             kill(d->pid, SIGTERM);
-            all_gone(m, i, clock_mono_ns() + grace_ms * CLOCK_MS);
+            wait_until_gone(m, i, clock_mono_ns() + grace_ms * CLOCK_MS);
         }
         if (d->pid)
             kill(d->pid, SIGKILL);
     }
     if (m->lifeline[1] >= 0)
         close(m->lifeline[1]);
-    all_gone(m, 0, clock_mono_ns() + 10 * CLOCK_S);
+    wait_until_gone(m, 0, clock_mono_ns() + 10 * CLOCK_S);
     if (m->lifeline[0] >= 0)
         close(m->lifeline[0]);
     reap_orphans();
     remove_sockets(m);
-    for (int i = 0; i < EMBED_DAEMONS; i++)
+    for (int i = 0; i < OWN_DAEMONS; i++)
         for (char **word = m->daemon[i].argv; *word; word++)
             free(*word);
 }

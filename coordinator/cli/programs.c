@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding and starting our other programs; see found.h.
-#include "coordinator/cli/found.h"
+// Finding and starting our other programs; see programs.h.
+#include "coordinator/cli/programs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int in_path(const char *name, char *out, size_t size)
     return ERR_NOTFOUND;
 }
 
-int found_program(const char *name, char *out, size_t size, struct err *e)
+int find_program(const char *name, char *out, size_t size, struct err *e)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -40,7 +40,7 @@ int found_program(const char *name, char *out, size_t size, struct err *e)
     return err_set(e, ERR_NOTFOUND, "%s is neither beside weft (%s) nor in PATH", name, self);
 }
 
-int found_start(char *const *argv, int out_fd, const int *pass, struct err *e)
+int start_program(char *const *argv, int out_fd, const int *pass, struct err *e)
 {
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;

@@ -12,7 +12,7 @@
 #include "coordinator/cli/verbs.h"
 
 // The terminal's columns; a file or a pipe gets as many as a wide page has.
-static int columns(void)
+static int count_columns(void)
 {
     enum { PAGE = 100 };
     struct winsize size;
@@ -40,13 +40,13 @@ static void print_report(const struct report *r, const struct args *f, struct bu
         json_out_clear(&w);
         buf_putc(out, '\n');
     } else if (f->show) {
-        picture_print(picture_named(f->show), r->compiled, columns(), out);
+        picture_print(picture_named(f->show), r->compiled, count_columns(), out);
     } else {
         report_text(r, out);
     }
 }
 
-static int read_whole(const char *path, struct buf *to, struct err *e)
+static int read_file(const char *path, struct buf *to, struct err *e)
 {
     enum { LARGEST = 1 << 20 };
     FILE *file = fopen(path, "re");
@@ -67,7 +67,7 @@ static int device_read(const struct args *f, const struct job *job, struct arena
                        struct device_model *device, struct err *e)
 {
     struct buf file = {0};
-    int rc = f->device_file ? read_whole(f->device_file, &file, e) : 0;
+    int rc = f->device_file ? read_file(f->device_file, &file, e) : 0;
     if (!rc)
         rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
                                f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
@@ -83,8 +83,8 @@ static bool only_the_batch(const struct job *job, const struct job_errors *errs)
            job->batch_unit > 0;
 }
 
-static int load(const struct args *f, struct arena *a, struct job *job, struct finding *wrong,
-                struct buf *why)
+static int load_job(const struct args *f, struct arena *a, struct job *job, struct finding *wrong,
+                    struct buf *why)
 {
     enum { LARGEST = 1 << 24 }; // data.batch may be
     struct job_errors errs = {0};
@@ -114,7 +114,7 @@ static int load(const struct args *f, struct arena *a, struct job *job, struct f
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
-static int plan(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
+static int plan_job(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
     struct compiled compiled;
@@ -123,7 +123,7 @@ static int plan(const struct args *f, struct arena *a, struct buf *out, struct b
     struct device_model device;
     struct err e = {0};
     const char *file = f->pos[0];
-    if (load(f, a, &job, &wrong, why))
+    if (load_job(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
     if (device_read(f, &job, a, &device, &e)) {
         buf_printf(why, "weft plan: %s\n", e.text);
@@ -148,7 +148,7 @@ int verb_plan(const struct verb *v, const struct args *f)
     struct buf out = {0}, why = {0};
     if (f->show && picture_named(f->show) == PICTURE_KINDS)
         return usage(v, "--show mesh, sharding, schedule or memory");
-    int rc = plan(f, &a, &out, &why);
+    int rc = plan_job(f, &a, &out, &why);
     fputs(buf_str(&out), stdout);
     fputs(buf_str(&why), stderr);
     buf_clear(&out);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/progress.h"
 
 // One message or failure; -1: go on.

@@ -10,4 +10,4 @@
 #include "coordinator/cli/verbs.h"
 
 // CLIENT_OK, and the resolved form at the end of `resolved`; else CLIENT_USAGE, all said.
-int spec_read(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved);
+int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved);

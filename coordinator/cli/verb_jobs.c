@@ -7,8 +7,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 
 // A reader's printer for a person or a program.
 typedef void print_fn(const void *reply, struct buf *out);
@@ -201,7 +201,7 @@ int verb_status(const struct verb *v, const struct args *a)
 // ---- workers ----
 
 // "cpu", "4 cpu + 2 NVIDIA H200 (sm_90)": neighbours that are alike are counted.
-static void models_of(const Weft__V1__WorkerStatus *w, struct buf *to)
+static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
 {
     for (size_t d = 0, end; d < w->n_devices; d = end) {
         const Weft__V1__DeviceStatus *x = w->devices[d];
@@ -238,7 +238,7 @@ static void print_workers(const void *reply, struct buf *out)
         table_add(&t, "%s", w->state);
         table_add(&t, "%zu", w->n_devices);
         table_add(&t, "%d", busy);
-        models_of(w, &models);
+        print_models(w, &models);
         table_add(&t, "%s", buf_str(&models));
         table_add(&t, "%s", word_bytes(w->memory, word));
         table_add(&t, "%s", word_duration((double)w->seen_ms_ago / 1000, word));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables, words and shared JSON; see print.h.
-#include "coordinator/cli/print.h"
+// Tables, words and shared JSON; see cli_print.h.
+#include "coordinator/cli/cli_print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,23 +40,15 @@ void table_add(struct table *t, const char *fmt, ...)
     buf_clear(&text);
 }
 
-static int width(const char *text) // characters, not bytes
-{
-    int n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 void table_print(struct table *t, struct buf *out)
 {
     int widest[TABLE_COLUMNS] = {0};
     for (int i = 0; i < t->n; i++) {
-        int w = width(t->cells[i]), c = i % t->columns;
+        int w = text_columns(t->cells[i]), c = i % t->columns;
         widest[c] = w > widest[c] ? w : widest[c];
     }
     for (int i = 0; i < t->n; i++) {
-        int c = i % t->columns, pad = widest[c] - width(t->cells[i]);
+        int c = i % t->columns, pad = widest[c] - text_columns(t->cells[i]);
         bool last = c == t->columns - 1;
         buf_printf(out, "%*s%s%*s", t->right[c] ? pad : 0, "", t->cells[i],
                    t->right[c] || last ? 0 : pad, "");

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 
 enum { STAMP = 24 }; // "2026-01-02T03:04:05.678Z"
 
@@ -31,7 +31,7 @@ struct logs {
     char job[64]; // its id, once known: a name may mean another job later
 };
 
-static struct seen *seen_of(struct logs *g, int rank)
+static struct seen *find_seen(struct logs *g, int rank)
 {
     static struct seen nowhere;
     enum { MOST = 1 << 16 };
@@ -65,7 +65,8 @@ static bool is_new(struct seen *s, const char *line, size_t len)
     return true;
 }
 
-static void show(const struct logs *g, const Weft__V1__LogLines *m, const char *line, size_t len)
+static void show_line(const struct logs *g, const Weft__V1__LogLines *m, const char *line,
+                      size_t len)
 {
     struct buf out = {0};
     struct json_out w;
@@ -86,22 +87,22 @@ static void show(const struct logs *g, const Weft__V1__LogLines *m, const char *
     buf_clear(&out);
 }
 
-static void take(struct logs *g, const Weft__V1__LogLines *m)
+static void take_lines(struct logs *g, const Weft__V1__LogLines *m)
 {
-    struct seen *s = seen_of(g, m->rank);
+    struct seen *s = find_seen(g, m->rank);
     const char *at = (const char *)m->text.data, *end = at ? at + m->text.len : at;
     while (at < end) {
         const char *nl = memchr(at, '\n', (size_t)(end - at));
         size_t len = (size_t)((nl ? nl : end) - at);
         if (is_new(s, at, len))
-            show(g, m, at, len);
+            show_line(g, m, at, len);
         at += len + 1;
     }
     fflush(stdout);
 }
 
 // The next reading is from the start of what is kept, if any line was shown.
-static void again(struct logs *g, bool following)
+static void restart_reading(struct logs *g, bool following)
 {
     for (int i = 0; i < g->n; i++) {
         g->ranks[i].passing = g->ranks[i].stamp[0] != 0;
@@ -124,19 +125,19 @@ static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
-            take(g, (const Weft__V1__LogLines *)(const void *)m);
+            take_lines(g, (const Weft__V1__LogLines *)(const void *)m);
             link_free(m);
             break;
         case LINK_AWAY: // also: no host has any yet
             if (!g->following)
                 return CLIENT_AWAY;
-            again(g, true);
+            restart_reading(g, true);
             return -1;
         case LINK_END:
             if (!g->following)
                 return CLIENT_OK;
             g->lines.again_ns = clock_mono_ns() + CLOCK_S / 2; // its hosts went away
-            again(g, true);
+            restart_reading(g, true);
             return -1;
         case LINK_FAILED:
             return CLIENT_REFUSED;
@@ -165,7 +166,7 @@ static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
     g->ask.job = g->watch_ask.job = g->job;
     bool ended = job_ended(s->state) >= 0;
     if (!g->started || s->epoch != g->epoch || ended) {
-        again(g, !ended);
+        restart_reading(g, !ended);
         link_stream_open(&g->lines, &g->ask.base);
     }
     g->started = true;
@@ -199,7 +200,7 @@ static int follow_turn(struct logs *g)
     return -1;
 }
 
-static int follow(struct logs *g, const struct verb *v)
+static int follow_job(struct logs *g, const struct verb *v)
 {
     struct link l = {0};
     int rc = link_open(&l, v, g->args);
@@ -230,7 +231,7 @@ int verb_logs(const struct verb *v, const struct args *a)
     g.ask.follow = a->follow;
     g.ask.lines = a->lines;
     if (a->follow) {
-        rc = follow(&g, v);
+        rc = follow_job(&g, v);
     } else {
         link_stream_open(&g.lines, &g.ask.base);
         rc = read_all(&g);

@@ -3,8 +3,8 @@
 // goodput: the share of `running` in all time but what a person held the job for.
 #include <string.h>
 
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 
 static const char *const kinds[] = {"queued",     "starting", "running",    "lost",
                                     "recovering", "draining", "checkpoint", "held"};

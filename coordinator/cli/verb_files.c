@@ -7,13 +7,8 @@
 #include "common/ckpt/ls.h"
 #include "common/data/inspect.h"
 #include "common/data/prepare.h"
+#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/verbs.h"
-
-static void print_out(struct buf *out)
-{
-    fputs(buf_str(out), stdout);
-    buf_clear(out);
-}
 
 int verb_ckpt(const struct verb *v, const struct args *a)
 {
@@ -30,12 +25,12 @@ int verb_ckpt(const struct verb *v, const struct args *a)
     }
     (a->json ? ls_print_json : ls_print_text)(&ls, &out);
     bool ok = ls_ok(&ls);
-    print_out(&out);
+    put_out(&out);
     ls_clear(&ls);
     return ok ? CLIENT_OK : CLIENT_FAILED;
 }
 
-static bool ids_named(const char *name, enum array_type *ids)
+static bool parse_ids(const char *name, enum array_type *ids)
 {
     *ids = !name ? ARRAY_TYPE_COUNT : strcmp(name, "u32") == 0 ? ARRAY_U32 : ARRAY_U16;
     return !name || strcmp(name, array_type_name(*ids)) == 0;
@@ -62,7 +57,7 @@ static int inspect_all(int n, const char *const *files, enum array_type ids, str
     return rc;
 }
 
-static int prepare(const struct verb *v, const struct args *a)
+static int prepare_tokens(const struct verb *v, const struct args *a)
 {
     unsigned long long tokens;
     struct err e = {0};
@@ -84,10 +79,10 @@ int verb_data(const struct verb *v, const struct args *a)
     struct json_out w;
     enum array_type ids;
     if (strcmp(a->pos[0], "prepare") == 0)
-        return prepare(v, a);
+        return prepare_tokens(v, a);
     if (strcmp(a->pos[0], "inspect") != 0 || a->tokenizer)
         return usage(v, "inspect and at least one file, or prepare");
-    if (!ids_named(a->ids, &ids))
+    if (!parse_ids(a->ids, &ids))
         return usage(v, "--ids is u16 or u32");
     json_out_init(&w, &out);
     w.pretty = true;
@@ -102,6 +97,6 @@ int verb_data(const struct verb *v, const struct args *a)
         buf_putc(&out, '\n');
     }
     json_out_clear(&w);
-    print_out(&out);
+    put_out(&out);
     return rc;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cancel, hold, preempt, resume, cordon, uncordon, drain: one call, told apart by the verb's row.
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
 
-static void say(const struct verb *v, const Weft__V1__ActReply *reply, bool json)
+static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, bool json)
 {
     struct buf out = {0};
     struct json_out w;
@@ -37,7 +37,7 @@ int verb_act(const struct verb *v, const struct args *a)
     req.why = arena_strdup(&l.arena, a->why ? a->why : "");
     rc = link_ask(&l, LINK_ACT, &req.base, &reply);
     if (!rc) {
-        say(v, (const Weft__V1__ActReply *)(const void *)reply, a->json);
+        print_reply(v, (const Weft__V1__ActReply *)(const void *)reply, a->json);
         link_free(reply);
     }
     link_close(&l);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two daemons of our own: a coordinator and a worker as children of `weft run`.
 //
-//   embed_start → (poll embed_fd; embed_turn …) → embed_drain → embed_stop
+//   daemons_start → (poll daemons_fd; daemons_turn …) → daemons_drain → daemons_stop
 //
 // Both hold the reading end of a lifeline: its end of file tells them that we are gone, kill -9
 // included. A daemon that a signal ended or that exits with 70 is started again, later each time;
 // one that ends otherwise, or fails eight times in a row, is given up. They are in process groups
 // of their own, so a Ctrl-C at the terminal is ours alone. Orphaned ranks come to us (a subreaper),
-// so that embed_stop returns when no process is left.
+// so that daemons_stop returns when no process is left.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 
-enum { EMBED_COORDINATOR, EMBED_WORKER, EMBED_DAEMONS };
+enum { OWN_COORDINATOR, OWN_WORKER, OWN_DAEMONS };
 
-struct embed_daemon {
+struct own_daemon {
     const char *name; // of the program
     char program[4096], log[4200];
     char *argv[24];
@@ -28,21 +28,23 @@ struct embed_daemon {
     bool given_up;    // ended by itself with `code`
     int code;
 };
-struct embed {
-    struct embed_daemon daemon[EMBED_DAEMONS];
+struct own_daemons {
+    struct own_daemon daemon[OWN_DAEMONS];
     int lifeline[2]; // we hold the writing end
     char sockets[200], address[256];
-    char root[4096], state[EMBED_DAEMONS][4200], devices[16];
+    char root[4096], state[OWN_DAEMONS][4200], devices[16];
 };
 
 // `state`: .weft/NAME, absolute and locked by us. The worker offers as many CPU devices as
 // `devices`; of another kind all that this machine has.
-int embed_start(struct embed *m, const char *state, const char *kind, int devices, struct err *e);
+int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
+                  struct err *e);
 // Reaps and restarts what ended. ERR_INTERNAL: a daemon is given up; `e` names its log.
-int embed_turn(struct embed *m, struct err *e);
-int64_t embed_due(const struct embed *m); // monotonic: when embed_turn has something to start; 0
-// The worker saves what runs and ends; true once it has (embed_turn goes on meanwhile).
-void embed_drain(struct embed *m);
-bool embed_drained(const struct embed *m);
+int daemons_turn(struct own_daemons *m, struct err *e);
+int64_t
+daemons_due(const struct own_daemons *m); // monotonic: when daemons_turn has something to start; 0
+// The worker saves what runs and ends; true once it has (daemons_turn goes on meanwhile).
+void daemons_drain(struct own_daemons *m);
+bool daemons_drained(const struct own_daemons *m);
 // Ends both, in order if `grace_ms` allows, and removes the sockets. No process of ours is left.
-void embed_stop(struct embed *m, int64_t grace_ms);
+void daemons_stop(struct own_daemons *m, int64_t grace_ms);

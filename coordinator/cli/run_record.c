@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of `weft run`; see record.h.
-#include "coordinator/cli/record.h"
+// The memory of `weft run`; see run_record.h.
+#include "coordinator/cli/run_record.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static const struct field {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-static int make(const char *path, struct err *e)
+static int make_folder(const char *path, struct err *e)
 {
     return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "%s", path) : 0;
 }
@@ -67,9 +67,9 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
     snprintf(weft, sizeof weft, "%s/.weft", base);
     if ((size_t)snprintf(r->dir, sizeof r->dir, "%s/%s", weft, name) >= sizeof r->dir)
         return err_set(e, ERR_INVALID, "the path %s is too long", weft);
-    int rc = make(weft, e);
+    int rc = make_folder(weft, e);
     if (!rc)
-        rc = make(r->dir, e);
+        rc = make_folder(r->dir, e);
     if (!rc)
         rc = folder_lock(r->dir, &r->lock, e);
     if (!rc)
@@ -95,7 +95,7 @@ int record_aside(struct record *r, struct err *e)
     struct tm tm;
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
     snprintf(old, sizeof old, "%s/old-%s-%d", r->dir, stamp, (int)getpid());
-    int rc = make(old, e);
+    int rc = make_folder(old, e);
     DIR *d = rc ? NULL : opendir(r->dir);
     for (struct dirent *f; d && !rc && (f = readdir(d));) {
         if (f->d_name[0] == '.' || strncmp(f->d_name, "old-", 4) == 0 ||

@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
-#include "coordinator/cli/spec.h"
+#include "coordinator/cli/resolved_job.h"
 
-static void say(const Weft__V1__SubmitReply *reply, const struct request *r, bool json)
+static void print_reply(const Weft__V1__SubmitReply *reply, const struct request *r, bool json)
 {
     struct buf out = {0};
     struct json_out w;
@@ -28,8 +28,8 @@ static void say(const Weft__V1__SubmitReply *reply, const struct request *r, boo
 }
 
 // Where the id comes from; a person at a terminal is told how to repeat it.
-static int choose(struct request *r, const struct verb *v, const struct args *a,
-                  const char *address, const char *resolved)
+static int choose_request(struct request *r, const struct verb *v, const struct args *a,
+                          const char *address, const char *resolved)
 {
     struct err e = {0};
     if (a->request) {
@@ -54,7 +54,7 @@ static int choose(struct request *r, const struct verb *v, const struct args *a,
     return CLIENT_OK;
 }
 
-static int ask(struct link *l, const char *resolved, struct request *r, bool json)
+static int send_submit(struct link *l, const char *resolved, struct request *r, bool json)
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *reply;
@@ -68,7 +68,7 @@ static int ask(struct link *l, const char *resolved, struct request *r, bool jso
     int rc = link_ask(l, LINK_SUBMIT, &req.base, &reply);
     buf_clear(&job);
     if (!rc) {
-        say((const Weft__V1__SubmitReply *)(const void *)reply, r, json);
+        print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, json);
         link_free(reply);
     }
     if (rc != CLIENT_AWAY) // a refusal is an answer
@@ -83,13 +83,13 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct link l = {0};
     struct request r = {.fd = -1};
     struct job job;
-    int rc = spec_read(a, &arena, &job, &resolved);
+    int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)
         rc = link_open(&l, v, a);
     if (!rc)
-        rc = choose(&r, v, a, l.address, buf_str(&resolved));
+        rc = choose_request(&r, v, a, l.address, buf_str(&resolved));
     if (!rc)
-        rc = ask(&l, buf_str(&resolved), &r, a->json);
+        rc = send_submit(&l, buf_str(&resolved), &r, a->json);
     link_close(&l);
     buf_clear(&resolved);
     arena_clear(&arena);

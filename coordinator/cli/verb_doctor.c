@@ -18,9 +18,9 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/tls_ca.h"
-#include "coordinator/cli/found.h"
-#include "coordinator/cli/link.h"
-#include "coordinator/cli/print.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/programs.h"
 
 enum health { OK, WARN, BAD };
 static const char *const health_names[] = {"ok", "warn", "bad"};
@@ -36,9 +36,9 @@ struct check {
     const char *todo;
 };
 
-static void say(struct check *c, enum health health, const char *todo, const char *fmt, ...)
+static void set_result(struct check *c, enum health health, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-static void say(struct check *c, enum health health, const char *todo, const char *fmt, ...)
+static void set_result(struct check *c, enum health health, const char *todo, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -56,19 +56,19 @@ static void check_programs(struct check *c)
     char path[sizeof c->rank];
     struct err e = {0};
     for (int i = 0; i < 3; i++) {
-        if (found_program(names[i], path, sizeof path, &e)) {
-            say(c, BAD, "install it beside weft: make install", "%s", e.text);
+        if (find_program(names[i], path, sizeof path, &e)) {
+            set_result(c, BAD, "install it beside weft: make install", "%s", e.text);
             return;
         }
         if (i == 0)
             memcpy(c->rank, path, sizeof path);
     }
-    say(c, OK, NULL, "weft %s, weft-rank, weft-worker and weft-coordinator in %.*s", WEFT_VERSION,
-        (int)(strrchr(c->rank, '/') - c->rank), c->rank);
+    set_result(c, OK, NULL, "weft %s, weft-rank, weft-worker and weft-coordinator in %.*s",
+               WEFT_VERSION, (int)(strrchr(c->rank, '/') - c->rank), c->rank);
 }
 
 // What a program says until it ends, at most ten seconds; its exit code, or -1.
-static int hear(char *const *argv, struct buf *out, struct err *e)
+static int read_program_output(char *const *argv, struct buf *out, struct err *e)
 {
     int p[2], status = 0;
     char chunk[4096];
@@ -76,7 +76,7 @@ static int hear(char *const *argv, struct buf *out, struct err *e)
     int64_t end = clock_mono_ns() + 10 * CLOCK_S;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_IO, "pipe"), -1;
-    int pid = found_start(argv, p[1], NULL, e);
+    int pid = start_program(argv, p[1], NULL, e);
     close(p[1]);
     struct pollfd pf = {.fd = p[0], .events = POLLIN};
     while (pid > 0 && out->len < 65536 && clock_mono_ns() < end && poll(&pf, 1, 1000) >= 0)
@@ -109,12 +109,12 @@ static void describe_devices(struct check *c, struct buf *line)
     char *start = line->data ? strchr(line->data, '{') : NULL;
     if (!start || json_parse(&arena, start, strlen(start), &j, &e) ||
         json_get_array(j, "devices", &devices, &e) || !devices->count)
-        say(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, /usr/lib/weft",
-            "weft-rank --probe found no device: %.300s", buf_str(line));
+        set_result(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, /usr/lib/weft",
+                   "weft-rank --probe found no device: %.300s", buf_str(line));
     else {
         json_get_str(devices->first, "model", &model, &e);
-        say(c, OK, NULL, "%d cpu device%s: %s", devices->count, devices->count == 1 ? "" : "s",
-            model);
+        set_result(c, OK, NULL, "%d cpu device%s: %s", devices->count,
+                   devices->count == 1 ? "" : "s", model);
     }
     arena_clear(&arena);
 }
@@ -128,23 +128,23 @@ static void check_devices(struct check *c)
     struct buf out = {0};
     struct err e = {0};
     if (!c->rank[0])
-        say(c, BAD, "see programs", "not tried: weft-rank was not found");
-    else if (hear(argv, &out, &e) != 0)
-        say(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, ldd libweft_cpu.so",
-            "weft-rank --probe failed: %.300s%s", buf_str(&out), e.text);
+        set_result(c, BAD, "see programs", "not tried: weft-rank was not found");
+    else if (read_program_output(argv, &out, &e) != 0)
+        set_result(c, BAD, "look at the backend's libraries: WEFT_BACKEND_DIR, ldd libweft_cpu.so",
+                   "weft-rank --probe failed: %.300s%s", buf_str(&out), e.text);
     else
         describe_devices(c, &out);
     buf_clear(&out);
 }
 
-static int number_of(const struct json *device, const char *key)
+static int get_number(const struct json *device, const char *key)
 {
     int64_t n = 0;
     json_get_int(device, key, &n, NULL);
     return (int)n;
 }
 
-static const char *word_of(const struct json *device, const char *key)
+static const char *get_word(const struct json *device, const char *key)
 {
     const char *s = "";
     json_get_str(device, key, &s, NULL);
@@ -160,18 +160,19 @@ static void describe_gpus(struct check *c, const char *line)
     struct err e = {0};
     if (json_parse(&arena, line, strlen(line), &j, &e) ||
         json_get_array(j, "devices", &devices, &e))
-        say(c, BAD, "look at the backend: ldd libweft_cuda.so", "weft-rank --probe: %s", e.text);
+        set_result(c, BAD, "look at the backend: ldd libweft_cuda.so", "weft-rank --probe: %s",
+                   e.text);
     else {
         for (const struct json *d = devices->first; d; d = d->next) {
             int64_t memory = 0;
             json_get_int(d, "memory", &memory, NULL);
-            const char *peers = word_of(d, "peers");
+            const char *peers = get_word(d, "peers");
             buf_printf(&text, "%s%d: %s, %s, %.1f GiB, driver for CUDA %s, %s%s%s",
-                       text.len ? "; " : "", number_of(d, "index"), word_of(d, "model"),
-                       word_of(d, "isa"), (double)memory / 0x1p30, word_of(d, "driver"),
-                       word_of(d, "pci"), *peers ? ", reaches " : "", peers);
+                       text.len ? "; " : "", get_number(d, "index"), get_word(d, "model"),
+                       get_word(d, "isa"), (double)memory / 0x1p30, get_word(d, "driver"),
+                       get_word(d, "pci"), *peers ? ", reaches " : "", peers);
         }
-        say(c, OK, NULL, "%s", buf_str(&text));
+        set_result(c, OK, NULL, "%s", buf_str(&text));
     }
     buf_clear(&text);
     arena_clear(&arena);
@@ -184,17 +185,18 @@ static void check_cuda(struct check *c)
     char *argv[] = {c->rank, probe, kind, cuda, NULL};
     struct buf out = {0};
     struct err e = {0};
-    int code = c->rank[0] ? hear(argv, &out, &e) : -1;
+    int code = c->rank[0] ? read_program_output(argv, &out, &e) : -1;
     const char *line = out.data ? strchr(out.data, '{') : NULL;
     if (!c->rank[0])
-        say(c, BAD, "see programs", "not tried: weft-rank was not found");
+        set_result(c, BAD, "see programs", "not tried: weft-rank was not found");
     else if (!code && line)
         describe_gpus(c, line);
     else if (access("/dev/nvidiactl", F_OK))
-        say(c, OK, NULL, "none: this host has no NVIDIA driver");
+        set_result(c, OK, NULL, "none: this host has no NVIDIA driver");
     else
-        say(c, WARN, "install libweft_cuda.so beside weft-rank, or the driver that it asks for",
-            "jobs of kind cuda cannot run here: %.300s%s", buf_str(&out), e.text);
+        set_result(c, WARN,
+                   "install libweft_cuda.so beside weft-rank, or the driver that it asks for",
+                   "jobs of kind cuda cannot run here: %.300s%s", buf_str(&out), e.text);
     buf_clear(&out);
 }
 
@@ -205,13 +207,13 @@ static void check_files(struct check *c)
     enum { ENOUGH = 4096 };
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r))
-        say(c, WARN, "ulimit -n", "the limit is not known");
+        set_result(c, WARN, "ulimit -n", "the limit is not known");
     else if (r.rlim_max < ENOUGH)
-        say(c, WARN, "raise it: ulimit -n 65536, or LimitNOFILE= of the unit",
-            "%llu open files at most", (unsigned long long)r.rlim_max);
+        set_result(c, WARN, "raise it: ulimit -n 65536, or LimitNOFILE= of the unit",
+                   "%llu open files at most", (unsigned long long)r.rlim_max);
     else
-        say(c, OK, NULL, "%llu open files (%llu at most)", (unsigned long long)r.rlim_cur,
-            (unsigned long long)r.rlim_max);
+        set_result(c, OK, NULL, "%llu open files (%llu at most)", (unsigned long long)r.rlim_cur,
+                   (unsigned long long)r.rlim_max);
 }
 
 static void check_memlock(struct check *c)
@@ -219,12 +221,12 @@ static void check_memlock(struct check *c)
     struct rlimit r;
     char word[WORD_MAX];
     if (getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_max == RLIM_INFINITY)
-        say(c, OK, NULL, "no limit");
+        set_result(c, OK, NULL, "no limit");
     else if (r.rlim_max < 8 << 20)
-        say(c, WARN, "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
-            "%s of locked memory at most", word_bytes((int64_t)r.rlim_max, word));
+        set_result(c, WARN, "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit",
+                   "%s of locked memory at most", word_bytes((int64_t)r.rlim_max, word));
     else
-        say(c, OK, NULL, "%s of locked memory", word_bytes((int64_t)r.rlim_max, word));
+        set_result(c, OK, NULL, "%s of locked memory", word_bytes((int64_t)r.rlim_max, word));
 }
 
 static void check_clock(struct check *c)
@@ -232,12 +234,12 @@ static void check_clock(struct check *c)
     struct timex t = {0};
     int state = adjtimex(&t);
     if (time(NULL) < 1700000000)
-        say(c, BAD, "set the clock: certificates depend on it", "it stands before 2023");
+        set_result(c, BAD, "set the clock: certificates depend on it", "it stands before 2023");
     else if (state < 0 || state == TIME_ERROR || t.status & STA_UNSYNC)
-        say(c, WARN, "run an NTP client: certificates and stories carry its time",
-            "nothing keeps it right");
+        set_result(c, WARN, "run an NTP client: certificates and stories carry its time",
+                   "nothing keeps it right");
     else
-        say(c, OK, NULL, "kept right, within %ld ms", (long)(t.maxerror / 1000));
+        set_result(c, OK, NULL, "kept right, within %ld ms", (long)(t.maxerror / 1000));
 }
 
 static void check_sockets(struct check *c)
@@ -247,12 +249,13 @@ static void check_sockets(struct check *c)
     if (geteuid() == 0)
         run = "/run";
     if (!run || !*run)
-        say(c, WARN, "log in with a session (pam_systemd), or give --listen and --coordinator",
-            "XDG_RUNTIME_DIR is not set: there is no place for the default socket");
+        set_result(c, WARN,
+                   "log in with a session (pam_systemd), or give --listen and --coordinator",
+                   "XDG_RUNTIME_DIR is not set: there is no place for the default socket");
     else if (stat(run, &st) || !S_ISDIR(st.st_mode) || access(run, W_OK))
-        say(c, WARN, "give --listen and --coordinator", "%s cannot be written", run);
+        set_result(c, WARN, "give --listen and --coordinator", "%s cannot be written", run);
     else
-        say(c, OK, NULL, "%s", run);
+        set_result(c, OK, NULL, "%s", run);
 }
 
 // ---- storage ----
@@ -287,13 +290,13 @@ static void check_storage(struct check *c)
     struct statvfs fs;
     char word[WORD_MAX];
     if (try_rename(dir, &e))
-        say(c, BAD, "name a folder on storage with atomic rename: --dir DIR", "%s", e.text);
+        set_result(c, BAD, "name a folder on storage with atomic rename: --dir DIR", "%s", e.text);
     else if (statvfs(dir, &fs) == 0 && (fs.f_bavail * fs.f_frsize) < 1ULL << 30)
-        say(c, WARN, "make room", "%s renames and syncs, but only %s are free", dir,
-            word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
+        set_result(c, WARN, "make room", "%s renames and syncs, but only %s are free", dir,
+                   word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
     else
-        say(c, OK, NULL, "%s renames and syncs, %s free", dir,
-            word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
+        set_result(c, OK, NULL, "%s renames and syncs, %s free", dir,
+                   word_bytes((int64_t)(fs.f_bavail * fs.f_frsize), word));
 }
 
 // ---- coordinator and certificates ----
@@ -307,18 +310,19 @@ static void check_tls(struct check *c)
     int64_t end;
     char role[32], name[TLS_NAME_MAX + 1], word[WORD_MAX];
     if (!dir || !*dir)
-        say(c, OK, NULL, "no certificates: only Unix sockets and loopback are used");
+        set_result(c, OK, NULL, "no certificates: only Unix sockets and loopback are used");
     else if (link_tls(dir, &arena, &tls, &e) ||
              tls_cert_read(tls.cert, &end, role, sizeof role, name, sizeof name, &e))
-        say(c, BAD, "get one: weft-coordinator issue --role client NAME", "%s", e.text);
+        set_result(c, BAD, "get one: weft-coordinator issue --role client NAME", "%s", e.text);
     else {
         double left = difftime((time_t)end, time(NULL));
-        say(c,
-            left <= 0           ? BAD
-            : left < 14 * 86400 ? WARN
-                                : OK,
-            "get a new one: weft-coordinator issue --role client NAME", "%s: %s with role %s, %s",
-            tls.cert, name, role, left > 0 ? "good for" : "has expired");
+        set_result(c,
+                   left <= 0           ? BAD
+                   : left < 14 * 86400 ? WARN
+                                       : OK,
+                   "get a new one: weft-coordinator issue --role client NAME",
+                   "%s: %s with role %s, %s", tls.cert, name, role,
+                   left > 0 ? "good for" : "has expired");
         if (left > 0) {
             size_t n = strlen(c->text);
             snprintf(c->text + n, sizeof c->text - n, " %s", word_duration(left, word));
@@ -336,21 +340,21 @@ static void check_coordinator(struct check *c)
     struct err e = {0};
     weft__v1__jobs_request__init(&req);
     if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
-        say(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
+        set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
     else if (link_try(&l, LINK_JOBS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
-        say(c, BAD, "start weft-coordinator there, or name another with --coordinator",
-            "%s (from %s): %s", l.address, l.origin, e.text);
+        set_result(c, BAD, "start weft-coordinator there, or name another with --coordinator",
+                   "%s (from %s): %s", l.address, l.origin, e.text);
     else {
         const Weft__V1__JobsReply *r = (const Weft__V1__JobsReply *)(const void *)reply;
-        say(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s", l.address, r->cluster,
-            r->n_jobs, r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
+        set_result(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s", l.address, r->cluster,
+                   r->n_jobs, r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
         c->reached = true;
         link_free(reply);
     }
     link_close(&l);
 }
 
-static void say_workers(struct check *c, const Weft__V1__WorkersReply *r)
+static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 {
     size_t other = 0, ready = 0;
     for (size_t i = 0; i < r->n_workers; i++) {
@@ -358,13 +362,13 @@ static void say_workers(struct check *c, const Weft__V1__WorkersReply *r)
         ready += strcmp(r->workers[i]->state, "ready") == 0;
     }
     if (!ready)
-        say(c, WARN, "start weft-worker on a host; `weft workers` lists those known",
-            "%zu known, none ready", r->n_workers);
+        set_result(c, WARN, "start weft-worker on a host; `weft workers` lists those known",
+                   "%zu known, none ready", r->n_workers);
     else if (other)
-        say(c, WARN, "install one version everywhere", "%zu ready, %zu of another version than %s",
-            ready, other, WEFT_VERSION);
+        set_result(c, WARN, "install one version everywhere",
+                   "%zu ready, %zu of another version than %s", ready, other, WEFT_VERSION);
     else
-        say(c, OK, NULL, "%zu ready of %zu, version %s", ready, r->n_workers, WEFT_VERSION);
+        set_result(c, OK, NULL, "%zu ready of %zu, version %s", ready, r->n_workers, WEFT_VERSION);
 }
 
 static void check_workers(struct check *c)
@@ -376,12 +380,12 @@ static void check_workers(struct check *c)
     struct err e = {0};
     weft__v1__workers_request__init(&req);
     if (!c->reached)
-        say(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
+        set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
     else if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
              link_try(&l, LINK_WORKERS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
-        say(c, BAD, "see coordinator", "%s", e.text);
+        set_result(c, BAD, "see coordinator", "%s", e.text);
     else {
-        say_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);
+        judge_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);
         link_free(reply);
     }
     link_close(&l);

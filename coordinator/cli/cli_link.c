@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to the coordinator; see link.h.
-#include "coordinator/cli/link.h"
+// Calls to the coordinator; see cli_link.h.
+#include "coordinator/cli/cli_link.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ static const struct meaning {
     {RPC_UNIMPLEMENTED, CLIENT_REFUSED, "use a client of the coordinator's version"},
 };
 
-static const struct meaning *meaning_of(enum rpc_code code)
+static const struct meaning *find_meaning(enum rpc_code code)
 {
     static const struct meaning other = {RPC_OK, CLIENT_REFUSED, "see the coordinator's log"};
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
@@ -65,7 +65,7 @@ static const struct meaning *meaning_of(enum rpc_code code)
 }
 
 // gRPC puts what matters behind "last error: UNKNOWN: ".
-static const char *core_of(const char *text)
+static const char *skip_prefix(const char *text)
 {
     const char *last = strstr(text, "last error: "), *colon = last ? strstr(last + 12, ": ") : NULL;
     return colon ? colon + 2 : text;
@@ -80,10 +80,10 @@ static int bare_length(const char *text)
 
 int link_explain(const struct link *l, enum rpc_code code, const char *text)
 {
-    const struct meaning *m = meaning_of(code);
+    const struct meaning *m = find_meaning(code);
     char what[400], where[LINK_ADDRESS_MAX + 80];
     if (m->exit == CLIENT_AWAY)
-        snprintf(what, sizeof what, "the coordinator is not reached: %s", core_of(text));
+        snprintf(what, sizeof what, "the coordinator is not reached: %s", skip_prefix(text));
     else
         snprintf(what, sizeof what, "%.*s", bare_length(text), text);
     snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
@@ -98,7 +98,7 @@ int link_explain(const struct link *l, enum rpc_code code, const char *text)
 
 // ---- opening ----
 
-static const char *origin_of(const char *flag)
+static const char *find_origin(const char *flag)
 {
     if (flag)
         return "--coordinator";
@@ -131,7 +131,7 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
               struct err *e)
 {
     struct rpc_channel_options o = {.address = l->address};
-    *l = (struct link){.verb = v, .origin = origin_of(address)};
+    *l = (struct link){.verb = v, .origin = find_origin(address)};
     if (!tls) {
         tls = getenv("WEFT_TLS");
         tls = tls && *tls ? tls : NULL;
@@ -147,7 +147,7 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
     return rpc_dial(l->rpc, &o, &l->channel, e);
 }
 
-static void interrupted(int sig)
+static void exit_interrupted(int sig)
 {
     static const char newline = '\n';
     (void)sig;
@@ -159,7 +159,7 @@ static void interrupted(int sig)
 int link_open(struct link *l, const struct verb *v, const struct args *a)
 {
     struct err e = {0};
-    struct sigaction act = {.sa_handler = interrupted};
+    struct sigaction act = {.sa_handler = exit_interrupted};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     signal(SIGPIPE, SIG_IGN); // a closed reader is seen by the write
@@ -216,20 +216,20 @@ void link_stream_open(struct link_stream *s, const ProtobufCMessage *request)
     s->call = rpc_call(s->link->channel, &methods[s->method], request, 0, false, NULL);
 }
 
-static bool comes_back(enum rpc_code code)
+static bool is_temporary(enum rpc_code code)
 {
     return code == RPC_UNAVAILABLE || code == RPC_CANCELLED || code == RPC_DEADLINE_EXCEEDED ||
            code == RPC_RESOURCE_EXHAUSTED || code == RPC_ABORTED;
 }
 
 // What the end of the call means.
-static enum link_said closed(struct link_stream *s, bool patient, enum rpc_code code)
+static enum link_said judge_close(struct link_stream *s, bool patient, enum rpc_code code)
 {
     int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;
     s->call = 0;
     if (code == RPC_OK)
         return LINK_END;
-    if (!comes_back(code) || (!patient && !s->heard && !s->away_ns))
+    if (!is_temporary(code) || (!patient && !s->heard && !s->away_ns))
         return LINK_FAILED;
     s->tries = s->heard ? 0 : s->tries + 1;
     for (int i = 0; i < s->tries && pause < LONGEST_PAUSE_MS; i++)
@@ -241,8 +241,8 @@ static enum link_said closed(struct link_stream *s, bool patient, enum rpc_code 
     return LINK_AWAY;
 }
 
-static enum link_said take(struct link_stream *s, bool patient, struct rpc_event *ev,
-                           ProtobufCMessage **m, enum rpc_code *code, char text[256])
+static enum link_said take_event(struct link_stream *s, bool patient, struct rpc_event *ev,
+                                 ProtobufCMessage **m, enum rpc_code *code, char text[256])
 {
     enum link_said said = LINK_NOTHING;
     if (ev->call == s->call && ev->kind == RPC_MESSAGE) {
@@ -254,7 +254,7 @@ static enum link_said take(struct link_stream *s, bool patient, struct rpc_event
     } else if (ev->call == s->call && ev->kind == RPC_CLOSED) {
         *code = ev->code;
         snprintf(text, 256, "%s", ev->text);
-        said = closed(s, patient, ev->code);
+        said = judge_close(s, patient, ev->code);
     }
     rpc_event_clear(ev);
     return said;
@@ -277,5 +277,5 @@ enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *r
         if (!rpc_next(s->link->rpc, &ev))
             return LINK_NOTHING;
     }
-    return take(s, patient, &ev, m, code, text);
+    return take_event(s, patient, &ev, m, code, text);
 }

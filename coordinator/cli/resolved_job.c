@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job of a command line. See spec.h.
-#include "coordinator/cli/spec.h"
+// The job of a command line. See resolved_job.h.
+#include "coordinator/cli/resolved_job.h"
 
 #include <stdio.h>
 
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
-int spec_read(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
+int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
 {
     struct job_errors errs = {0};
     struct compiled compiled;
