@@ -75,21 +75,22 @@ CLI_SRC     := main flags cli_link cli_print progress request resolved_job run_r
 CLI_SRC     += verb_act verb_completion verb_doctor verb_files verb_jobs verb_logs verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
-CPU_SRC     := backend memory pool loops gemm chain reduce rows block update embed pieces norm rotary attention draw widen
+CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
+CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
 CPU_ISAS    := baseline avx2 avx512
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
-CUDA_SRC    := backend
-CUDA_SRC    += device
-CUDA_SRC    += memory
-CUDA_SRC    += stream
-CUDA_SRC    += attention attention_choice
+CUDA_SRC    := cuda_backend
+CUDA_SRC    += cuda_device
+CUDA_SRC    += cuda_memory
+CUDA_SRC    += cuda_stream
+CUDA_SRC    += cuda_attention attention_choice
 CUDA_SRC    += algos
 CUDA_SRC    += layout
 CUDA_SRC    += product
-CUDA_SRC    += gemm
+CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
 CUDA_CU     := probe mark

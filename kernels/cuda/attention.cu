@@ -20,7 +20,7 @@
 // 4 × 4 of what is made of them: that is all the size of a head is compiled for (64, 128, 256).
 //
 // Why this version: one text that is right for everything. Tensor cores are left to cuDNN.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numbers.h"

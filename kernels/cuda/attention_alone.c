@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A build without cuDNN: our own kernels serve every attention.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 
 int attention_open(struct device *d, struct err *e)
 {

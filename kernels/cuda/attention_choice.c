@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls cuDNN is asked for, and how much of one at a time. See attention.h.
-#include "kernels/cuda/attention.h"
+// Which calls cuDNN is asked for, and how much of one at a time. See cuda_attention.h.
+#include "kernels/cuda/cuda_attention.h"
 
 bool attention_is_plain(const struct attention *a)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN (sdpa.h), for calls that attention_choice.c finds plain: what each shape got,
 // and its runs, turn by turn.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 // host sorts them by how far they move what is written, joins those that go on where the next one
 // ends, and takes the longest unit that every distance is a multiple of: a block that is dense on
 // both sides ends as one loop of 16 bytes, a transpose writes in order and reads apart.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/units.h"
 #include "kernels/cuda/walk.h"
 

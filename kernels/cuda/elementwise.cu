@@ -14,7 +14,7 @@
 // an input moves by one element (read 16 bytes at a time), by none (one value for all), or by a
 // stride (gathered). A group's inputs are all read before its outputs are written: an output may
 // lie over an input that is read in the same order.
-#include "kernels/cuda/chain.h"
+#include "kernels/cuda/cuda_chain.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/walk.h"
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "common/op/parts.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/team.h"
 
 enum {

@@ -11,7 +11,7 @@
 //   __shared__ float part[32];                            static shared memory
 //   SHARED(float, rows);                                  `float *rows`, of the launch's bytes
 //   LAUNCH(twice, grid, block, shared_bytes, q->stream, x, n);
-//   return op_launched(q, c, e);                          device.h: what every launch ends with
+//   return op_launched(q, c, e);                     cuda_device.h: what every launch ends with
 //
 // A grid of no blocks is an error of CUDA's: an op of nothing returns before it launches. Arguments
 // are copied at the launch: structs by value may be up to 4 KB in all, and hold device pointers

@@ -5,13 +5,13 @@
 // not read again. It has a bias, a sum with another tensor (as beta · C), relu and gelu after them
 // (storing what the gelu read, which the backward needs), and gelu's slope times the sums. All
 // other chains, and those for which the library has no kernel or a slower one, are the product into
-// an output and chain.h's kernel over it. Which is faster is told by the device's clock where calls
-// are tuned.
+// an output and cuda_chain.h's kernel over it. Which is faster is told by the device's clock where
+// calls are tuned.
 //
 // The library takes the gelu's tanh form, as ours is. Numbers between the steps are f32; apart from
 // the epilogue, the product is rounded to its output's dtype once more.
-#include "kernels/cuda/chain.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/cuda_chain.h"
+#include "kernels/cuda/cuda_gemm.h"
 
 // ---- chains as epilogues -----------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 // count is read back from the host's memory (one turn over the bus) so that a mark needs none of
 // the device's, which the plan counts to the byte. The fences order value before count for the
 // host, and bring both out before the stream goes on.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
 KERNEL(1) mark_kernel(volatile uint64_t *words, uint64_t value, uint64_t add)

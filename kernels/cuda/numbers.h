@@ -5,7 +5,7 @@
 // the same tree whatever is scheduled when: the same operands give the same bits. Every lane of a
 // warp, and every thread of a block, has to come to these calls, and each gets the result.
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
 enum { WARP = 32 };

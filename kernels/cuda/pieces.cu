@@ -3,7 +3,7 @@
 //
 // Every piece is contiguous on both sides. Bytes moved: twice the tensor; no FLOPs. One launch for
 // all pieces, a row of blocks each, in units of 16 bytes where addresses and sizes allow.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/units.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether this build has code that the device runs: asked when it is opened, so that a foreign
 // architecture ends there and not in the first op.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
 KERNEL(1) nothing_kernel(int64_t n)

@@ -7,7 +7,7 @@
 // names first. `struct gemm_state` is the device's: the library's handle and all choices.
 #pragma once
 #include "common/op/gemm.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 // What the same kernel does to the sums before it stores them. AUX: what went into the gelu is
 // stored too. DGELU: they are multiplied by gelu's slope at aux.

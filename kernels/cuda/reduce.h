@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other ops use of the sums: the last step of a reduction over rows that was made in parts.
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #ifdef __cplusplus
 extern "C" {

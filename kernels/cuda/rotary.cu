@@ -7,7 +7,7 @@
 // after quarter turns is small enough for a short polynomial.
 #include <string.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/team.h"
 
 enum { THREADS = 256, MAX_HALF = 512, ANGLES = 1024, BLOCKS = 2048 };

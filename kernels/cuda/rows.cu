@@ -10,7 +10,7 @@
 // or lack some. Ids count from attr.start; one outside the row picks 0 and is given no gradient.
 #include <string.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/team.h"
 #include "kernels/cuda/walk.h"
 

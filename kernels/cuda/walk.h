@@ -5,7 +5,7 @@
 // iterations calls walk_offset; one that keeps to the innermost loop divides once and then moves by
 // walk_step. Divisions are of 32 bits where the numbers are.
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
 // The quotient of at / by; *rest is what is left.

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/sdpa.h"
 
 // ---- the choice --------------------------------------------------------------------------------

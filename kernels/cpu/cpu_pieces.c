@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPLIT and STACK: a tensor as the list of what its first dimension counts, and back. Each piece is
 // contiguous on both sides; bytes are copied, of any dtype.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // Every op goes through one door, op_run: it binds the device, refuses one that has failed, and
 // notes the op on its stream, so that a failure seen later is told with a name. Ops only queue
 // work: nothing here waits.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 // X(op, kernel)
 #define OPS(X)                       \

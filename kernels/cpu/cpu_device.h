@@ -13,7 +13,7 @@ enum { GRAIN = 4096 };
 struct device {
     struct pool *pool;
     const struct vec *vec;
-    bool panels; // oneDNN here suffers from rows a multiple of 2 KB apart: gemm.c
+    bool panels; // oneDNN here suffers from rows a multiple of 2 KB apart: cpu_gemm.c
     struct list regions, streams, events; // what device_close frees
     uint64_t allocated;                   // bytes of device memory asked for and not freed
 };
@@ -27,13 +27,13 @@ struct event {
     struct list link;
 };
 
-// memory.c
+// cpu_memory.c
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 void memory_free(struct device *d, void *p);
 void memory_clear(struct device *d);
 
-// The ops. Each serves those that the table in backend.c names it for.
+// The ops. Each serves those that the table in cpu_backend.c names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
@@ -54,15 +54,15 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
 
-// draw.c: the site that an op's numbers come from at the step that its operand tells.
+// cpu_draw.c: the site that an op's numbers come from at the step that its operand tells.
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
-// widen.c: a call with bf16 operands, for a kernel that knows f32 alone and is called again with
-// those. Such a kernel asks first.
+// cpu_widen.c: a call with bf16 operands, for a kernel that knows f32 alone and is called again
+// with those. Such a kernel asks first.
 bool widen_wanted(const struct op_call *c);
 int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e);
 
-// gemm.c
+// cpu_gemm.c
 void gemm_warm_up(void);
 // One product in the calling thread: m, n, k and the row strides are read. 0 or onednn's status.
 int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,

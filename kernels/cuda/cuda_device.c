@@ -4,7 +4,7 @@
 // A device serves the thread that calls it: CUDA's current device is a thread's own, so every entry
 // binds it (device_bind), which costs a comparison. Errors that CUDA calls sticky leave the context
 // useless; the first one is kept and repeated, so that what is logged last still names the cause.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

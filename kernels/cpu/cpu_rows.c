@@ -4,7 +4,7 @@
 // Rows are dealt out over the threads; what is one value a row (a maximum, an id) may have the row
 // dimensions in any order, or lack some. Ids count from attr.start; one outside the row picks 0 and
 // is given no gradient: in a cut vocabulary it belongs to another rank.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/loops.h"
 
 #include <string.h>

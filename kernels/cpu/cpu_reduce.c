@@ -4,7 +4,7 @@
 // Partial sums are kept in double, in an order that depends on shapes alone: a column adds blocks
 // of rows in row order; a run of contiguous elements adds chunks in order. Threads share columns,
 // kept elements or chunks, never one partial sum.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/loops.h"
 
 enum { CHUNK = 16 * 1024 }; // least elements of a chunk

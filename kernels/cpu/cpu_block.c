@@ -4,7 +4,7 @@
 // that is dense on both sides is one memcpy, one row alone is cut into pieces.
 #include <string.h>
 
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 struct work {
     const struct op_call *call;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise steps over an output, walked in memory order. See chain.c.
+// Elementwise steps over an output, walked in memory order. See cpu_chain.c.
 #pragma once
 #include "common/op/chain.h"
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/loops.h"
 
 struct chain_walk {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 // ---- errors of calls ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@
 // LINEAR is a product in pieces that stay in the last cache, each followed by the chain's steps
 // over it: what is behind the product costs no way to memory of its own. Pieces that stay in L2
 // cost more than they save (7 % of a llama's step): oneDNN packs an operand again for each.
-#include "kernels/cpu/chain.h"
+#include "kernels/cpu/cpu_chain.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>

@@ -28,8 +28,8 @@ struct device {
     size_t shared_most; // bytes of shared memory that a block can ask for
     uint64_t memory, allocated;
     struct list regions, streams, events, graphs; // what device_close frees
-    struct gemm_state *gemm;                      // gemm.c's: handles, chosen algorithms
-    struct attention_state *attention;            // attention.c's
+    struct gemm_state *gemm;                      // cuda_gemm.c's: handles, chosen algorithms
+    struct attention_state *attention;            // cuda_attention.c's
     struct err failed; // the first sticky error: all later calls repeat it
 };
 
@@ -65,7 +65,7 @@ int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, st
 // Refuses operands that are neither f32 nor bf16.
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 
-// ---- device.c ----------------------------------------------------------------------------------
+// ---- cuda_device.c -----------------------------------------------------------------------------
 
 int device_count(struct err *e);
 int device_open(const struct device_options *o, struct device **out, struct err *e);
@@ -75,7 +75,7 @@ void device_info(const struct device *d, struct device_info *out);
 int device_bind(struct device *d, struct err *e);
 cudaError_t probe_image(void); // probe.cu: whether this build has code for the bound device
 
-// ---- stream.c ----------------------------------------------------------------------------------
+// ---- cuda_stream.c -----------------------------------------------------------------------------
 
 int stream_new(struct device *d, struct stream_q **out, struct err *e);
 void stream_free(struct stream_q *q);
@@ -96,7 +96,7 @@ void stream_clear(struct device *d);
 int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add,
                 struct err *e); // mark.cu
 
-// ---- memory.c ----------------------------------------------------------------------------------
+// ---- cuda_memory.c -----------------------------------------------------------------------------
 
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
@@ -124,7 +124,7 @@ int algorithms_export(struct device *d, struct buf *out, struct err *e);
 // A choice that was made elsewhere, for the record: no import changes it.
 void algorithms_note(struct device *d, const char *key, const char *choice);
 
-// ---- the ops: each serves those that the table in backend.c names it for -----------------------
+// ---- the ops: each serves those that the table in cuda_backend.c names it for ------------------
 
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -10,7 +10,7 @@
 //
 // An output may lie over an input that is read in the same order: a step writes there directly only
 // when no later step reads that input.
-#include "kernels/cpu/chain.h"
+#include "kernels/cpu/cpu_chain.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // A row here, the last dimension, is a run of indices; where it begins is told by attr.draw and,
 // for a sequence that is in another order, by the positions. Threads share rows: a number depends
 // on its index alone.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 //
 // Streams take no part in the legacy stream's waits: only events order them. Events carry no times.
 // A capture is of the calling thread alone, so a second thread may copy meanwhile.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 // Ids count from attr.start; one outside the table's rows here belongs to another rank: its output
 // is 0, its gradient goes nowhere. The gradient adds rows that share an id: threads share columns,
 // each walks all ids in order, so that no two write one number and threads never change a bit.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <string.h>
 

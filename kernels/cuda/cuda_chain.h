@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CHAIN's steps for whoever has made register 0 another way: LINEAR, behind its product.
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #ifdef __cplusplus
 extern "C" {

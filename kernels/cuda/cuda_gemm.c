@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// MATMUL: labels as products of cuBLASLt. See gemm.h.
+// MATMUL: labels as products of cuBLASLt. See cuda_gemm.h.
 //
 // An output that lacks the batch is the sum of the batches' products: in f32 each adds to what the
 // ones before it left. Where the output is bf16 that would round between them, so the sum is made
 // in f32 in scratch, some rows at a time, and rounded once.
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/cuda_gemm.h"
 
 enum { ROW_STEP = 64 }; // rows of a chunk, at least and in steps, so that alignment stays
 

@@ -4,7 +4,7 @@
 // First touch of fresh memory is dear (a step that pays for it takes several times as long), so a
 // region is touched when it is made, in the slices in which the threads will work on it. A region
 // that one huge page does not fill takes small ones.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <stdlib.h>
 #include <string.h>

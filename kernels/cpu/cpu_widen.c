@@ -5,7 +5,7 @@
 // For correctness, not for speed: the f32 kernel's bits, rounded once, to the nearest even.
 #include "common/op/widen.h"
 
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 struct work {
     const struct vec *vec;

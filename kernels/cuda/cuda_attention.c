@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATTENTION and its gradient: a call checked and read as sizes, and who serves it. See attention.h.
+// ATTENTION and its gradient: a call is checked and read as sizes, and served by cuDNN or by our own
+// kernels. See cuda_attention.h.
 //
 // cuDNN serves bf16 where keys and queries are in their plain order and nothing is dropped; our own
 // kernels serve the rest, and what no engine of cuDNN's takes. Which of the two a shape gets is
 // decided when it is tuned, or at its first call, stays, and is among the device's choices. A build
 // without cuDNN's headers has attention_alone.c in attention_library.c's place.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 
 #include <math.h>
 

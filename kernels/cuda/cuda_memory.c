@@ -6,7 +6,7 @@
 // zones (WEFT_CUDA_GUARD) it lies between two strips of a known pattern, which are read back and
 // compared whenever a stream is waited for and when the region is freed: who writes past a buffer
 // is found in the step that did it. What a region is full of, the plan decides; nothing is cached.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ROTARY: positions as angles. The angles of a row are made once, in double, for all its heads.
 // The gradient is the same op with scale −1: it turns back.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 // A part of the work is one sample and key head with all query heads that share it: it alone writes
 // its dk and dv. Parts are dealt out over ATTENTION_SLOTS blocks of the workspace, whatever the
 // threads, and no part meets another: threads never change a bit.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // Updates are one pass over memory, in place; optax's formulas in its order. When an output is not
 // its input, the input is copied first, slice by slice. The last output may be p in bf16: of each
 // piece, while it is in the cache.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
 #include <string.h>

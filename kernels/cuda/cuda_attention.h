@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What attention's files share: a call as sizes, who serves it, and the two who do.
 //
-// attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
+// cuda_attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
 // (attention.cu), as attention_choice.c says.
 #pragma once
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda_device.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 // Means are made again in the backward, from x: that is one pass over rows that are read anyway.
 // Threads share rows; the weight's gradient has every row's mean and scale in the workspace first,
 // then threads share columns, each of which adds the rows in order.
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/cpu_device.h"
 
 struct work {
     const struct op_call *call;
