@@ -15,7 +15,7 @@
 enum { DIRS = 3 };
 
 // The folder of the running program, without a slash behind; "" when the kernel does not say.
-static void program_dir(char dir[PATH_MAX])
+static void find_program_dir(char dir[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
     dir[n > 0 ? n : 0] = 0;
@@ -24,22 +24,50 @@ static void program_dir(char dir[PATH_MAX])
         *slash = 0;
 }
 
-static bool name_ok(const char *name)
+static bool is_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
     return n > 0 && n < 32 && name[n] == 0;
 }
 
-static bool slots_filled(const struct backend *b)
+static bool fills_device(const struct backend_device *d)
 {
-    return b->device_count && b->device_open && b->device_close && b->device_info && b->alloc &&
-           b->free && b->host_alloc && b->host_free && b->stream_new && b->stream_free &&
-           b->stream_sync && b->event_new && b->event_free && b->event_record && b->event_wait &&
-           b->event_query && b->event_sync && b->copy && b->fill_zero && b->ops &&
-           !b->tune == !b->algorithms_import && !b->tune == !b->algorithms_export;
+    return d->count && d->open && d->close && d->info;
 }
 
-static int open_at(const char *path, const char *name, const struct backend **out, struct err *e)
+static bool fills_memory(const struct backend_memory *m)
+{
+    return m->alloc && m->free && m->host_alloc && m->host_free;
+}
+
+static bool fills_stream(const struct backend_stream *s)
+{
+    return s->create && s->destroy && s->sync && s->copy && s->fill_zero;
+}
+
+static bool fills_event(const struct backend_event *ev)
+{
+    return ev->create && ev->destroy && ev->record && ev->wait && ev->query && ev->sync;
+}
+
+static bool fills_graph(const struct backend_graph *g)
+{
+    return !g || (g->begin && g->end && g->launch && g->destroy);
+}
+
+static bool fills_choice(const struct backend_choice *c)
+{
+    return !c || (c->tune && c->read && c->write);
+}
+
+static bool fills_slots(const struct backend *b)
+{
+    return fills_device(&b->device) && fills_memory(&b->memory) && fills_stream(&b->stream) &&
+           fills_event(&b->event) && fills_graph(b->graph) && fills_choice(b->choice) && b->op.run;
+}
+
+static int open_library(const char *path, const char *name, const struct backend **out,
+                        struct err *e)
 {
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!lib)
@@ -53,7 +81,7 @@ static int open_at(const char *path, const char *name, const struct backend **ou
                      b->abi, (unsigned)BACKEND_ABI);
     else if (!b->name || strcmp(b->name, name) != 0)
         rc = err_set(e, ERR_UNSUPPORTED, "'%s' is not the backend '%s'", path, name);
-    else if (!slots_filled(b))
+    else if (!fills_slots(b))
         rc = err_set(e, ERR_INTERNAL, "'%s' leaves required functions empty", path);
     if (rc)
         dlclose(lib);
@@ -64,10 +92,10 @@ static int open_at(const char *path, const char *name, const struct backend **ou
 
 int backend_load(const char *name, const struct backend **out, struct err *e)
 {
-    if (!name_ok(name))
+    if (!is_name(name))
         return err_set(e, ERR_INVALID, "'%s' is no name of a backend", name);
     char self[PATH_MAX], beside[PATH_MAX + 16], path[PATH_MAX + 64];
-    program_dir(self);
+    find_program_dir(self);
     snprintf(beside, sizeof beside, "%s/../lib/weft", self);
     const char *dirs[DIRS] = {getenv("WEFT_BACKEND_DIR"), self, beside};
     for (int i = 0; i < DIRS; i++) {
@@ -75,7 +103,7 @@ int backend_load(const char *name, const struct backend **out, struct err *e)
             continue;
         int n = snprintf(path, sizeof path, "%s/libweft_%s.so", dirs[i], name);
         if (n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0)
-            return open_at(path, name, out, e);
+            return open_library(path, name, out, e);
     }
     return err_set(e, ERR_NOTFOUND,
                    "no libweft_%s.so in %s'%s' or '%s': devices of the kind %s need it; install it "
@@ -90,7 +118,7 @@ int backend_check(const struct backend *b, const bool *needed, struct err *e)
     int holes = 0;
     names[0] = 0;
     for (int op = 0; op < OP_COUNT; op++) {
-        if (!needed[op] || b->ops[op])
+        if (!needed[op] || b->op.run[op])
             continue;
         int n = snprintf(names + used, sizeof names - used, "%s%s", holes++ ? ", " : "",
                          op_name((enum op)op));

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend contract: memory, copies, streams, events and ops behind a C ABI.
+// The backend contract: devices, memory, streams, events, graphs, choices of algorithms and ops
+// behind a C ABI, a table of functions for each of these nouns. README.md explains the whole.
 //
 // A backend is a shared library, `libweft_NAME.so`, loaded by weft-rank alone (backend_load); it
 // exports one symbol, `weft_backend`, of type `const struct backend`. No line above this header
 // knows which backend runs, and none reads a device pointer.
 //
-// Order of calls: device_open → memory, streams, events → ops → … → device_close, which frees what
-// is left. One host thread drives a device; `copy` alone may be called from a second one on a
-// stream of its own. Work on one stream runs in order; streams are joined by events. A CPU backend
-// may finish everything inside the call: then `event_query` is always true and waits are free.
+// Order of calls: device.open → memory, streams, events → ops → … → device.close, which frees what
+// is left. One host thread drives a device; `stream.copy` alone may be called from a second one on
+// a stream of its own. Work on one stream runs in order; streams are joined by events. A CPU
+// backend may finish everything inside the call: then `event.query` is always true and waits are
+// free.
 // Errors of a device are sticky: ERR_DEVICE names op and device, and the rank ends with 71.
 #pragma once
 #include <stdbool.h>
@@ -19,7 +21,7 @@
 #include "common/base/err.h"
 #include "common/op/op.h"
 
-#define BACKEND_ABI 3
+#define BACKEND_ABI 4
 
 struct device; // the backend's own
 struct stream_q;
@@ -51,51 +53,39 @@ struct device_info {
 typedef int (*backend_op)(struct stream_q *q, const struct op_call *call, struct err *e);
 typedef int (*backend_many)(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
 
-struct backend {
-    uint32_t abi; // BACKEND_ABI
-    const char *name;
-
-    // Devices.
-    int (*device_count)(struct err *e);
-    int (*device_open)(const struct device_options *o, struct device **out, struct err *e);
-    void (*device_close)(struct device *d);
-    void (*device_info)(const struct device *d, struct device_info *out);
+// ---- devices: found, opened, described, closed ----
+struct backend_device {
+    int (*count)(struct err *e);
+    int (*open)(const struct device_options *o, struct device **out, struct err *e);
+    void (*close)(struct device *d);
+    void (*info)(const struct device *d, struct device_info *out);
     // Optional: makes what the libraries would make at their first use (generated code), so that it
     // can be done while something else is waited for. Any thread, at any time, no device needed.
     void (*warm_up)(void);
+};
 
-    // Device memory: `alloc` is the arena's private region (CPU: huge pages, touched by the threads
-    // that compute on it). `adopt` makes memory that somebody else mapped (a collective window)
-    // usable by ops; null slot: ops may use any host memory.
+// ---- memory: the device's own, and what of the host's a device reads well ----
+struct backend_memory {
+    // A private region of the device, as the arena is (CPU: huge pages, touched by the threads that
+    // compute on it).
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
     void (*free)(struct device *d, void *p);
-    int (*adopt)(struct device *d, void *p, size_t bytes, struct err *e); // optional
-    // Host memory the device copies from at full speed (staging).
+    // Optional: makes memory that somebody else mapped (a collective window) usable by ops. Without
+    // the slot ops may use any host memory.
+    int (*adopt)(struct device *d, void *p, size_t bytes, struct err *e);
+    // Host memory that the device copies from at full speed (staging).
     int (*host_alloc)(struct device *d, size_t bytes, void **out, struct err *e);
     void (*host_free)(struct device *d, void *p);
+};
 
-    // Streams and events.
-    int (*stream_new)(struct device *d, struct stream_q **out, struct err *e);
-    void (*stream_free)(struct stream_q *q);
-    int (*stream_sync)(struct stream_q *q, struct err *e);
-    int (*event_new)(struct device *d, struct event **out, struct err *e);
-    void (*event_free)(struct event *ev);
-    int (*event_record)(struct stream_q *q, struct event *ev, struct err *e);
-    int (*event_wait)(struct stream_q *q, struct event *ev, struct err *e); // q waits for ev
-    int (*event_query)(struct event *ev, bool *done, struct err *e);
-    int (*event_sync)(struct event *ev,
-                      struct err *e); // the host waits; one never recorded is done
-
-    // Bytes between host and device or within the device, ordered on q.
+// ---- streams: work that runs in the order in which it was queued ----
+struct backend_stream {
+    int (*create)(struct device *d, struct stream_q **out, struct err *e);
+    void (*destroy)(struct stream_q *q);
+    int (*sync)(struct stream_q *q, struct err *e); // the host waits until all of it is done
+    // Bytes between host and device or within the device.
     int (*copy)(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
     int (*fill_zero)(struct stream_q *q, void *to, size_t bytes, struct err *e);
-
-    // Capture of a whole step into one graph (optional: null slots replay op by op).
-    int (*capture_begin)(struct stream_q *q, struct err *e);
-    int (*capture_end)(struct stream_q *q, void **graph, struct err *e);
-    int (*graph_launch)(struct stream_q *q, void *graph, struct err *e);
-    void (*graph_free)(void *graph);
-
     // Optional: when q comes to it, words[0] becomes `value` and then words[1] grows by `add`,
     // where the host sees both while later work of q still runs. `words` lie in memory of
     // host_alloc; only marks of one stream write a pair. Captured like an op: each replay marks
@@ -103,35 +93,73 @@ struct backend {
     // words[1] and then words[0] finds a value at least as new. Without the slot a host knows no
     // more of a device than its events say.
     int (*mark)(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
+};
 
-    // Choices of algorithms (optional, all three slots or none: without them there is no choice).
-    //
-    // A library may compute one product in several ways, which differ in speed and rounding.
+// ---- events: points of a stream that other streams and the host can wait for ----
+// One that was never recorded counts as done.
+struct backend_event {
+    int (*create)(struct device *d, struct event **out, struct err *e);
+    void (*destroy)(struct event *ev);
+    int (*record)(struct stream_q *q, struct event *ev, struct err *e);
+    int (*wait)(struct stream_q *q, struct event *ev, struct err *e); // q waits for ev
+    int (*query)(struct event *ev, bool *done, struct err *e);
+    int (*sync)(struct event *ev, struct err *e); // the host waits for ev
+};
+
+// ---- graphs: a stream's work recorded once and launched again and again ----
+// Between begin and end nothing of q runs; it is written down. A capture is of the calling thread.
+struct backend_graph {
+    int (*begin)(struct stream_q *q, struct err *e);
+    int (*end)(struct stream_q *q, void **graph, struct err *e);
+    int (*launch)(struct stream_q *q, void *graph, struct err *e);
+    void (*destroy)(void *graph);
+};
+
+// ---- choices of algorithms ----
+// A library may compute one product in several ways, which differ in speed and rounding.
+struct backend_choice {
     // Before step 0 `tune` is shown every bound call, once: it settles the choice for the call's
-    // key (shape, dtypes, layout, alignment). One that was imported stands if it still runs here;
-    // else, with `time`, it is the disk's (a cache of earlier timings) or the fastest of a few,
-    // timed now; without `time`, what the library names first. Of a deterministic device only
-    // algorithms that give the same bits twice are looked at. The call's inputs are read, its
-    // outputs and workspace written: nothing of value may lie there. Ops without a choice do
-    // nothing. Waits for the device; never while capturing. An op whose call was not shown takes
-    // what the library names first.
-    //
-    // `export` appends all choices, imported and settled: a header line (device model, library,
-    // whether it is deterministic), then a line each, sorted: what ranks agree on and the numerics
-    // record keeps. `import` takes such texts, which add up; of two lines with one key the later
-    // one counts, and neither touches what is settled already. ERR_UNSUPPORTED: of another header;
-    // ERR_INVALID: no such text; nothing is taken then. An imported line that is not in the export
-    // after tuning is a change of numerics (backend_choices_changed).
+    // key (shape, dtypes, layout, alignment). One that was read stands if it still runs here; else,
+    // with `time`, it is the disk's (a cache of earlier timings) or the fastest of a few, timed
+    // now; without `time`, what the library names first. Of a deterministic device only algorithms
+    // that give the same bits twice are looked at. The call's inputs are read, its outputs and
+    // workspace written: nothing of value may lie there. Ops without a choice do nothing. Waits for
+    // the device; never while capturing. An op whose call was not shown takes what the library
+    // names first.
     int (*tune)(struct stream_q *q, const struct op_call *call, bool time, struct err *e);
-    int (*algorithms_import)(struct device *d, const char *text, struct err *e);
-    int (*algorithms_export)(struct device *d, struct buf *out, struct err *e);
+    // Takes choices that `write` wrote, here or elsewhere. Several texts add up; of two lines with
+    // one key the later one counts, and neither touches what is settled already. ERR_UNSUPPORTED:
+    // the header is another device's or library's; ERR_INVALID: no such text; nothing is taken
+    // then. A line that was read and is not in what is written after tuning is a change of numerics
+    // (backend_choices_changed).
+    int (*read)(struct device *d, const char *text, struct err *e);
+    // Appends all choices, read and settled: a header line (device model, library, whether it is
+    // deterministic), then a line each, sorted: what ranks agree on and the numerics record keeps.
+    int (*write)(struct device *d, struct buf *out, struct err *e);
+};
 
-    // One function an op; a hole is found by backend_check() at start.
-    // Scratch lies in call->workspace, within the cap that the compiler's op table declares.
-    const backend_op *ops; // [OP_COUNT]
+// ---- ops: tables with a place for each op ----
+struct backend_ops {
+    // A hole is found by backend_check() at start. Scratch lies in call->workspace, within the cap
+    // that the compiler's op table declares.
+    const backend_op *run; // [OP_COUNT]
     // Optional, and so is each: n calls of one op in one go, in whatever order. None writes what
     // another reads.
-    const backend_many *many; // [OP_COUNT]
+    const backend_many *run_many; // [OP_COUNT]
+};
+
+// What a backend exports. Every slot is filled but those that are called optional; the tables that
+// are pointers may be missing as a whole.
+struct backend {
+    uint32_t abi; // BACKEND_ABI
+    const char *name;
+    struct backend_device device;
+    struct backend_memory memory;
+    struct backend_stream stream;
+    struct backend_event event;
+    const struct backend_graph *graph;   // null: a step is replayed op by op
+    const struct backend_choice *choice; // null: there is no choice
+    struct backend_ops op;
 };
 
 // Loads libweft_NAME.so from, in order: $WEFT_BACKEND_DIR, the program's own folder, and
@@ -139,5 +167,5 @@ struct backend {
 int backend_load(const char *name, const struct backend **out, struct err *e);
 // Fails with the names of the ops in `needed` (bool[OP_COUNT]) for which the table has a hole.
 int backend_check(const struct backend *b, const bool *needed, struct err *e);
-// How many lines of the text `before` are not in `after`: algorithms_export's.
+// How many lines of the text `before` are not in `after`: what choice->write wrote.
 int backend_choices_changed(const char *before, const char *after);

@@ -3,7 +3,7 @@
 //
 // Every call is done when it returns: a stream holds no work, an event has always happened. Copies
 // are plain memcpy, so a second thread may make them while ops run. There is nothing to capture and
-// any host memory serves the ops, so those slots are empty.
+// any host memory serves the ops, so those tables are missing.
 //
 // The best instruction set of the machine is taken; WEFT_CPU_ISA (baseline, avx2, avx512) holds it
 // to a lower one, so that unlike hosts compute alike. It is in the numerics record (device_info).
@@ -101,7 +101,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     return rc;
 }
 
-static void stream_free(struct stream_q *q)
+static void stream_destroy(struct stream_q *q)
 {
     if (!q)
         return;
@@ -109,7 +109,7 @@ static void stream_free(struct stream_q *q)
     free(q);
 }
 
-static void event_free(struct event *ev)
+static void event_destroy(struct event *ev)
 {
     if (!ev)
         return;
@@ -122,9 +122,9 @@ static void device_close(struct device *d)
     if (!d)
         return;
     list_for_each (it, &d->streams)
-        stream_free(list_entry(it, struct stream_q, link));
+        stream_destroy(list_entry(it, struct stream_q, link));
     list_for_each (it, &d->events)
-        event_free(list_entry(it, struct event, link));
+        event_destroy(list_entry(it, struct event, link));
     memory_clear(d);
     pool_free(d->pool);
     free(d);
@@ -147,7 +147,7 @@ static void device_info(const struct device *d, struct device_info *out)
 
 // ---- streams and events ------------------------------------------------------------------------
 
-static int stream_new(struct device *d, struct stream_q **out, struct err *e)
+static int stream_create(struct device *d, struct stream_q **out, struct err *e)
 {
     struct stream_q *q = calloc(1, sizeof *q);
     if (!q)
@@ -165,7 +165,7 @@ static int stream_sync(struct stream_q *q, struct err *e)
     return 0;
 }
 
-static int event_new(struct device *d, struct event **out, struct err *e)
+static int event_create(struct device *d, struct event **out, struct err *e)
 {
     struct event *ev = calloc(1, sizeof *ev);
     if (!ev)
@@ -200,7 +200,7 @@ static int event_sync(struct event *ev, struct err *e)
 
 // ---- bytes -------------------------------------------------------------------------------------
 
-static int copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e)
+static int stream_copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e)
 {
     (void)q;
     (void)e;
@@ -209,7 +209,7 @@ static int copy(struct stream_q *q, void *to, const void *from, size_t bytes, st
     return 0;
 }
 
-static int fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
+static int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 {
     (void)q;
     (void)e;
@@ -285,26 +285,25 @@ extern const struct backend weft_backend;
 __attribute__((visibility("default"))) const struct backend weft_backend = {
     .abi = BACKEND_ABI,
     .name = "cpu",
-    .device_count = device_count,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_info = device_info,
-    .warm_up = gemm_warm_up,
-    .alloc = memory_alloc,
-    .free = memory_free,
-    .host_alloc = memory_host_alloc,
-    .host_free = memory_free,
-    .stream_new = stream_new,
-    .stream_free = stream_free,
-    .stream_sync = stream_sync,
-    .event_new = event_new,
-    .event_free = event_free,
-    .event_record = event_on,
-    .event_wait = event_on,
-    .event_query = event_query,
-    .event_sync = event_sync,
-    .copy = copy,
-    .fill_zero = fill_zero,
-    .ops = ops,
-    .many = many,
+    .device = {.count = device_count,
+               .open = device_open,
+               .close = device_close,
+               .info = device_info,
+               .warm_up = gemm_warm_up},
+    .memory = {.alloc = memory_alloc,
+               .free = memory_free,
+               .host_alloc = memory_host_alloc,
+               .host_free = memory_free},
+    .stream = {.create = stream_create,
+               .destroy = stream_destroy,
+               .sync = stream_sync,
+               .copy = stream_copy,
+               .fill_zero = stream_fill_zero},
+    .event = {.create = event_create,
+              .destroy = event_destroy,
+              .record = event_on,
+              .wait = event_on,
+              .query = event_query,
+              .sync = event_sync},
+    .op = {.run = ops, .run_many = many},
 };

@@ -77,21 +77,21 @@ cudaError_t probe_image(void); // probe.cu: whether this build has code for the 
 
 // ---- cuda_stream.c -----------------------------------------------------------------------------
 
-int stream_new(struct device *d, struct stream_q **out, struct err *e);
-void stream_free(struct stream_q *q);
+int stream_create(struct device *d, struct stream_q **out, struct err *e);
+void stream_destroy(struct stream_q *q);
 int stream_sync(struct stream_q *q, struct err *e);
-int event_new(struct device *d, struct event **out, struct err *e);
-void event_free(struct event *ev);
+int event_create(struct device *d, struct event **out, struct err *e);
+void event_destroy(struct event *ev);
 int event_record(struct stream_q *q, struct event *ev, struct err *e);
 int event_wait(struct stream_q *q, struct event *ev, struct err *e);
 int event_query(struct event *ev, bool *done, struct err *e);
 int event_sync(struct event *ev, struct err *e);
 int stream_copy(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
-int stream_zero(struct stream_q *q, void *to, size_t bytes, struct err *e);
+int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e);
 int capture_begin(struct stream_q *q, struct err *e);
 int capture_end(struct stream_q *q, void **graph, struct err *e);
 int graph_launch(struct stream_q *q, void *graph, struct err *e);
-void graph_free(void *graph);
+void graph_destroy(void *graph);
 void stream_clear(struct device *d);
 int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add,
                 struct err *e); // mark.cu
@@ -119,8 +119,8 @@ const char *attention_version(void); // cuDNN's
 
 // What algorithms are chosen: backend.h's slots.
 int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
-int algorithms_import(struct device *d, const char *text, struct err *e);
-int algorithms_export(struct device *d, struct buf *out, struct err *e);
+int algorithms_read(struct device *d, const char *text, struct err *e);
+int algorithms_write(struct device *d, struct buf *out, struct err *e);
 // A choice that was made elsewhere, for the record: no import changes it.
 void algorithms_note(struct device *d, const char *key, const char *choice);
 

@@ -15,7 +15,7 @@ struct graph {
 
 // ---- streams -----------------------------------------------------------------------------------
 
-int stream_new(struct device *d, struct stream_q **out, struct err *e)
+int stream_create(struct device *d, struct stream_q **out, struct err *e)
 {
     int rc = device_bind(d, e);
     if (rc)
@@ -34,7 +34,7 @@ int stream_new(struct device *d, struct stream_q **out, struct err *e)
     return 0;
 }
 
-void stream_free(struct stream_q *q)
+void stream_destroy(struct stream_q *q)
 {
     if (!q)
         return;
@@ -53,7 +53,7 @@ int stream_sync(struct stream_q *q, struct err *e)
 
 // ---- events ------------------------------------------------------------------------------------
 
-int event_new(struct device *d, struct event **out, struct err *e)
+int event_create(struct device *d, struct event **out, struct err *e)
 {
     int rc = device_bind(d, e);
     if (rc)
@@ -72,7 +72,7 @@ int event_new(struct device *d, struct event **out, struct err *e)
     return 0;
 }
 
-void event_free(struct event *ev)
+void event_destroy(struct event *ev)
 {
     if (!ev)
         return;
@@ -123,7 +123,7 @@ int stream_copy(struct stream_q *q, void *to, const void *from, size_t bytes, st
     return CUDA(q->device, q, e, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, q->stream));
 }
 
-int stream_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
+int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 {
     int rc = device_bind(q->device, e);
     if (rc || !bytes)
@@ -178,7 +178,7 @@ int graph_launch(struct stream_q *q, void *graph, struct err *e)
     return rc ? rc : CUDA(q->device, q, e, cudaGraphLaunch(g->exec, q->stream));
 }
 
-void graph_free(void *graph)
+void graph_destroy(void *graph)
 {
     struct graph *g = graph;
     if (!g)
@@ -196,9 +196,9 @@ void stream_clear(struct device *d)
     list_for_each (it, &d->streams)
         (void)cudaStreamSynchronize(list_entry(it, struct stream_q, link)->stream);
     list_for_each (it, &d->graphs)
-        graph_free(list_entry(it, struct graph, link));
+        graph_destroy(list_entry(it, struct graph, link));
     list_for_each (it, &d->events)
-        event_free(list_entry(it, struct event, link));
+        event_destroy(list_entry(it, struct event, link));
     list_for_each (it, &d->streams)
-        stream_free(list_entry(it, struct stream_q, link));
+        stream_destroy(list_entry(it, struct stream_q, link));
 }

@@ -99,12 +99,12 @@ void gemm_cache(struct device *d, const char *folder)
     algos_load(&s->disk, folder);
 }
 
-int algorithms_import(struct device *d, const char *text, struct err *e)
+int algorithms_read(struct device *d, const char *text, struct err *e)
 {
     return algos_read(&d->gemm->imported, text, e);
 }
 
-int algorithms_export(struct device *d, struct buf *out, struct err *e)
+int algorithms_write(struct device *d, struct buf *out, struct err *e)
 {
     struct gemm_state *s = d->gemm;
     struct algos all;

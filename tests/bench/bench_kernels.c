@@ -68,11 +68,11 @@ static double seconds(const struct bench *x, const struct op_call *c)
     double runs[RUNS];
     struct err e = {0};
     int64_t times = 1;
-    must(x->b->ops[c->op](x->q, c, &e), &e); // the first call compiles
+    must(x->b->op.run[c->op](x->q, c, &e), &e); // the first call compiles
     for (int r = -1; r < RUNS; r++) {
         double start = (double)clock_mono_ns() * 1e-9;
         for (int64_t i = 0; i < times; i++)
-            must(x->b->ops[c->op](x->q, c, &e), &e);
+            must(x->b->op.run[c->op](x->q, c, &e), &e);
         double took = ((double)clock_mono_ns() * 1e-9 - start) / (double)times;
         if (r < 0)
             times = (int64_t)(RUN_S / took) + 1;
@@ -90,7 +90,7 @@ static struct tensor tensor(const struct bench *x, int n, const int64_t *dim)
     for (int d = 0; d < n; d++)
         t.shape.dim[d] = dim[d];
     int64_t count = shape_count(&t.shape);
-    must(x->b->alloc(x->d, (size_t)count * sizeof(float), &t.data, &e), &e);
+    must(x->b->memory.alloc(x->d, (size_t)count * sizeof(float), &t.data, &e), &e);
     for (int64_t i = 0; i < count; i++)
         ((float *)t.data)[i] = (float)(i % 17) * 0.1f;
     return t;
@@ -105,9 +105,9 @@ static double product_rate(const struct bench *x, const struct product *p)
     c.in[1] = tensor(x, 2, (int64_t[]){extent[p->b[0]], extent[p->b[1]]});
     c.out[0] = tensor(x, 2, extent);
     double s = seconds(x, &c);
-    x->b->free(x->d, c.in[0].data);
-    x->b->free(x->d, c.in[1].data);
-    x->b->free(x->d, c.out[0].data);
+    x->b->memory.free(x->d, c.in[0].data);
+    x->b->memory.free(x->d, c.in[1].data);
+    x->b->memory.free(x->d, c.out[0].data);
     return 2e-9 * (double)p->m * (double)p->n * (double)p->k / s;
 }
 
@@ -144,9 +144,9 @@ static double pass_rate(const struct bench *x, const struct pass *p)
     double bytes = (double)p->moved * (double)p->rows * (double)p->cols * sizeof(float);
     double s = seconds(x, &c);
     for (int k = 0; k < c.nin; k++)
-        x->b->free(x->d, c.in[k].data);
+        x->b->memory.free(x->d, c.in[k].data);
     if (p->op != OP_ADAM)
-        x->b->free(x->d, c.out[0].data);
+        x->b->memory.free(x->d, c.out[0].data);
     return bytes * 1e-9 / s;
 }
 
@@ -156,11 +156,11 @@ int main(void)
     struct bench x[MAX_THREADS];
     for (int t = 0; t < MAX_THREADS; t++) {
         must(backend_load("cpu", &x[t].b, &e), &e);
-        must(x[t].b->device_open(&(struct device_options){.threads = t + 1}, &x[t].d, &e), &e);
-        must(x[t].b->stream_new(x[t].d, &x[t].q, &e), &e);
+        must(x[t].b->device.open(&(struct device_options){.threads = t + 1}, &x[t].d, &e), &e);
+        must(x[t].b->stream.create(x[t].d, &x[t].q, &e), &e);
     }
     struct device_info info;
-    x[0].b->device_info(x[0].d, &info);
+    x[0].b->device.info(x[0].d, &info);
     printf("%s, %s, %s: 1 thread, 2 threads\n", info.model, info.isa, info.libraries);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         const struct product *p = &products[i];
@@ -173,6 +173,6 @@ int main(void)
                (long long)p->cols, pass_rate(&x[0], p), pass_rate(&x[1], p));
     }
     for (int t = 0; t < MAX_THREADS; t++)
-        x[t].b->device_close(x[t].d);
+        x[t].b->device.close(x[t].d);
     return 0;
 }

@@ -229,9 +229,9 @@ static int open_rank(struct bench *b, int rank, struct err *e)
     *x = (struct exec_options){
         .compiled = &b->compiled, .rank = rank, .ran = b->spent ? ran : NULL, .ctx = b};
     int rc = backend_load("cpu", &x->backend, e);
-    if (!rc && x->backend->warm_up)
-        x->backend->warm_up();
-    rc = rc ? rc : x->backend->device_open(&d, &x->device, e);
+    if (!rc && x->backend->device.warm_up)
+        x->backend->device.warm_up();
+    rc = rc ? rc : x->backend->device.open(&d, &x->device, e);
     rc = rc ? rc : open_world(b, rank, mesh_ranks(&b->compiled.mesh), e);
     rc = rc ? rc : exec_open(x, &b->exec, e);
     rc = rc ? rc : state_open(&b->state, &b->arena, &b->compiled, b->exec, rank, e);
@@ -262,7 +262,7 @@ static int run_step(struct bench *b, int32_t step, struct err *e)
         rc = exec_put(b->exec, b->step, &step, sizeof step, e);
     b->clock = clocks();
     rc = rc ? rc : exec_run(b->exec, PROGRAM_TRAIN, e);
-    return rc ? rc : b->exec_options.backend->stream_sync(exec_stream(b->exec), e);
+    return rc ? rc : b->exec_options.backend->stream.sync(exec_stream(b->exec), e);
 }
 
 // Of so many steps of all ranks, which are waited for.
@@ -347,7 +347,7 @@ static int rank_main(struct bench *b, int rank)
     exec_close(b->exec);
     world_close(b->exec_options.world);
     if (b->exec_options.device)
-        b->exec_options.backend->device_close(b->exec_options.device);
+        b->exec_options.backend->device.close(b->exec_options.device);
     arena_clear(&b->arena);
     return rc != 0;
 }

@@ -27,17 +27,17 @@ static inline void device_open(struct rig *r, const char *cache, bool determinis
     const struct device_options o = {.deterministic = deterministic, .cache = cache};
     struct err e = {0};
     *r = (struct rig){0};
-    if (backend_load("cuda", &r->backend, &e) || r->backend->device_open(&o, &r->device, &e) ||
-        r->backend->stream_new(r->device, &r->q, &e))
+    if (backend_load("cuda", &r->backend, &e) || r->backend->device.open(&o, &r->device, &e) ||
+        r->backend->stream.create(r->device, &r->q, &e))
         fail_msg("%s", e.text);
-    r->backend->device_info(r->device, &r->info);
+    r->backend->device.info(r->device, &r->info);
 }
 
 static inline void exported(const struct rig *r, struct buf *text)
 {
     struct err e = {0};
     buf_reset(text);
-    if (r->backend->algorithms_export(r->device, text, &e))
+    if (r->backend->choice->write(r->device, text, &e))
         fail_msg("%s", e.text);
 }
 
@@ -113,14 +113,14 @@ static inline double *result(const struct rig *r, const struct tensor *t, struct
 static inline void run(const struct rig *r, const struct placed *p)
 {
     struct err e = {0};
-    if (r->backend->ops[p->call.op](r->q, &p->call, &e) || r->backend->stream_sync(r->q, &e))
+    if (r->backend->op.run[p->call.op](r->q, &p->call, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
 }
 
 static inline void tune(const struct rig *r, const struct placed *p, bool time)
 {
     struct err e = {0};
-    if (r->backend->tune(r->q, &p->call, time, &e))
+    if (r->backend->choice->tune(r->q, &p->call, time, &e))
         fail_msg("%s", e.text);
 }
 

@@ -13,10 +13,10 @@ static void device_open(struct rig *r, bool deterministic)
     setenv("WEFT_RIG", "cuda", 1);
     rig_find_backend();
     *r = (struct rig){0};
-    if (backend_load("cuda", &r->backend, &e) || r->backend->device_open(&o, &r->device, &e) ||
-        r->backend->stream_new(r->device, &r->q, &e))
+    if (backend_load("cuda", &r->backend, &e) || r->backend->device.open(&o, &r->device, &e) ||
+        r->backend->stream.create(r->device, &r->q, &e))
         fail_msg("%s", e.text);
-    r->backend->device_info(r->device, &r->info);
+    r->backend->device.info(r->device, &r->info);
 }
 
 // bf16, in order; two query heads share a key head.
@@ -116,8 +116,8 @@ static void read_out(const struct placed *p, int k, struct arena *a, double **ou
     uint16_t *host = calloc(n, sizeof *host);
     struct err e = {0};
     assert_non_null(host);
-    if (p->r->backend->copy(p->r->q, host, p->call.out[k].data, n * sizeof *host, &e) ||
-        p->r->backend->stream_sync(p->r->q, &e))
+    if (p->r->backend->stream.copy(p->r->q, host, p->call.out[k].data, n * sizeof *host, &e) ||
+        p->r->backend->stream.sync(p->r->q, &e))
         fail_msg("%s", e.text);
     out[k] = arena_array(a, double, n);
     for (size_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static void run_with(struct rig *r, const struct rig_case *c, size_t scratch, st
     struct placed p;
     struct err e = {0};
     place_case(&p, r, c, scratch);
-    if (r->backend->ops[c->op](r->q, &p.call, &e))
+    if (r->backend->op.run[c->op](r->q, &p.call, &e))
         fail_msg("with %zu bytes: %s", scratch, e.text);
     for (int k = 0; k < c->nout; k++)
         read_out(&p, k, a, got);
@@ -190,7 +190,7 @@ static void no_scratch_at_all_is_refused(void **state)
     device_open(&r, true);
     make_case(&c, &a, true, 1, 40, 2);
     place_case(&p, &r, &c, 12 * 40 * 2 - 4);
-    assert_int_equal(r.backend->ops[c.op](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->op.run[c.op](r.q, &p.call, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "the workspace does not hold a number a row"));
     placed_clear(&p);
     rig_close(&r);
@@ -215,15 +215,15 @@ static void a_captured_call_runs_when_the_graph_does(void **state)
         c.attr.in_order = in_order; // cuDNN's, else our kernels
         rig_reference(&c, &a, want);
         place_case(&p, &r, &c, 1 << 20);
-        if (r.backend->tune(r.q, &p.call, false, &e) || r.backend->capture_begin(r.q, &e) ||
-            r.backend->ops[c.op](r.q, &p.call, &e) || r.backend->capture_end(r.q, &graph, &e) ||
-            r.backend->graph_launch(r.q, graph, &e))
+        if (r.backend->choice->tune(r.q, &p.call, false, &e) || r.backend->graph->begin(r.q, &e) ||
+            r.backend->op.run[c.op](r.q, &p.call, &e) || r.backend->graph->end(r.q, &graph, &e) ||
+            r.backend->graph->launch(r.q, graph, &e))
             fail_msg("%s", e.text);
         for (int k = 0; k < c.nout; k++) {
             read_out(&p, k, &a, got);
             rig_compare("captured", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
         }
-        r.backend->graph_free(graph);
+        r.backend->graph->destroy(graph);
         placed_clear(&p);
         rig_close(&r);
         arena_clear(&a);
@@ -270,8 +270,8 @@ static void the_choices_say_who_serves_a_shape(void **state)
         make_case(&c, &a, true, 1, 40, cases[t].heads);
         place_case(&p, &r, &c, cases[t].scratch);
         buf_reset(&text);
-        if (r.backend->tune(r.q, &p.call, false, &e) ||
-            r.backend->algorithms_export(r.device, &text, &e))
+        if (r.backend->choice->tune(r.q, &p.call, false, &e) ||
+            r.backend->choice->write(r.device, &text, &e))
             fail_msg("%s", e.text);
         if (!strstr(buf_str(&text), line))
             fail_msg("no %s in %s", line, buf_str(&text));
@@ -299,9 +299,10 @@ static void what_the_library_builds_and_cannot_start_is_left_to_our_kernels(void
         rig_reference(&c, &a, want);
         place_case(&p, &r, &c, 1 << 20);
         setenv("WEFT_FAKE_CUDA", "dnn_stuck", 1);
-        if (r.backend->tune(r.q, &p.call, false, &e) || r.backend->tune(r.q, &p.call, true, &e) ||
-            r.backend->ops[c.op](r.q, &p.call, &e) ||
-            r.backend->algorithms_export(r.device, &text, &e))
+        if (r.backend->choice->tune(r.q, &p.call, false, &e) ||
+            r.backend->choice->tune(r.q, &p.call, true, &e) ||
+            r.backend->op.run[c.op](r.q, &p.call, &e) ||
+            r.backend->choice->write(r.device, &text, &e))
             fail_msg("%s", e.text);
         unsetenv("WEFT_FAKE_CUDA");
         assert_non_null(strstr(buf_str(&text), " 1x40x2/1x16 in 1048576 bytes = own\n"));

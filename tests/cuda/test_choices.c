@@ -57,7 +57,7 @@ static int choice(const struct choosing *h, struct buf *text)
     product_case(&c, &a, "ik,kj->ij", even, t, t);
     rig_reference(&c, &a, want);
     place_case(&r, &p, &c, offset, h->scratch);
-    if (h->import && r.backend->algorithms_import(r.device, h->import, &e))
+    if (h->import && r.backend->choice->read(r.device, h->import, &e))
         fail_msg("%s", e.text);
     tune(&r, &p, h->time);
     run(&r, &p);
@@ -65,7 +65,7 @@ static int choice(const struct choosing *h, struct buf *text)
                 t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
     exported(&r, text);
     release(&r, &p);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
     arena_clear(&a);
     scene("");
     return chosen(buf_str(text), "16x24x32");
@@ -182,12 +182,11 @@ static void choices_that_may_vary_never_reach_a_deterministic_device(void **stat
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         device_open(&r, NULL, deterministic);
         assert_int_equal(
-            r.backend->algorithms_import(r.device, buf_str(deterministic ? &strict : &loose), &e),
-            0);
+            r.backend->choice->read(r.device, buf_str(deterministic ? &strict : &loose), &e), 0);
         assert_int_equal(
-            r.backend->algorithms_import(r.device, buf_str(deterministic ? &loose : &strict), &e),
+            r.backend->choice->read(r.device, buf_str(deterministic ? &loose : &strict), &e),
             ERR_UNSUPPORTED);
-        r.backend->device_close(r.device);
+        r.backend->device.close(r.device);
     }
     buf_clear(&loose);
     buf_clear(&strict);
@@ -204,17 +203,17 @@ static void another_devices_choices_are_refused(void **state)
     assert_string_equal(buf_str(&before),
                         "algorithms emulated, sm_90, 4 processors, cublaslt 13.1.0\n");
     assert_int_equal(
-        r.backend->algorithms_import(r.device,
-                                     "algorithms NVIDIA H200, sm_90, 132 processors, cublaslt "
-                                     "13.1.0\n16x24x32 = 1\n",
-                                     &e),
+        r.backend->choice->read(r.device,
+                                "algorithms NVIDIA H200, sm_90, 132 processors, cublaslt "
+                                "13.1.0\n16x24x32 = 1\n",
+                                &e),
         ERR_UNSUPPORTED);
-    assert_int_equal(r.backend->algorithms_import(r.device, "nonsense", &e), ERR_INVALID);
+    assert_int_equal(r.backend->choice->read(r.device, "nonsense", &e), ERR_INVALID);
     exported(&r, &text);
     assert_string_equal(buf_str(&text), buf_str(&before));
     buf_clear(&text);
     buf_clear(&before);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 // Bits that mean no algorithm, or one for other dtypes, under the right header and key.

@@ -48,7 +48,7 @@ static void a_device_that_cannot_be_opened_says_why_and_what_to_do(void **state)
         const struct device_options o = {.ordinal = cases[i].ordinal, .threads = 1};
         struct device *d = NULL;
         setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
-        assert_int_equal(b->device_open(&o, &d, &e), ERR_DEVICE);
+        assert_int_equal(b->device.open(&o, &d, &e), ERR_DEVICE);
         assert_string_equal(e.text, cases[i].say);
         assert_null(d);
     }
@@ -60,9 +60,9 @@ static void devices_are_counted_or_it_is_said_why_not(void **state)
 {
     (void)state;
     setenv("WEFT_FAKE_CUDA", "devices:3", 1);
-    assert_int_equal(b->device_count(&e), 3);
+    assert_int_equal(b->device.count(&e), 3);
     setenv("WEFT_FAKE_CUDA", "nodriver", 1);
-    assert_true(b->device_count(&e) < 0);
+    assert_true(b->device.count(&e) < 0);
     assert_int_equal(e.code, ERR_DEVICE);
     unsetenv("WEFT_FAKE_CUDA");
 }
@@ -94,13 +94,13 @@ static void out_of_memory_says_how_much_was_asked_for_and_how_much_is_left(void 
     setenv("WEFT_FAKE_CUDA", "memory:8388608", 1); // 8 MiB
     setenv("WEFT_CUDA_GUARD", "0", 1);
     rig_open(&r, 1, NULL);
-    assert_int_equal(b->alloc(r.device, 3 << 20, &p, &e), 0);
-    assert_int_equal(b->alloc(r.device, 6 << 20, &p, &e), ERR_DEVICE);
+    assert_int_equal(b->memory.alloc(r.device, 3 << 20, &p, &e), 0);
+    assert_int_equal(b->memory.alloc(r.device, 6 << 20, &p, &e), ERR_DEVICE);
     assert_string_equal(e.text,
                         "cuda device 0 is out of memory: 6.0 MiB were asked for, 5.0 of 8.0 MiB "
                         "are free (this process has 3.0 MiB); another process may hold the rest "
                         "(nvidia-smi)");
-    assert_int_equal(b->alloc(r.device, 5 << 20, &p, &e), 0); // and what fits still does
+    assert_int_equal(b->memory.alloc(r.device, 5 << 20, &p, &e), 0); // and what fits still does
     rig_close(&r);
     unsetenv("WEFT_CUDA_GUARD");
     unsetenv("WEFT_FAKE_CUDA");
@@ -113,8 +113,8 @@ static int scale_in_place(const struct rig *r, int64_t has, int64_t told)
     struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
     c.in[0] = (struct tensor){rig_memory(r, NULL, (size_t)has * 4), DT_F32, {1, {told}}};
     c.out[0] = c.in[0];
-    int rc = r->backend->ops[OP_SCALE](r->q, &c, &e);
-    return rc ? rc : r->backend->stream_sync(r->q, &e);
+    int rc = r->backend->op.run[OP_SCALE](r->q, &c, &e);
+    return rc ? rc : r->backend->stream.sync(r->q, &e);
 }
 
 #ifndef __SANITIZE_ADDRESS__ // which ends the program at the very access
@@ -153,10 +153,10 @@ static void a_sticky_error_names_op_and_device_and_ends_every_later_call_alike(v
     assert_int_equal(scale_in_place(&r, 10, 10), ERR_DEVICE);
     assert_string_equal(e.text, say);
     e = (struct err){0};
-    assert_int_equal(b->alloc(r.device, 16, &p, &e), ERR_DEVICE);
+    assert_int_equal(b->memory.alloc(r.device, 16, &p, &e), ERR_DEVICE);
     assert_string_equal(e.text, say);
-    assert_int_equal(b->copy(r.q, NULL, NULL, 8, &e), ERR_DEVICE);
-    assert_int_equal(b->ops[OP_SCALE](r.q, &(struct op_call){.op = OP_SCALE}, &e), ERR_DEVICE);
+    assert_int_equal(b->stream.copy(r.q, NULL, NULL, 8, &e), ERR_DEVICE);
+    assert_int_equal(b->op.run[OP_SCALE](r.q, &(struct op_call){.op = OP_SCALE}, &e), ERR_DEVICE);
     assert_string_equal(e.text, say);
     rig_close(&r); // closes as far as it goes
 }

@@ -49,7 +49,7 @@ static void operands_may_begin_at_any_element(void **state)
                                        what);
                 arena_clear(&a);
             }
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 // Whole numbers up to 64: every product and sum is exact in f32 and none of the sums between is in
@@ -74,7 +74,7 @@ static void sums_of_batches_in_bf16_are_rounded_once(void **state)
     rig_compare("sum", result(&r, &p.call.out[0], &a), want[0], 130 * 40000, 0, 0);
     release(&r, &p);
     arena_clear(&a);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 // To the nearest with 10 bits behind the point, ties to even.
@@ -113,7 +113,7 @@ static void f32_is_read_whole_unless_the_job_says_tf32(void **state)
     assert_true(off > 1e-4); // the two can be told apart
     release(&r, &p);
     arena_clear(&a);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 static void what_a_product_cannot_be_is_refused_by_name(void **state)
@@ -128,26 +128,26 @@ static void what_a_product_cannot_be_is_refused_by_name(void **state)
     product_case(&c, &a, "ik,kj->ij", even, DT_BF16, DT_BF16);
     c.accumulate = true;
     place_case(&r, &p, &c, NULL, 0);
-    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->op.run[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.text, "cuda: matmul: adds to f32 alone");
     p.call.accumulate = false;
     p.call.in[1].dtype = DT_F32;
-    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->op.run[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.text, "cuda: matmul: an operand is f32, not bf16");
     release(&r, &p);
     product_case(&c, &a, "lik,lkj->ij", even, DT_BF16, DT_BF16);
     place_case(&r, &p, &c, NULL, 0);
-    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_int_equal(r.backend->op.run[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.text, "cuda: matmul: a sum of batches in bf16 has too little scratch");
     release(&r, &p);
     scene("lt_none");
     product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
     place_case(&r, &p, &c, NULL, SCRATCH);
-    assert_int_equal(r.backend->ops[OP_MATMUL](r.q, &p.call, &e), ERR_DEVICE);
+    assert_int_equal(r.backend->op.run[OP_MATMUL](r.q, &p.call, &e), ERR_DEVICE);
     assert_non_null(strstr(e.text, "cublaslt 13.1.0 has no algorithm for the product 16x24x32"));
     release(&r, &p);
     arena_clear(&a);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 // ---- on the device -----------------------------------------------------------------------------
@@ -167,21 +167,21 @@ static void a_product_can_be_captured(void **state)
     product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
     c.accumulate = true;
     place_case(&r, &p, &c, NULL, SCRATCH);
-    if (r.backend->stream_sync(r.q, &e) || r.backend->capture_begin(r.q, &e) ||
-        r.backend->ops[OP_MATMUL](r.q, &p.call, &e) || r.backend->capture_end(r.q, &graph, &e))
+    if (r.backend->stream.sync(r.q, &e) || r.backend->graph->begin(r.q, &e) ||
+        r.backend->op.run[OP_MATMUL](r.q, &p.call, &e) || r.backend->graph->end(r.q, &graph, &e))
         fail_msg("%s", e.text);
     rig_compare("captured", result(&r, &p.call.out[0], &a), c.start[0].v, 16 * 24, 0, 0);
     for (int turn = 0; turn < 2; turn++) {
-        if (r.backend->graph_launch(r.q, graph, &e))
+        if (r.backend->graph->launch(r.q, graph, &e))
             fail_msg("%s", e.text);
         rig_reference(&c, &a, want);
         rig_compare("launched", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-6);
         c.start[0].v = want[0];
     }
-    r.backend->graph_free(graph);
+    r.backend->graph->destroy(graph);
     release(&r, &p);
     arena_clear(&a);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
 }
 
 // The last test: the process's device 0 is lost for good. The kernel in front runs at some time
@@ -204,15 +204,15 @@ static void a_device_that_fails_behind_a_product_says_what_happened(void **state
     run(&r, &p);
     scale.in[0] = scale.out[0] = (struct tensor){p.call.out[0].data, DT_F32, {1, {16 * 24}}};
     scene("sticky:1");
-    rc = r.backend->ops[OP_SCALE](r.q, &scale, &e);
+    rc = r.backend->op.run[OP_SCALE](r.q, &scale, &e);
     scene("sticky:1,seed:1");
-    rc = rc ? rc : r.backend->ops[OP_MATMUL](r.q, &p.call, &e);
+    rc = rc ? rc : r.backend->op.run[OP_MATMUL](r.q, &p.call, &e);
     assert_int_equal(rc, ERR_DEVICE);
     assert_string_equal(e.text,
                         "cuda device 0: cudaStreamSynchronize behind op 'matmul': an illegal "
                         "memory access was encountered (cudaErrorIllegalAddress): run with "
                         "CUDA_LAUNCH_BLOCKING=1 to learn which op it is");
-    r.backend->device_close(r.device); // as far as it goes
+    r.backend->device.close(r.device); // as far as it goes
     arena_clear(&a);
 }
 
@@ -335,7 +335,7 @@ static void expect_chained(const struct chained *h, enum dtype t, struct extents
     if (h->end && (fused != is_mentioned(buf_str(&text), h->end)))
         fail_msg("%s: %s in\n%s", what, fused ? "not" : "still", buf_str(&text));
     release(&r, &p);
-    r.backend->device_close(r.device);
+    r.backend->device.close(r.device);
     buf_clear(&text);
     arena_clear(&a);
     scene("");
@@ -391,7 +391,7 @@ static void an_epilogue_that_is_slower_than_two_kernels_is_dropped(void **state)
         run(&r, &p);
         rig_compare("dropped", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-5);
         release(&r, &p);
-        r.backend->device_close(r.device);
+        r.backend->device.close(r.device);
     }
     buf_clear(&text);
     arena_clear(&a);

@@ -93,7 +93,7 @@ static inline void run_everywhere(const struct rig_case *c, const char *name, do
     rtol += device_slack(rtol);
     for (int r = 0; r < nrigs; r++) {
         char what[160];
-        if (!rigs[r].backend->ops[c->op])
+        if (!rigs[r].backend->op.run[c->op])
             fail_msg("%s has no %s", rigs[r].backend->name, op_name(c->op));
         snprintf(what, sizeof what, "%s %s on %s with %d threads", op_name(c->op), name,
                  rigs[r].info.isa, rigs[r].info.threads);

@@ -53,15 +53,16 @@ void rig_open(struct rig *r, int threads, const char *isa)
 #endif
     const struct device_options o = {.threads = threads, .deterministic = true};
     if (backend_load(rig_backend(), &r->backend, &e) ||
-        r->backend->device_open(&o, &r->device, &e) || r->backend->stream_new(r->device, &r->q, &e))
+        r->backend->device.open(&o, &r->device, &e) ||
+        r->backend->stream.create(r->device, &r->q, &e))
         fail_msg("%s", e.text);
-    r->backend->device_info(r->device, &r->info);
+    r->backend->device.info(r->device, &r->info);
     unsetenv("WEFT_CPU_ISA");
 }
 
 void rig_close(struct rig *r)
 {
-    r->backend->device_close(r->device);
+    r->backend->device.close(r->device);
 }
 
 void *rig_memory(const struct rig *r, const void *from, size_t bytes)
@@ -72,8 +73,8 @@ void *rig_memory(const struct rig *r, const void *from, size_t bytes)
     if (r->info.shares_host)
         p = malloc(bytes ? bytes : 1);
     else
-        rc = r->backend->alloc(r->device, bytes, &p, &e);
-    rc = rc || !from ? rc : r->backend->copy(r->q, p, from, bytes, &e);
+        rc = r->backend->memory.alloc(r->device, bytes, &p, &e);
+    rc = rc || !from ? rc : r->backend->stream.copy(r->q, p, from, bytes, &e);
     if (rc || !p)
         fail_msg("%s", e.text);
     return p;
@@ -82,7 +83,7 @@ void *rig_memory(const struct rig *r, const void *from, size_t bytes)
 void rig_read(const struct rig *r, void *to, const void *memory, size_t bytes)
 {
     struct err e = {0};
-    if (r->backend->copy(r->q, to, memory, bytes, &e) || r->backend->stream_sync(r->q, &e))
+    if (r->backend->stream.copy(r->q, to, memory, bytes, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
 }
 
@@ -91,7 +92,7 @@ void rig_free(const struct rig *r, void *memory)
     if (r->info.shares_host)
         free(memory);
     else
-        r->backend->free(r->device, memory);
+        r->backend->memory.free(r->device, memory);
 }
 
 // ---- a case ------------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     for (int k = 0; k < c->nout; k++)
         call.out[k] =
             over_input(c, k) ? call.in[input_of(k)] : upload(r, &c->start[k], c->shift[c->nin + k]);
-    if (r->backend->ops[c->op](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
+    if (r->backend->op.run[c->op](r->q, &call, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
         int shift = c->shift[over_input(c, k) ? input_of(k) : c->nin + k];

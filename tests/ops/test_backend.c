@@ -83,7 +83,7 @@ static void a_library_of_another_kind_is_refused(void **state)
 static void holes_that_a_program_needs_are_listed(void **state)
 {
     static const backend_op none[OP_COUNT];
-    const struct backend b = {.name = "empty", .ops = none};
+    const struct backend b = {.name = "empty", .op = {.run = none}};
     bool needed[OP_COUNT] = {[OP_MATMUL] = true, [OP_ADAM] = true};
     struct err e = {0};
     (void)state;
@@ -129,9 +129,9 @@ static void wrong_options_of_a_device_are_refused(void **state)
     struct err e = {0};
     (void)state;
     assert_int_equal(backend_load("cpu", &b, &e), 0);
-    assert_int_equal(b->device_open(&(struct device_options){.threads = 0}, &d, &e), ERR_INVALID);
+    assert_int_equal(b->device.open(&(struct device_options){.threads = 0}, &d, &e), ERR_INVALID);
     setenv("WEFT_CPU_ISA", "mmx", 1);
-    assert_int_equal(b->device_open(&(struct device_options){.threads = 1}, &d, &e), ERR_INVALID);
+    assert_int_equal(b->device.open(&(struct device_options){.threads = 1}, &d, &e), ERR_INVALID);
     unsetenv("WEFT_CPU_ISA");
     assert_non_null(strstr(e.text, "mmx"));
 }
@@ -143,7 +143,7 @@ static void memory_that_is_not_to_be_had_is_an_error(void **state)
     struct err e = {0};
     (void)state;
     rig_open(&r, 1, NULL);
-    assert_int_equal(r.backend->alloc(r.device, (size_t)1 << 60, &p, &e), ERR_NOMEM);
+    assert_int_equal(r.backend->memory.alloc(r.device, (size_t)1 << 60, &p, &e), ERR_NOMEM);
     assert_non_null(strstr(e.text, "cannot map"));
     rig_close(&r);
 }
@@ -156,20 +156,20 @@ static void events_and_streams_are_done_at_once(void **state)
     bool done = false;
     (void)state;
     rig_open(&r, 1, NULL);
-    assert_int_equal(r.backend->stream_new(r.device, &other, NULL), 0);
-    assert_int_equal(r.backend->event_new(r.device, &ev, NULL), 0);
-    assert_int_equal(r.backend->event_record(r.q, ev, NULL), 0);
-    assert_int_equal(r.backend->event_wait(other, ev, NULL), 0);
-    assert_int_equal(r.backend->event_query(ev, &done, NULL), 0);
+    assert_int_equal(r.backend->stream.create(r.device, &other, NULL), 0);
+    assert_int_equal(r.backend->event.create(r.device, &ev, NULL), 0);
+    assert_int_equal(r.backend->event.record(r.q, ev, NULL), 0);
+    assert_int_equal(r.backend->event.wait(other, ev, NULL), 0);
+    assert_int_equal(r.backend->event.query(ev, &done, NULL), 0);
     assert_true(done);
-    assert_int_equal(r.backend->event_sync(ev, NULL), 0);
+    assert_int_equal(r.backend->event.sync(ev, NULL), 0);
     char from[5] = "weft", to[5] = "";
-    assert_int_equal(r.backend->copy(other, to, from, 5, NULL), 0);
+    assert_int_equal(r.backend->stream.copy(other, to, from, 5, NULL), 0);
     assert_string_equal(to, "weft");
-    assert_int_equal(r.backend->fill_zero(other, to, 4, NULL), 0);
+    assert_int_equal(r.backend->stream.fill_zero(other, to, 4, NULL), 0);
     assert_memory_equal(to, "\0\0\0\0", 5);
-    r.backend->event_free(ev);
-    r.backend->stream_free(other);
+    r.backend->event.destroy(ev);
+    r.backend->stream.destroy(other);
     rig_close(&r);
 }
 
@@ -189,7 +189,7 @@ static void *copy_on(void *arg)
 {
     struct copier *c = arg;
     while (!c->stop || !c->copies) {
-        c->rig->backend->copy(c->q, c->to, c->from, LENGTH, NULL);
+        c->rig->backend->stream.copy(c->q, c->to, c->from, LENGTH, NULL);
         c->copies++;
     }
     return NULL;
@@ -206,7 +206,7 @@ static void loops_are_whole_while_another_thread_copies(void **state)
     rig_open(&r, 3, NULL);
     c.rig = &r;
     memset(c.from, 7, LENGTH);
-    assert_int_equal(r.backend->stream_new(r.device, &c.q, NULL), 0);
+    assert_int_equal(r.backend->stream.create(r.device, &c.q, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, copy_on, &c), 0);
     struct op_attr attr = {.label = {{0}, {0}}, .scale = 2};
     struct op_call call = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
@@ -215,7 +215,7 @@ static void loops_are_whole_while_another_thread_copies(void **state)
     for (int piece = 0; piece < PIECES; piece++) {
         for (int i = 0; i < LENGTH; i++)
             x[i] = (float)(piece + i);
-        assert_int_equal(r.backend->ops[OP_SCALE](r.q, &call, NULL), 0);
+        assert_int_equal(r.backend->op.run[OP_SCALE](r.q, &call, NULL), 0);
         for (int i = 0; i < LENGTH; i++)
             assert_true(y[i] == 2 * x[i]);
         if (piece % 50 == 0)

@@ -270,12 +270,12 @@ static void every_pattern_survives_the_way_to_f32_and_back(void **state)
     struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
     c.in[0] = (struct tensor){rig_memory(r, half, N * sizeof *half), DT_BF16, {1, {N}}};
     c.out[0] = (struct tensor){wide, DT_F32, {1, {N}}};
-    assert_int_equal(r->backend->ops[OP_CAST](r->q, &c, &e), 0);
+    assert_int_equal(r->backend->op.run[OP_CAST](r->q, &c, &e), 0);
     rig_read(r, f, wide, N * sizeof *f);
     struct tensor halves = c.in[0];
     c.in[0] = c.out[0];
     c.out[0] = halves;
-    assert_int_equal(r->backend->ops[OP_CAST](r->q, &c, &e), 0);
+    assert_int_equal(r->backend->op.run[OP_CAST](r->q, &c, &e), 0);
     rig_read(r, back, halves.data, N * sizeof *back);
     for (int i = 0; i < N; i++)
         if (isnan(f[i]) ? (back[i] & 0x7fff) <= 0x7f80 : back[i] != half[i])

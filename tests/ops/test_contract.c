@@ -52,28 +52,28 @@ static int close_rig(void **state)
 static void *memory(size_t bytes)
 {
     void *p = NULL;
-    MUST(b->alloc(r.device, bytes, &p, &e));
+    MUST(b->memory.alloc(r.device, bytes, &p, &e));
     return p;
 }
 
 static void *host_memory(size_t bytes)
 {
     void *p = NULL;
-    MUST(b->host_alloc(r.device, bytes, &p, &e));
+    MUST(b->memory.host_alloc(r.device, bytes, &p, &e));
     return p;
 }
 
 static struct stream_q *stream(void)
 {
     struct stream_q *q = NULL;
-    MUST(b->stream_new(r.device, &q, &e));
+    MUST(b->stream.create(r.device, &q, &e));
     return q;
 }
 
 static struct event *event(void)
 {
     struct event *ev = NULL;
-    MUST(b->event_new(r.device, &ev, &e));
+    MUST(b->event.create(r.device, &ev, &e));
     return ev;
 }
 
@@ -96,7 +96,7 @@ static void twice(struct stream_q *q, void *to, void *from)
     struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
     c.in[0] = (struct tensor){from, DT_F32, {1, {N}}};
     c.out[0] = (struct tensor){to, DT_F32, {1, {N}}};
-    MUST(b->ops[OP_SCALE](q, &c, &e));
+    MUST(b->op.run[OP_SCALE](q, &c, &e));
 }
 
 // ---- the table ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ static void it_says_what_it_is_and_how_much_memory_it_has(void **state)
 {
     (void)state;
     assert_string_equal(b->name, rig_backend());
-    assert_true(b->device_count(&e) >= 1);
+    assert_true(b->device.count(&e) >= 1);
     assert_true(r.info.model[0] && r.info.isa[0] && r.info.libraries[0]);
     assert_true(r.info.memory > 1u << 20);
     assert_int_equal(r.info.shares_host, !rig_is_cuda());
@@ -130,21 +130,21 @@ static void memory_is_zero_aligned_and_whole(void **state)
         unsigned char *p = memory(sizes[i]), *host = host_memory(sizes[i]);
         assert_int_equal((uintptr_t)p % 64, 0);
         memset(host, 1, sizes[i]);
-        MUST(b->copy(r.q, host, p, sizes[i], &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->stream.copy(r.q, host, p, sizes[i], &e));
+        MUST(b->stream.sync(r.q, &e));
         for (size_t k = 0; k < sizes[i]; k++)
             assert_int_equal(host[k], 0);
         memset(host, 7, sizes[i]);
-        MUST(b->copy(r.q, p, host, sizes[i], &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->stream.copy(r.q, p, host, sizes[i], &e));
+        MUST(b->stream.sync(r.q, &e));
         memset(host, 0, sizes[i]);
-        MUST(b->copy(r.q, host, p, sizes[i], &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->stream.copy(r.q, host, p, sizes[i], &e));
+        MUST(b->stream.sync(r.q, &e));
         for (size_t k = 0; k < sizes[i]; k++)
             assert_int_equal(host[k], 7);
         if (i % 2) { // what is left is freed with the device
-            b->free(r.device, p);
-            b->host_free(r.device, host);
+            b->memory.free(r.device, p);
+            b->memory.host_free(r.device, host);
         }
     }
 }
@@ -152,7 +152,7 @@ static void memory_is_zero_aligned_and_whole(void **state)
 static uint64_t allocated(void)
 {
     struct device_info info;
-    b->device_info(r.device, &info);
+    b->device.info(r.device, &info);
     return info.allocated;
 }
 
@@ -163,7 +163,7 @@ static void what_is_handed_out_is_counted(void **state)
     void *p = memory(1000000);
     host_memory(5000);
     assert_int_equal(allocated() - before, 1000000);
-    b->free(r.device, p);
+    b->memory.free(r.device, p);
     assert_int_equal(allocated(), before);
 }
 
@@ -171,11 +171,11 @@ static void a_device_says_whether_a_step_run_twice_gives_the_same_bits(void **st
 {
     (void)state;
     assert_true(r.info.deterministic); // it was opened so
-    b->stream_free(r.q);
-    b->device_close(r.device);
-    MUST(b->device_open(&(struct device_options){.threads = 1}, &r.device, &e));
-    MUST(b->stream_new(r.device, &r.q, &e));
-    b->device_info(r.device, &r.info);
+    b->stream.destroy(r.q);
+    b->device.close(r.device);
+    MUST(b->device.open(&(struct device_options){.threads = 1}, &r.device, &e));
+    MUST(b->stream.create(r.device, &r.q, &e));
+    b->device.info(r.device, &r.info);
     assert_int_equal(r.info.deterministic, strcmp(b->name, "cpu") == 0);
 }
 
@@ -184,7 +184,7 @@ static void memory_that_is_not_to_be_had_is_an_error_and_nothing_is_lost(void **
     void *p = NULL;
     (void)state;
     uint64_t before = allocated();
-    assert_int_not_equal(b->alloc(r.device, (size_t)1 << 50, &p, &e), 0);
+    assert_int_not_equal(b->memory.alloc(r.device, (size_t)1 << 50, &p, &e), 0);
     assert_non_null(
         strstr(e.text, rig_is_cuda() ? "1073741824.0 MiB were asked for" : "cannot map"));
     assert_int_equal(allocated(), before);
@@ -200,13 +200,13 @@ static void copies_and_zeroes_come_in_the_order_of_their_stream(void **state)
     char *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
     size_t half = N / 2 * sizeof(float);
     set(host, 3);
-    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->stream.copy(r.q, x, host, N * sizeof(float), &e));
     twice(r.q, y, x);
-    MUST(b->fill_zero(r.q, x, half, &e));
-    MUST(b->copy(r.q, y + half, x, half, &e)); // within the device
-    MUST(b->copy(r.q, back, y, N * sizeof(float), &e));
-    MUST(b->copy(r.q, NULL, NULL, 0, &e)); // nothing is allowed
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.fill_zero(r.q, x, half, &e));
+    MUST(b->stream.copy(r.q, y + half, x, half, &e)); // within the device
+    MUST(b->stream.copy(r.q, back, y, N * sizeof(float), &e));
+    MUST(b->stream.copy(r.q, NULL, NULL, 0, &e)); // nothing is allowed
+    MUST(b->stream.sync(r.q, &e));
     for (int i = 0; i < N; i++)
         assert_true(back[i] == (i < N / 2 ? 6 : 0));
 }
@@ -217,10 +217,10 @@ static void any_host_memory_serves_a_copy(void **state)
     (void)state;
     void *x = memory(sizeof host);
     set(host, 4);
-    MUST(b->copy(r.q, x, host, sizeof host, &e));
+    MUST(b->stream.copy(r.q, x, host, sizeof host, &e));
     set(back, 0);
-    MUST(b->copy(r.q, back, x, sizeof back, &e));
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.copy(r.q, back, x, sizeof back, &e));
+    MUST(b->stream.sync(r.q, &e));
     all_are(back, 4);
 }
 
@@ -234,23 +234,23 @@ static void an_event_carries_one_streams_work_to_another(void **state)
     float *host = host_memory(N * sizeof(float)), *back = host_memory(N * sizeof(float));
     void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
     for (int round = 1; round <= 5; round++) {
-        MUST(b->event_sync(read, &e)); // the first time it was never recorded
+        MUST(b->event.sync(read, &e)); // the first time it was never recorded
         set(host, (float)round);
-        MUST(b->copy(q, x, host, N * sizeof(float), &e));
+        MUST(b->stream.copy(q, x, host, N * sizeof(float), &e));
         twice(q, y, x);
-        MUST(b->event_record(q, made, &e));
-        MUST(b->event_wait(p, made, &e));
-        MUST(b->copy(p, back, y, N * sizeof(float), &e));
-        MUST(b->event_record(p, read, &e));
-        MUST(b->event_sync(read, &e));
+        MUST(b->event.record(q, made, &e));
+        MUST(b->event.wait(p, made, &e));
+        MUST(b->stream.copy(p, back, y, N * sizeof(float), &e));
+        MUST(b->event.record(p, read, &e));
+        MUST(b->event.sync(read, &e));
         all_are(back, 2 * (float)round);
     }
-    b->event_free(made);
-    b->event_free(read);
-    b->stream_free(q);
-    b->stream_free(p);
-    b->event_free(NULL);
-    b->stream_free(NULL);
+    b->event.destroy(made);
+    b->event.destroy(read);
+    b->stream.destroy(q);
+    b->stream.destroy(p);
+    b->event.destroy(NULL);
+    b->stream.destroy(NULL);
 }
 
 static void an_event_asked_again_and_again_is_done_in_the_end(void **state)
@@ -258,14 +258,14 @@ static void an_event_asked_again_and_again_is_done_in_the_end(void **state)
     (void)state;
     struct event *ev = event();
     bool done = false;
-    MUST(b->event_query(ev, &done, &e));
+    MUST(b->event.query(ev, &done, &e));
     assert_true(done); // never recorded
     void *x = memory(N * sizeof(float));
     for (int i = 0; i < 10; i++)
         twice(r.q, x, x);
-    MUST(b->event_record(r.q, ev, &e));
+    MUST(b->event.record(r.q, ev, &e));
     do
-        MUST(b->event_query(ev, &done, &e));
+        MUST(b->event.query(ev, &done, &e));
     while (!done);
 }
 
@@ -283,7 +283,7 @@ static void *copy_on(void *arg)
     struct copier *c = arg;
     struct err mine = {0};
     while (!c->stop || !c->copies) {
-        if (b->copy(c->q, c->to, c->host, N, &mine) || b->stream_sync(c->q, &mine))
+        if (b->stream.copy(c->q, c->to, c->host, N, &mine) || b->stream.sync(c->q, &mine))
             abort();
         c->copies++;
     }
@@ -302,17 +302,17 @@ static void ops_run_while_another_thread_copies(void **state)
     assert_int_equal(pthread_create(&thread, NULL, copy_on, &c), 0);
     for (int round = 0; round < ROUNDS; round++) {
         set(host, (float)round);
-        MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+        MUST(b->stream.copy(r.q, x, host, N * sizeof(float), &e));
         twice(r.q, y, x);
-        MUST(b->copy(r.q, host, y, N * sizeof(float), &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->stream.copy(r.q, host, y, N * sizeof(float), &e));
+        MUST(b->stream.sync(r.q, &e));
         all_are(host, 2 * (float)round);
     }
     c.stop = true;
     pthread_join(thread, NULL);
-    MUST(b->fill_zero(c.q, c.host, 0, &e));
-    MUST(b->copy(c.q, host, c.to, N, &e));
-    MUST(b->stream_sync(c.q, &e));
+    MUST(b->stream.fill_zero(c.q, c.host, 0, &e));
+    MUST(b->stream.copy(c.q, host, c.to, N, &e));
+    MUST(b->stream.sync(c.q, &e));
     assert_memory_equal(host, c.host, N);
 }
 
@@ -328,14 +328,14 @@ static void a_window_that_somebody_else_mapped_serves_ops(void **state)
     float *window = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     float *peer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(window != MAP_FAILED && peer != MAP_FAILED);
-    if (b->adopt)
-        MUST(b->adopt(r.device, window, bytes, &e));
+    if (b->memory.adopt)
+        MUST(b->memory.adopt(r.device, window, bytes, &e));
     void *x = memory(bytes);
     set(peer, 8);
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.sync(r.q, &e));
     twice(r.q, x, window);
     twice(r.q, window, x);
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.sync(r.q, &e));
     all_are(peer, 32);
     rig_close(&r); // which gives the window back before it is unmapped
     munmap(window, bytes);
@@ -350,36 +350,36 @@ static void a_captured_graph_reads_what_its_buffers_hold_when_it_runs(void **sta
 {
     (void)state;
     void *graph = NULL;
-    if (!b->capture_begin) {
+    if (!b->graph) {
         assert_false(rig_is_cuda());
         return;
     }
     float *host = host_memory(N * sizeof(float)), *back = host_memory(N * sizeof(float));
     void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float));
     set(host, 1);
-    MUST(b->capture_begin(r.q, &e));
-    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->graph->begin(r.q, &e));
+    MUST(b->stream.copy(r.q, x, host, N * sizeof(float), &e));
     twice(r.q, y, x);
     twice(r.q, y, y);
-    MUST(b->copy(r.q, back, y, N * sizeof(float), &e));
-    MUST(b->capture_end(r.q, &graph, &e));
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.copy(r.q, back, y, N * sizeof(float), &e));
+    MUST(b->graph->end(r.q, &graph, &e));
+    MUST(b->stream.sync(r.q, &e));
     all_are(back, 0); // nothing ran
     for (int round = 1; round <= 3; round++) {
         set(host, (float)round);
-        MUST(b->graph_launch(r.q, graph, &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->graph->launch(r.q, graph, &e));
+        MUST(b->stream.sync(r.q, &e));
         all_are(back, 4 * (float)round);
     }
-    b->graph_free(graph);
-    b->graph_free(NULL);
+    b->graph->destroy(graph);
+    b->graph->destroy(NULL);
 }
 
 static void a_capture_takes_a_second_stream_in_by_events(void **state)
 {
     (void)state;
     void *graph = NULL;
-    if (!b->capture_begin)
+    if (!b->graph)
         return;
     struct stream_q *side = stream();
     struct event *fork = event(), *join = event();
@@ -387,38 +387,38 @@ static void a_capture_takes_a_second_stream_in_by_events(void **state)
     void *x = memory(N * sizeof(float)), *y = memory(N * sizeof(float)),
          *z = memory(N * sizeof(float));
     set(host, 1);
-    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
-    MUST(b->capture_begin(r.q, &e));
+    MUST(b->stream.copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->graph->begin(r.q, &e));
     twice(r.q, x, x);
-    MUST(b->event_record(r.q, fork, &e));
-    MUST(b->event_wait(side, fork, &e));
+    MUST(b->event.record(r.q, fork, &e));
+    MUST(b->event.wait(side, fork, &e));
     twice(side, y, x);
-    MUST(b->event_record(side, join, &e));
-    MUST(b->event_wait(r.q, join, &e));
+    MUST(b->event.record(side, join, &e));
+    MUST(b->event.wait(r.q, join, &e));
     twice(r.q, z, y);
-    MUST(b->copy(r.q, host, z, N * sizeof(float), &e));
-    MUST(b->capture_end(r.q, &graph, &e));
+    MUST(b->stream.copy(r.q, host, z, N * sizeof(float), &e));
+    MUST(b->graph->end(r.q, &graph, &e));
     for (int round = 0; round < 3; round++)
-        MUST(b->graph_launch(r.q, graph, &e));
-    MUST(b->stream_sync(r.q, &e));
+        MUST(b->graph->launch(r.q, graph, &e));
+    MUST(b->stream.sync(r.q, &e));
     all_are(host, 8 * 4); // 1 doubled three times by the rounds, then twice more
-    b->graph_free(graph);
+    b->graph->destroy(graph);
 }
 
 static void a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives(void **state)
 {
     (void)state;
     void *graph = NULL, *p = NULL;
-    if (!b->capture_begin)
+    if (!b->graph)
         return;
     void *x = memory(N * sizeof(float));
-    MUST(b->capture_begin(r.q, &e));
-    assert_int_equal(b->alloc(r.device, 4096, &p, &e), ERR_DEVICE);
+    MUST(b->graph->begin(r.q, &e));
+    assert_int_equal(b->memory.alloc(r.device, 4096, &p, &e), ERR_DEVICE);
     assert_non_null(strstr(e.text, "cudaErrorStreamCaptureUnsupported"));
-    assert_int_equal(b->capture_end(r.q, &graph, &e), ERR_DEVICE);
+    assert_int_equal(b->graph->end(r.q, &graph, &e), ERR_DEVICE);
     assert_non_null(strstr(e.text, "cudaErrorStreamCaptureInvalidated"));
     twice(r.q, x, x);
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.sync(r.q, &e));
     memory(4096);
 }
 
@@ -427,7 +427,7 @@ static void a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream
 static void a_mark_writes_its_words_when_the_stream_comes_to_it(void **state)
 {
     (void)state;
-    if (!b->mark) {
+    if (!b->stream.mark) {
         assert_false(rig_is_cuda());
         return;
     }
@@ -436,12 +436,12 @@ static void a_mark_writes_its_words_when_the_stream_comes_to_it(void **state)
     float *host = host_memory(N * sizeof(float));
     void *x = memory(N * sizeof(float));
     set(host, 1);
-    MUST(b->mark(r.q, words, 7, 3, &e));
-    MUST(b->copy(r.q, x, host, N * sizeof(float), &e));
-    MUST(b->mark(r.q, words + 2, (uint64_t)1 << 40, 1, &e)); // another pair, all 64 bits
+    MUST(b->stream.mark(r.q, words, 7, 3, &e));
+    MUST(b->stream.copy(r.q, x, host, N * sizeof(float), &e));
+    MUST(b->stream.mark(r.q, words + 2, (uint64_t)1 << 40, 1, &e)); // another pair, all 64 bits
     twice(r.q, x, x);
-    MUST(b->mark(r.q, words, 9, 30, &e));
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.mark(r.q, words, 9, 30, &e));
+    MUST(b->stream.sync(r.q, &e));
     assert_memory_equal(words, ((uint64_t[]){9, 33, (uint64_t)1 << 40, 1}), 4 * sizeof *words);
 }
 
@@ -449,25 +449,25 @@ static void a_captured_mark_marks_at_every_replay(void **state)
 {
     (void)state;
     void *graph = NULL;
-    if (!b->mark || !b->capture_begin)
+    if (!b->stream.mark || !b->graph)
         return;
     uint64_t *words = host_memory(2 * sizeof *words);
     memset(words, 0, 2 * sizeof *words);
     void *x = memory(N * sizeof(float));
-    MUST(b->capture_begin(r.q, &e));
-    MUST(b->mark(r.q, words, 1, 5, &e));
+    MUST(b->graph->begin(r.q, &e));
+    MUST(b->stream.mark(r.q, words, 1, 5, &e));
     twice(r.q, x, x);
-    MUST(b->mark(r.q, words, 2, 6, &e));
-    MUST(b->capture_end(r.q, &graph, &e));
-    MUST(b->stream_sync(r.q, &e));
+    MUST(b->stream.mark(r.q, words, 2, 6, &e));
+    MUST(b->graph->end(r.q, &graph, &e));
+    MUST(b->stream.sync(r.q, &e));
     assert_int_equal(words[1], 0); // nothing ran
     for (uint64_t round = 1; round <= 3; round++) {
-        MUST(b->graph_launch(r.q, graph, &e));
-        MUST(b->stream_sync(r.q, &e));
+        MUST(b->graph->launch(r.q, graph, &e));
+        MUST(b->stream.sync(r.q, &e));
         assert_int_equal(words[0], 2);
         assert_int_equal(words[1], 11 * round);
     }
-    b->graph_free(graph);
+    b->graph->destroy(graph);
 }
 
 int main(void)

@@ -32,13 +32,13 @@ static int begin(void **state)
     if (too_small())
         return 0;
     r = &rigs[0];
-    MUST(r->backend->alloc(r->device, (size_t)COUNT * sizeof(float), &x, &e));
-    MUST(r->backend->alloc(r->device, (size_t)COUNT * sizeof(uint16_t), &y, &e));
+    MUST(r->backend->memory.alloc(r->device, (size_t)COUNT * sizeof(float), &x, &e));
+    MUST(r->backend->memory.alloc(r->device, (size_t)COUNT * sizeof(uint16_t), &y, &e));
     for (int k = 0; k < MARKS; k++) {
         const float mark = (float)(k + 1);
-        MUST(r->backend->copy(r->q, (float *)x + marks[k], &mark, sizeof mark, &e));
+        MUST(r->backend->stream.copy(r->q, (float *)x + marks[k], &mark, sizeof mark, &e));
     }
-    MUST(r->backend->stream_sync(r->q, &e));
+    MUST(r->backend->stream.sync(r->q, &e));
     return 0;
 }
 
@@ -58,8 +58,8 @@ static void run(struct op_call *c)
 {
     c->workspace_bytes = op_workspace(c, BACKEND_CUDA);
     c->workspace = rig_memory(r, NULL, c->workspace_bytes);
-    MUST(r->backend->ops[c->op](r->q, c, &e));
-    MUST(r->backend->stream_sync(r->q, &e));
+    MUST(r->backend->op.run[c->op](r->q, c, &e));
+    MUST(r->backend->stream.sync(r->q, &e));
     rig_free(r, c->workspace);
 }
 

@@ -151,15 +151,15 @@ static void call_run(const struct found *f, bool tuned, double *got[OP_MAX_OUT])
     for (int k = 0; k < c->nout; k++)
         call.out[k] = put(&c->start[k], f->place[c->nin + k], &memory[c->nin + k]);
     scratch_give(&call);
-    if (tuned && rig.backend->tune) {
-        if (rig.backend->tune(rig.q, &call, true, &e))
+    if (tuned && rig.backend->choice) {
+        if (rig.backend->choice->tune(rig.q, &call, true, &e))
             fail_msg("%s", e.text);
         for (int k = 0; k < c->nout; k++) { // written over
             rig_free(&rig, memory[c->nin + k]);
             call.out[k] = put(&c->start[k], f->place[c->nin + k], &memory[c->nin + k]);
         }
     }
-    if (rig.backend->ops[c->op](rig.q, &call, &e) || rig.backend->stream_sync(rig.q, &e))
+    if (rig.backend->op.run[c->op](rig.q, &call, &e) || rig.backend->stream.sync(rig.q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
         struct ref_tensor to = c->start[k];

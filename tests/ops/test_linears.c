@@ -94,7 +94,7 @@ static void case_tune(const struct rig *r, const struct rig_case *c)
     char *memory[OP_MAX_IN + OP_MAX_OUT];
     struct err e = {0};
     int n = 0;
-    if (!r->backend->tune)
+    if (!r->backend->choice)
         return;
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct ref_tensor *t = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
@@ -105,7 +105,7 @@ static void case_tune(const struct rig *r, const struct rig_case *c)
     }
     call.workspace_bytes = op_workspace(&call, BACKEND_CUDA);
     call.workspace = rig_memory(r, NULL, call.workspace_bytes);
-    if (r->backend->tune(r->q, &call, true, &e))
+    if (r->backend->choice->tune(r->q, &call, true, &e))
         fail_msg("%s", e.text);
     while (n)
         rig_free(r, memory[--n]);

@@ -67,7 +67,7 @@ static void run(const struct rig *r, enum op op, float *x, float *y, int64_t n)
     c.in[1] = (struct tensor){rig_memory(r, &zero, sizeof zero), DT_F32, {0, {0}}};
     c.in[2] = (struct tensor){rig_memory(r, &one, sizeof one), DT_F32, {0, {0}}};
     c.out[0].data = rig_memory(r, NULL, bytes);
-    if (r->backend->ops[op](r->q, &c, &e))
+    if (r->backend->op.run[op](r->q, &c, &e))
         fail_msg("%s", e.text);
     rig_read(r, y, c.out[0].data, bytes);
     for (int k = 0; k < 3; k++)

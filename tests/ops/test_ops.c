@@ -543,7 +543,7 @@ static void refused(const struct op_call *c, const char *why)
     char want[200];
     struct err e = {0};
     snprintf(want, sizeof want, "%s: add: %s", rigs[0].backend->name, why);
-    assert_int_equal(rigs[0].backend->ops[OP_ADD](rigs[0].q, c, &e), ERR_UNSUPPORTED);
+    assert_int_equal(rigs[0].backend->op.run[OP_ADD](rigs[0].q, c, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.text, want);
 }
 

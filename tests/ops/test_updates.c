@@ -123,7 +123,7 @@ static void each_alone(const struct rig *r, enum op op, const struct bank *b)
 {
     struct err e = {0};
     for (int k = 0; k < UPDATES; k++)
-        if (r->backend->ops[op](r->q, &b->call[k], &e))
+        if (r->backend->op.run[op](r->q, &b->call[k], &e))
             fail_msg("%s", e.text);
 }
 
@@ -138,7 +138,7 @@ static void together_as_alone(const struct rig *r, enum op op, bool skip)
     copies_open(r, &alone);
     copies_open(r, &together);
     each_alone(r, op, &alone);
-    if (r->backend->many[op](r->q, together.call, UPDATES, &e))
+    if (r->backend->op.run_many[op](r->q, together.call, UPDATES, &e))
         fail_msg("%s", e.text);
     float *x = bank_close(r, &alone), *y = bank_close(r, &together);
     if (memcmp(x, y, bytes) != 0)
@@ -204,7 +204,7 @@ static void copies_as_cast(const struct rig *r, enum op op, bool skip)
         c.in[0] = plain.call[k].out[0];
         c.out[0] = (struct tensor){at, DT_BF16, {1, {length_of(k)}}};
         at += sizeof(uint16_t) * (size_t)length_of(k);
-        if (r->backend->ops[OP_CAST](r->q, &c, &e))
+        if (r->backend->op.run[OP_CAST](r->q, &c, &e))
             fail_msg("%s", e.text);
     }
     uint16_t *want = malloc(with.half_bytes), *got = copies_close(r, &with);
@@ -279,14 +279,14 @@ static void one_that_is_wrong_is_refused(void **state)
         float *before = numbers(4, false, &bytes);
         bank_open(&rigs[r], OP_ADAM, before, bytes, &b);
         b.call[40].in[1].shape.dim[0]++;
-        assert_int_equal(rigs[r].backend->many[OP_ADAM](rigs[r].q, b.call, UPDATES, &e),
+        assert_int_equal(rigs[r].backend->op.run_many[OP_ADAM](rigs[r].q, b.call, UPDATES, &e),
                          ERR_UNSUPPORTED);
         assert_non_null(strstr(e.text, "adam: operands differ in size"));
         free(bank_close(&rigs[r], &b));
         bank_open(&rigs[r], OP_ADAM, before, bytes, &b);
         copies_open(&rigs[r], &b);
         b.call[3].out[3].dtype = DT_F32;
-        assert_int_equal(rigs[r].backend->many[OP_ADAM](rigs[r].q, b.call, UPDATES, &e),
+        assert_int_equal(rigs[r].backend->op.run_many[OP_ADAM](rigs[r].q, b.call, UPDATES, &e),
                          ERR_UNSUPPORTED);
         free(copies_close(&rigs[r], &b));
         free(bank_close(&rigs[r], &b));

@@ -222,7 +222,7 @@ static void a_copy_reaches_beyond_32_bits(void **state)
         host[i] = (uint8_t)(i * 7 % 251);
     call.in[0] = (struct tensor){rig_memory(r, host, sizeof host), DT_U8, {1, {3 * ROW}}};
     call.out[0] = (struct tensor){rig_memory(r, NULL, bytes), DT_U8, {1, {(int64_t)bytes}}};
-    if (r->backend->ops[OP_COPY](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
+    if (r->backend->op.run[OP_COPY](r->q, &call, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int i = 0; i < 3; i++) {
         rig_read(r, got, (const uint8_t *)call.out[0].data + i * far.to[0], ROW);
@@ -260,12 +260,12 @@ static void an_elementwise_op_goes_beyond_32_bits(void **state)
     for (int64_t i = 0; i < n; i += PIECE) {
         size_t bytes = (size_t)(n - i < PIECE ? n - i : PIECE) * sizeof *host;
         host[0] = (uint16_t)(SMALLEST + i / PIECE);
-        if (r->backend->copy(r->q, memory + i, host, bytes, &e) ||
-            r->backend->stream_sync(r->q, &e))
+        if (r->backend->stream.copy(r->q, memory + i, host, bytes, &e) ||
+            r->backend->stream.sync(r->q, &e))
             fail_msg("%s", e.text);
     }
     call.in[0] = call.out[0] = (struct tensor){memory, DT_BF16, {1, {n}}};
-    if (r->backend->ops[OP_SCALE](r->q, &call, &e) || r->backend->stream_sync(r->q, &e))
+    if (r->backend->op.run[OP_SCALE](r->q, &call, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
     piece_fill(host, 0, DOUBLED);
     for (int64_t i = 0; i < n; i += PIECE) {

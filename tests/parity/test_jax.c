@@ -153,7 +153,7 @@ static void rig_open_as(struct rig *r, struct golden *g, const char *which, int 
     must(model_compile(&r->job, &r->arena, &r->compiled, NULL, &e), &e);
     must(backend_load(backend_under_test(), &r->backend, &e), &e);
     struct device_options d = {.threads = (int)r->job.resources.threads, .deterministic = true};
-    must(r->backend->device_open(&d, &r->device, &e), &e);
+    must(r->backend->device.open(&d, &r->device, &e), &e);
     struct exec_options o = {.compiled = &r->compiled, .backend = r->backend, .device = r->device};
     must(exec_open(&o, &r->exec, &e), &e);
     must(state_open(&r->state, &r->arena, &r->compiled, r->exec, 0, &e), &e);
@@ -168,7 +168,7 @@ static void rig_open(struct rig *r, struct golden *g, const char *which, int mic
 static void rig_close(struct rig *r)
 {
     exec_close(r->exec);
-    r->backend->device_close(r->device);
+    r->backend->device.close(r->device);
     arena_clear(&r->arena);
 }
 

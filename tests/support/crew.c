@@ -191,13 +191,13 @@ static void *act(void *arg)
     struct actor *a = arg;
     struct exec_options o = {
         .compiled = a->crew->compiled, .backend = a->crew->backend, .rank = a->rank};
-    a->rc = o.backend->device_open(&(struct device_options){.threads = 1}, &o.device, &a->e);
+    a->rc = o.backend->device.open(&(struct device_options){.threads = 1}, &o.device, &a->e);
     a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
     if (!a->rc)
         play(a, &o);
     if (o.world && a->rc) // ends the others' waits
         world_abort(o.world, "a rank failed");
-    o.backend->device_close(o.device); // it may have pinned the world's window
+    o.backend->device.close(o.device); // it may have pinned the world's window
     world_close(o.world);
     return NULL;
 }

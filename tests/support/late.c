@@ -134,7 +134,7 @@ static int do_op(struct device *d, struct command *c)
     // The plan's is what a GPU's kernels ask for: the CPU's have their own.
     call.workspace = d->scratch;
     call.workspace_bytes = SCRATCH;
-    return d->cpu->ops[call.op](d->under_q, &call, &d->broken);
+    return d->cpu->op.run[call.op](d->under_q, &call, &d->broken);
 }
 
 static int do_copy(struct device *d, struct command *c)
@@ -467,7 +467,7 @@ static int tune(struct stream_q *q, const struct op_call *call, bool time, struc
     return 0;
 }
 
-static int import(struct device *d, const char *text, struct err *e)
+static int choices_read(struct device *d, const char *text, struct err *e)
 {
     if (strncmp(text, header(d), strlen(header(d))))
         return err_set(e, ERR_UNSUPPORTED, "late: another device's algorithms");
@@ -484,7 +484,7 @@ static int import(struct device *d, const char *text, struct err *e)
     return 0;
 }
 
-static int export(struct device *d, struct buf *out, struct err *e)
+static int choices_write(struct device *d, struct buf *out, struct err *e)
 {
     (void)e;
     buf_puts(out, header(d));
@@ -539,7 +539,7 @@ static void device_close(struct device *d)
     list_for_each (it, &d->regions)
         memory_free(d, list_entry(it, struct region, link)->shown);
     if (d->under)
-        d->cpu->device_close(d->under);
+        d->cpu->device.close(d->under);
     free(d->scratch);
     free(d);
 }
@@ -557,8 +557,8 @@ static int device_open(const struct device_options *o, struct device **out, stru
     list_init(&d->streams);
     d->scratch = aligned_alloc(4096, SCRATCH);
     int rc = d->scratch ? find_cpu(&d->cpu, e) : err_set(e, ERR_NOMEM, "late: no memory");
-    rc = rc ? rc : d->cpu->device_open(o, &d->under, e);
-    rc = rc ? rc : d->cpu->stream_new(d->under, &d->under_q, e);
+    rc = rc ? rc : d->cpu->device.open(o, &d->under, e);
+    rc = rc ? rc : d->cpu->stream.create(d->under, &d->under_q, e);
     if (rc)
         device_close(d);
     else
@@ -568,7 +568,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
 
 static void device_info(const struct device *d, struct device_info *out)
 {
-    d->cpu->device_info(d->under, out);
+    d->cpu->device.info(d->under, out);
     snprintf(out->model, sizeof out->model, "late %d", d->ordinal);
     out->deterministic = d->deterministic;
     out->shares_host = false;
@@ -581,35 +581,43 @@ static const backend_op ops[OP_COUNT] = {
 #undef X
 };
 
+static const struct backend_graph graphs = {
+    .begin = capture_begin,
+    .end = capture_end,
+    .launch = graph_launch,
+    .destroy = graph_free,
+};
+
+static const struct backend_choice choices = {
+    .tune = tune,
+    .read = choices_read,
+    .write = choices_write,
+};
+
 __attribute__((visibility("default"))) const struct backend weft_backend = {
     .abi = BACKEND_ABI,
     .name = "cuda",
-    .device_count = device_count,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_info = device_info,
-    .alloc = memory_alloc,
-    .free = memory_free,
-    .host_alloc = host_alloc,
-    .host_free = host_free,
-    .stream_new = stream_new,
-    .stream_free = stream_free,
-    .stream_sync = stream_sync,
-    .event_new = event_new,
-    .event_free = event_free,
-    .event_record = event_record,
-    .event_wait = event_wait,
-    .event_query = event_query,
-    .event_sync = event_sync,
-    .copy = copy,
-    .fill_zero = fill_zero,
-    .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_launch = graph_launch,
-    .graph_free = graph_free,
-    .mark = mark,
-    .tune = tune,
-    .algorithms_import = import,
-    .algorithms_export = export,
-    .ops = ops,
+    .device = {.count = device_count,
+               .open = device_open,
+               .close = device_close,
+               .info = device_info},
+    .memory = {.alloc = memory_alloc,
+               .free = memory_free,
+               .host_alloc = host_alloc,
+               .host_free = host_free},
+    .stream = {.create = stream_new,
+               .destroy = stream_free,
+               .sync = stream_sync,
+               .copy = copy,
+               .fill_zero = fill_zero,
+               .mark = mark},
+    .event = {.create = event_new,
+              .destroy = event_free,
+              .record = event_record,
+              .wait = event_wait,
+              .query = event_query,
+              .sync = event_sync},
+    .graph = &graphs,
+    .choice = &choices,
+    .op = {.run = ops},
 };

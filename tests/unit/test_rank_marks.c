@@ -135,9 +135,9 @@ static int open_scene(void **state)
     s.o = (struct exec_options){.compiled = &s.f.c, .page = s.page};
     MUST(backend_load("cuda", &s.o.backend, &e));
     const struct device_options o = {.threads = 1, .deterministic = true};
-    MUST(s.o.backend->device_open(&o, &s.o.device, &e));
+    MUST(s.o.backend->device.open(&o, &s.o.device, &e));
     MUST(exec_open(&s.o, &s.x, &e));
-    MUST(s.o.backend->event_new(s.o.device, &s.end, &e));
+    MUST(s.o.backend->event.create(s.o.device, &s.end, &e));
     return 0;
 }
 
@@ -145,8 +145,8 @@ static int close_scene(void **state)
 {
     (void)state;
     exec_close(s.x);
-    s.o.backend->event_free(s.end);
-    s.o.backend->device_close(s.o.device);
+    s.o.backend->event.destroy(s.end);
+    s.o.backend->device.close(s.o.device);
     page_close(s.page);
     (void)unlink(s.path);
     fixture_clear(&s.f);
@@ -165,7 +165,7 @@ static void queue(int64_t step)
 {
     MUST(exec_step(s.x, step, &e));
     MUST(exec_run(s.x, PROGRAM_TRAIN, &e));
-    MUST(s.o.backend->event_record(exec_stream(s.x), s.end, &e));
+    MUST(s.o.backend->event.record(exec_stream(s.x), s.end, &e));
 }
 
 // The first runs op by op, the second is captured, all others are replayed.
@@ -173,7 +173,7 @@ static void train(int64_t steps)
 {
     for (int64_t step = 1; step <= steps; step++) {
         queue(step);
-        MUST(s.o.backend->event_sync(s.end, &e));
+        MUST(s.o.backend->event.sync(s.end, &e));
     }
 }
 
@@ -181,7 +181,7 @@ static void train(int64_t steps)
 static bool look(void)
 {
     bool done = false;
-    MUST(s.o.backend->event_query(s.end, &done, &e));
+    MUST(s.o.backend->event.query(s.end, &done, &e));
     return !done;
 }
 
@@ -231,7 +231,7 @@ static void every_replay_marks_again_where_it_was_before(void **state)
     for (int64_t step = 1; step <= 5; step++) {
         struct page_view before = page_now(), after;
         queue(step);
-        MUST(s.o.backend->event_sync(s.end, &e));
+        MUST(s.o.backend->event.sync(s.end, &e));
         after = page_now();
         assert_int_equal(after.ops - before.ops, all);
         assert_int_equal(after.step, step);
@@ -290,7 +290,7 @@ static void a_device_that_stops_leaves_the_page_still_and_where_it_stopped(void 
     page_view_text(&later, text, sizeof text);
     assert_string_equal(text,
                         "running, step 4, backward of microbatch 1, before the first collective");
-    MUST(s.o.backend->event_sync(s.end, &e)); // and goes on
+    MUST(s.o.backend->event.sync(s.end, &e)); // and goes on
     assert_int_equal(page_now().phase, PHASE_UPDATE);
     watch_clear(&w);
 }

@@ -59,8 +59,9 @@ static void drop(void *graph)
     tell("free %d", (int)((char *)graph - told));
 }
 
-static const struct backend able = {
-    .capture_begin = begin, .capture_end = end, .graph_launch = launch, .graph_free = drop};
+static const struct backend_graph graph_table = {
+    .begin = begin, .end = end, .launch = launch, .destroy = drop};
+static const struct backend able = {.graph = &graph_table};
 static const struct backend unable = {.name = "plain"};
 
 static int issue(void *ctx, int first, int last, struct err *e)

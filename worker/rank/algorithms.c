@@ -89,7 +89,7 @@ static int import_sections(const struct algorithms_options *o, const char *text,
     for (const char *s = section_first(text); *s && !rc; s += section_length(s)) {
         struct buf one = {0};
         buf_append(&one, s, section_length(s));
-        rc = o->backend->algorithms_import(o->device, buf_str(&one), e);
+        rc = o->backend->choice->read(o->device, buf_str(&one), e);
         if (!rc && own)
             buf_puts(own, buf_str(&one));
         if (rc == ERR_UNSUPPORTED)
@@ -104,7 +104,7 @@ static int import_sections(const struct algorithms_options *o, const char *text,
 static void owner_of(const struct algorithms_options *o, char out[VALUE])
 {
     struct device_info info;
-    o->backend->device_info(o->device, &info);
+    o->backend->device.info(o->device, &info);
     snprintf(out, VALUE, "%s, %s, %s", info.model, info.isa, info.libraries);
 }
 
@@ -149,7 +149,7 @@ static int plan_get(const struct algorithms_options *o, struct buf *plan, struct
 static int measure(const struct algorithms_options *o, struct buf *text, struct err *e)
 {
     int rc = exec_tune(o->exec, true, e);
-    return rc ? rc : o->backend->algorithms_export(o->device, text, e);
+    return rc ? rc : o->backend->choice->write(o->device, text, e);
 }
 
 static int agree(const struct algorithms_options *o, struct buf *record, struct err *e)
@@ -178,7 +178,7 @@ static int agree(const struct algorithms_options *o, struct buf *record, struct 
 static int tell_changes(const struct algorithms_options *o, const char *before, struct err *e)
 {
     struct buf now = {0};
-    int rc = o->backend->algorithms_export(o->device, &now, e);
+    int rc = o->backend->choice->write(o->device, &now, e);
     int changed = rc ? 0 : backend_choices_changed(before, buf_str(&now));
     if (changed)
         log_warn("numerics",
@@ -192,7 +192,7 @@ static int tell_changes(const struct algorithms_options *o, const char *before, 
 int algorithms_agree(const struct algorithms_options *o, struct buf *record, struct err *e)
 {
     struct buf own = {0}; // of the checkpoint's, what is this device's
-    if (!o->backend->tune)
+    if (!o->backend->choice)
         return 0;
     int rc = o->before ? import_sections(o, o->before, &own, e) : 0;
     if (rc)

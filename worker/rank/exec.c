@@ -77,7 +77,7 @@ static bool anyone_shares(const struct exec *x)
 static int region_alloc(struct exec *x, enum region r, struct err *e)
 {
     uint64_t bytes = memory_of(x)->region[r];
-    return bytes ? x->o.backend->alloc(x->o.device, bytes, &x->region[r], e) : 0;
+    return bytes ? x->o.backend->memory.alloc(x->o.device, bytes, &x->region[r], e) : 0;
 }
 
 // All ranks open a window together, also one whose own stage puts nothing into it. Where the device
@@ -98,8 +98,8 @@ static int window_open(struct exec *x, struct err *e)
                                                            .window = window,
                                                            .bytes = bytes},
                                  &x->staging, e);
-    if (bytes && b->adopt)
-        rc = b->adopt(x->o.device, window, bytes, e);
+    if (bytes && b->memory.adopt)
+        rc = b->memory.adopt(x->o.device, window, bytes, e);
     x->region[REGION_SHARED] = !rc && bytes ? window : NULL;
     return rc;
 }
@@ -110,7 +110,7 @@ static int regions_zero(struct exec *x, struct err *e)
     int rc = 0;
     for (int r = 0; r < REGION_COUNT && !rc; r++)
         if (m->region[r])
-            rc = x->o.backend->fill_zero(x->stream, x->region[r], m->region[r], e);
+            rc = x->o.backend->stream.fill_zero(x->stream, x->region[r], m->region[r], e);
     return rc;
 }
 
@@ -290,7 +290,7 @@ static void calls_gather(struct exec *x, struct loaded *l)
 {
     for (int i = 0; i < l->program->ninstrs && !x->o.ran; i++) {
         const struct instr *first = &l->program->instrs[i];
-        if (!first->with || !x->o.backend->many || !x->o.backend->many[first->op])
+        if (!first->with || !x->o.backend->op.run_many || !x->o.backend->op.run_many[first->op])
             continue;
         struct op_call *calls = arena_array(&x->arena, struct op_call, first->with + 1);
         for (int k = 0; k <= first->with; k++)
@@ -364,10 +364,10 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     x->o = *o;
     x->last = -1;
     struct device_info info;
-    o->backend->device_info(o->device, &info);
+    o->backend->device.info(o->device, &info);
     x->apart = !info.shares_host;
     int rc = ops_check(x, e);
-    rc = rc ? rc : o->backend->stream_new(o->device, &x->stream, e);
+    rc = rc ? rc : o->backend->stream.create(o->device, &x->stream, e);
     rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
     rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
     rc = rc ? rc : regions_open(x, e);
@@ -391,7 +391,7 @@ static int program_tune(struct exec *x, const struct loaded *l, bool time, struc
         const struct bound *b = &l->bound[i];
         if (b->instr->kind != INSTR_OP)
             continue;
-        rc = x->o.backend->tune(x->stream, &b->call, time, e);
+        rc = x->o.backend->choice->tune(x->stream, &b->call, time, e);
         if (rc)
             err_wrap(e, "choosing an algorithm of %s", op_name(b->instr->op));
         if (x->o.page)
@@ -420,7 +420,7 @@ static int copy_make(struct exec *x, const struct program *p, int copy, struct e
     c.in[0] = tensor_at(x, p, (struct view){.buffer = from});
     c.out[0] = tensor_at(x, p, (struct view){.buffer = copy});
     c.in[0].shape = c.out[0].shape = (struct shape){1, {shape_count(&c.in[0].shape)}};
-    int rc = x->o.backend->ops[OP_CAST](x->stream, &c, e);
+    int rc = x->o.backend->op.run[OP_CAST](x->stream, &c, e);
     if (rc)
         err_wrap(e, "copying %s", param);
     return rc;
@@ -441,7 +441,7 @@ void exec_close(struct exec *x)
     if (!x)
         return;
     if (x->stream && x->apart) // nothing runs on when its memory goes
-        (void)x->o.backend->stream_sync(x->stream, NULL);
+        (void)x->o.backend->stream.sync(x->stream, NULL);
     marks_close(x->marks);
     lane_close(&x->inputs);
     lane_close(&x->saves);
@@ -452,9 +452,9 @@ void exec_close(struct exec *x)
         comm_free(x->comm[i]);
     for (int r = 0; r < REGION_COUNT; r++)
         if (x->region[r] && (r == REGION_PRIVATE || x->apart))
-            x->o.backend->free(x->o.device, x->region[r]);
+            x->o.backend->memory.free(x->o.device, x->region[r]);
     if (x->stream)
-        x->o.backend->stream_free(x->stream);
+        x->o.backend->stream.destroy(x->stream);
     arena_clear(&x->arena);
     free(x);
 }
@@ -464,8 +464,8 @@ void exec_close(struct exec *x)
 static int run_op(struct exec *x, const struct bound *b, struct err *e)
 {
     const struct instr *i = b->instr;
-    return b->calls ? x->o.backend->many[i->op](x->stream, b->calls, i->with + 1, e)
-                    : x->o.backend->ops[i->op](x->stream, &b->call, e);
+    return b->calls ? x->o.backend->op.run_many[i->op](x->stream, b->calls, i->with + 1, e)
+                    : x->o.backend->op.run[i->op](x->stream, &b->call, e);
 }
 
 static int mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
@@ -493,7 +493,7 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
             return staging_start(x->staging, b->staged, e);
         // The operand must be there before peers may read it; what is received overwrites only
         // what was read.
-        int rc = x->o.backend->stream_sync(x->stream, e);
+        int rc = x->o.backend->stream.sync(x->stream, e);
         return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
     }
     case INSTR_WAIT: {
@@ -516,7 +516,7 @@ static int fail(const struct bound *b, int rc, struct err *e)
 static int run_watched(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
 {
     int rc = run_one(x, l, b, e);
-    rc = rc ? rc : x->o.backend->stream_sync(x->stream, e);
+    rc = rc ? rc : x->o.backend->stream.sync(x->stream, e);
     if (!rc)
         x->o.ran(x->o.ctx, (int)(b - l->bound));
     return rc;
@@ -631,7 +631,7 @@ int exec_check_memory(const struct exec *x, struct err *e)
 {
     const struct memory *m = memory_of(x);
     struct device_info info;
-    x->o.backend->device_info(x->o.device, &info);
+    x->o.backend->device.info(x->o.device, &info);
     // A window that is but the mirror of the device's memory is the host's staging.
     bool window = !x->apart && x->region[REGION_SHARED];
     uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
@@ -675,14 +675,14 @@ struct stream_q *exec_stream(struct exec *x)
 
 int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e)
 {
-    int rc = x->o.backend->copy(x->stream, device_to, from, bytes, e);
-    return rc ? rc : x->o.backend->stream_sync(x->stream, e);
+    int rc = x->o.backend->stream.copy(x->stream, device_to, from, bytes, e);
+    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
 }
 
 int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
 {
-    int rc = x->o.backend->copy(x->stream, to, device_from, bytes, e);
-    return rc ? rc : x->o.backend->stream_sync(x->stream, e);
+    int rc = x->o.backend->stream.copy(x->stream, to, device_from, bytes, e);
+    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
 }
 
 // ---- beside the computation --------------------------------------------------------------------
@@ -715,7 +715,7 @@ int exec_saves_begin(struct exec *x, struct err *e)
 
 int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
 {
-    return x->o.backend->copy(x->saves.q, to, device_from, bytes, e);
+    return x->o.backend->stream.copy(x->saves.q, to, device_from, bytes, e);
 }
 
 int exec_saves_end(struct exec *x, struct err *e)

@@ -83,7 +83,7 @@ static const struct input_kind *kind_of(const char *name)
 static int make_positions(struct inputs *in, const struct zigzag *z, struct err *e)
 {
     void *host;
-    int rc = in->backend->host_alloc(in->device, (size_t)z->seq * sizeof(int32_t), &host, e);
+    int rc = in->backend->memory.host_alloc(in->device, (size_t)z->seq * sizeof(int32_t), &host, e);
     if (rc)
         return rc;
     in->positions = host;
@@ -142,12 +142,12 @@ static int open_packed(struct inputs *in, struct err *e)
     struct device_info info;
     size_t bytes = 0;
     int rc = 0;
-    in->backend->device_info(in->device, &info);
+    in->backend->device.info(in->device, &info);
     for (int k = 0; k < in->n; k++)
         bytes += (input_bytes(in, &in->input[k]) + PACKED - 1) / PACKED * PACKED;
     for (int i = 0; i < 2 && !info.shares_host && bytes && !rc; i++) {
         void *host = NULL;
-        rc = in->backend->host_alloc(in->device, bytes, &host, e);
+        rc = in->backend->memory.host_alloc(in->device, bytes, &host, e);
         in->packed[i] = host;
     }
     return rc;
@@ -177,7 +177,7 @@ int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
         in->start = in->local = 0; // a stage in the middle may read nothing
     size_t bytes = feed_bytes(set, in->microbatches, in->local);
     for (int i = 0; i < 2 && !rc; i++)
-        rc = o->backend->host_alloc(o->device, bytes ? bytes : 1, &in->host[i], e);
+        rc = o->backend->memory.host_alloc(o->device, bytes ? bytes : 1, &in->host[i], e);
     return rc ? rc : open_packed(in, e);
 }
 
@@ -185,12 +185,12 @@ void inputs_close(struct inputs *in)
 {
     for (int i = 0; i < 2; i++)
         if (in->host[i])
-            in->backend->host_free(in->device, in->host[i]);
+            in->backend->memory.host_free(in->device, in->host[i]);
     for (int i = 0; i < 2; i++)
         if (in->packed[i])
-            in->backend->host_free(in->device, in->packed[i]);
+            in->backend->memory.host_free(in->device, in->packed[i]);
     if (in->positions)
-        in->backend->host_free(in->device, in->positions);
+        in->backend->memory.host_free(in->device, in->positions);
     *in = (struct inputs){0};
 }
 
@@ -256,7 +256,7 @@ static int put_input(const struct inputs *in, const struct input *i, const struc
 static int put_on_device(const struct inputs *in, void *to, const void *from, size_t bytes,
                          struct err *e)
 {
-    return in->backend->copy(exec_inputs(in->exec)->q, to, from, bytes, e);
+    return in->backend->stream.copy(exec_inputs(in->exec)->q, to, from, bytes, e);
 }
 
 static int put_on_host(const struct inputs *in, void *to, const void *from, size_t bytes,

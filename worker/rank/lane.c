@@ -11,55 +11,55 @@ int lane_open(struct lane *l, const struct backend *b, struct device *d, struct 
               struct err *e)
 {
     struct device_info info;
-    b->device_info(d, &info);
+    b->device.info(d, &info);
     *l = (struct lane){.backend = b, .main = main, .q = main};
     if (info.shares_host)
         return 0;
-    int rc = b->stream_new(d, &l->q, e);
+    int rc = b->stream.create(d, &l->q, e);
     if (rc)
         l->q = main;
-    rc = rc ? rc : b->event_new(d, &l->mark, e);
-    return rc ? rc : b->event_new(d, &l->end, e);
+    rc = rc ? rc : b->event.create(d, &l->mark, e);
+    return rc ? rc : b->event.create(d, &l->end, e);
 }
 
 void lane_close(struct lane *l)
 {
     if (l->mark)
-        l->backend->event_free(l->mark);
+        l->backend->event.destroy(l->mark);
     if (l->end)
-        l->backend->event_free(l->end);
+        l->backend->event.destroy(l->end);
     if (apart(l))
-        l->backend->stream_free(l->q);
+        l->backend->stream.destroy(l->q);
     *l = (struct lane){0};
 }
 
 int lane_mark(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event_record(l->main, l->mark, e) : 0;
+    return apart(l) ? l->backend->event.record(l->main, l->mark, e) : 0;
 }
 
 int lane_begin(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event_wait(l->q, l->mark, e) : 0;
+    return apart(l) ? l->backend->event.wait(l->q, l->mark, e) : 0;
 }
 
 int lane_end(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event_record(l->q, l->end, e) : 0;
+    return apart(l) ? l->backend->event.record(l->q, l->end, e) : 0;
 }
 
 int lane_join(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event_wait(l->main, l->end, e) : 0;
+    return apart(l) ? l->backend->event.wait(l->main, l->end, e) : 0;
 }
 
 int lane_done(struct lane *l, bool *done, struct err *e)
 {
     *done = true;
-    return apart(l) ? l->backend->event_query(l->end, done, e) : 0;
+    return apart(l) ? l->backend->event.query(l->end, done, e) : 0;
 }
 
 int lane_sync(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event_sync(l->end, e) : 0;
+    return apart(l) ? l->backend->event.sync(l->end, e) : 0;
 }

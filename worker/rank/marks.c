@@ -77,14 +77,14 @@ void marks_plan(const struct program *p, int *begins)
 
 int marks_step(struct marks *m, struct stream_q *q, int64_t step, struct err *e)
 {
-    return m->backend->mark(q, m->words + STEP, (uint64_t)step, 1, e);
+    return m->backend->stream.mark(q, m->words + STEP, (uint64_t)step, 1, e);
 }
 
 int marks_put(struct marks *m, struct stream_q *q, const struct instr *at, int begins,
               struct err *e)
 {
     uint64_t place = (uint64_t)(uint32_t)at->microbatch << 2 | (uint64_t)at->phase;
-    return m->backend->mark(q, m->words + PLACE, place, (uint64_t)begins, e);
+    return m->backend->stream.mark(q, m->words + PLACE, place, (uint64_t)begins, e);
 }
 
 // ---- telling -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
                struct marks **out, struct err *e)
 {
     *out = NULL;
-    if (!b->mark || !page)
+    if (!b->stream.mark || !page)
         return 0;
     struct marks *m = calloc(1, sizeof *m);
     if (!m)
@@ -160,7 +160,7 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
     *m = (struct marks){.backend = b, .device = d, .page = page};
     wake_init(m);
     void *words = NULL;
-    int rc = b->host_alloc(d, WORDS * sizeof *m->words, &words, e);
+    int rc = b->memory.host_alloc(d, WORDS * sizeof *m->words, &words, e);
     m->words = words;
     if (!rc) {
         memset(words, 0, WORDS * sizeof *m->words);
@@ -187,7 +187,7 @@ void marks_close(struct marks *m)
         marks_tell(m);
     }
     if (m->words)
-        m->backend->host_free(m->device, m->words);
+        m->backend->memory.host_free(m->device, m->words);
     pthread_cond_destroy(&m->wake);
     pthread_mutex_destroy(&m->lock);
     free(m);

@@ -10,11 +10,11 @@ static int probe_one(const struct backend *b, int index, struct json_out *w, str
     struct device_options o = {.ordinal = index, .threads = 1, .deterministic = true};
     struct device_info info;
     struct device *device;
-    int rc = b->device_open(&o, &device, e);
+    int rc = b->device.open(&o, &device, e);
     if (rc)
         return rc;
-    b->device_info(device, &info);
-    b->device_close(device);
+    b->device.info(device, &info);
+    b->device.close(device);
     json_object(w, NULL);
     json_int(w, "index", index);
     json_str(w, "model", info.model);
@@ -36,7 +36,7 @@ int probe_devices(const char *kind, int devices, struct buf *out, struct err *e)
     if (rc)
         return rc;
     struct err why = {0};
-    int n = devices ? devices : b->device_count(&why);
+    int n = devices ? devices : b->device.count(&why);
     if (n < 1)
         return err_set(e, ERR_DEVICE, "there is no device of the kind %s%s%s", kind,
                        why.code ? ": " : "", why.text);

@@ -129,7 +129,7 @@ static void take_staging(struct saver *s)
     uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.attempt->rank);
     struct err e = {0};
     if (!s->device.shares_host && bytes &&
-        s->o.backend->host_alloc(s->o.device, bytes, &s->staging, &e)) {
+        s->o.backend->memory.host_alloc(s->o.device, bytes, &s->staging, &e)) {
         s->staging = NULL;
         log_warn("ckpt", "checkpoints are staged in common memory: %s", e.text);
     }
@@ -141,7 +141,7 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for checkpoints");
     s->o = *o;
-    o->backend->device_info(o->device, &s->device);
+    o->backend->device.info(o->device, &s->device);
     s->opened_at = -1;
     const struct state *state = o->state;
     algorithms_of(s);
@@ -187,7 +187,7 @@ void saver_close(struct saver *s)
         (void)lane_sync(exec_saves(s->o.state->exec), NULL);
     snapshot_free(s->snapshot);
     if (s->staging)
-        s->o.backend->host_free(s->o.device, s->staging);
+        s->o.backend->memory.host_free(s->o.device, s->staging);
     store_close(&s->store);
     arena_clear(&s->arena);
     free(s);

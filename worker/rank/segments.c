@@ -6,15 +6,10 @@
 
 enum { LEAST = 2 }; // a graph of one op saves nothing
 
-static bool can_capture(const struct backend *b)
-{
-    return b->capture_begin && b->capture_end && b->graph_launch && b->graph_free;
-}
-
 void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
                    const bool *queued, const bool *cut, int n)
 {
-    *s = (struct segments){.backend = b, .q = q, .plain = !can_capture(b)};
+    *s = (struct segments){.backend = b, .q = q, .plain = !b->graph};
     s->segment = arena_array(a, struct segment, n);
     for (int i = 0, end; i < n; i = end) {
         for (end = i + 1; queued[i] && end < n && queued[end] && !cut[end]; end++)
@@ -32,7 +27,7 @@ void segments_clear(struct segments *s)
 {
     for (int i = 0; i < s->n; i++)
         if (s->segment[i].graph)
-            s->backend->graph_free(s->segment[i].graph);
+            s->backend->graph->destroy(s->segment[i].graph);
     *s = (struct segments){0};
 }
 
@@ -43,14 +38,14 @@ typedef int (*issue_fn)(void *ctx, int first, int end, struct err *e);
 static int capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx, struct err *e)
 {
     const struct backend *b = s->backend;
-    int rc = b->capture_begin(s->q, e);
+    int rc = b->graph->begin(s->q, e);
     if (rc)
         return rc;
     rc = issue(ctx, g->first, g->end, e);
-    int ended = b->capture_end(s->q, &g->graph, rc ? NULL : e);
+    int ended = b->graph->end(s->q, &g->graph, rc ? NULL : e);
     rc = rc ? rc : ended;
     if (rc && !ended && g->graph)
-        b->graph_free(g->graph);
+        b->graph->destroy(g->graph);
     if (rc)
         g->graph = NULL;
     return rc;
@@ -74,7 +69,7 @@ int segment_run(struct segments *s, struct segment *g, issue_fn issue, void *ctx
     if (g->state == SEGMENT_WARM && !s->plain)
         (void)try_capture(s, g, issue, ctx); // what failed is said there, and runs below
     if (g->state == SEGMENT_GRAPH)
-        return s->backend->graph_launch(s->q, g->graph, e);
+        return s->backend->graph->launch(s->q, g->graph, e);
     if (g->state == SEGMENT_FRESH)
         g->state = SEGMENT_WARM;
     return issue(ctx, g->first, g->end, e);

@@ -80,11 +80,11 @@ int staging_open(const struct staging_options *o, struct staging **out, struct e
     s->o = *o;
     list_init(&s->all);
     list_init(&s->pending);
-    int rc = o->backend->stream_new(o->device, &s->q, e);
+    int rc = o->backend->stream.create(o->device, &s->q, e);
     struct err why = {0};
     // Without it the driver copies through buffers of its own, and the host waits for each.
-    if (!rc && o->bytes && o->backend->adopt &&
-        o->backend->adopt(o->device, o->window, o->bytes, &why))
+    if (!rc && o->bytes && o->backend->memory.adopt &&
+        o->backend->memory.adopt(o->device, o->window, o->bytes, &why))
         log_warn("staging", "the collectives' window cannot be pinned, copies are slower: %s",
                  why.text);
     if (rc) {
@@ -100,17 +100,17 @@ void staging_close(struct staging *s)
     if (!s)
         return;
     if (s->q) // the window is another's and may go: nothing may be on its way there
-        (void)s->o.backend->stream_sync(s->q, NULL);
+        (void)s->o.backend->stream.sync(s->q, NULL);
     list_for_each (it, &s->all) {
         struct staged *op = list_entry(it, struct staged, all);
         struct event *events[] = {op->made, op->down_done, op->up_done};
         for (int i = 0; i < 3; i++)
             if (events[i])
-                s->o.backend->event_free(events[i]);
+                s->o.backend->event.destroy(events[i]);
         free(op);
     }
     if (s->q)
-        s->o.backend->stream_free(s->q);
+        s->o.backend->stream.destroy(s->q);
     free(s);
 }
 
@@ -130,9 +130,9 @@ int staging_bind(struct staging *s, struct comm *c, const struct coll_args *a, s
     spans_of(s, c, a, parts[a->op].down, op->down);
     spans_of(s, c, a, parts[a->op].up, op->up);
     *out = op;
-    int rc = b->event_new(s->o.device, &op->made, e);
-    rc = rc ? rc : b->event_new(s->o.device, &op->down_done, e);
-    return rc ? rc : b->event_new(s->o.device, &op->up_done, e);
+    int rc = b->event.create(s->o.device, &op->made, e);
+    rc = rc ? rc : b->event.create(s->o.device, &op->down_done, e);
+    return rc ? rc : b->event.create(s->o.device, &op->up_done, e);
 }
 
 // ---- running -----------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ int staging_bind(struct staging *s, struct comm *c, const struct coll_args *a, s
 static int copy_down(struct staging *s, const struct staged *op, struct err *e)
 {
     const struct backend *b = s->o.backend;
-    int rc = op->down[0].bytes ? b->event_wait(s->q, op->made, e) : 0;
+    int rc = op->down[0].bytes ? b->event.wait(s->q, op->made, e) : 0;
     for (int i = 0; i < SPANS && !rc; i++)
         if (op->down[i].bytes)
-            rc = b->copy(s->q, op->down[i].host, op->down[i].device, op->down[i].bytes, e);
+            rc = b->stream.copy(s->q, op->down[i].host, op->down[i].device, op->down[i].bytes, e);
     return rc;
 }
 
@@ -152,22 +152,22 @@ static int copy_up(struct staging *s, const struct staged *op, struct err *e)
 {
     const struct backend *b = s->o.backend;
     bool any = op->up[0].bytes || op->up[1].bytes;
-    int rc = any && !op->down[0].bytes ? b->event_wait(s->q, op->made, e) : 0;
+    int rc = any && !op->down[0].bytes ? b->event.wait(s->q, op->made, e) : 0;
     for (int i = 0; i < SPANS && !rc; i++)
         if (op->up[i].bytes)
-            rc = b->copy(s->q, op->up[i].device, op->up[i].host, op->up[i].bytes, e);
+            rc = b->stream.copy(s->q, op->up[i].device, op->up[i].host, op->up[i].bytes, e);
     if (!rc && any)
-        rc = b->event_record(s->q, op->up_done, e);
-    return rc || !any ? rc : b->event_wait(s->o.main, op->up_done, e);
+        rc = b->event.record(s->q, op->up_done, e);
+    return rc || !any ? rc : b->event.wait(s->o.main, op->up_done, e);
 }
 
 // Also a receive has an event behind what was copied so far: its place in the window is in use
 // until then.
 int staging_start(struct staging *s, struct staged *op, struct err *e)
 {
-    int rc = s->o.backend->event_record(s->o.main, op->made, e);
+    int rc = s->o.backend->event.record(s->o.main, op->made, e);
     rc = rc ? rc : copy_down(s, op, e);
-    rc = rc ? rc : s->o.backend->event_record(s->q, op->down_done, e);
+    rc = rc ? rc : s->o.backend->event.record(s->q, op->down_done, e);
     list_append(&s->pending, &op->pending);
     return rc ? rc : staging_poll(s, e);
 }
@@ -184,7 +184,7 @@ int staging_poll(struct staging *s, struct err *e)
     list_for_each (it, &s->pending) {
         struct staged *op = list_entry(it, struct staged, pending);
         bool here = false;
-        rc = s->o.backend->event_query(op->down_done, &here, e);
+        rc = s->o.backend->event.query(op->down_done, &here, e);
         if (rc || !here)
             break;
         if ((rc = announce(op, e)))
@@ -199,7 +199,7 @@ static int announce_through(struct staging *s, struct staged *op, struct err *e)
     int rc = 0;
     while (!rc && !list_empty(&op->pending)) {
         struct staged *next = list_entry(s->pending.next, struct staged, pending);
-        rc = s->o.backend->event_sync(next->down_done, e);
+        rc = s->o.backend->event.sync(next->down_done, e);
         rc = rc ? rc : announce(next, e);
     }
     return rc;

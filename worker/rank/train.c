@@ -114,7 +114,7 @@ static int open_compiled(struct trainer *t, struct err *e)
 static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
-    t->exec_options.backend->device_info(t->device, &info);
+    t->exec_options.backend->device.info(t->device, &info);
     uint64_t need = 0; // of the ranks that share the memory: those of other hosts are not known
     for (int r = 0; r < t->attempt->ranks; r++)
         if (r == t->attempt->rank || (info.shares_host && !t->attempt->listen))
@@ -133,7 +133,7 @@ static int choose_device(struct trainer *t, struct err *e)
     t->ordinal = a->device;
     if (t->ordinal >= 0)
         return 0;
-    int n = t->exec_options.backend->device_count(e);
+    int n = t->exec_options.backend->device.count(e);
     if (n < 1)
         return ERR_DEVICE;
     t->ordinal = a->rank % n;
@@ -164,12 +164,12 @@ static int open_device(struct trainer *t, struct err *e)
                                .threads = (int)t->job->resources.threads,
                                .deterministic = t->job->precision.deterministic,
                                .cache = cache_folder(cache, sizeof cache)};
-    rc = t->exec_options.backend->device_open(&o, &t->device, e);
+    rc = t->exec_options.backend->device.open(&o, &t->device, e);
     t->exec_options.device = t->device;
     if (rc)
         return rc;
     struct device_info info;
-    t->exec_options.backend->device_info(t->device, &info);
+    t->exec_options.backend->device.info(t->device, &info);
     t->apart = !info.shares_host;
     return check_fits(t, e);
 }
@@ -263,10 +263,10 @@ static int open_exec(struct trainer *t, struct err *e)
     const struct backend *b = t->exec_options.backend;
     for (int i = 0; i < 2 && !rc; i++) {
         void *host = NULL;
-        rc = b->host_alloc(t->device, sizeof(struct words), &host, e);
+        rc = b->memory.host_alloc(t->device, sizeof(struct words), &host, e);
         t->flight[i].words = host;
-        rc = rc ? rc : b->event_new(t->device, &t->flight[i].fed, e);
-        rc = rc ? rc : b->event_new(t->device, &t->flight[i].done, e);
+        rc = rc ? rc : b->event.create(t->device, &t->flight[i].fed, e);
+        rc = rc ? rc : b->event.create(t->device, &t->flight[i].done, e);
     }
     return rc;
 }
@@ -285,7 +285,7 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
 static bool is_deterministic(const struct trainer *t)
 {
     struct device_info info;
-    t->exec_options.backend->device_info(t->device, &info);
+    t->exec_options.backend->device.info(t->device, &info);
     return info.deterministic;
 }
 
@@ -338,7 +338,7 @@ static int open_algorithms(struct trainer *t, struct err *e)
                                    .link = t->link,
                                    .rank = a->rank,
                                    .ranks = a->ranks};
-    if (!o.backend->tune)
+    if (!o.backend->choice)
         return 0;
     int rc = a->restore ? algorithms_before(t, &o.before, e) : 0;
     return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
@@ -436,15 +436,15 @@ static void close_all(struct trainer *t)
     dataset_close(&t->set);
     for (int i = 0; i < 2; i++) {
         if (t->flight[i].fed)
-            b->event_free(t->flight[i].fed);
+            b->event.destroy(t->flight[i].fed);
         if (t->flight[i].done)
-            b->event_free(t->flight[i].done);
+            b->event.destroy(t->flight[i].done);
         if (t->flight[i].words)
-            b->host_free(t->device, t->flight[i].words);
+            b->memory.host_free(t->device, t->flight[i].words);
     }
     exec_close(t->exec);
     if (t->device) // it may have pinned the world's window
-        b->device_close(t->device);
+        b->device.close(t->device);
     world_close(t->exec_options.world);
     arena_clear(&t->arena);
 }
@@ -459,10 +459,10 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
     w->step = (int32_t)(uint32_t)step; // a word of the counter
-    int rc = b->copy(q, t->control, w->control, sizeof w->control, e);
+    int rc = b->stream.copy(q, t->control, w->control, sizeof w->control, e);
     if (!rc && t->hyper) // a stage of nothing but frozen parameters has no update
-        rc = b->copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
-    return rc || !t->step ? rc : b->copy(q, t->step, &w->step, sizeof w->step, e);
+        rc = b->stream.copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
+    return rc || !t->step ? rc : b->stream.copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
 // Queues a step: everything the device needs, the program, the way back of its metrics. The memory
@@ -478,15 +478,15 @@ static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, stru
         (size_t)(METRIC_PARTS + compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts);
     bool done = false;
     f->begun_ns = clock_mono_ns();
-    int rc = b->event_sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
+    int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
     rc = rc ? rc : feed_next(t->feed, &batch, e);
     rc = rc ? rc : inputs_put(&t->inputs, &batch, e);
-    rc = rc ? rc : b->event_record(exec_inputs(t->exec)->q, f->fed, e);
+    rc = rc ? rc : b->event.record(exec_inputs(t->exec)->q, f->fed, e);
     rc = rc ? rc : put_scalars(t, step, f->words, e);
     rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
-    rc = rc ? rc : b->copy(q, f->words->metrics, t->metrics_device, bytes, e);
-    rc = rc ? rc : b->event_record(q, f->done, e);
-    rc = rc ? rc : b->event_query(f->done, &done, e);
+    rc = rc ? rc : b->stream.copy(q, f->words->metrics, t->metrics_device, bytes, e);
+    rc = rc ? rc : b->event.record(q, f->done, e);
+    rc = rc ? rc : b->event.query(f->done, &done, e);
     f->behind = !done;
     return rc;
 }
@@ -503,7 +503,7 @@ static void row_time(struct trainer *t, struct step_row *row, int64_t ns)
 // one step's end to the next one's, if that was queued in time.
 static int await(struct trainer *t, struct in_flight *f, struct err *e)
 {
-    int rc = t->exec_options.backend->event_sync(f->done, e);
+    int rc = t->exec_options.backend->event.sync(f->done, e);
     int64_t now = clock_mono_ns();
     if (!rc && f->behind) {
         row_time(t, &f->row, now - (f->begun_ns > t->ended_ns ? f->begun_ns : t->ended_ns));
@@ -734,7 +734,7 @@ static void device_failed(const struct trainer *t, struct err *e)
         exec_tell(t->exec);
     page_read(t->attempt->page, &at);
     if (t->device)
-        t->exec_options.backend->device_info(t->device, &info);
+        t->exec_options.backend->device.info(t->device, &info);
     err_wrap(e, "rank %d, %s device %d (%s), step %lld", t->attempt->rank,
              job_device_kind(t->job->resources.kind), t->ordinal, info.model, (long long)at.step);
 }

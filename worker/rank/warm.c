@@ -17,8 +17,8 @@ static void *warm_main(void *arg)
     const struct warm *w = arg;
     const struct backend *b;
     struct err e = {0};
-    if (!backend_load(w->backend, &b, &e) && b->warm_up)
-        b->warm_up();
+    if (!backend_load(w->backend, &b, &e) && b->device.warm_up)
+        b->device.warm_up();
     return NULL;
 }
 

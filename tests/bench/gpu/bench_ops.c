@@ -122,7 +122,7 @@ static double call_bytes(const struct op_call *c)
 // The instruction and those that the backend runs with it.
 static struct unit unit_make(struct bench *b, const struct instr *i)
 {
-    bool many = i->with && b->backend->many && b->backend->many[i->op];
+    bool many = i->with && b->backend->op.run_many && b->backend->op.run_many[i->op];
     struct unit u = {.first = i, .n = many ? i->with + 1 : 1};
     u.calls = arena_array(&b->arena, struct op_call, u.n);
     u.attrs = arena_array(&b->arena, struct op_attr, u.n);
@@ -249,10 +249,11 @@ static const char *unit_dtype(const struct unit *u)
 static int patterns_make(struct bench *b, struct err *e)
 {
     uint32_t seed = 1;
-    int rc = b->backend->host_alloc(b->device, PATTERN * sizeof(float), &b->pattern[DT_F32], e);
-    rc =
-        rc ? rc
-           : b->backend->host_alloc(b->device, PATTERN * sizeof(uint16_t), &b->pattern[DT_BF16], e);
+    int rc =
+        b->backend->memory.host_alloc(b->device, PATTERN * sizeof(float), &b->pattern[DT_F32], e);
+    rc = rc ? rc
+            : b->backend->memory.host_alloc(b->device, PATTERN * sizeof(uint16_t),
+                                            &b->pattern[DT_BF16], e);
     for (int i = 0; i < PATTERN && !rc; i++) {
         seed = seed * 1664525u + 1013904223u;
         float x = (float)(int32_t)seed * 0x1p-32f; // [-1/2, 1/2)
@@ -270,7 +271,7 @@ static int fill_numbers(const struct bench *b, const struct tensor *t, struct er
     int rc = 0;
     for (char *to = t->data; left > 0 && !rc; to += piece, left -= piece) {
         piece = left < piece ? left : piece;
-        rc = b->backend->copy(b->q, to, b->pattern[t->dtype], piece, e);
+        rc = b->backend->stream.copy(b->q, to, b->pattern[t->dtype], piece, e);
     }
     return rc;
 }
@@ -281,7 +282,7 @@ static int fill_ids(const struct bench *b, const struct tensor *t, int64_t below
     int64_t count = shape_count(&t->shape), row = t->shape.n ? t->shape.dim[t->shape.n - 1] : 1;
     void *host;
     uint32_t seed = 2;
-    int rc = b->backend->host_alloc(b->device, (size_t)count * sizeof(int32_t), &host, e);
+    int rc = b->backend->memory.host_alloc(b->device, (size_t)count * sizeof(int32_t), &host, e);
     if (rc)
         return rc;
     for (int64_t i = 0; i < count; i++) {
@@ -289,9 +290,9 @@ static int fill_ids(const struct bench *b, const struct tensor *t, int64_t below
         double u = (double)seed * 0x1p-32;
         ((int32_t *)host)[i] = (int32_t)(below ? exp(u * log((double)below)) - 1 : i % row);
     }
-    rc = b->backend->copy(b->q, t->data, host, (size_t)count * sizeof(int32_t), e);
-    rc = rc ? rc : b->backend->stream_sync(b->q, e);
-    b->backend->host_free(b->device, host);
+    rc = b->backend->stream.copy(b->q, t->data, host, (size_t)count * sizeof(int32_t), e);
+    rc = rc ? rc : b->backend->stream.sync(b->q, e);
+    b->backend->memory.host_free(b->device, host);
     return rc;
 }
 
@@ -303,10 +304,10 @@ static int fill_update(const struct bench *b, const struct op_call *c, struct er
     static const float hyper[HYPER_SLOTS] = {1e-4f, 1, 1};
     if (c->op != OP_ADAM)
         return 0;
-    int rc = b->backend->fill_zero(b->q, c->in[3].data, (size_t)tensor_bytes(&c->in[3]), e);
-    rc = rc ? rc : b->backend->copy(b->q, c->in[4].data, clip, sizeof clip, e);
-    rc = rc ? rc : b->backend->copy(b->q, c->in[5].data, hyper, sizeof hyper, e);
-    return rc ? rc : b->backend->stream_sync(b->q, e);
+    int rc = b->backend->stream.fill_zero(b->q, c->in[3].data, (size_t)tensor_bytes(&c->in[3]), e);
+    rc = rc ? rc : b->backend->stream.copy(b->q, c->in[4].data, clip, sizeof clip, e);
+    rc = rc ? rc : b->backend->stream.copy(b->q, c->in[5].data, hyper, sizeof hyper, e);
+    return rc ? rc : b->backend->stream.sync(b->q, e);
 }
 
 static bool is_positions(const struct bench *b, const struct unit *u, int call, int k)
@@ -326,7 +327,7 @@ static int unit_fill(const struct bench *b, const struct unit *u, struct err *e)
                                             : fill_ids(b, &c->in[k], ids_below(c, k), e);
         rc = rc ? rc : fill_update(b, c, e);
     }
-    return rc ? rc : b->backend->stream_sync(b->q, e);
+    return rc ? rc : b->backend->stream.sync(b->q, e);
 }
 
 // ---- timing ------------------------------------------------------------------------------------
@@ -337,8 +338,8 @@ static int issue_unit(const struct bench *b, const void *ctx, struct err *e)
 {
     const struct unit *u = ctx;
     enum op op = u->calls[0].op;
-    return u->n > 1 ? b->backend->many[op](b->q, u->calls, u->n, e)
-                    : b->backend->ops[op](b->q, &u->calls[0], e);
+    return u->n > 1 ? b->backend->op.run_many[op](b->q, u->calls, u->n, e)
+                    : b->backend->op.run[op](b->q, &u->calls[0], e);
 }
 
 struct copy {
@@ -349,7 +350,7 @@ struct copy {
 static int issue_copy(const struct bench *b, const void *ctx, struct err *e)
 {
     const struct copy *c = ctx;
-    return b->backend->copy(b->q, c->to, c->from, c->bytes, e);
+    return b->backend->stream.copy(b->q, c->to, c->from, c->bytes, e);
 }
 
 static int issue_times(const struct bench *b, issue_fn issue, const void *ctx, int times,
@@ -366,13 +367,13 @@ static void *captured(const struct bench *b, issue_fn issue, const void *ctx, in
 {
     const struct backend *k = b->backend;
     void *graph = NULL;
-    if (!k->capture_begin || k->capture_begin(b->q, NULL))
+    if (!k->graph || k->graph->begin(b->q, NULL))
         return NULL;
     int rc = issue_times(b, issue, ctx, times, NULL);
-    if (k->capture_end(b->q, &graph, NULL))
+    if (k->graph->end(b->q, &graph, NULL))
         return NULL;
     if (rc && graph) {
-        k->graph_free(graph);
+        k->graph->destroy(graph);
         return NULL;
     }
     return graph;
@@ -384,8 +385,8 @@ static int run_once(const struct bench *b, issue_fn issue, const void *ctx, int 
 {
     int64_t began = clock_mono_ns();
     int rc =
-        graph ? b->backend->graph_launch(b->q, graph, e) : issue_times(b, issue, ctx, times, e);
-    rc = rc ? rc : b->backend->stream_sync(b->q, e);
+        graph ? b->backend->graph->launch(b->q, graph, e) : issue_times(b, issue, ctx, times, e);
+    rc = rc ? rc : b->backend->stream.sync(b->q, e);
     *ns = (double)(clock_mono_ns() - began);
     return rc;
 }
@@ -415,7 +416,7 @@ static int measure(const struct bench *b, issue_fn issue, const void *ctx, struc
             run[r] = ns / 1e3 / times;
     }
     if (graph)
-        b->backend->graph_free(graph);
+        b->backend->graph->destroy(graph);
     qsort(run, (size_t)o.runs, sizeof *run, ascending);
     *t = (struct times){run[o.runs / 2], run[o.runs / 10], run[o.runs * 9 / 10], graph != NULL};
     return rc;
@@ -460,11 +461,11 @@ static int bench_square(struct bench *b, enum dtype dtype, struct err *e)
         *operands[k] = (struct tensor){.dtype = dtype, .shape = s};
     c.workspace_bytes = op_workspace(&c, b->compiled.global[PROGRAM_TRAIN]->backend);
     for (int k = 0; k < 3 && !rc; k++)
-        rc = b->backend->alloc(b->device, bytes, &operands[k]->data, e);
+        rc = b->backend->memory.alloc(b->device, bytes, &operands[k]->data, e);
     if (!rc && c.workspace_bytes)
-        rc = b->backend->alloc(b->device, c.workspace_bytes, &c.workspace, e);
-    if (!rc && b->backend->tune)
-        rc = b->backend->tune(b->q, &c, true, e);
+        rc = b->backend->memory.alloc(b->device, c.workspace_bytes, &c.workspace, e);
+    if (!rc && b->backend->choice)
+        rc = b->backend->choice->tune(b->q, &c, true, e);
     for (int k = 0; k < 2 && !rc; k++)
         rc = fill_numbers(b, &c.in[k], e);
     rc = rc ? rc : measure(b, issue_unit, &u, &t, e);
@@ -473,9 +474,9 @@ static int bench_square(struct bench *b, enum dtype dtype, struct err *e)
                   &t, 2 * pow((double)o.square, 3), call_bytes(&c));
     for (int k = 0; k < 3; k++)
         if (operands[k]->data)
-            b->backend->free(b->device, operands[k]->data);
+            b->backend->memory.free(b->device, operands[k]->data);
     if (c.workspace)
-        b->backend->free(b->device, c.workspace);
+        b->backend->memory.free(b->device, c.workspace);
     return rc;
 }
 
@@ -484,8 +485,8 @@ static int bench_square(struct bench *b, enum dtype dtype, struct err *e)
 static int unit_tune(const struct bench *b, const struct unit *u, struct err *e)
 {
     int rc = 0;
-    for (int k = 0; b->backend->tune && k < u->n && !rc; k++)
-        rc = b->backend->tune(b->q, &u->calls[k], true, e);
+    for (int k = 0; b->backend->choice && k < u->n && !rc; k++)
+        rc = b->backend->choice->tune(b->q, &u->calls[k], true, e);
     return rc;
 }
 
@@ -564,10 +565,10 @@ static int open_device(struct bench *b, struct err *e)
                                .deterministic = b->job.precision.deterministic,
                                .cache = o.cache};
     int rc = backend_load(job_device_kind(b->job.resources.kind), &b->backend, e);
-    rc = rc ? rc : b->backend->device_open(&d, &b->device, e);
+    rc = rc ? rc : b->backend->device.open(&d, &b->device, e);
     if (rc)
         return rc;
-    b->backend->device_info(b->device, &b->info);
+    b->backend->device.info(b->device, &b->info);
     printf("device\t%s\t%s\t%s\n", b->info.model, b->info.isa, b->info.libraries);
     printf("about\t%lld\t%llu\n", (long long)parameters(b),
            (unsigned long long)b->compiled.memory.arena);
@@ -577,12 +578,12 @@ static int open_device(struct bench *b, struct err *e)
 
 static int open_memory(struct bench *b, struct err *e)
 {
-    int rc = b->backend->stream_new(b->device, &b->q, e);
+    int rc = b->backend->stream.create(b->device, &b->q, e);
     for (int r = 0; r < REGION_COUNT && !rc; r++) {
         uint64_t bytes = b->compiled.memory.region[r];
         void *p = NULL;
-        rc = bytes ? b->backend->alloc(b->device, bytes, &p, e) : 0;
-        rc = rc || !bytes ? rc : b->backend->fill_zero(b->q, p, bytes, e);
+        rc = bytes ? b->backend->memory.alloc(b->device, bytes, &p, e) : 0;
+        rc = rc || !bytes ? rc : b->backend->stream.fill_zero(b->q, p, bytes, e);
         b->region[r] = p;
     }
     return rc ? rc : patterns_make(b, e);
@@ -650,7 +651,7 @@ int main(int argc, char **argv)
     if (rc)
         fprintf(stderr, "bench_ops: %s\n", e.text);
     if (b.device) // which gives back its memory
-        b.backend->device_close(b.device);
+        b.backend->device.close(b.device);
     arena_clear(&b.arena);
     return rc != 0;
 }
