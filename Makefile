@@ -59,15 +59,19 @@ DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say loop logs rankslock supervise observe storage finder \
-               home join daemon
+AGENT_SRC   := attempts agent agent_ranks agent_say poll_loop rank_logs rankslock supervise observe storage finder \
+               home join_cluster worker_daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
 COLL_SRC    := tree world shm greet tcp comm local fake
 COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
 
-RANK_SRC    := main algorithms lane marks giveup staging segments crew process probe metrics report link join lead status solo spawn snapshot \
-               train exec feed inputs evaluate choice sampling state saver warm
+RANK_SRC    := main process probe warm
+RANK_SRC    += $(addprefix link/,rank_link rank_frames metrics_file)
+RANK_SRC    += $(addprefix exec/,exec crew staging segments lane marks model_state)
+RANK_SRC    += $(addprefix save/,saver snapshot)
+RANK_SRC    += $(addprefix train/,train inputs feed evaluate sampling choice algorithms giveup)
+RANK_SRC    += $(addprefix lead/,lead rank_join solo status spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags cli_link cli_print progress request resolved_job run_record own_daemons programs

@@ -18,9 +18,9 @@
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/rpc/coordinator_address.h"
-#include "worker/daemon.h"
-#include "worker/join.h"
+#include "worker/join_cluster.h"
 #include "worker/observe.h"
+#include "worker/worker_daemon.h"
 
 enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, DEVICES_MAX = 1024, GRACE_S = 90, PATH_LEN = 4200 };
 

@@ -19,8 +19,8 @@
 #include "common/base/err.h"
 #include "proto/rank.pb-c.h"
 #include "worker/agent.h"
-#include "worker/logs.h"
-#include "worker/loop.h"
+#include "worker/poll_loop.h"
+#include "worker/rank_logs.h"
 
 struct supervise;
 

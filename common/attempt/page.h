@@ -3,7 +3,7 @@
 // that a stuck rank cannot hide.
 //
 // The rank's main thread writes the state, and step and phase too where it computes itself; a
-// device that works through a queue tells its own (worker/rank/marks.h); the collectives write
+// device that works through a queue tells its own (worker/rank/exec/marks.h); the collectives write
 // their fields. Readers take a copy (page_read); its fields may be of slightly different moments.
 #pragma once
 #include <stddef.h>

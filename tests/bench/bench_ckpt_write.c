@@ -22,7 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/ckpt/commit.h"
-#include "worker/rank/snapshot.h"
+#include "worker/rank/save/snapshot.h"
 
 enum { RANKS_MAX = 8, PARTS = 12, RUNS_MAX = 1000, NOTES_MAX = 64, WAIT_S = 600 };
 

@@ -29,8 +29,8 @@
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "tests/bench/board.h"
-#include "worker/rank/inputs.h"
-#include "worker/rank/state.h"
+#include "worker/rank/exec/model_state.h"
+#include "worker/rank/train/inputs.h"
 
 enum { SETS = 64, STEPS = 1000 };
 

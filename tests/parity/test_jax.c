@@ -22,7 +22,7 @@
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
-#include "worker/rank/state.h"
+#include "worker/rank/exec/model_state.h"
 
 enum { STEPS = 20, SCHEDULES = 7, SCHEDULE_STEPS = 26 };
 

@@ -2,7 +2,7 @@
 // A simulated rank: joins, agrees, steps with the others, saves, stops, ends.
 //
 //   spawn ─► look for a greater epoch, restore ─► put, get, barrier ─► Ready ─► steps ─► last save
-// The rules of training (what is saved when, who stops when) are those of worker/rank/train.c.
+// The rules of training (what is saved when, who stops when) are those of worker/rank/train/train.c.
 #include "tests/sim/rank.h"
 
 #include <inttypes.h>

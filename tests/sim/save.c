@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated rank's saver: what worker/rank/snapshot.c does, on a fiber instead of a thread, with
+// A simulated rank's saver: what worker/rank/save/snapshot.c does, on a fiber instead of a thread, with
 // the real store. One order at a time, in order.
 #include <fcntl.h>
 #include <inttypes.h>

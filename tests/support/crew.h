@@ -9,7 +9,7 @@
 #pragma once
 #include "common/base/err.h"
 #include "tests/support/interp.h"
-#include "worker/rank/exec.h"
+#include "worker/rank/exec/exec.h"
 
 enum { CREW_MAX = 12 };
 

@@ -10,7 +10,7 @@
 #include "common/base/err.h"
 #include "common/compile/graph/optable.h"
 #include "tests/ops/reference.h"
-#include "worker/rank/crew.h"
+#include "worker/rank/exec/crew.h"
 
 // A number for every two bytes: elements lie one behind the other from where their buffer begins,
 // so those of wider dtypes leave the end of it alone.

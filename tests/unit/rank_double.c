@@ -15,8 +15,8 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
-#include "worker/rank/link.h"
-#include "worker/rank/train.h"
+#include "worker/rank/link/rank_link.h"
+#include "worker/rank/train/train.h"
 
 static int misbehave(const struct attempt *a, int64_t step, struct err *e)
 {

@@ -14,7 +14,7 @@
 
 #include "common/rpc/rpc.h"
 #include "tests/unit/agent_double.h"
-#include "worker/daemon.h"
+#include "worker/worker_daemon.h"
 
 #define UP(x) WEFT__V1__UP__BODY_##x
 enum { WATCHDOG_S = 60 };

@@ -21,7 +21,7 @@
 #include "common/rpc/rpc.h"
 #include "common/rpc/tls_ca.h"
 #include "tests/unit/agent_double.h"
-#include "worker/daemon.h"
+#include "worker/worker_daemon.h"
 
 #define CASE_HELLO WEFT__V1__UP__BODY_HELLO
 enum { WATCHDOG_S = 60 };

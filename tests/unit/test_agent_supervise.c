@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 
 #include "tests/unit/agent_double.h"
-#include "worker/logs.h"
-#include "worker/loop.h"
+#include "worker/poll_loop.h"
+#include "worker/rank_logs.h"
 #include "worker/rankslock.h"
 #include "worker/supervise.h"
 

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/ckpt/commit.h"
 #include "tests/unit/ckpt_fixture.h"
-#include "worker/rank/snapshot.h"
+#include "worker/rank/save/snapshot.h"
 
 // ---- the bus: everything the writer threads hand over ----
 enum note_kind { NOTE_SHARD, NOTE_DONE, NOTE_DELETED };

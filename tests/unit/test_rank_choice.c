@@ -12,7 +12,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/rand.h"
-#include "worker/rank/choice.h"
+#include "worker/rank/train/choice.h"
 
 enum { N = 8, DRAWS = 200000 };
 // ln of 1, 2, 4, 8, 4, 2, 1, 2: weights that sum to 24 at temperature 1.

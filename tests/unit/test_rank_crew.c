@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "worker/rank/crew.h"
+#include "worker/rank/exec/crew.h"
 
 enum { DP, PP, TP };
 static const struct mesh mesh = {.n = 3, .axis = {{"dp", 2}, {"pp", 3}, {"tp", 2}}};

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "common/data/sampler.h"
-#include "worker/rank/feed.h"
+#include "worker/rank/train/feed.h"
 
 enum { SAMPLES = 40, FEATURES = 3, BATCH = 12 };
 

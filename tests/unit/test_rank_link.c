@@ -21,9 +21,9 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
-#include "worker/rank/join.h"
-#include "worker/rank/lead.h"
-#include "worker/rank/link.h"
+#include "worker/rank/lead/lead.h"
+#include "worker/rank/lead/rank_join.h"
+#include "worker/rank/link/rank_link.h"
 
 enum { RANKS_MAX = 4 };
 

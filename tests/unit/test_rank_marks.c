@@ -10,8 +10,8 @@
 #include "common/explain/cost.h"
 #include "tests/ops/rig.h"
 #include "tests/unit/decoder_case.h"
-#include "worker/rank/exec.h"
-#include "worker/rank/marks.h"
+#include "worker/rank/exec/exec.h"
+#include "worker/rank/exec/marks.h"
 
 #define MLP(sizes, batch, more)                                                          \
     "name: t\nmodel: {kind: mlp, " sizes ", classes: 4, activation: gelu}\n"             \

@@ -18,7 +18,7 @@
 
 #include "common/base/json.h"
 #include "common/base/log.h"
-#include "worker/rank/metrics.h"
+#include "worker/rank/link/metrics_file.h"
 
 static char path[64];
 

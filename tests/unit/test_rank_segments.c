@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "worker/rank/segments.h"
+#include "worker/rank/exec/segments.h"
 
 // What the device was told, as words: "issue 0-3", "begin", "end", "launch 1", "free 1".
 static char told[2000];

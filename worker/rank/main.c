@@ -17,12 +17,12 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
-#include "worker/rank/lead.h"
+#include "worker/rank/lead/lead.h"
+#include "worker/rank/lead/solo.h"
+#include "worker/rank/lead/spawn.h"
+#include "worker/rank/lead/status.h"
 #include "worker/rank/probe.h"
 #include "worker/rank/process.h"
-#include "worker/rank/solo.h"
-#include "worker/rank/spawn.h"
-#include "worker/rank/status.h"
 #include "worker/rank/warm.h"
 
 enum {

@@ -12,9 +12,9 @@
 #include "common/base/log.h"
 #include "common/ckpt/store.h"
 #include "common/model/schema_list.h"
-#include "worker/rank/lead.h"
-#include "worker/rank/link.h"
-#include "worker/rank/train.h"
+#include "worker/rank/lead/lead.h"
+#include "worker/rank/link/rank_link.h"
+#include "worker/rank/train/train.h"
 
 enum {
     ASSIGN_S = 60,     // from Hello to the assignment

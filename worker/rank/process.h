@@ -6,7 +6,7 @@
 
 #include "common/base/err.h"
 #include "common/job/job.h"
-#include "worker/rank/rank.h"
+#include "worker/rank/link/assignment.h"
 
 struct link;
 

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining a cluster; see join.h. Nothing is stored before the certificate has been checked against
+// the authority that the token names.
+#include "worker/join_cluster.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/base/arena.h"
+#include "common/base/clock.h"
+#include "common/base/entropy.h"
+#include "common/rpc/rpc.h"
+#include "common/rpc/tls_ca.h"
+#include "worker/worker_daemon.h"
+
+#define JOIN_NS (30 * CLOCK_S)
+
+struct joining {
+    const char *coordinator;
+    char sha[65], secret[65], ca_file[4200];
+    const char *key, *csr;
+};
+
+static void wait_a_little(void)
+{
+    unsigned char byte = 0;
+    (void)entropy_bytes(&byte, 1, NULL);
+    clock_sleep_ms(100 + byte);
+}
+
+static int ask(const struct joining *j, Weft__V1__JoinReply **reply, struct err *e)
+{
+    struct rpc *r = NULL;
+    struct rpc_channel *channel;
+    struct rpc_channel_options o = {.address = j->coordinator, .tls = {.ca = j->ca_file}};
+    Weft__V1__JoinRequest m;
+    ProtobufCMessage *got = NULL;
+    enum rpc_code code;
+    weft__v1__join_request__init(&m);
+    m.secret = frame_text(j->secret);
+    m.csr_pem = frame_text(j->csr);
+    int rc = rpc_open(&r, e);
+    rc = rc ? rc : rpc_dial(r, &o, &channel, e);
+    // The coordinator takes one at a time: of hosts that join at once each waits for its turn.
+    for (int64_t until = clock_mono_ns() + JOIN_NS; !rc; wait_a_little()) {
+        rc = rpc_ask(r, channel, &hosts_join, &m.base, JOIN_NS, &got, &code, e);
+        if (rc != ERR_REFUSED || code != RPC_RESOURCE_EXHAUSTED || clock_mono_ns() > until)
+            break;
+        rc = 0;
+    }
+    rpc_close(r);
+    *reply = (Weft__V1__JoinReply *)(void *)got;
+    return rc;
+}
+
+int join_cluster(const char *token, const char *coordinator, const char *dir, const char *name,
+                 struct err *e)
+{
+    struct joining j = {.coordinator = coordinator};
+    Weft__V1__JoinReply *reply = NULL;
+    struct arena a;
+    arena_init(&a);
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_INVALID, "cannot make %s", dir);
+    snprintf(j.ca_file, sizeof j.ca_file, "%s/.joining-ca.pem", dir);
+    int rc = tls_token_parse(token, j.sha, j.secret, e);
+    rc = rc ? rc : tls_request_make(name, &a, &j.key, &j.csr, e);
+    rc = rc ? rc : tls_fetch_ca(coordinator, j.sha, j.ca_file, e);
+    rc = rc ? rc : ask(&j, &reply, e);
+    rc =
+        rc ? rc : tls_request_store(dir, "worker", j.sha, reply->ca_pem, reply->cert_pem, j.key, e);
+    (void)unlink(j.ca_file);
+    if (reply)
+        weft__v1__join_reply__free_unpacked(reply, NULL);
+    arena_clear(&a);
+    return rc;
+}

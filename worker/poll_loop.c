@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop; see loop.h. A dropped source is freed at the end of the turn, since the turn's list of
+// ready ones may still hold it.
+#include "worker/poll_loop.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/list.h"
+
+enum { READY_MAX = 64 };
+
+struct loop {
+    int epoll;
+    struct list sources, dropped;
+};
+struct loop_source {
+    struct list link;
+    struct loop *loop;
+    int fd;
+    uint32_t events;
+    bool gone;
+    loop_fn *fn;
+    void *ctx;
+};
+
+int loop_open(struct loop **out, struct err *e)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    PRE(l != NULL);
+    list_init(&l->sources);
+    list_init(&l->dropped);
+    if ((l->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
+        free(l);
+        return err_errno(e, ERR_INTERNAL, "cannot make an epoll");
+    }
+    *out = l;
+    return 0;
+}
+
+static void bury(struct loop *l)
+{
+    list_for_each (it, &l->dropped) {
+        list_remove(it);
+        free(list_entry(it, struct loop_source, link));
+    }
+}
+
+void loop_close(struct loop *l)
+{
+    if (!l)
+        return;
+    list_for_each (it, &l->sources)
+        loop_drop(list_entry(it, struct loop_source, link));
+    bury(l);
+    close(l->epoll);
+    free(l);
+}
+
+int loop_add(struct loop *l, int fd, uint32_t events, loop_fn *fn, void *ctx,
+             struct loop_source **out, struct err *e)
+{
+    struct loop_source *s = calloc(1, sizeof *s);
+    PRE(s != NULL);
+    *s = (struct loop_source){.loop = l, .fd = fd, .events = events, .fn = fn, .ctx = ctx};
+    struct epoll_event ev = {.events = events, .data.ptr = s};
+    *out = NULL;
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev)) {
+        free(s);
+        return err_errno(e, ERR_INTERNAL, "cannot watch a descriptor");
+    }
+    list_append(&l->sources, &s->link);
+    *out = s;
+    return 0;
+}
+
+void loop_want(struct loop_source *s, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = s};
+    if (s->events == events || s->gone)
+        return;
+    s->events = events;
+    (void)epoll_ctl(s->loop->epoll, EPOLL_CTL_MOD, s->fd, &ev);
+}
+
+void loop_drop(struct loop_source *s)
+{
+    if (!s || s->gone)
+        return;
+    s->gone = true;
+    (void)epoll_ctl(s->loop->epoll, EPOLL_CTL_DEL, s->fd, NULL);
+    list_remove(&s->link);
+    list_append(&s->loop->dropped, &s->link);
+}
+
+void loop_turn(struct loop *l, int64_t timeout_ns)
+{
+    struct epoll_event ready[READY_MAX];
+    int64_t ms = timeout_ns < 0 ? -1 : (timeout_ns + CLOCK_MS - 1) / CLOCK_MS;
+    int n = epoll_wait(l->epoll, ready, READY_MAX, ms > 60000 ? 60000 : (int)ms);
+    for (int i = 0; i < n; i++) {
+        struct loop_source *s = ready[i].data.ptr;
+        if (!s->gone)
+            s->fn(s->ctx, ready[i].events);
+    }
+    bury(l);
+}

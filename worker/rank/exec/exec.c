@@ -1,0 +1,730 @@
+// SPDX-License-Identifier: Apache-2.0
+// Execution. See exec.h.
+#include "worker/rank/exec/exec.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/page.h"
+#include "common/compile/graph/optable.h"
+#include "worker/rank/exec/crew.h"
+#include "worker/rank/exec/marks.h"
+#include "worker/rank/exec/segments.h"
+#include "worker/rank/exec/staging.h"
+
+struct bound {
+    const struct instr *instr;
+    struct op_call call;         // OP
+    struct op_attr attr;         // OP, when the coordinate changes it
+    const struct op_call *calls; // OP: with those behind it that the backend runs at once; or null
+    struct comm *comm;           // START, SEND, RECV and their WAIT
+    struct coll_args coll;
+    struct coll_ticket ticket; // START, SEND, RECV: what its WAIT waits for
+    struct staged *staged;     // the same on a device with memory of its own
+};
+
+struct loaded {
+    const struct program *program;
+    struct bound *bound;
+    int *begins; // of each instruction, marks.h's; null without marks
+    // On a device with memory of its own:
+    struct segments segments;
+    int inputs_read;  // the last reader of inputs lies before this instruction
+    int state_writes; // the first that changes what a checkpoint holds; −1: none
+};
+
+enum { EXEC_COMMS = 48 }; // a world has 64
+
+struct exec {
+    struct exec_options o;
+    struct arena arena;
+    struct stream_q *stream;
+    bool apart;              // the device's memory is not the host's
+    struct staging *staging; // then, where anyone has collectives; else null
+    struct marks *marks;     // then, where the device itself writes the page; else null
+    struct lane inputs, saves;
+    bool saving; // a checkpoint is on its way out: nothing it holds may change before
+    int last;    // the program that ran last, −1
+    void *region[REGION_COUNT];
+    struct loaded loaded[PROGRAM_KINDS];
+    struct crew crew[EXEC_COMMS];
+    struct comm *comm[EXEC_COMMS];
+    int ncomms;
+};
+
+// This rank's stage: its programs and what they need.
+static const struct program *program_of(const struct exec *x, enum program_kind k)
+{
+    return compiled_program(x->o.compiled, k, compiled_stage(x->o.compiled, x->o.rank));
+}
+
+static const struct memory *memory_of(const struct exec *x)
+{
+    return compiled_memory(x->o.compiled, compiled_stage(x->o.compiled, x->o.rank));
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static bool anyone_shares(const struct exec *x)
+{
+    for (int s = 0; s < x->o.compiled->nstages; s++)
+        if (compiled_memory(x->o.compiled, s)->region[REGION_SHARED])
+            return true;
+    return false;
+}
+
+static int region_alloc(struct exec *x, enum region r, struct err *e)
+{
+    uint64_t bytes = memory_of(x)->region[r];
+    return bytes ? x->o.backend->memory.alloc(x->o.device, bytes, &x->region[r], e) : 0;
+}
+
+// All ranks open a window together, also one whose own stage puts nothing into it. Where the device
+// has memory of its own the window is but the shared region's mirror.
+static int window_open(struct exec *x, struct err *e)
+{
+    const struct backend *b = x->o.backend;
+    uint64_t bytes = memory_of(x)->region[REGION_SHARED];
+    void *window;
+    PRE(x->o.world);
+    int rc = world_window(x->o.world, bytes, &window, e);
+    if (rc || x->apart)
+        return rc ? rc
+                  : staging_open(&(struct staging_options){.backend = b,
+                                                           .device = x->o.device,
+                                                           .main = x->stream,
+                                                           .region = x->region[REGION_SHARED],
+                                                           .window = window,
+                                                           .bytes = bytes},
+                                 &x->staging, e);
+    if (bytes && b->memory.adopt)
+        rc = b->memory.adopt(x->o.device, window, bytes, e);
+    x->region[REGION_SHARED] = !rc && bytes ? window : NULL;
+    return rc;
+}
+
+static int regions_zero(struct exec *x, struct err *e)
+{
+    const struct memory *m = memory_of(x);
+    int rc = 0;
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        if (m->region[r])
+            rc = x->o.backend->stream.fill_zero(x->stream, x->region[r], m->region[r], e);
+    return rc;
+}
+
+static int regions_open(struct exec *x, struct err *e)
+{
+    int rc = region_alloc(x, REGION_PRIVATE, e);
+    if (!rc && x->apart)
+        rc = region_alloc(x, REGION_SHARED, e);
+    if (!rc && anyone_shares(x))
+        rc = window_open(x, e);
+    return rc ? rc : regions_zero(x, e);
+}
+
+static void *address(const struct exec *x, const struct program *p, struct view v)
+{
+    const struct buffer *b = &p->buffers[v.buffer];
+    uint64_t place = v.step ? (uint64_t)cut_place(&p->mesh, x->o.rank, &v.by) : 0;
+    return (char *)x->region[b->region] + b->offset + v.offset + place * v.step;
+}
+
+// ---- communicators -----------------------------------------------------------------------------
+
+// One a crew, made as the programs come to it; ranks of other stages may come to theirs in another
+// order (a communicator is known by its name and its ranks).
+static int comm_get(struct exec *x, struct crew crew, struct comm **out, struct err *e)
+{
+    for (int i = 0; i < x->ncomms; i++)
+        if (crew_equal(&x->crew[i], &crew)) {
+            *out = x->comm[i];
+            return 0;
+        }
+    PRE(x->o.world);
+    if (x->ncomms == EXEC_COMMS)
+        return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", EXEC_COMMS);
+    const struct mesh *m = &x->o.compiled->mesh;
+    int *ranks = arena_array(&x->arena, int, crew_size(&crew, m));
+    int n = crew_ranks(&crew, m, x->o.rank, ranks);
+    struct buf name = {0};
+    crew_print(&crew, m, &name);
+    int rc = comm_new(x->o.world, buf_str(&name), ranks, n, out, e);
+    buf_clear(&name);
+    if (rc)
+        return rc;
+    x->crew[x->ncomms] = crew;
+    x->comm[x->ncomms++] = *out;
+    return 0;
+}
+
+// ---- binding -----------------------------------------------------------------------------------
+
+static struct tensor tensor_at(const struct exec *x, const struct program *p, struct view v)
+{
+    const struct buffer *b = &p->buffers[v.buffer];
+    return (struct tensor){.data = address(x, p, v), .dtype = b->dtype, .shape = b->shape};
+}
+
+// The shape an op sees is its value's own: a buffer shared in place keeps the first value's.
+static struct tensor operand(const struct exec *x, const struct program *p, struct view v,
+                             int value)
+{
+    struct tensor t = tensor_at(x, p, v);
+    const struct value *val = &p->graph->values[value];
+    t.shape = spec_local(&val->spec, &p->mesh, &val->shape);
+    t.dtype = val->dtype;
+    return t;
+}
+
+static void bind_op(const struct exec *x, const struct program *p, struct bound *b)
+{
+    const struct instr *i = b->instr;
+    const struct node *n = &p->graph->nodes[i->node];
+    b->attr = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, x->o.rank, i->microbatch});
+    b->call = (struct op_call){
+        .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
+    if (i->workspace >= 0) {
+        b->call.workspace = address(x, p, (struct view){.buffer = i->workspace});
+        b->call.workspace_bytes = p->buffers[i->workspace].bytes;
+    }
+    for (int k = 0; k < i->nin; k++)
+        b->call.in[k] = operand(x, p, i->in[k], n->in[k]);
+    for (int k = 0; k < i->nout; k++)
+        b->call.out[k] = operand(x, p, i->out[k], n->out[k]);
+}
+
+static void bind_copy(const struct exec *x, const struct program *p, struct bound *b)
+{
+    const struct instr *i = b->instr;
+    b->call = (struct op_call){.op = i->op, .attr = i->attr, .nin = 1, .nout = 1};
+    b->call.in[0] = tensor_at(x, p, i->in[0]);
+    b->call.out[0] = tensor_at(x, p, i->out[0]);
+}
+
+static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+{
+    static const enum coll_op ops[RESHARD_KINDS] = {
+        [RESHARD_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+        [RESHARD_ALL_GATHER] = COLL_ALL_GATHER,
+        [RESHARD_ALL_TO_ALL] = COLL_ALL_TO_ALL,
+        [RESHARD_ALL_REDUCE] = COLL_ALL_REDUCE,
+    };
+    const struct instr *i = b->instr;
+    struct tensor t = tensor_at(x, p, i->out[0]);
+    b->coll = (struct coll_args){.op = ops[i->coll],
+                                 .reduce = i->max ? COLL_MAX : COLL_SUM,
+                                 .dtype = t.dtype,
+                                 .from = address(x, p, i->in[0]),
+                                 .buf = t.data,
+                                 .count = shape_count(&t.shape),
+                                 .name = p->graph->nodes[i->node].what};
+    return comm_get(x, i->stages ? crew_of_stages(i) : crew_of_axes(&i->group), &b->comm, e);
+}
+
+// A message's name is the same on both sides, and another one for each microbatch: an order that
+// the sides do not share is told at once.
+static int bind_message(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+{
+    const struct instr *i = b->instr;
+    bool sends = i->kind == INSTR_SEND;
+    struct tensor t = tensor_at(x, p, sends ? i->in[0] : i->out[0]);
+    b->coll =
+        (struct coll_args){.op = sends ? COLL_SEND : COLL_RECV,
+                           .dtype = t.dtype,
+                           .buf = t.data,
+                           .count = shape_count(&t.shape),
+                           .name = arena_printf(&x->arena, "%s of microbatch %d",
+                                                p->graph->nodes[i->node].what, i->microbatch)};
+    return comm_get(x, crew_of_message(i, p->stage), &b->comm, e);
+}
+
+static bool reads_inputs(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nin; k++)
+        if (p->buffers[i->in[k].buffer].source == VALUE_INPUT)
+            return true;
+    return false;
+}
+
+static bool writes_state(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nout; k++) {
+        enum buffer_kind kind = p->buffers[i->out[k].buffer].kind;
+        if (kind == BUFFER_PARAM || kind == BUFFER_OPTIMIZER)
+            return true;
+    }
+    return false;
+}
+
+// Segments also end where another stream has to do with the computation's: behind the last reader
+// of inputs, before the first change of what a checkpoint holds.
+static void segments_cut(struct exec *x, const struct program *p, struct loaded *l)
+{
+    bool *queued = arena_array(&x->arena, bool, p->ninstrs + 1);
+    bool *cut = arena_array(&x->arena, bool, p->ninstrs + 1);
+    l->state_writes = -1;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK;
+        if (in->kind == INSTR_OP && reads_inputs(p, in))
+            l->inputs_read = i + 1;
+        if (in->kind != INSTR_MARK && l->state_writes < 0 && writes_state(p, in))
+            l->state_writes = i;
+    }
+    cut[l->inputs_read] = true;
+    if (l->state_writes >= 0)
+        cut[l->state_writes] = true;
+    segments_init(&l->segments, x->o.backend, x->stream, &x->arena, queued, cut, p->ninstrs);
+}
+
+static bool is_start(const struct instr *i)
+{
+    return i->kind == INSTR_START || i->kind == INSTR_SEND || i->kind == INSTR_RECV;
+}
+
+// The calls of instructions that the backend runs at once, one behind the other. Who is told after
+// each instruction is told of each.
+static void calls_gather(struct exec *x, struct loaded *l)
+{
+    for (int i = 0; i < l->program->ninstrs && !x->o.ran; i++) {
+        const struct instr *first = &l->program->instrs[i];
+        if (!first->with || !x->o.backend->op.run_many || !x->o.backend->op.run_many[first->op])
+            continue;
+        struct op_call *calls = arena_array(&x->arena, struct op_call, first->with + 1);
+        for (int k = 0; k <= first->with; k++)
+            calls[k] = l->bound[i + k].call;
+        l->bound[i].calls = calls;
+    }
+}
+
+static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
+{
+    l->program = p;
+    l->bound = arena_array(&x->arena, struct bound, p->ninstrs);
+    if (x->marks) {
+        l->begins = arena_array(&x->arena, int, p->ninstrs);
+        marks_plan(p, l->begins);
+    }
+    for (int i = 0; i < p->ninstrs; i++) {
+        struct bound *b = &l->bound[i];
+        b->instr = &p->instrs[i];
+        int rc = 0;
+        if (b->instr->kind == INSTR_OP && b->instr->attr)
+            bind_copy(x, p, b);
+        else if (b->instr->kind == INSTR_OP)
+            bind_op(x, p, b);
+        else if (b->instr->kind == INSTR_START)
+            rc = bind_start(x, p, b, e);
+        else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
+            rc = bind_message(x, p, b, e);
+        else if (b->instr->kind == INSTR_WAIT)
+            b->comm = l->bound[b->instr->start].comm;
+        if (!rc && x->staging && is_start(b->instr))
+            rc = staging_bind(x->staging, b->comm, &b->coll, &b->staged, e);
+        if (rc)
+            return rc;
+    }
+    calls_gather(x, l);
+    if (x->apart)
+        segments_cut(x, p, l);
+    return 0;
+}
+
+static int ops_check(const struct exec *x, struct err *e)
+{
+    bool needed[OP_COUNT] = {false};
+    for (int k = 0; k < x->o.compiled->nprograms; k++) {
+        const struct program *p = program_of(x, (enum program_kind)k);
+        for (int i = 0; i < p->ninstrs; i++)
+            if (p->instrs[i].kind == INSTR_OP)
+                needed[p->instrs[i].op] = true;
+        for (int b = 0; b < p->nbuffers; b++)
+            needed[OP_CAST] |= p->buffers[b].kind == BUFFER_COPY;
+    }
+    return backend_check(x->o.backend, needed, e);
+}
+
+// The loss's cotangent is one, for ever.
+static int constants_set(struct exec *x, struct err *e)
+{
+    void *one;
+    const float value = 1;
+    if (!exec_buffer(x, PROGRAM_TRAIN, "one", &one))
+        return 0;
+    return exec_put(x, one, &value, sizeof value, e);
+}
+
+int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
+{
+    struct exec *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, ERR_NOMEM, "no memory to load programs");
+    x->o = *o;
+    x->last = -1;
+    struct device_info info;
+    o->backend->device.info(o->device, &info);
+    x->apart = !info.shares_host;
+    int rc = ops_check(x, e);
+    rc = rc ? rc : o->backend->stream.create(o->device, &x->stream, e);
+    rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
+    rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
+    rc = rc ? rc : regions_open(x, e);
+    if (!rc && x->apart)
+        rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
+    for (int k = 0; k < o->compiled->nprograms && !rc; k++)
+        rc = program_bind(x, program_of(x, (enum program_kind)k), &x->loaded[k], e);
+    rc = rc ? rc : constants_set(x, e);
+    if (rc) {
+        exec_close(x);
+        return rc;
+    }
+    *out = x;
+    return 0;
+}
+
+static int program_tune(struct exec *x, const struct loaded *l, bool time, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < l->program->ninstrs && !rc; i++) {
+        const struct bound *b = &l->bound[i];
+        if (b->instr->kind != INSTR_OP)
+            continue;
+        rc = x->o.backend->choice->tune(x->stream, &b->call, time, e);
+        if (rc)
+            err_wrap(e, "choosing an algorithm of %s", op_name(b->instr->op));
+        if (x->o.page)
+            page_beat(x->o.page);
+    }
+    return rc;
+}
+
+int exec_tune(struct exec *x, bool time, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
+        rc = program_tune(x, &x->loaded[k], time, e);
+    rc = rc ? rc : regions_zero(x, e);
+    return rc ? rc : constants_set(x, e);
+}
+
+static int copy_make(struct exec *x, const struct program *p, int copy, struct err *e)
+{
+    const struct graph *g = p->graph;
+    const char *param = g->values[g->values[p->buffers[copy].value].of].name;
+    const struct op_attr attr = {.labels = 1, .scale = 1};
+    struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
+    int from = program_find(p, param);
+    PRE(from >= 0);
+    c.in[0] = tensor_at(x, p, (struct view){.buffer = from});
+    c.out[0] = tensor_at(x, p, (struct view){.buffer = copy});
+    c.in[0].shape = c.out[0].shape = (struct shape){1, {shape_count(&c.in[0].shape)}};
+    int rc = x->o.backend->op.run[OP_CAST](x->stream, &c, e);
+    if (rc)
+        err_wrap(e, "copying %s", param);
+    return rc;
+}
+
+int exec_copies(struct exec *x, struct err *e)
+{
+    const struct program *p = program_of(x, PROGRAM_TRAIN);
+    int rc = 0;
+    for (int b = 0; b < p->nbuffers && !rc; b++)
+        if (p->buffers[b].kind == BUFFER_COPY)
+            rc = copy_make(x, p, b, e);
+    return rc;
+}
+
+void exec_close(struct exec *x)
+{
+    if (!x)
+        return;
+    if (x->stream && x->apart) // nothing runs on when its memory goes
+        (void)x->o.backend->stream.sync(x->stream, NULL);
+    marks_close(x->marks);
+    lane_close(&x->inputs);
+    lane_close(&x->saves);
+    staging_close(x->staging);
+    for (int k = 0; k < PROGRAM_KINDS; k++)
+        segments_clear(&x->loaded[k].segments);
+    for (int i = 0; i < x->ncomms; i++)
+        comm_free(x->comm[i]);
+    for (int r = 0; r < REGION_COUNT; r++)
+        if (x->region[r] && (r == REGION_PRIVATE || x->apart))
+            x->o.backend->memory.free(x->o.device, x->region[r]);
+    if (x->stream)
+        x->o.backend->stream.destroy(x->stream);
+    arena_clear(&x->arena);
+    free(x);
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static int run_op(struct exec *x, const struct bound *b, struct err *e)
+{
+    const struct instr *i = b->instr;
+    return b->calls ? x->o.backend->op.run_many[i->op](x->stream, b->calls, i->with + 1, e)
+                    : x->o.backend->op.run[i->op](x->stream, &b->call, e);
+}
+
+static int mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
+{
+    int begins = l->begins ? l->begins[b - l->bound] : 0;
+    return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
+}
+
+static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
+{
+    int marked = mark(x, l, b, e);
+    if (marked)
+        return marked;
+    switch (b->instr->kind) {
+    case INSTR_MARK:
+        if (x->o.page && !x->marks)
+            page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
+        return 0;
+    case INSTR_OP:
+        return run_op(x, b, e);
+    case INSTR_START:
+    case INSTR_SEND:
+    case INSTR_RECV: {
+        if (b->staged)
+            return staging_start(x->staging, b->staged, e);
+        // The operand must be there before peers may read it; what is received overwrites only
+        // what was read.
+        int rc = x->o.backend->stream.sync(x->stream, e);
+        return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
+    }
+    case INSTR_WAIT: {
+        struct bound *start = &l->bound[b->instr->start];
+        return start->staged ? staging_wait(x->staging, start->staged, e)
+                             : coll_wait(b->comm, &start->ticket, e);
+    }
+    }
+    return 0;
+}
+
+static int fail(const struct bound *b, int rc, struct err *e)
+{
+    if (b->instr->kind == INSTR_OP)
+        err_wrap(e, "%s of microbatch %d: %s", phase_name(b->instr->phase), b->instr->microbatch,
+                 op_name(b->instr->op));
+    return rc;
+}
+
+static int run_watched(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
+{
+    int rc = run_one(x, l, b, e);
+    rc = rc ? rc : x->o.backend->stream.sync(x->stream, e);
+    if (!rc)
+        x->o.ran(x->o.ctx, (int)(b - l->bound));
+    return rc;
+}
+
+static int run_each(struct exec *x, struct loaded *l, int first, int end, struct err *e)
+{
+    struct progress_page *page = x->o.page;
+    bool watched = x->o.ran && l == &x->loaded[PROGRAM_TRAIN];
+    for (int i = first; i < end; i++) {
+        struct bound *b = &l->bound[i];
+        if (page && !x->marks)
+            atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
+        int rc = watched ? run_watched(x, l, b, e) : run_one(x, l, b, e);
+        if (rc)
+            return fail(b, rc, e);
+        i += b->calls ? b->instr->with : 0;
+    }
+    return 0;
+}
+
+struct issue {
+    struct exec *x;
+    struct loaded *l;
+};
+
+static int issue(void *ctx, int first, int end, struct err *e)
+{
+    struct issue *is = ctx;
+    for (int i = first; i < end; i++) {
+        struct bound *b = &is->l->bound[i];
+        int rc = mark(is->x, is->l, b, e);
+        if (!rc && b->instr->kind == INSTR_OP)
+            rc = run_op(is->x, b, e);
+        if (rc)
+            return fail(b, rc, e);
+        i += b->calls ? b->instr->with : 0;
+    }
+    return 0;
+}
+
+// The op at fault is one of these.
+static int fail_graph(const struct loaded *l, const struct segment *g, int rc, struct err *e)
+{
+    const struct bound *first = NULL, *last = NULL;
+    for (int i = g->first; i < g->end; i++)
+        if (l->bound[i].instr->kind == INSTR_OP) {
+            last = &l->bound[i];
+            first = first ? first : last;
+        }
+    if (first)
+        err_wrap(e, "in a graph from %s (%s of microbatch %d) to %s (%s of microbatch %d)",
+                 op_name(first->instr->op), phase_name(first->instr->phase),
+                 first->instr->microbatch, op_name(last->instr->op), phase_name(last->instr->phase),
+                 last->instr->microbatch);
+    return rc;
+}
+
+// A device without marks: the page tells what was queued, a segment at a time: its phases, and the
+// number of its instructions.
+static void tell_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
+{
+    for (int i = g->first; i < g->end; i++)
+        if (l->bound[i].instr->kind == INSTR_MARK)
+            page_phase(page, (int)l->bound[i].instr->phase, l->bound[i].instr->microbatch);
+    atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
+}
+
+// That a segment is queued is progress of its own: to capture one takes its time, and the device
+// may have nothing to do meanwhile. A host is at most two steps ahead, so it cannot go on for long.
+static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
+{
+    if (x->o.page && x->marks)
+        page_beat(x->o.page);
+    else if (x->o.page)
+        tell_queued(x->o.page, l, g);
+    int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
+    for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
+        x->loaded[k].segments.plain |= l->segments.plain;
+    return rc && g->state == SEGMENT_GRAPH ? fail_graph(l, g, rc, e) : rc;
+}
+
+static int run_segments(struct exec *x, struct loaded *l, struct err *e)
+{
+    bool trains = l == &x->loaded[PROGRAM_TRAIN];
+    int rc = 0;
+    for (int k = 0; k < l->segments.n && !rc; k++) {
+        struct segment *g = &l->segments.segment[k];
+        bool joins = trains && x->saving && g->first == l->state_writes;
+        rc = joins ? lane_join(&x->saves, e) : 0;
+        x->saving &= !joins;
+        if (!rc && x->staging)
+            rc = staging_poll(x->staging, e);
+        if (!rc)
+            rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
+                                        : run_each(x, l, g->first, g->end, e);
+        if (!rc && trains && g->end == l->inputs_read)
+            rc = lane_mark(&x->inputs, e);
+    }
+    return rc;
+}
+
+int exec_run(struct exec *x, enum program_kind kind, struct err *e)
+{
+    struct loaded *l = &x->loaded[kind];
+    PRE(l->program);
+    x->last = (int)kind;
+    return x->apart ? run_segments(x, l, e) : run_each(x, l, 0, l->program->ninstrs, e);
+}
+
+int exec_check_memory(const struct exec *x, struct err *e)
+{
+    const struct memory *m = memory_of(x);
+    struct device_info info;
+    x->o.backend->device.info(x->o.device, &info);
+    // A window that is but the mirror of the device's memory is the host's staging.
+    bool window = !x->apart && x->region[REGION_SHARED];
+    uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
+    if (have == m->arena)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes of device memory, %llu are taken",
+                   (unsigned long long)m->arena, (unsigned long long)have);
+}
+
+int exec_step(struct exec *x, int64_t step, struct err *e)
+{
+    if (x->marks)
+        return marks_step(x->marks, x->stream, step, e);
+    if (x->o.page)
+        page_step(x->o.page, step);
+    return 0;
+}
+
+void exec_tell(struct exec *x)
+{
+    marks_tell(x->marks);
+}
+
+// ---- access ------------------------------------------------------------------------------------
+
+const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,
+                                 void **device_pointer)
+{
+    const struct program *p = x->loaded[kind].program;
+    int b = p ? program_find(p, name) : -1;
+    if (b < 0)
+        return NULL;
+    *device_pointer = address(x, p, (struct view){.buffer = b});
+    return &p->buffers[b];
+}
+
+struct stream_q *exec_stream(struct exec *x)
+{
+    return x->stream;
+}
+
+int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e)
+{
+    int rc = x->o.backend->stream.copy(x->stream, device_to, from, bytes, e);
+    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
+}
+
+int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
+{
+    int rc = x->o.backend->stream.copy(x->stream, to, device_from, bytes, e);
+    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
+}
+
+// ---- beside the computation --------------------------------------------------------------------
+
+// A training step's inputs may change once its last reader is through, also while the rest of it
+// runs. Programs share inputs by name: between two of them the first one's end is waited for.
+int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e)
+{
+    bool marked = kind == PROGRAM_TRAIN && x->last == (int)kind;
+    int rc = marked ? 0 : lane_mark(&x->inputs, e);
+    return rc ? rc : lane_begin(&x->inputs, e);
+}
+
+int exec_inputs_end(struct exec *x, struct err *e)
+{
+    int rc = lane_end(&x->inputs, e);
+    return rc ? rc : lane_join(&x->inputs, e);
+}
+
+struct lane *exec_inputs(struct exec *x)
+{
+    return &x->inputs;
+}
+
+int exec_saves_begin(struct exec *x, struct err *e)
+{
+    int rc = lane_mark(&x->saves, e);
+    return rc ? rc : lane_begin(&x->saves, e);
+}
+
+int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
+{
+    return x->o.backend->stream.copy(x->saves.q, to, device_from, bytes, e);
+}
+
+int exec_saves_end(struct exec *x, struct err *e)
+{
+    x->saving = x->apart;
+    return lane_end(&x->saves, e);
+}
+
+struct lane *exec_saves(struct exec *x)
+{
+    return &x->saves;
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Execution: a compiled job loaded on one device. It allocates the planned arena (the private
+// region from the backend, the shared one from the world's window), makes the communicators, binds
+// every instruction to pointers once, and then runs programs without allocating or looking anything
+// up. One thread.
+//
+// On a device with memory of its own both regions are the device's and collectives are staged
+// (staging.h); what lies between them is captured and replayed (segments.h); inputs come in and
+// checkpoints go out on streams beside the computation's (lane.h); the device itself tells the
+// progress page where it is (marks.h), for the host is ahead of it.
+//
+// What the device has handed out is checked against the plan, to the byte.
+#pragma once
+#include "common/compile/compile.h"
+#include "kernels/backend.h"
+#include "worker/collective/collective.h"
+#include "worker/rank/exec/lane.h"
+
+struct exec;
+
+struct exec_options {
+    const struct compiled *compiled; // borrowed, as is all below
+    const struct backend *backend;
+    struct device *device;
+    struct world *world; // may be null when no program has a collective
+    int rank;
+    struct progress_page *page; // may be null
+    // May be null: told after each instruction of the train program, once the device is done with
+    // it.
+    void (*ran)(void *ctx, int instr);
+    void *ctx;
+};
+
+int exec_open(const struct exec_options *o, struct exec **out, struct err *e);
+void exec_close(struct exec *x); // null is fine
+
+// Shows the backend every product that the programs will ask for, so that it settles how it
+// computes them (backend.h: tune). Writes all over the device's memory, which is as new afterwards.
+int exec_tune(struct exec *x, bool time, struct err *e);
+
+// Makes the copies of the parameters that the programs read (compile/copies.h) from what the
+// parameters are now: after they were drawn or restored, on the stream. Updates keep them.
+int exec_copies(struct exec *x, struct err *e);
+
+// The device memory taken, whoever took it, is what the plan said. Holds after the opening of all
+// that a rank opens, and after training.
+int exec_check_memory(const struct exec *x, struct err *e);
+
+// Runs one program from start to end: a whole step. The metrics vector is then in its buffer, and
+// everything is queued on the stream (exec_stream).
+int exec_run(struct exec *x, enum program_kind kind, struct err *e);
+// What runs from here on is of this step: the page has it once the device comes here.
+int exec_step(struct exec *x, int64_t step, struct err *e);
+// The page has all that the device has come to. It has so soon anyway; before it is read, at once.
+void exec_tell(struct exec *x);
+
+// A buffer of a program by name ("layers/0/weight", "images", "hyper"), null when it has none.
+const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,
+                                 void **device_pointer);
+struct stream_q *exec_stream(struct exec *x);
+
+// Host ↔ device through the stream; put returns when `from` may be changed, get when `to` is
+// filled.
+int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e);
+int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
+
+// Inputs of the program's next run: what is copied to them between begin and end, on exec_inputs's
+// stream, waits for their last readers, and the next run waits for it.
+int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e);
+int exec_inputs_end(struct exec *x, struct err *e);
+struct lane *exec_inputs(struct exec *x);
+// What outlives a step, as it is now: copied by exec_save between begin and end, beside the next
+// step, which waits before it changes any of it. exec_saves tells when the copies have come.
+int exec_saves_begin(struct exec *x, struct err *e);
+int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
+int exec_saves_end(struct exec *x, struct err *e);
+struct lane *exec_saves(struct exec *x);

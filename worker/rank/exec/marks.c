@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks. See marks.h.
+#include "worker/rank/exec/marks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/explain/cost.h"
+
+enum {
+    LOOK_MS = 50, // well below the shortest restart.hang_after
+    // Instructions that count for nothing below take their launch's few µs each.
+    MOST_INSTRS = 128,
+};
+// Of a device with 10¹⁵ FLOP/s and 5 TB/s: a millisecond or two; of one a hundred times slower a
+// sixth of a second.
+#define MOST_FLOPS 0x1p40
+#define MOST_BYTES 0x1p33
+
+// What the device writes, as pairs of backend.h's mark: the step and how often one began, the place
+// (microbatch and phase) and how many instructions began.
+enum { STEP, STEPS, PLACE, INSTRS, WORDS };
+
+struct marks {
+    const struct backend *backend;
+    struct device *device;
+    struct progress_page *page;
+    uint64_t *words;        // pinned
+    uint64_t steps, instrs; // that the page knows of
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool runs, stops;
+};
+
+// ---- where marks are ---------------------------------------------------------------------------
+
+// An instruction's part of the work that may lie between two marks.
+static double share(const struct program *p, const struct instr *i)
+{
+    if (i->kind != INSTR_OP)
+        return 0;
+    const struct node *n = &p->graph->nodes[i->node];
+    return cost_node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
+           cost_node_bytes(p->graph, &p->mesh, n) / MOST_BYTES;
+}
+
+void marks_plan(const struct program *p, int *begins)
+{
+    int at = -1, before = 0; // the newest mark; what begins before the first
+    double work = 0;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        bool op = in->kind == INSTR_OP;
+        begins[i] = 0;
+        if (in->kind == INSTR_MARK || (op && (at < 0 || work >= 1 || begins[at] >= MOST_INSTRS))) {
+            begins[i] = at < 0 ? before : 0;
+            at = i;
+            work = 0;
+        }
+        const int last = i + (op ? in->with : 0);
+        for (int k = i; k <= last; k++) {
+            begins[k] = k > i ? 0 : begins[k];
+            *(at < 0 ? &before : &begins[at]) += 1;
+            work += share(p, &p->instrs[k]);
+        }
+        i = last;
+    }
+}
+
+// ---- marking -----------------------------------------------------------------------------------
+
+int marks_step(struct marks *m, struct stream_q *q, int64_t step, struct err *e)
+{
+    return m->backend->stream.mark(q, m->words + STEP, (uint64_t)step, 1, e);
+}
+
+int marks_put(struct marks *m, struct stream_q *q, const struct instr *at, int begins,
+              struct err *e)
+{
+    uint64_t place = (uint64_t)(uint32_t)at->microbatch << 2 | (uint64_t)at->phase;
+    return m->backend->stream.mark(q, m->words + PLACE, place, (uint64_t)begins, e);
+}
+
+// ---- telling -----------------------------------------------------------------------------------
+
+// The device writes while this reads.
+static uint64_t seen(const struct marks *m, int word)
+{
+    return __atomic_load_n(&m->words[word], __ATOMIC_ACQUIRE);
+}
+
+void marks_tell(struct marks *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_lock(&m->lock);
+    uint64_t steps = seen(m, STEPS);
+    if (steps != m->steps)
+        page_step(m->page, (int64_t)seen(m, STEP));
+    m->steps = steps;
+    uint64_t instrs = seen(m, INSTRS);
+    if (instrs != m->instrs) {
+        uint64_t place = seen(m, PLACE);
+        atomic_store_explicit(&m->page->ops, instrs, memory_order_relaxed);
+        page_phase(m->page, (int)(place & 3), (int)(place >> 2));
+    }
+    m->instrs = instrs;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static bool stops_within(struct marks *m, int64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t at = until.tv_nsec + ns;
+    until.tv_sec += at / CLOCK_S;
+    until.tv_nsec = at % CLOCK_S;
+    pthread_mutex_lock(&m->lock);
+    while (!m->stops && pthread_cond_timedwait(&m->wake, &m->lock, &until) != ETIMEDOUT)
+        ;
+    bool stops = m->stops;
+    pthread_mutex_unlock(&m->lock);
+    return stops;
+}
+
+static void *look(void *marks)
+{
+    while (!stops_within(marks, LOOK_MS * CLOCK_MS))
+        marks_tell(marks);
+    return NULL;
+}
+
+// ---- life --------------------------------------------------------------------------------------
+
+static void wake_init(struct marks *m)
+{
+    pthread_condattr_t by;
+    pthread_condattr_init(&by);
+    pthread_condattr_setclock(&by, CLOCK_MONOTONIC);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->wake, &by);
+    pthread_condattr_destroy(&by);
+}
+
+int marks_open(const struct backend *b, struct device *d, struct progress_page *page,
+               struct marks **out, struct err *e)
+{
+    *out = NULL;
+    if (!b->stream.mark || !page)
+        return 0;
+    struct marks *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, ERR_NOMEM, "no memory for marks");
+    *m = (struct marks){.backend = b, .device = d, .page = page};
+    wake_init(m);
+    void *words = NULL;
+    int rc = b->memory.host_alloc(d, WORDS * sizeof *m->words, &words, e);
+    m->words = words;
+    if (!rc) {
+        memset(words, 0, WORDS * sizeof *m->words);
+        m->runs = !pthread_create(&m->thread, NULL, look, m);
+        rc = m->runs ? 0 : err_set(e, ERR_NOMEM, "no thread to look at the device's marks");
+    }
+    if (rc)
+        marks_close(m);
+    else
+        *out = m;
+    return rc;
+}
+
+void marks_close(struct marks *m)
+{
+    if (!m)
+        return;
+    if (m->runs) {
+        pthread_mutex_lock(&m->lock);
+        m->stops = true;
+        pthread_cond_signal(&m->wake);
+        pthread_mutex_unlock(&m->lock);
+        pthread_join(m->thread, NULL);
+        marks_tell(m);
+    }
+    if (m->words)
+        m->backend->memory.host_free(m->device, m->words);
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}

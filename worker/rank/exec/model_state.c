@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that outlive a step. See state.h.
+#include "worker/rank/exec/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+
+enum { CHUNK = 1 << 18 }; // elements drawn and copied at a time
+
+static bool survives(const struct buffer *b)
+{
+    return b->kind == BUFFER_PARAM || b->kind == BUFFER_OPTIMIZER;
+}
+
+static struct box box_of(const struct value *v, const struct mesh *m, int rank)
+{
+    struct box b = {.shape = spec_local(&v->spec, m, &v->shape)};
+    spec_start(&v->spec, m, &v->shape, rank, b.start);
+    return b;
+}
+
+// The spec as the manifest has it: [null, "tp", ["dp", "fsdp"]].
+static const char *spec_text(struct arena *a, const struct value *v, const struct mesh *m)
+{
+    struct buf text = {0};
+    struct json_out w;
+    json_out_init(&w, &text);
+    spec_json(&v->spec, m, v->shape.n, NULL, &w);
+    json_out_clear(&w);
+    return buf_keep(&text, a);
+}
+
+// The stages that hold each value of the graph, a bit each; 0 for what does not outlive a step.
+static uint64_t *holders_find(struct arena *a, const struct compiled *c, int *tensors)
+{
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    uint64_t *stages = arena_array(a, uint64_t, g->nvalues);
+    for (int k = 0; k < c->nstages; k++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, k);
+        for (int b = 0; b < p->nbuffers; b++)
+            if (survives(&p->buffers[b])) {
+                *tensors += !stages[p->buffers[b].value];
+                stages[p->buffers[b].value] |= (uint64_t)1 << k;
+            }
+    }
+    return stages;
+}
+
+// Of the ranks that agree with `r` on all axes but these, those of some stages; their number.
+static int replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
+{
+    int n = mesh_group(&c->mesh, r, axes, out), kept = 0;
+    for (int i = 0; i < n; i++)
+        if (stages >> compiled_stage(c, out[i]) & 1)
+            out[kept++] = out[i];
+    return kept;
+}
+
+// One part a distinct box: made at the rank that is first among those holding it.
+static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
+                     const struct value *v, uint64_t stages, void *device, int rank)
+{
+    const struct mesh *m = &c->mesh;
+    axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
+    for (int r = 0; r < mesh_ranks(m); r++) {
+        int *ranks = arena_array(a, int, mesh_product(m, free_axes));
+        int n = replicas(c, r, free_axes, stages, ranks);
+        if (!n || ranks[0] != r)
+            continue;
+        struct deal_part *p = &s->parts[s->nparts];
+        *p = (struct deal_part){.name = v->name,
+                                .dtype = v->dtype,
+                                .global = v->shape,
+                                .box = box_of(v, m, r),
+                                .nranks = n,
+                                .ranks = ranks};
+        for (int i = 0; i < n; i++)
+            if (ranks[i] == rank)
+                s->local[s->nparts] = device;
+        s->values[s->nparts] = v;
+        s->specs[s->nparts++] = spec_text(a, v, m);
+    }
+}
+
+int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
+               int rank, struct err *e)
+{
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    int tensors = 0;
+    uint64_t *stages = holders_find(a, c, &tensors);
+    size_t most = (size_t)tensors * (size_t)mesh_ranks(&c->mesh);
+    *s = (struct state){.exec = exec};
+    s->parts = arena_array(a, struct deal_part, most);
+    s->specs = arena_array(a, const char *, most);
+    s->values = arena_array(a, const struct value *, most);
+    s->local = arena_array(a, void *, most);
+    for (int v = 0; v < g->nvalues; v++) {
+        const char *name = g->values[v].name;
+        void *device = NULL;
+        if (!stages[v])
+            continue;
+        if (stages[v] >> compiled_stage(c, rank) & 1 &&
+            !exec_buffer(exec, PROGRAM_TRAIN, name, &device))
+            return err_set(e, ERR_INTERNAL, "%s is not loaded", name);
+        parts_of(s, a, c, &g->values[v], stages[v], device, rank);
+    }
+    return 0;
+}
+
+// The global row-major index of element `i` of a box.
+static uint64_t global_index(const struct box *b, const struct shape *global, int64_t i)
+{
+    uint64_t index = 0, stride = 1;
+    for (int d = b->shape.n - 1; d >= 0; d--) {
+        int64_t at = b->start[d] + i % b->shape.dim[d];
+        i /= b->shape.dim[d];
+        index += (uint64_t)at * stride;
+        stride *= (uint64_t)global->dim[d];
+    }
+    return index;
+}
+
+// Where element `i` of a box lies in dimension d of the whole tensor.
+static int64_t place_in(const struct box *b, int d, int64_t i)
+{
+    for (int k = b->shape.n - 1; k > d; k--)
+        i /= b->shape.dim[k];
+    return b->start[d] + i % b->shape.dim[d];
+}
+
+// The dimension whose end is padding, −1: none. Numbers are drawn as if it were not there.
+static int padded_dim(const struct value *v)
+{
+    for (int d = 0; v->limit && d < v->shape.n; d++)
+        if (v->dims[d] == DIM_VOCAB)
+            return d;
+    return -1;
+}
+
+// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
+static void draw_chunk(const struct deal_part *p, const struct rand_site *site,
+                       const struct value *v, int64_t at, int64_t len, float *out)
+{
+    struct shape unpadded = p->global;
+    int pad = padded_dim(v);
+    if (pad >= 0)
+        unpadded.dim[pad] = v->limit;
+    int last = p->box.shape.n - 1;
+    int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
+    for (int64_t i = 0; i < len;) {
+        int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
+        rand_normals(site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
+        i += n;
+    }
+    for (int64_t i = 0; i < len; i++)
+        out[i] = pad >= 0 && place_in(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
+}
+
+static int draw(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
+                struct err *e)
+{
+    const struct deal_part *p = &s->parts[part];
+    struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
+    int64_t n = shape_count(&p->box.shape);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t len = n - at < CHUNK ? n - at : CHUNK;
+        if (v->init == INIT_ONE)
+            for (int64_t i = 0; i < len; i++)
+                chunk[i] = 1;
+        else
+            draw_chunk(p, &site, v, at, len, chunk);
+        int rc =
+            exec_put(s->exec, (float *)s->local[part] + at, chunk, (size_t)len * sizeof *chunk, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+// The arena was zeroed when it was made: only what is drawn is written.
+int state_init(struct state *s, uint64_t seed, struct err *e)
+{
+    float *chunk = malloc(CHUNK * sizeof *chunk);
+    if (!chunk)
+        return err_set(e, ERR_NOMEM, "no memory to draw parameters");
+    int rc = 0;
+    for (int i = 0; i < s->nparts && !rc; i++) {
+        const struct value *v = s->values[i];
+        if (s->local[i] && v->kind == VALUE_PARAM && v->init != INIT_ZERO)
+            rc = draw(s, i, v, seed, chunk, e);
+    }
+    free(chunk);
+    return rc ? rc : exec_copies(s->exec, e);
+}
+
+int state_restore(struct state *s, struct load *from, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < s->nparts && !rc; i++) {
+        const struct deal_part *p = &s->parts[i];
+        if (!s->local[i])
+            continue;
+        uint64_t bytes = box_bytes(&p->box, p->dtype);
+        void *host = malloc(bytes);
+        if (!host)
+            return err_set(e, ERR_NOMEM, "no memory to read %s", p->name);
+        rc = load_read(from, p->name, p->dtype, &p->box, host, e);
+        rc = rc ? rc : exec_put(s->exec, s->local[i], host, bytes, e);
+        free(host);
+    }
+    return rc ? rc : exec_copies(s->exec, e);
+}
+
+int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
+{
+    struct state *s = state;
+    PRE(s->local[part]);
+    return exec_save(s->exec, to, (char *)s->local[part] + at, bytes, e);
+}

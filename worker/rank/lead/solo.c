@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+// DIR and its two users, rank 0 and the others; see solo.h. Files of a few lines are "key value"
+// texts, written to a temporary file, synced and renamed.
+#include "worker/rank/lead/solo.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/entropy.h"
+#include "common/base/folder.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/ckpt/load.h"
+#include "common/model/schema_list.h"
+#include "worker/rank/lead/rank_join.h"
+
+enum { TEXT_MAX = 8192, RETRY_MS = 5 };
+
+// The value of "key value" in a text; false when absent.
+static bool text_value(const char *text, const char *key, char *out, size_t size)
+{
+    size_t n = strlen(key);
+    for (const char *p = text; *p;) {
+        const char *end = strchrnul(p, '\n');
+        if (!strncmp(p, key, n) && p[n] == ' ') {
+            snprintf(out, size, "%.*s", (int)(end - p - (ptrdiff_t)n - 1), p + n + 1);
+            return true;
+        }
+        p = *end ? end + 1 : end;
+    }
+    return false;
+}
+
+// ---- the job ----
+
+int solo_job(const struct solo_options *o, struct arena *a, struct job *job, const char **text,
+             char hash[65], struct buf *violations, struct err *e)
+{
+    struct job_errors errs = {0};
+    struct buf b = {0};
+    char base[PATH_MAX];
+    if (job_load(a, &weft_schema, o->job_file, o->overrides, o->noverrides, job, &errs)) {
+        if (violations)
+            job_errors_print(&errs, violations);
+        (void)job_errors_err(&errs, e);
+        return ERR_INVALID;
+    }
+    if (o->of && job->resources.devices != o->of)
+        return err_set(e, ERR_INVALID, "the job's mesh has %lld devices, --of says %d",
+                       (long long)job->resources.devices, o->of);
+    if (job->resources.devices > RANK_MAX)
+        return err_set(e, ERR_INVALID, "over %d ranks", RANK_MAX);
+    if (!realpath(job->base_dir, base))
+        return err_errno(e, ERR_NOTFOUND, "cannot find the job's folder %s", job->base_dir);
+    job->base_dir = arena_strdup(a, base);
+    job_print(job, &b);
+    *text = arena_strdup(a, buf_str(&b));
+    job_hash(job, hash);
+    buf_clear(&b);
+    return 0;
+}
+
+void solo_host(const struct solo_options *o, char *out, size_t size)
+{
+    char name[64] = "host", machine[64] = "";
+    struct stat st = {0};
+    if (o->host) {
+        snprintf(out, size, "%s", o->host);
+        return;
+    }
+    (void)gethostname(name, sizeof name - 1);
+    (void)folder_read("/etc", "machine-id", machine, sizeof machine, NULL);
+    machine[strcspn(machine, "\n")] = 0;
+    (void)stat("/proc/self/ns/net", &st);
+    snprintf(out, size, "%s-%.8s-%llu", name, machine, (unsigned long long)st.st_ino);
+}
+
+// ---- rank 0 takes DIR ----
+
+static int make_dir(const char *path, struct err *e)
+{
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    return 0;
+}
+
+static int open_dir(const struct solo_options *o, struct solo *s, struct err *e)
+{
+    char real[PATH_MAX];
+    int rc = make_dir(o->dir, e);
+    if (rc)
+        return rc;
+    if (!realpath(o->dir, real) || strlen(real) >= sizeof s->dir - 100)
+        return err_errno(e, ERR_IO, "cannot resolve %s", o->dir);
+    strcpy(s->dir, real);
+    return 0;
+}
+
+// Moves the state of another job to DIR/old-<n>, the first free. Logs stay: the parent of the ranks
+// writes to them already, and each line names its job.
+static int move_aside(struct solo *s, struct err *e)
+{
+    static const char *const names[] = {"job.yaml", "state", "metrics.jsonl", "id"};
+    char old[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
+    int n = 1;
+    for (;; n++) {
+        snprintf(old, sizeof old, "%s/old-%d", s->dir, n);
+        if (!mkdir(old, 0700))
+            break;
+        if (errno != EEXIST)
+            return err_errno(e, ERR_IO, "cannot make %s", old);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) { // id last: it says who owns DIR
+        snprintf(from, sizeof from, "%s/%s", s->dir, names[i]);
+        if ((size_t)snprintf(to, sizeof to, "%s/%s", old, names[i]) >= sizeof to)
+            return err_set(e, ERR_INVALID, "the path %s is too long", old);
+        if (rename(from, to) && errno != ENOENT)
+            return err_errno(e, ERR_IO, "cannot move %s aside", from);
+    }
+    log_info("solo", "the old state is in %s", old);
+    return 0;
+}
+
+// DIR must outlive a power cut as soon as the id in it counts. A parent that we may not open is
+// left to whoever may.
+static int sync_parent(const struct solo *s, struct err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/..", s->dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    if (fd < 0 && errno == EACCES)
+        return 0;
+    if (fd < 0 || fsync(fd))
+        rc = err_errno(e, ERR_IO, "cannot sync the folder of %s", s->dir);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+// job.yaml and id as the job is now; id last: it says who owns DIR.
+static int write_id(const struct solo *s, const struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX], identity[65];
+    int rc = folder_write(s->dir, "job.yaml", a->job_text, FOLDER_DURABLE, e);
+    job_identity(&s->job, identity);
+    snprintf(text, sizeof text, "job %s\ncluster %s\nrun %s\nidentity %s\nhash %s\n", a->job_id,
+             a->cluster_id, a->run_id, identity, a->job_hash);
+    return rc ? rc : folder_write(s->dir, "id", text, FOLDER_DURABLE, e);
+}
+
+static int new_id(struct solo *s, struct attempt *a, struct err *e)
+{
+    int rc;
+    if ((rc = entropy_id(a->job_id, e)) || (rc = entropy_id(a->cluster_id, e)) ||
+        (rc = entropy_id(a->run_id, e)) || (rc = sync_parent(s, e)))
+        return rc;
+    return write_id(s, a, e);
+}
+
+static bool has_value(const char *text, const char *key, const char *want)
+{
+    char value[80];
+    return text_value(text, key, value, sizeof value) && !strcmp(value, want);
+}
+
+// Reads DIR/id, or makes it; another job is refused.
+static int settle_id(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX], identity[65];
+    int rc = folder_read(s->dir, "id", text, sizeof text, e);
+    if (rc == ERR_NOTFOUND)
+        return new_id(s, a, e);
+    if (rc)
+        return rc;
+    bool whole = text_value(text, "job", a->job_id, sizeof a->job_id) &&
+                 text_value(text, "cluster", a->cluster_id, sizeof a->cluster_id) &&
+                 text_value(text, "run", a->run_id, sizeof a->run_id);
+    job_identity(&s->job, identity);
+    if (whole && has_value(text, "identity", identity) && !o->fresh) {
+        if (has_value(text, "hash", a->job_hash))
+            return 0;
+        log_info("solo", "the run goes on in another layout, on %d ranks", a->ranks);
+        return write_id(s, a, e);
+    }
+    if (!o->fresh)
+        return err_set(e, ERR_EXISTS,
+                       "%s belongs to another job (compare %s/job.yaml); use --new to start afresh",
+                       s->dir, s->dir);
+    rc = move_aside(s, e);
+    return rc ? rc : new_id(s, a, e);
+}
+
+// ---- the epoch ----
+
+static int fence(struct solo *s, struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX], value[64];
+    int64_t greatest = 0, epoch = 0, tries = 0;
+    int rc = store_check_epoch(&s->store, 0, &greatest, e);
+    if (rc && rc != ERR_FENCED)
+        return rc;
+    if (!folder_read(s->dir, "state", text, sizeof text, NULL) &&
+        text_value(text, "epoch", value, sizeof value))
+        epoch = atoll(value);
+    if ((rc = entropy_id(a->attempt_id, e)))
+        return rc;
+    epoch = 1 + (epoch > greatest ? epoch : greatest);
+    while ((rc = store_fence(&s->store, epoch, a->attempt_id, &greatest, e)) == ERR_FENCED &&
+           tries++ < 100)
+        epoch = 1 + greatest;
+    a->epoch = (uint64_t)epoch;
+    return rc;
+}
+
+struct refusals {
+    struct store_entry bad[64];
+    int n;
+};
+
+static void refused(void *arg, struct store_entry which, const struct err *e)
+{
+    struct refusals *r = arg;
+    char name[64];
+    store_entry_name(which.epoch, which.step, name);
+    log_warn("solo", "checkpoint %s is passed over: %s", name, e->text);
+    if (r->n < (int)(sizeof r->bad / sizeof *r->bad))
+        r->bad[r->n++] = which;
+}
+
+static bool is_bad(const struct refusals *r, struct store_entry id)
+{
+    for (int i = 0; i < r->n; i++)
+        if (!store_entry_compare(r->bad[i], id))
+            return true;
+    return false;
+}
+
+// The newest checkpoint that verifies; the damaged are kept on disk but out of retention.
+static int choose(struct solo *s, struct attempt *a, struct err *e)
+{
+    struct load l = {0};
+    struct refusals bad = {0};
+    struct store_entry *all;
+    int n, rc = store_scan(&s->store, &a->arena, &all, &n, e);
+    if (rc)
+        return rc;
+    rc = load_open_newest_good(&l, &s->store, true, refused, &bad, e);
+    if (!rc) {
+        a->restore = arena_strdup(&a->arena, l.name);
+        a->restore_step = l.manifest.step;
+        load_close(&l);
+    } else if (rc != ERR_NOTFOUND) {
+        return rc;
+    }
+    s->scan = arena_array(&a->arena, struct store_entry, n + 1);
+    for (int i = 0; i < n; i++)
+        if (!is_bad(&bad, all[i]))
+            s->scan[s->nscan++] = all[i];
+    return 0;
+}
+
+static int store_state(const struct solo *s, const struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "epoch %llu\nattempt %s\nrestore %s\nstep %lld\nfinished %d\n",
+             (unsigned long long)a->epoch, a->attempt_id, a->restore ? a->restore : "none",
+             (long long)a->restore_step, s->finished);
+    return folder_write(s->dir, "state", text, FOLDER_DURABLE, e);
+}
+
+// Removes a folder of an epoch: its files are ours, it has no folders.
+static void remove_epoch(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *en;
+    while (d && (en = readdir(d)))
+        if (strcmp(en->d_name, ".") && strcmp(en->d_name, ".."))
+            (void)unlinkat(dirfd(d), en->d_name, 0);
+    if (d)
+        closedir(d);
+    (void)rmdir(path);
+}
+
+// The number of "epoch-E", or 0.
+static uint64_t epoch_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "epoch-", 6))
+        return 0;
+    uint64_t n = strtoull(name + 6, &end, 10);
+    return *end ? 0 : n;
+}
+
+static void remove_old_epochs(const struct solo *s)
+{
+    DIR *d = opendir(s->dir);
+    struct dirent *en;
+    char path[PATH_MAX];
+    while (d && (en = readdir(d))) {
+        if (!epoch_of(en->d_name))
+            continue;
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", s->dir, en->d_name) < sizeof path)
+            remove_epoch(path);
+    }
+    if (d)
+        closedir(d);
+}
+
+static int make_epoch(const struct solo_options *o, struct solo *s, struct attempt *a,
+                      struct err *e)
+{
+    char path[PATH_MAX];
+    int rc, fd;
+    remove_old_epochs(s);
+    snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir,
+             (unsigned long long)a->epoch);
+    if ((rc = make_dir(s->epoch_dir, e)) || (rc = entropy_bytes(a->key, sizeof a->key, e)))
+        return rc;
+    snprintf(path, sizeof path, "%s/key", s->epoch_dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, a->key, sizeof a->key) != (ssize_t)sizeof a->key)
+        rc = err_errno(e, ERR_IO, "cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
+    snprintf(path, sizeof path, "%s/sock", s->epoch_dir);
+    if (rc || (rc = join_listen_unix(path, &s->unix_fd, e)))
+        return rc;
+    return o->listen ? join_listen_tcp(o->listen, &s->tcp_fd, s->tcp_addr, sizeof s->tcp_addr, e)
+                     : 0;
+}
+
+static int open_store(struct solo *s, struct attempt *a, struct err *e)
+{
+    struct store_owner owner = {a->cluster_id, a->job_id, s->job.name, a->job_text};
+    const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
+    int rc = store_make(&s->store, dir, &owner, e);
+    if (!rc)
+        a->store = arena_strdup(&a->arena, s->store.path);
+    return rc;
+}
+
+int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
+{
+    char hash[65];
+    memset(s, 0, sizeof *s);
+    s->lock_fd = s->unix_fd = s->tcp_fd = -1;
+    int rc = solo_job(o, &a->arena, &s->job, &a->job_text, hash, NULL, e);
+    if (rc)
+        return rc;
+    a->job_hash = arena_strdup(&a->arena, hash);
+    a->base_dir = s->job.base_dir;
+    a->ranks = (int)s->job.resources.devices;
+    a->device = -1;
+    a->hang_after_ns = s->job.restart.hang_after;
+    solo_host(o, s->host, sizeof s->host);
+    a->host = s->host;
+    if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)) ||
+        (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence(s, a, e)) ||
+        (rc = choose(s, a, e)))
+        return rc;
+    s->finished = a->restore && a->restore_step >= s->job.train.steps;
+    if ((rc = store_state(s, a, e)) || s->finished)
+        return rc;
+    store_sweep(&s->store, (int64_t)a->epoch, 0);
+    return make_epoch(o, s, a, e);
+}
+
+int solo_publish(const struct solo *s, const struct attempt *a, struct err *e)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "epoch %llu\nhost %s\nunix unix:%s/sock\n%s%s%s",
+             (unsigned long long)a->epoch, s->host, s->epoch_dir, s->tcp_addr[0] ? "tcp " : "",
+             s->tcp_addr, s->tcp_addr[0] ? "\n" : "");
+    return folder_write(s->epoch_dir, "address", text, FOLDER_LOOSE, e); // of no use after a reboot
+}
+
+void solo_close(struct solo *s)
+{
+    static const char *const names[] = {"address", "key", "sock"};
+    char path[PATH_MAX];
+    for (size_t i = 0; s->epoch_dir[0] && i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", s->epoch_dir, names[i]);
+        (void)unlink(path);
+    }
+    store_close(&s->store);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    s->lock_fd = -1;
+}
+
+// ---- another rank finds rank 0 ----
+
+// The greatest epoch that has an address; 0: none.
+static uint64_t newest_epoch(const struct solo *s)
+{
+    DIR *d = opendir(s->dir);
+    struct dirent *en;
+    char path[PATH_MAX];
+    uint64_t best = 0;
+    while (d && (en = readdir(d))) {
+        uint64_t n = epoch_of(en->d_name);
+        if (n <= best ||
+            (size_t)snprintf(path, sizeof path, "%s/%s/address", s->dir, en->d_name) >= sizeof path)
+            continue;
+        if (!access(path, R_OK))
+            best = n;
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+static int read_key(const struct solo *s, unsigned char key[32], struct err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/key", s->epoch_dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, key, 32);
+    if (fd >= 0)
+        close(fd);
+    return n == 32 ? 0 : err_set(e, ERR_PEER, "cannot read %s", path);
+}
+
+static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
+{
+    char text[TEXT_MAX], host[RANK_HOST_MAX] = "", addr[PATH_MAX] = "";
+    unsigned char key[32];
+    uint64_t epoch = newest_epoch(s);
+    if (!epoch)
+        return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
+    snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir, (unsigned long long)epoch);
+    int rc = folder_read(s->epoch_dir, "address", text, sizeof text, e);
+    if (rc || read_key(s, key, e))
+        return ERR_PEER;
+    (void)text_value(text, "host", host, sizeof host);
+    if (!text_value(text, strcmp(host, s->host) ? "tcp" : "unix", addr, sizeof addr))
+        return err_set(e, ERR_INVALID,
+                       "rank 0 is on host %s and this is %s: start rank 0 with --listen", host,
+                       s->host);
+    struct join_who who = {rank, ranks, epoch, s->host, key};
+    return join_connect(addr, &who, clock_mono_ns() + 5 * CLOCK_S, fd, e);
+}
+
+static bool stop_pending(void)
+{
+    sigset_t set;
+    return !sigpending(&set) && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
+// Whether DIR says that this very job is done and nobody leads it.
+static bool says_finished(const struct solo *s, const char *identity)
+{
+    char text[TEXT_MAX];
+    return !folder_read(s->dir, "id", text, sizeof text, NULL) &&
+           has_value(text, "identity", identity) &&
+           !folder_read(s->dir, "state", text, sizeof text, NULL) &&
+           has_value(text, "finished", "1");
+}
+
+int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns, int *fd,
+              bool *finished, struct err *e)
+{
+    struct arena a;
+    struct job job;
+    const char *text;
+    char hash[65], identity[65];
+    struct err last = {0};
+    memset(s, 0, sizeof *s);
+    s->lock_fd = s->unix_fd = s->tcp_fd = -1;
+    *finished = false;
+    solo_host(o, s->host, sizeof s->host);
+    arena_init(&a);
+    int rc = solo_job(o, &a, &job, &text, hash, NULL, e);
+    int ranks = rc ? 0 : (int)job.resources.devices;
+    if (!rc)
+        job_identity(&job, identity);
+    arena_clear(&a);
+    if (!rc && o->rank >= ranks)
+        rc = err_set(e, ERR_INVALID, "the job's mesh has %d devices: no rank %d", ranks, o->rank);
+    if (rc || (rc = open_dir(o, s, e)))
+        return rc;
+    for (;;) {
+        if ((rc = try_join(o->rank, ranks, s, fd, &last)) != ERR_PEER && rc != ERR_TIMEOUT)
+            break;
+        if ((*finished = !o->fresh && says_finished(s, identity)))
+            return 0;
+        if (stop_pending())
+            return err_set(e, ERR_ABORTED, "asked to stop before rank 0 was there");
+        if (clock_mono_ns() > deadline_ns)
+            return err_set(e, ERR_TIMEOUT, "cannot join rank 0: %s", last.text);
+        clock_sleep_ms(RETRY_MS);
+    }
+    if (rc)
+        *e = last;
+    return rc;
+}

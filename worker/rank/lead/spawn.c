@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parent of a solo run's ranks; see spawn.h.
+//
+// One thread, one poll loop: a signalfd and a pipe a rank. A rank's pipe is non-blocking on its
+// side, so that a stopped parent never holds it up; what does not fit then is lost. Ranks get a
+// process group each: a terminal's Ctrl-C comes here alone and is passed on once.
+#include "worker/rank/lead/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/rank/link/assignment.h"
+
+// The leader names a failure within seconds; without a leader there is nothing to wait for.
+enum { LOG_MAX = 8 << 20, GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
+// A rank that died before it joined is known to us alone: after this the others are asked to stop.
+#define ASK_NS CLOCK_S
+
+struct child {
+    pid_t pid; // 0: reaped
+    int pipe, log;
+    size_t logged;
+    struct buf line;
+};
+
+struct spawn {
+    const char *dir;
+    int ranks, alive, signals;
+    struct child *children;
+    int asked;       // signals passed on
+    int64_t kill_ns; // when the rest are killed; 0: not yet
+    int64_t ask_ns;  // when the rest are asked to stop; 0: not yet
+    bool killed;
+    int code, lesser; // the cause's code; of its consequences: 69 rather than 75
+    int cause;        // the rank; −1: none
+};
+
+static void log_path(const struct spawn *s, int rank, const char *suffix, char *out, size_t size)
+{
+    snprintf(out, size, "%s/logs/rank-%04d.log%s", s->dir, rank, suffix);
+}
+
+static void open_log(struct spawn *s, int rank)
+{
+    struct child *c = &s->children[rank];
+    char path[5000];
+    struct stat st;
+    log_path(s, rank, "", path, sizeof path);
+    c->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    c->logged = c->log >= 0 && !fstat(c->log, &st) ? (size_t)st.st_size : 0;
+}
+
+static void rotate_log(struct spawn *s, int rank)
+{
+    char path[5000], old[5000];
+    log_path(s, rank, "", path, sizeof path);
+    log_path(s, rank, ".1", old, sizeof old);
+    close(s->children[rank].log);
+    (void)rename(path, old);
+    open_log(s, rank);
+}
+
+// "2026-01-02T03:04:05.678Z error rank …": people should see it.
+static bool worth_showing(const char *line)
+{
+    const char *space = strchr(line, ' ');
+    return space && (!strncmp(space + 1, "error ", 6) || !strncmp(space + 1, "warn ", 5));
+}
+
+static void take_text(struct spawn *s, int rank, const char *data, size_t n)
+{
+    struct child *c = &s->children[rank];
+    if (c->log >= 0) {
+        ssize_t w = write(c->log, data, n);
+        c->logged += w > 0 ? (size_t)w : 0;
+        if (c->logged > LOG_MAX)
+            rotate_log(s, rank);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != '\n' && c->line.len < 4000) {
+            buf_putc(&c->line, data[i]);
+        } else if (data[i] == '\n') {
+            if (worth_showing(buf_str(&c->line)))
+                fprintf(stderr, "%s\n", c->line.data);
+            buf_reset(&c->line);
+        }
+    }
+}
+
+static void read_child(struct spawn *s, int rank)
+{
+    char data[16384];
+    struct child *c = &s->children[rank];
+    ssize_t n = -1;
+    while (c->pipe >= 0 && (n = read(c->pipe, data, sizeof data)) > 0)
+        take_text(s, rank, data, (size_t)n);
+    if (c->pipe >= 0 && n == 0) {
+        close(c->pipe);
+        c->pipe = -1;
+    }
+}
+
+static void kill_all(struct spawn *s, int sig)
+{
+    for (int r = 0; r < s->ranks; r++)
+        if (s->children[r].pid > 0)
+            (void)kill(s->children[r].pid, sig);
+}
+
+// ---- starting ----
+
+static int start_child(struct spawn *s, int rank, char *const *argv, struct err *e)
+{
+    struct child *c = &s->children[rank];
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t at;
+    sigset_t blocked, all;
+    int p[2], rc = 0;
+    if (pipe2(p, O_CLOEXEC))
+        return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
+    c->pipe = p[0];
+    (void)fcntl(p[0], F_SETFL, O_NONBLOCK);
+    (void)fcntl(p[1], F_SETFL, O_NONBLOCK);
+    open_log(s, rank);
+    // A signal passed on to a rank that has not got to its own mask yet must wait, not kill it.
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&fa);
+    posix_spawnattr_init(&at);
+    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+    if (rank > 0)
+        posix_spawn_file_actions_adddup2(&fa, p[1], 1);
+    posix_spawn_file_actions_adddup2(&fa, p[1], 2);
+    posix_spawnattr_setsigmask(&at, &blocked);
+    posix_spawnattr_setsigdefault(&at, &all);
+    posix_spawnattr_setpgroup(&at, 0);
+    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                      POSIX_SPAWN_SETPGROUP);
+    if ((errno = posix_spawn(&c->pid, "/proc/self/exe", &fa, &at, argv, environ))) {
+        rc = err_errno(e, ERR_INTERNAL, "cannot start rank %d", rank);
+        c->pid = 0;
+    } else {
+        s->alive++;
+    }
+    posix_spawnattr_destroy(&at);
+    posix_spawn_file_actions_destroy(&fa);
+    close(p[1]);
+    return rc;
+}
+
+static int start_all(struct spawn *s, char *const *argv, int argc, struct err *e)
+{
+    char rank[16], parent[16];
+    static char rank_flag[] = "--rank", parent_flag[] = "--parent";
+    char *child[SPAWN_FLAGS_MAX + 5];
+    int rc = 0;
+    if (argc > SPAWN_FLAGS_MAX)
+        return err_set(e, ERR_LIMIT, "too many flags");
+    memcpy(child, argv, sizeof *child * (size_t)argc);
+    child[argc] = rank_flag;
+    child[argc + 1] = rank;
+    child[argc + 2] = parent_flag;
+    child[argc + 3] = parent;
+    child[argc + 4] = NULL;
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    for (int r = 0; r < s->ranks && !rc; r++) {
+        snprintf(rank, sizeof rank, "%d", r);
+        rc = start_child(s, r, child, e);
+    }
+    return rc;
+}
+
+// ---- the loop ----
+
+static void note_end(struct spawn *s, int rank, int status)
+{
+    int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (WIFSIGNALED(status))
+        log_line(s->killed ? LOG_INFO : LOG_ERROR, "solo", "rank %d was ended by signal %d (%s)",
+                 rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    if (code == 0 || s->killed)
+        return;
+    if (code == RANK_EXIT_LOST || code == RANK_EXIT_DRAINED) {
+        s->lesser = s->lesser == RANK_EXIT_LOST ? s->lesser : code;
+    } else if (s->cause < 0) {
+        s->cause = rank;
+        s->code = code;
+    }
+    int64_t kill_ns = clock_mono_ns() + (rank == 0 ? GRACE_LEADERLESS_S : GRACE_S) * CLOCK_S;
+    if (code == RANK_EXIT_DRAINED)
+        return;
+    if (!s->kill_ns || kill_ns < s->kill_ns)
+        s->kill_ns = kill_ns;
+    if (!s->ask_ns)
+        s->ask_ns = clock_mono_ns() + (rank == 0 ? 0 : ASK_NS);
+}
+
+static void reap(struct spawn *s)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        struct child *c = &s->children[r];
+        int status;
+        if (c->pid <= 0 || waitpid(c->pid, &status, WNOHANG) != c->pid)
+            continue;
+        c->pid = 0;
+        s->alive--;
+        read_child(s, r);
+        note_end(s, r, status);
+    }
+}
+
+static void pass_on(struct spawn *s, int sig)
+{
+    if (s->asked++ == 0) {
+        kill_all(s, SIGTERM);
+        return;
+    }
+    log_warn("solo", "a second signal: the ranks are killed");
+    s->killed = true;
+    s->code = 128 + sig;
+    kill_all(s, SIGKILL);
+}
+
+static void read_signals(struct spawn *s)
+{
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            pass_on(s, (int)info.ssi_signo);
+    reap(s);
+}
+
+static void loop(struct spawn *s)
+{
+    struct pollfd *p = malloc(sizeof *p * (size_t)(s->ranks + 1));
+    PRE(p != NULL);
+    while (s->alive > 0) {
+        p[0] = (struct pollfd){.fd = s->signals, .events = POLLIN};
+        for (int r = 0; r < s->ranks; r++)
+            p[1 + r] = (struct pollfd){.fd = s->children[r].pipe, .events = POLLIN};
+        (void)poll(p, (nfds_t)(s->ranks + 1), 500);
+        for (int r = 0; r < s->ranks; r++)
+            if (p[1 + r].revents)
+                read_child(s, r);
+        read_signals(s);
+        if (s->ask_ns && clock_mono_ns() >= s->ask_ns && s->asked++ == 0)
+            kill_all(s, SIGTERM); // those that still look for it give up
+        if (s->kill_ns && !s->killed && clock_mono_ns() > s->kill_ns) {
+            log_warn("solo", "%d ranks did not end by themselves and are killed", s->alive);
+            s->killed = true;
+            kill_all(s, SIGKILL);
+        }
+    }
+    free(p);
+}
+
+int spawn_run(char *const *argv, int argc, const char *dir, int ranks, int *code, struct err *e)
+{
+    struct spawn s = {.dir = dir, .ranks = ranks, .cause = -1, .signals = -1};
+    char path[5000];
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s.children = calloc((size_t)ranks, sizeof *s.children);
+    PRE(s.children != NULL);
+    for (int r = 0; r < ranks; r++)
+        s.children[r].pipe = s.children[r].log = -1;
+    snprintf(path, sizeof path, "%s/logs", dir);
+    int rc = 0;
+    if ((mkdir(dir, 0700) && errno != EEXIST) || (mkdir(path, 0700) && errno != EEXIST))
+        rc = err_errno(e, ERR_IO, "cannot make %s", path);
+    else if ((s.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        rc = err_errno(e, ERR_INTERNAL, "cannot read signals");
+    if (!rc && (rc = start_all(&s, argv, argc, e))) {
+        s.killed = true;
+        kill_all(&s, SIGKILL);
+    }
+    loop(&s);
+    for (int r = 0; r < ranks; r++) {
+        if (s.children[r].pipe >= 0)
+            close(s.children[r].pipe);
+        if (s.children[r].log >= 0)
+            close(s.children[r].log);
+        buf_clear(&s.children[r].line);
+    }
+    free(s.children);
+    if (s.signals >= 0)
+        close(s.signals);
+    *code = s.code ? s.code : s.lesser;
+    return rc;
+}

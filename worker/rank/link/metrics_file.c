@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl; see metrics.h.
+#include "worker/rank/link/metrics_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/json.h"
+#include "common/base/log.h"
+
+struct metrics {
+    int fd;
+    off_t end; // of the last whole row
+    char run_id[64];
+    struct buf line;
+    struct json_out json;
+};
+
+enum { ROW_MAX_BYTES = 65536 };
+
+static int write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+// The step of a line of the old file; false when it is no whole row.
+static bool row_step(const char *line, size_t len, int64_t *step)
+{
+    struct arena a;
+    arena_init(&a);
+    struct json *row;
+    bool whole = len > 0 && line[len - 1] == '\n' && !json_parse(&a, line, len - 1, &row, NULL) &&
+                 row->type == JSON_OBJECT && !json_get_int(row, "step", step, NULL);
+    arena_clear(&a);
+    return whole;
+}
+
+// Rows come in the order of their steps, so the first that does not belong ends the copy.
+static int copy_rows(const char *path, int64_t restored_step, int to, struct err *e)
+{
+    FILE *f = restored_step > 0 ? fopen(path, "re") : NULL;
+    if (!f)
+        return restored_step > 0 && errno != ENOENT ? err_errno(e, ERR_IO, "cannot read %s", path)
+                                                    : 0;
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int64_t kept = 0;
+    int rc = 0;
+    while ((n = getline(&line, &cap, f)) > 0) {
+        int64_t step;
+        if (n >= ROW_MAX_BYTES || !row_step(line, (size_t)n, &step)) {
+            log_warn("metrics", "%s: what follows step %lld is no row and is left out", path,
+                     (long long)kept);
+            break;
+        }
+        if (step > restored_step)
+            break;
+        kept = step;
+        if (write_all(to, line, (size_t)n)) {
+            rc = err_errno(e, ERR_IO, "cannot write beside %s", path);
+            break;
+        }
+    }
+    free(line);
+    fclose(f);
+    return rc;
+}
+
+int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
+                 struct err *e)
+{
+    char tmp[4096];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.new", path) >= sizeof tmp)
+        return err_set(e, ERR_LIMIT, "the path %s is too long", path);
+    (void)unlink(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s", tmp);
+    int rc = copy_rows(path, restored_step, fd, e);
+    if (!rc && rename(tmp, path))
+        rc = err_errno(e, ERR_IO, "cannot rename %s to %s", tmp, path);
+    if (rc) {
+        close(fd);
+        (void)unlink(tmp);
+        return rc;
+    }
+    struct metrics *m = calloc(1, sizeof *m);
+    if (!m) {
+        close(fd);
+        return err_set(e, ERR_NOMEM, "no memory for metrics");
+    }
+    m->fd = fd;
+    m->end = lseek(fd, 0, SEEK_END);
+    snprintf(m->run_id, sizeof m->run_id, "%s", run_id);
+    *out = m;
+    return 0;
+}
+
+// "kl", or "eval_kl".
+static void put_parts(struct json_out *w, const struct step_row *row, const char *prefix,
+                      const double *part)
+{
+    for (int i = 0; i < row->nparts; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s", prefix, row->part_name[i]);
+        json_double(w, key, part[i]);
+    }
+}
+
+int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
+{
+    buf_reset(&m->line);
+    json_out_init(&m->json, &m->line);
+    json_object(&m->json, NULL);
+    json_int(&m->json, "step", row->step);
+    json_double(&m->json, "loss", row->loss);
+    put_parts(&m->json, row, "", row->part);
+    json_double(&m->json, "grad_norm", row->grad_norm);
+    json_double(&m->json, "lr", row->lr);
+    if (row->tokens_per_s < 0)
+        json_null(&m->json, "tokens_per_s");
+    else
+        json_double(&m->json, "tokens_per_s", row->tokens_per_s);
+    json_double(&m->json, "samples_per_s", row->samples_per_s);
+    json_double(&m->json, "step_ms", row->step_ms);
+    json_str(&m->json, "run", m->run_id);
+    if (row->evaluated) {
+        json_double(&m->json, "eval_loss", row->eval_loss);
+        if (isnan(row->eval_accuracy)) // a decoder has none
+            json_null(&m->json, "eval_accuracy");
+        else
+            json_double(&m->json, "eval_accuracy", row->eval_accuracy);
+        put_parts(&m->json, row, "eval_", row->eval_part);
+    }
+    if (row->nsamples) {
+        json_array(&m->json, "samples");
+        for (int k = 0; k < row->nsamples; k++)
+            json_str(&m->json, NULL, row->samples[k]);
+        json_end(&m->json);
+    }
+    if (m->json.nonfinite.len > 0)
+        json_nonfinite(&m->json);
+    json_end(&m->json);
+    json_out_clear(&m->json);
+    buf_putc(&m->line, '\n');
+    if (write_all(m->fd, m->line.data, m->line.len)) {
+        err_errno(e, ERR_IO, "cannot write metrics");
+        if (ftruncate(m->fd, m->end)) // else half a row stays: the next attempt's copy ends there
+            log_debug("metrics", "cannot take back half a row");
+        return ERR_IO;
+    }
+    m->end += (off_t)m->line.len;
+    return 0;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m)
+        return;
+    close(m->fd);
+    buf_clear(&m->line);
+    free(m);
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions between frames and structs; see report.h.
+#include "worker/rank/link/rank_frames.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/attempt/frame.h"
+
+void report_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
+{
+    weft__rank__progress__init(out);
+    out->rank = v->rank;
+    out->step = v->step;
+    out->phase = v->phase;
+    out->microbatch = v->microbatch;
+    out->state = v->state;
+    out->ops = v->ops;
+    out->coll_entered = v->coll_entered;
+    out->coll_left = v->coll_left;
+    out->coll_text = frame_text(v->coll_text);
+    out->host = frame_text(host);
+    out->heartbeat_ns = v->heartbeat_ns;
+    out->awaits = v->awaits;
+    out->awaits_entered = v->awaits_entered;
+}
+
+void report_to_view(const Weft__Rank__Progress *p, struct page_view *out)
+{
+    memset(out, 0, sizeof *out);
+    out->rank = p->rank;
+    out->step = p->step;
+    out->phase = p->phase;
+    out->microbatch = p->microbatch;
+    out->state = p->state;
+    out->ops = p->ops;
+    out->coll_entered = p->coll_entered;
+    out->coll_left = p->coll_left;
+    out->heartbeat_ns = p->heartbeat_ns;
+    out->awaits = p->awaits;
+    out->awaits_entered = p->awaits_entered;
+    snprintf(out->coll_text, sizeof out->coll_text, "%s", p->coll_text);
+}
+
+#define ROW_FIELDS(X) \
+    X(step)           \
+    X(steps)          \
+    X(loss)           \
+    X(grad_norm)      \
+    X(lr)             \
+    X(tokens_per_s) X(samples_per_s) X(step_ms) X(evaluated) X(eval_loss) X(eval_accuracy)
+#define COPY(field) out->field = from->field;
+
+void report_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
+{
+    weft__rank__step_report__init(out);
+    ROW_FIELDS(COPY)
+    out->n_samples = (size_t)from->nsamples;
+    union {
+        const char *const *from;
+        char **to;
+    } samples = {.from = from->samples};
+    out->samples = samples.to;
+}
+
+void report_to_row(const Weft__Rank__StepReport *from, struct step_row *out)
+{
+    memset(out, 0, sizeof *out);
+    ROW_FIELDS(COPY)
+    out->nsamples = (int)from->n_samples;
+    out->samples = (const char *const *)from->samples;
+}
+
+static void put_digest(struct hash128 h, uint8_t out[16])
+{
+    for (int i = 0; i < 8; i++) {
+        out[i] = (uint8_t)(h.hi >> (56 - 8 * i));
+        out[8 + i] = (uint8_t)(h.lo >> (56 - 8 * i));
+    }
+}
+
+static struct hash128 get_digest(const uint8_t in[16])
+{
+    struct hash128 h = {0};
+    for (int i = 0; i < 8; i++) {
+        h.hi = h.hi << 8 | in[i];
+        h.lo = h.lo << 8 | in[8 + i];
+    }
+    return h;
+}
+
+void report_from_shard(const struct shard_report *s, struct arena *a, Weft__Rank__ShardDone *out)
+{
+    weft__rank__shard_done__init(out);
+    out->rank = s->rank;
+    out->step = s->step;
+    out->code = s->code;
+    out->text = frame_text(s->text);
+    out->bytes = s->bytes;
+    out->head_bytes = s->head_bytes;
+    out->head_digest.len = 16;
+    out->head_digest.data = arena_alloc(a, 16);
+    put_digest(s->head_digest, out->head_digest.data);
+    out->digests.len = 16 * (size_t)s->n;
+    out->digests.data = arena_alloc(a, out->digests.len + 1);
+    for (int i = 0; i < s->n; i++)
+        put_digest(s->digests[i], out->digests.data + 16 * i);
+}
+
+int report_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out,
+                    struct err *e)
+{
+    memset(out, 0, sizeof *out);
+    if (f->head_digest.len != 16 || f->digests.len % 16)
+        return err_set(e, ERR_DATA, "a report of a shard with digests of a wrong length");
+    out->rank = f->rank;
+    out->step = f->step;
+    out->code = f->code;
+    snprintf(out->text, sizeof out->text, "%s", f->text);
+    out->bytes = f->bytes;
+    out->head_bytes = f->head_bytes;
+    out->head_digest = get_digest(f->head_digest.data);
+    out->n = (int)(f->digests.len / 16);
+    out->digests = arena_array(a, struct hash128, out->n + 1);
+    for (int i = 0; i < out->n; i++)
+        out->digests[i] = get_digest(f->digests.data + 16 * i);
+    return 0;
+}
+
+static bool commit_event(const Weft__Rank__Commit *c, struct arena *a, struct link_event *out)
+{
+    struct shard_report *reports = arena_array(a, struct shard_report, c->n_shards + 1);
+    for (size_t i = 0; i < c->n_shards; i++)
+        if (report_to_shard(c->shards[i], a, &reports[i], NULL))
+            return false;
+    *out = (struct link_event){
+        .kind = LINK_COMMIT, .step = c->step, .nreports = (int)c->n_shards, .reports = reports};
+    return true;
+}
+
+bool report_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out)
+{
+    switch (f->body_case) {
+    case WEFT__RANK__FRAME__BODY_COMMIT:
+        return commit_event(f->commit, a, out);
+    case WEFT__RANK__FRAME__BODY_COMMITTED:
+        *out = (struct link_event){.kind = LINK_COMMITTED, .step = f->committed->step};
+        return true;
+    case WEFT__RANK__FRAME__BODY_ABORTED:
+        *out = (struct link_event){
+            .kind = LINK_ABORTED, .step = f->aborted->step, .text = f->aborted->why};
+        return true;
+    case WEFT__RANK__FRAME__BODY_DELETE:
+        *out = (struct link_event){.kind = LINK_DELETE,
+                                   .step = f->delete_->step,
+                                   .id = {.epoch = f->delete_->epoch, .step = f->delete_->step}};
+        return true;
+    default:
+        return false;
+    }
+}
+
+void report_from_attempt(const struct attempt *a, int rank, Weft__Rank__Assign *out)
+{
+    weft__rank__assign__init(out);
+    out->rank = rank;
+    out->ranks = a->ranks;
+    out->epoch = a->epoch;
+    out->job_text = frame_text(a->job_text);
+    out->base_dir = frame_text(a->base_dir);
+    out->leader_host = frame_text(a->host);
+    out->job_hash = frame_text(a->job_hash);
+    out->job_id = frame_text(a->job_id);
+    out->cluster_id = frame_text(a->cluster_id);
+    out->attempt_id = frame_text(a->attempt_id);
+    out->run_id = frame_text(a->run_id);
+    out->key.len = sizeof a->key;
+    union {
+        const unsigned char *from;
+        uint8_t *to;
+    } key = {.from = a->key};
+    out->key.data = key.to;
+    out->store = frame_text(a->store);
+    out->restore = frame_text(a->restore);
+    out->restore_step = a->restore_step;
+    out->hang_after_ns = a->hang_after_ns;
+    out->metrics = frame_text(rank == 0 ? a->metrics : NULL);
+    out->listen = frame_text(a->listen);
+    out->data_root = frame_text(a->data_root);
+    out->checkpoint_root = frame_text(a->checkpoint_root);
+    out->device = a->device;
+}
+
+// An empty text stands for none.
+static const char *text_or_null(struct arena *a, const char *s)
+{
+    return *s ? arena_strdup(a, s) : NULL;
+}
+
+int report_to_attempt(const Weft__Rank__Assign *f, struct attempt *a, struct err *e)
+{
+    if (f->key.len != sizeof a->key || f->ranks < 1 || f->ranks > RANK_MAX || f->rank < 0 ||
+        f->rank >= f->ranks)
+        return err_set(e, ERR_DATA, "an assignment to rank %d of %d with a key of %zu bytes",
+                       f->rank, f->ranks, f->key.len);
+    a->rank = f->rank;
+    a->ranks = f->ranks;
+    a->epoch = f->epoch;
+    a->job_text = arena_strdup(&a->arena, f->job_text);
+    a->base_dir = arena_strdup(&a->arena, f->base_dir);
+    a->job_hash = arena_strdup(&a->arena, f->job_hash);
+    snprintf(a->job_id, sizeof a->job_id, "%s", f->job_id);
+    snprintf(a->cluster_id, sizeof a->cluster_id, "%s", f->cluster_id);
+    snprintf(a->attempt_id, sizeof a->attempt_id, "%s", f->attempt_id);
+    snprintf(a->run_id, sizeof a->run_id, "%s", f->run_id);
+    memcpy(a->key, f->key.data, sizeof a->key);
+    a->store = arena_strdup(&a->arena, f->store);
+    a->restore = text_or_null(&a->arena, f->restore);
+    a->restore_step = f->restore_step;
+    a->hang_after_ns = f->hang_after_ns;
+    a->metrics = text_or_null(&a->arena, f->metrics);
+    a->listen = text_or_null(&a->arena, f->listen);
+    a->data_root = text_or_null(&a->arena, f->data_root);
+    a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
+    a->device = f->device;
+    return 0;
+}

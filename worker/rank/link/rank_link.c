@@ -1,0 +1,709 @@
+// SPDX-License-Identifier: Apache-2.0
+// The link; see link.h.
+//
+// One mutex guards the connection's queues and the answers that came; the control thread takes it
+// for each turn of its loop, callers to queue a frame or to wait for an answer. Callbacks run
+// without it, under a mutex of their own, so that they may call back into the link.
+//
+// Answers are kept under a text key ("kv/NAME", "put/NAME", "barrier/NAME/SEQ", "ready"): a value
+// that came before anyone waited is there, and asking twice gives the same answer.
+#include "worker/rank/link/rank_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/attempt/frame.h"
+#include "common/attempt/page.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/rank/link/rank_frames.h"
+
+enum { KEY_MAX = 400, PROGRESS_MS = 250, CLOSE_MS = 2000 };
+
+struct answer {
+    struct list link;
+    char *value, *failed; // failed is "" when it went well
+    char key[];
+};
+
+struct link {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct frame_conn conn;
+    int wake, signals; // eventfd, signalfd
+    struct list answers;
+    Weft__Rank__Frame *assign;
+    const struct progress_page *page;
+    char host[RANK_HOST_MAX];
+    int rank; // −1 before Assign
+    int64_t silence_ns, heard_ns, told_ns;
+    struct page_view told;   // what the last Progress said
+    struct page_view leader; // what the leader's said
+    char leader_host[RANK_HOST_MAX];
+    char leader_page[4200];
+    int64_t ticked_ns;
+    bool agent;    // leads, not rank 0
+    bool reported; // a step; the training thread's own
+    bool closing;
+    int64_t close_ns; // when closing gives up
+    bool shut;        // our half is closed
+    atomic_bool stop, lost;
+    char lost_text[1000];
+    pthread_mutex_t calls; // held while a callback runs
+    void (*on_lost)(void *, const char *);
+    void *on_lost_ctx;
+    bool on_lost_called;
+    void (*on_event)(void *, const struct link_event *);
+    void *on_event_ctx;
+};
+
+static void kick(struct link *l)
+{
+    uint64_t one = 1;
+    ssize_t n = write(l->wake, &one, sizeof one); // full means it is awake already
+    (void)n;
+}
+
+// ---- lost ----
+
+// With the mutex held. The first reason stands.
+static void set_lost(struct link *l, const char *why)
+{
+    if (atomic_load(&l->lost))
+        return;
+    snprintf(l->lost_text, sizeof l->lost_text, "%s", why);
+    atomic_store(&l->lost, true);
+    pthread_cond_broadcast(&l->cond);
+    kick(l);
+}
+
+static void leader_lost(struct link *l, const char *how)
+{
+    char at[300] = "", seen[80] = "", text[900];
+    struct page_view own = {0};
+    const struct progress_page *page;
+    if (l->agent) {
+        snprintf(text, sizeof text, "lost the agent: %s", how);
+        set_lost(l, text);
+        return;
+    }
+    bool here = l->leader_page[0] && !strcmp(l->leader_host, l->host);
+    if (here && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
+        page_read(page, &l->leader);
+        page_close(page);
+    }
+    if (l->leader_host[0])
+        page_view_text(&l->leader, at, sizeof at);
+    if (l->page)
+        page_read(l->page, &own);
+    if (own.awaits == 1 && !here)
+        snprintf(seen, sizeof seen, "; this rank saw it enter collective %llu last",
+                 (unsigned long long)own.awaits_entered);
+    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s%s", *at ? " on host " : "",
+             l->leader_host, how, *at ? "; it was last seen " : "", at, seen);
+    set_lost(l, text);
+}
+
+// Without the mutex, on the control thread.
+static void tell_lost(struct link *l)
+{
+    pthread_mutex_lock(&l->calls);
+    if (l->on_lost && !l->on_lost_called) {
+        l->on_lost_called = true;
+        l->on_lost(l->on_lost_ctx, l->lost_text);
+    }
+    pthread_mutex_unlock(&l->calls);
+}
+
+const char *link_lost(const struct link *l)
+{
+    return atomic_load(&l->lost) ? l->lost_text : NULL;
+}
+
+bool link_stop_requested(const struct link *l)
+{
+    return atomic_load_explicit(&l->stop, memory_order_relaxed);
+}
+
+void link_on_lost(struct link *l, void (*fn)(void *ctx, const char *why), void *ctx)
+{
+    pthread_mutex_lock(&l->calls);
+    l->on_lost = fn;
+    l->on_lost_ctx = ctx;
+    l->on_lost_called = false;
+    pthread_mutex_unlock(&l->calls);
+    kick(l);
+}
+
+void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event *ev), void *ctx)
+{
+    pthread_mutex_lock(&l->calls);
+    l->on_event = fn;
+    l->on_event_ctx = ctx;
+    pthread_mutex_unlock(&l->calls);
+}
+
+// ---- frames that come ----
+
+static void keep_answer(struct link *l, const char *value, const char *failed, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void keep_answer(struct link *l, const char *value, const char *failed, const char *fmt, ...)
+{
+    char key[KEY_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(key, sizeof key, fmt, ap);
+    va_end(ap);
+    struct answer *a = calloc(1, sizeof *a + strlen(key) + 1);
+    PRE(a != NULL);
+    strcpy(a->key, key);
+    a->value = strdup(value);
+    a->failed = strdup(failed);
+    list_append(&l->answers, &a->link);
+    pthread_cond_broadcast(&l->cond);
+}
+
+static void answer_free(struct answer *a)
+{
+    list_remove(&a->link);
+    free(a->value);
+    free(a->failed);
+    free(a);
+}
+
+static void heard_progress(struct link *l, const Weft__Rank__Progress *p)
+{
+    report_to_view(p, &l->leader);
+    snprintf(l->leader_host, sizeof l->leader_host, "%s", p->host);
+}
+
+static void heard_stop(struct link *l, const char *reason)
+{
+    if (atomic_exchange(&l->stop, true))
+        return;
+    log_info("link", "asked to stop: %s", reason);
+    pthread_cond_broadcast(&l->cond); // who waits for the others gives up
+}
+
+// Frames that are answers or news, with the mutex held. False: one for emit().
+static bool take(struct link *l, Weft__Rank__Frame *f)
+{
+    switch (f->body_case) {
+    case WEFT__RANK__FRAME__BODY_READY_DONE:
+        keep_answer(l, "", f->ready_done->failed, "ready");
+        return true;
+    case WEFT__RANK__FRAME__BODY_KV_VALUE:
+        keep_answer(l, f->kv_value->value, f->kv_value->failed, "%s/%s",
+                    f->kv_value->put ? "put" : "kv", f->kv_value->key);
+        return true;
+    case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
+        keep_answer(l, "", f->barrier_done->failed, "barrier/%s/%lld", f->barrier_done->name,
+                    (long long)f->barrier_done->seq);
+        return true;
+    case WEFT__RANK__FRAME__BODY_STOP:
+        heard_stop(l, f->stop->reason);
+        return true;
+    case WEFT__RANK__FRAME__BODY_LOST:
+        set_lost(l, f->lost->why);
+        return true;
+    case WEFT__RANK__FRAME__BODY_REFUSE:
+        set_lost(l, f->refuse->why);
+        return true;
+    case WEFT__RANK__FRAME__BODY_PROGRESS:
+        heard_progress(l, f->progress);
+        return true;
+    default:
+        return false;
+    }
+}
+
+// Hands an event of the checkpoint to its reader, without the mutex.
+static void emit(struct link *l, const Weft__Rank__Frame *f)
+{
+    struct link_event ev = {0};
+    struct arena a;
+    arena_init(&a);
+    if (report_to_event(f, &a, &ev)) {
+        pthread_mutex_lock(&l->calls);
+        if (l->on_event)
+            l->on_event(l->on_event_ctx, &ev);
+        pthread_mutex_unlock(&l->calls);
+    } else {
+        log_warn("link", "a frame of kind %d is not for a rank", (int)f->body_case);
+    }
+    arena_clear(&a);
+}
+
+// One frame; the mutex is held, and let go while a callback runs.
+static void handle(struct link *l, Weft__Rank__Frame *f)
+{
+    if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {
+        l->assign = f;
+        l->rank = f->assign->rank;
+        snprintf(l->leader_host, sizeof l->leader_host, "%s", f->assign->leader_host);
+        pthread_cond_broadcast(&l->cond);
+        return;
+    }
+    if (!take(l, f)) {
+        pthread_mutex_unlock(&l->mutex);
+        emit(l, f);
+        pthread_mutex_lock(&l->mutex);
+    }
+    weft__rank__frame__free_unpacked(f, NULL);
+}
+
+// ---- the control thread ----
+
+static void read_frames(struct link *l)
+{
+    struct err e = {0}, bad = {0};
+    int rc = frame_fill(&l->conn, &e);
+    Weft__Rank__Frame *f;
+    while (!frame_next(&l->conn, &f, &bad) && f) {
+        l->heard_ns = clock_mono_ns();
+        handle(l, f);
+    }
+    if (bad.code)
+        leader_lost(l, bad.text);
+    else if (rc && !l->closing)
+        leader_lost(l, e.text);
+    else if (rc)
+        l->close_ns = 0; // the other half is closed too: done
+}
+
+static void read_signals(struct link *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        const char *name = info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM";
+        if (link_stop_requested(l))
+            set_lost(l, "ended by a second signal");
+        heard_stop(l, name);
+    }
+}
+
+static void send_progress(struct link *l, int64_t now)
+{
+    struct page_view v;
+    if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
+        return;
+    page_read(l->page, &v);
+    if (page_view_same(&v, &l->told) && now - l->told_ns < CLOCK_S)
+        return;
+    l->told = v;
+    l->told_ns = now;
+    Weft__Rank__Progress p;
+    report_from_view(&v, l->host, &p);
+    FRAME(f, PROGRESS, progress, &p);
+    (void)frame_queue(&l->conn, &f, NULL);
+}
+
+// What a turn of the loop does about the time. False: the thread is done.
+static bool tick(struct link *l)
+{
+    struct err e = {0};
+    int64_t now = clock_mono_ns();
+    if (l->ticked_ns && now - l->ticked_ns > CLOCK_S)
+        l->heard_ns = now; // this process was stopped itself
+    l->ticked_ns = now;
+    bool lost = atomic_load(&l->lost);
+    if (!lost && l->silence_ns && now - l->heard_ns > l->silence_ns && !l->closing) {
+        char how[80];
+        snprintf(how, sizeof how, "it has said nothing for %.1f s",
+                 (double)(now - l->heard_ns) / 1e9);
+        leader_lost(l, how);
+    }
+    send_progress(l, now);
+    if (frame_flush(&l->conn, &e)) {
+        if (l->closing)
+            return false;
+        leader_lost(l, e.text);
+    }
+    if (!l->closing)
+        return true;
+    if (!l->shut && !frame_conn_pending(&l->conn)) {
+        shutdown(l->conn.fd, SHUT_WR);
+        l->shut = true;
+    }
+    return now < l->close_ns;
+}
+
+static void *control(void *arg)
+{
+    struct link *l = arg;
+    pthread_mutex_lock(&l->mutex);
+    while (tick(l)) {
+        bool lost = atomic_load(&l->lost);
+        struct pollfd p[3] = {
+            {.fd = l->wake, .events = POLLIN},
+            {.fd = l->signals, .events = POLLIN},
+            {.fd = lost && !l->closing ? -1 : l->conn.fd, .events = POLLIN},
+        };
+        if (frame_conn_pending(&l->conn))
+            p[2].events |= POLLOUT;
+        pthread_mutex_unlock(&l->mutex);
+        if (lost)
+            tell_lost(l);
+        int n = poll(p, 3, PROGRESS_MS / 2);
+        pthread_mutex_lock(&l->mutex);
+        if (n <= 0)
+            continue;
+        if (p[0].revents) {
+            uint64_t count;
+            ssize_t got = read(l->wake, &count, sizeof count);
+            (void)got;
+        }
+        if (p[1].revents)
+            read_signals(l);
+        if (p[2].revents & (POLLIN | POLLHUP | POLLERR))
+            read_frames(l);
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+// ---- opening and closing ----
+
+static void init_locks(struct link *l)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_mutex_init(&l->calls, NULL);
+}
+
+static void destroy(struct link *l)
+{
+    list_for_each (it, &l->answers)
+        answer_free(list_entry(it, struct answer, link));
+    if (l->assign)
+        weft__rank__frame__free_unpacked(l->assign, NULL);
+    frame_conn_clear(&l->conn);
+    if (l->wake >= 0)
+        close(l->wake);
+    if (l->signals >= 0)
+        close(l->signals);
+    pthread_cond_destroy(&l->cond);
+    pthread_mutex_destroy(&l->mutex);
+    pthread_mutex_destroy(&l->calls);
+    free(l);
+}
+
+// The agent knows already whom it has started here: its own version and pid are what a rank adds.
+static void queue_hello(struct link *l)
+{
+    FRAME_BODY(body, Hello, hello);
+    body.version = FRAME_VERSION;
+    body.rank = -1;
+    body.host = l->host;
+    body.pid = (int32_t)getpid();
+    FRAME(f, HELLO, hello, &body);
+    (void)frame_queue(&l->conn, &f, NULL); // the first of an empty queue
+}
+
+int link_open(const struct link_options *o, struct link **out, struct err *e)
+{
+    struct link *l = calloc(1, sizeof *l);
+    PRE(l != NULL);
+    init_locks(l);
+    frame_conn_init(&l->conn, o->fd);
+    list_init(&l->answers);
+    snprintf(l->host, sizeof l->host, "%s", o->host ? o->host : "");
+    snprintf(l->leader_page, sizeof l->leader_page, "%s", o->leader_page ? o->leader_page : "");
+    l->page = o->page;
+    l->rank = -1;
+    if ((l->agent = o->agent))
+        queue_hello(l);
+    l->silence_ns = o->silence_ns;
+    l->heard_ns = clock_mono_ns();
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = 0;
+    if (l->signals < 0 || l->wake < 0)
+        rc = err_errno(e, ERR_INTERNAL, "cannot make the link's descriptors");
+    else if ((errno = pthread_create(&l->thread, NULL, control, l)))
+        rc = err_errno(e, ERR_INTERNAL, "cannot start the link's thread");
+    if (rc) {
+        destroy(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void link_set_page(struct link *l, const struct progress_page *page)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->page = page;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void link_set_silence(struct link *l, int64_t silence_ns)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->silence_ns = silence_ns;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+// Queues a frame for the control thread's next turn; one that does not fit means that nobody reads.
+static void leave(struct link *l, const Weft__Rank__Frame *f)
+{
+    struct err e = {0};
+    pthread_mutex_lock(&l->mutex);
+    if (!atomic_load(&l->lost) && frame_queue(&l->conn, f, &e))
+        leader_lost(l, e.text);
+    pthread_mutex_unlock(&l->mutex);
+}
+
+static void post(struct link *l, const Weft__Rank__Frame *f)
+{
+    leave(l, f);
+    kick(l);
+}
+
+void link_close(struct link *l, int code, const char *why)
+{
+    if (!l)
+        return;
+    char text[1000];
+    snprintf(text, sizeof text, "%s", why ? why : "");
+    FRAME_BODY(body, Exit, exit);
+    body.code = code;
+    body.why = text;
+    FRAME(f, EXIT, exit, &body);
+    pthread_mutex_lock(&l->mutex);
+    (void)frame_queue(&l->conn, &f, NULL);
+    l->closing = true;
+    l->close_ns = clock_mono_ns() + CLOSE_MS * CLOCK_MS;
+    pthread_mutex_unlock(&l->mutex);
+    kick(l);
+    pthread_join(l->thread, NULL);
+    destroy(l);
+}
+
+// ---- waiting ----
+
+// False at the deadline (0: none). The mutex is held.
+static bool cond_until(struct link *l, int64_t deadline_ns)
+{
+    if (!deadline_ns) {
+        pthread_cond_wait(&l->cond, &l->mutex);
+        return true;
+    }
+    struct timespec ts = {.tv_sec = deadline_ns / CLOCK_S, .tv_nsec = deadline_ns % CLOCK_S};
+    return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
+}
+
+static struct answer *find_answer(struct link *l, const char *key)
+{
+    list_for_each (it, &l->answers) {
+        struct answer *a = list_entry(it, struct answer, link);
+        if (!strcmp(a->key, key))
+            return a;
+    }
+    return NULL;
+}
+
+static const char *leader_name(const struct link *l)
+{
+    return l->agent ? "the agent" : "rank 0";
+}
+
+// Waits for the answer under `key` and copies its value; a failed one is `code` with its text.
+static int wait_answer(struct link *l, const char *key, int code, char *value, size_t size,
+                       int64_t deadline_ns, struct err *e)
+{
+    int rc = 0;
+    bool in_time = true;
+    struct answer *a;
+    pthread_mutex_lock(&l->mutex);
+    while (!(a = find_answer(l, key)) && !atomic_load(&l->lost) && !atomic_load(&l->stop) &&
+           in_time)
+        in_time = cond_until(l, deadline_ns);
+    if (a && a->failed[0])
+        rc = err_set(e, code, "%s", a->failed);
+    else if (a && value && strlen(a->value) >= size)
+        rc = err_set(e, ERR_LIMIT, "the value of %s is too long", key);
+    else if (a && value)
+        strcpy(value, a->value);
+    else if (!a && atomic_load(&l->lost))
+        rc = err_set(e, ERR_PEER, "%s", l->lost_text);
+    else if (!a && atomic_load(&l->stop))
+        rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", key);
+    else if (!a)
+        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), key);
+    pthread_mutex_unlock(&l->mutex);
+    return rc;
+}
+
+const char *link_lost_wait(struct link *l, int64_t wait_ns)
+{
+    int64_t deadline_ns = clock_mono_ns() + wait_ns;
+    bool in_time = true;
+    pthread_mutex_lock(&l->mutex);
+    while (!atomic_load(&l->lost) && in_time)
+        in_time = cond_until(l, deadline_ns);
+    pthread_mutex_unlock(&l->mutex);
+    return link_lost(l);
+}
+
+int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct err *e)
+{
+    int rc = 0;
+    bool in_time = true;
+    pthread_mutex_lock(&l->mutex);
+    while (!l->assign && !atomic_load(&l->lost) && !atomic_load(&l->stop) && in_time)
+        in_time = cond_until(l, deadline_ns);
+    if (l->assign)
+        rc = report_to_attempt(l->assign->assign, a, e);
+    else if (atomic_load(&l->lost))
+        rc = err_set(e, ERR_PEER, "%s", l->lost_text);
+    else if (atomic_load(&l->stop))
+        rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
+    else
+        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", leader_name(l));
+    pthread_mutex_unlock(&l->mutex);
+    return rc;
+}
+
+// ---- bootstrap ----
+
+int link_kv_put(struct link *l, const char *key, const char *value, struct err *e)
+{
+    char name[KEY_MAX];
+    if ((size_t)snprintf(name, sizeof name, "put/%s", key) >= sizeof name)
+        return err_set(e, ERR_INVALID, "the key is too long");
+    FRAME_BODY(body, KvPut, kv_put);
+    body.key = frame_text(key);
+    body.value = frame_text(value);
+    FRAME(f, KV_PUT, kv_put, &body);
+    post(l, &f);
+    return wait_answer(l, name, ERR_EXISTS, NULL, 0, 0, e);
+}
+
+int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
+                struct err *e)
+{
+    char name[KEY_MAX];
+    if ((size_t)snprintf(name, sizeof name, "kv/%s", key) >= sizeof name)
+        return err_set(e, ERR_INVALID, "the key is too long");
+    FRAME_BODY(body, KvGet, kv_get);
+    body.key = frame_text(key);
+    FRAME(f, KV_GET, kv_get, &body);
+    post(l, &f);
+    return wait_answer(l, name, ERR_NOTFOUND, value, size, deadline_ns, e);
+}
+
+int link_world_put(void *ctx, const char *key, const char *value, struct err *e)
+{
+    return link_kv_put(ctx, key, value, e);
+}
+
+int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
+                   struct err *e)
+{
+    return link_kv_get(ctx, key, value, size, deadline_ns, e);
+}
+
+// The leader judges the deadline, since it knows who is missing; this side waits a little longer.
+enum { GRACE_S = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
+
+int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
+{
+    char key[KEY_MAX];
+    if ((size_t)snprintf(key, sizeof key, "barrier/%s/%lld", name, (long long)seq) >= sizeof key)
+        return err_set(e, ERR_INVALID, "the barrier's name is too long");
+    FRAME_BODY(body, Barrier, barrier);
+    body.name = frame_text(name);
+    body.seq = seq;
+    body.timeout_ns = deadline_ns ? deadline_ns - clock_mono_ns() : 0;
+    if (deadline_ns && body.timeout_ns <= 0)
+        body.timeout_ns = 1;
+    FRAME(f, BARRIER, barrier, &body);
+    post(l, &f);
+    return wait_answer(l, key, ERR_TIMEOUT, NULL, 0,
+                       deadline_ns ? deadline_ns + GRACE_S * CLOCK_S : 0, e);
+}
+
+int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e)
+{
+    FRAME_BODY(body, Ready, ready);
+    body.plan_hash = frame_text(plan_hash);
+    FRAME(f, READY, ready, &body);
+    post(l, &f);
+    int rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
+    // Asked to stop just now: the others may hold their answer already and start, so ours is given
+    // time to arrive; all begin, or all give up. Rank 0 says at once when somebody gave up.
+    for (int i = 0; rc == ERR_ABORTED && i < (l->agent ? READY_TRIES : READY_TRIES_SOLO); i++) {
+        clock_sleep_ms(5);
+        rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
+    }
+    return rc;
+}
+
+// ---- training and checkpoints ----
+
+// The first is sent at once, and evaluations are. Others are not worth waking the control thread
+// for: of those that wait for its next turn the newest is sent, so short steps do not pay for two
+// threads and a socket each time.
+void link_step_report(struct link *l, const struct step_row *row)
+{
+    Weft__Rank__StepReport body;
+    report_from_row(row, &body);
+    FRAME(f, STEP_REPORT, step_report, &body);
+    leave(l, &f);
+    if (!l->reported || row->evaluated)
+        kick(l);
+    l->reported = true;
+}
+
+void link_shard_done(struct link *l, const struct shard_report *r)
+{
+    struct arena a;
+    arena_init(&a);
+    Weft__Rank__ShardDone body;
+    report_from_shard(r, &a, &body);
+    body.rank = l->rank;
+    FRAME(f, SHARD_DONE, shard_done, &body);
+    post(l, &f);
+    arena_clear(&a);
+}
+
+void link_commit_done(struct link *l, int64_t step, int code, const char *text)
+{
+    FRAME_BODY(body, CommitDone, commit_done);
+    body.step = step;
+    body.code = code;
+    body.text = frame_text(text);
+    FRAME(f, COMMIT_DONE, commit_done, &body);
+    post(l, &f);
+}
+
+void link_deleted(struct link *l, struct store_entry id, int code)
+{
+    FRAME_BODY(body, Deleted, deleted);
+    body.epoch = id.epoch;
+    body.step = id.step;
+    body.code = code;
+    FRAME(f, DELETED, deleted, &body);
+    post(l, &f);
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The link: a rank's connection to whoever leads the attempt (in solo mode the lead thread of rank
+// 0, later the worker daemon), over one stream descriptor, whatever it came from.
+//
+// A control thread owns the descriptor; it also owns SIGTERM and SIGINT (blocked everywhere else),
+// which ask for a stop like a Stop frame does. Every call below may come from any thread. Calls
+// that wait do so on the answer, never on the socket: frames are queued within bounds, and the
+// newest step report replaces one not sent yet.
+//
+// When the leader goes away, or says that the attempt has lost a rank, the link is *lost* for good:
+// link_lost() says why, on_lost is called once (on the control thread: call world_abort there, so
+// that a blocked collective ends), and every waiting call returns ERR_PEER with that text.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/ckpt/manifest.h"
+#include "common/ckpt/store.h"
+#include "worker/rank/link/assignment.h"
+#include "worker/rank/link/metrics_file.h"
+
+struct link;
+struct page_view;
+struct progress_page;
+
+struct link_options {
+    int fd;                           // takes; a connected stream socket
+    const char *host;                 // of this rank, for the leader's messages
+    const struct progress_page *page; // borrowed; sent along a few times a second. May be null
+    const char *leader_page; // path of rank 0's page, read if it runs on this host. May be null
+    bool agent;              // an agent leads, not rank 0: it is told Hello first
+    int64_t silence_ns;      // a leader that says nothing for so long is lost; 0: never
+};
+// Blocks SIGTERM and SIGINT in the calling thread (call it before other threads start).
+int link_open(const struct link_options *o, struct link **out, struct err *e);
+void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
+void link_set_silence(struct link *l, int64_t silence_ns);
+// Waits for Assign and fills the attempt's part of it; strings go to a->arena, job stays null.
+int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct err *e);
+// Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.
+void link_close(struct link *l, int code, const char *why);
+
+// ---- the end ----
+// Null, or the text that names who was lost (valid until link_close).
+const char *link_lost(const struct link *l);
+// Waits up to wait_ns for the leader's word on what happened: a collective that failed says only
+// that a peer is gone, the leader knows who and where. Null when none came.
+const char *link_lost_wait(struct link *l, int64_t wait_ns);
+// fn is called at once if the link is lost already; null fn takes it back (and returns only when a
+// running call has ended).
+void link_on_lost(struct link *l, void (*fn)(void *ctx, const char *why), void *ctx);
+// True from the first SIGTERM, SIGINT or Stop frame on; raise CONTROL_STOP then. Costs one load.
+bool link_stop_requested(const struct link *l);
+
+// ---- bootstrap; deadlines are clock_mono_ns() times, 0: none ----
+// Once a stop is requested these do not wait any more: ERR_ABORTED, and the rank just ends.
+int link_kv_put(struct link *l, const char *key, const char *value, struct err *e);
+int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
+                struct err *e);
+// The same in the shape of world_options.put and .get; ctx is the link.
+int link_world_put(void *ctx, const char *key, const char *value, struct err *e);
+int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
+                   struct err *e);
+// All ranks of the attempt; (name, seq) is one barrier. ERR_TIMEOUT names the missing ranks.
+int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e);
+// Says Ready with the hash of the plan of all stages and waits until every rank has said the same;
+// ERR_INVALID names the ranks whose plans differ.
+int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e);
+
+// ---- training ----
+void link_step_report(struct link *l, const struct step_row *row); // never blocks
+
+// ---- checkpoints: snapshot's ops and orders, carried ----
+void link_shard_done(struct link *l, const struct shard_report *r); // r->rank is set here
+// Rank 0: the writer's answers (snapshot_ops.commit_done and .deleted).
+void link_commit_done(struct link *l, int64_t step, int code, const char *text);
+void link_deleted(struct link *l, struct store_entry id, int code);
+
+enum link_event_kind {
+    LINK_COMMIT,    // to the writer (rank 0): snapshot_order_commit(step, reports)
+    LINK_COMMITTED, // acknowledged: `step` is durable
+    LINK_ABORTED,   // `step` will not be; `text` says why
+    LINK_DELETE,    // to the writer: retention lets `id` go
+};
+struct link_event {
+    enum link_event_kind kind;
+    int64_t step;
+    const char *text;                   // ABORTED
+    int nreports;                       // COMMIT
+    const struct shard_report *reports; // COMMIT: of every rank, in rank order
+    struct store_entry id;              // DELETE
+};
+// fn is called on the control thread and must not wait; the event is borrowed for the call. Null
+// fn takes it back and returns only when a running call has ended. Events that find no fn are lost:
+// set it before the first shard is reported.
+void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event *ev), void *ctx);

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step loop's way to checkpoints. See saver.h.
+#include "worker/rank/save/saver.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/job/job.h"
+
+// The writer's answer has no deadline of its own (design §9): this one ends a rank whose leader
+// lives but has forgotten it.
+#define ANSWER_NS (600 * CLOCK_S)
+#define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
+
+struct saver {
+    struct saver_options o;
+    struct arena arena;
+    struct store store;
+    struct deal deal;
+    struct manifest base;
+    struct device_info device;
+    struct snapshot *snapshot;
+    const char *algorithms;    // fusion's too
+    void *staging;             // the backend's; null: the snapshot's own
+    bool copying;              // begun, not seen to have come
+    _Atomic int64_t opened_at; // step of the newest save begun here, −1
+};
+
+// ---- snapshot → link ---------------------------------------------------------------------------
+
+static int copy(void *arg, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
+{
+    struct saver *s = arg;
+    return state_copy(s->o.state, part, at, to, bytes, e);
+}
+
+static void report(void *arg, const struct shard_report *r)
+{
+    struct saver *s = arg;
+    link_shard_done(s->o.link, r);
+}
+
+static void commit_done(void *arg, int64_t step, int code, const char *text)
+{
+    struct saver *s = arg;
+    link_commit_done(s->o.link, step, code, text);
+}
+
+static void deleted(void *arg, struct store_entry id, int code)
+{
+    struct saver *s = arg;
+    link_deleted(s->o.link, id, code);
+}
+
+// ---- link → snapshot ---------------------------------------------------------------------------
+
+static void on_event(void *ctx, const struct link_event *ev)
+{
+    struct saver *s = ctx;
+    switch (ev->kind) {
+    case LINK_COMMIT:
+        snapshot_order_commit(s->snapshot, ev->step, ev->reports);
+        break;
+    case LINK_COMMITTED:
+        snapshot_committed(s->snapshot, ev->step);
+        break;
+    case LINK_ABORTED:
+        snapshot_aborted(s->snapshot, ev->step, ev->text);
+        break;
+    case LINK_DELETE:
+        snapshot_order_delete(s->snapshot, ev->id);
+        break;
+    }
+}
+
+// ---- opening -----------------------------------------------------------------------------------
+
+static void mesh_of(struct saver *s)
+{
+    const struct mesh *m = s->o.mesh;
+    s->base.naxes = m->n;
+    s->base.mesh = arena_array(&s->arena, struct manifest_axis, m->n);
+    for (int i = 0; i < m->n; i++)
+        s->base.mesh[i] = (struct manifest_axis){m->axis[i].name, m->axis[i].size};
+}
+
+static void base_of(struct saver *s)
+{
+    static const char *const optimizers[] = {
+        [JOB_SGD] = "sgd", [JOB_MOMENTUM] = "momentum", [JOB_ADAM] = "adam", [JOB_ADAMW] = "adamw"};
+    const struct attempt *a = s->o.attempt;
+    struct store_entry parent = {-1, -1};
+    if (a->restore)
+        store_entry_parse(a->restore, &parent);
+    s->base = (struct manifest){.cluster = a->cluster_id,
+                                .job = a->job_id,
+                                .name = a->job->name,
+                                .job_hash = a->job_hash,
+                                .run = a->run_id,
+                                .epoch = (int64_t)a->epoch,
+                                .seed = (uint64_t)a->job->train.seed,
+                                .optimizer = optimizers[a->job->optimizer.kind],
+                                .parent_epoch = parent.epoch,
+                                .parent_step = parent.step,
+                                .numerics = {.backend = s->o.backend->name,
+                                             .device = s->device.model,
+                                             .isa = s->device.isa,
+                                             .libraries = s->device.libraries,
+                                             .algorithms = s->algorithms,
+                                             .threads = s->device.threads,
+                                             .deterministic = s->device.deterministic}};
+    mesh_of(s);
+}
+
+static void algorithms_of(struct saver *s)
+{
+    bool fused = s->o.attempt->job->train.fuse;
+    s->algorithms = arena_printf(&s->arena, "%s%s%s", fused ? "fused" : "",
+                                 fused && *s->o.algorithms ? "\n" : "", s->o.algorithms);
+}
+
+// Memory that the device copies to at full speed. Without it a save holds up the computation, but
+// is none the worse.
+static void take_staging(struct saver *s)
+{
+    uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.attempt->rank);
+    struct err e = {0};
+    if (!s->device.shares_host && bytes &&
+        s->o.backend->memory.host_alloc(s->o.device, bytes, &s->staging, &e)) {
+        s->staging = NULL;
+        log_warn("ckpt", "checkpoints are staged in common memory: %s", e.text);
+    }
+}
+
+int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
+{
+    struct saver *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_NOMEM, "no memory for checkpoints");
+    s->o = *o;
+    o->backend->device.info(o->device, &s->device);
+    s->opened_at = -1;
+    const struct state *state = o->state;
+    algorithms_of(s);
+    base_of(s);
+    int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
+    rc = rc ? rc : store_open_beneath(&s->store, o->attempt->checkpoint_root, o->attempt->store, e);
+    if (!rc)
+        take_staging(s);
+    rc = rc ? rc
+            : snapshot_new(&s->snapshot,
+                           &(struct snapshot_config){.store = &s->store,
+                                                     .rank = o->attempt->rank,
+                                                     .nranks = o->attempt->ranks,
+                                                     .epoch = (int64_t)o->attempt->epoch,
+                                                     .parts = state->parts,
+                                                     .nparts = state->nparts,
+                                                     .specs = state->specs,
+                                                     .deal = &s->deal,
+                                                     .base = &s->base,
+                                                     .staging = s->staging,
+                                                     .later = !s->device.shares_host,
+                                                     .ops = {.arg = s,
+                                                             .copy = copy,
+                                                             .report = report,
+                                                             .commit_done = commit_done,
+                                                             .deleted = deleted}},
+                           e);
+    if (rc) {
+        saver_close(s);
+        return rc;
+    }
+    link_on_event(o->link, on_event, s);
+    *out = s;
+    return 0;
+}
+
+void saver_close(struct saver *s)
+{
+    if (!s)
+        return;
+    link_on_event(s->o.link, NULL, NULL);
+    if (s->copying) // into memory that goes now; an error on the way is told elsewhere
+        (void)lane_sync(exec_saves(s->o.state->exec), NULL);
+    snapshot_free(s->snapshot);
+    if (s->staging)
+        s->o.backend->memory.host_free(s->o.device, s->staging);
+    store_close(&s->store);
+    arena_clear(&s->arena);
+    free(s);
+}
+
+// ---- saving ------------------------------------------------------------------------------------
+
+static int copied(struct saver *s, bool wait, struct err *e)
+{
+    struct lane *lane = exec_saves(s->o.state->exec);
+    bool here = false;
+    if (!s->copying)
+        return 0;
+    int rc = wait ? lane_sync(lane, e) : 0;
+    rc = rc ? rc : lane_done(lane, &here, e);
+    if (rc || !here)
+        return rc;
+    s->copying = false;
+    snapshot_staged(s->snapshot);
+    return 0;
+}
+
+int saver_poll(struct saver *s, struct err *e)
+{
+    return copied(s, false, e);
+}
+
+bool saver_busy(const struct saver *s)
+{
+    return snapshot_open(s->snapshot) || !snapshot_can_stage(s->snapshot);
+}
+
+int64_t saver_opened_at(const struct saver *s)
+{
+    return s->opened_at;
+}
+
+void saver_lost(struct saver *s, const char *why)
+{
+    int64_t step = atomic_load(&s->opened_at);
+    if (step >= 0) // else there is nothing to abort
+        snapshot_aborted(s->snapshot, step, why);
+}
+
+static int answer(struct saver *s, int rc, bool *ok, struct err *e)
+{
+    const char *lost = link_lost(s->o.link);
+    return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
+}
+
+// The other ranks go on with the answer, so rank 0 does not stay behind for its deletions.
+static int wait_answer(struct saver *s, bool *ok, struct err *e)
+{
+    int rc = copied(s, true, e);
+    return rc ? rc : answer(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
+}
+
+static int wait_all(struct saver *s, bool *ok, struct err *e)
+{
+    int rc = copied(s, true, e);
+    return rc ? rc : answer(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
+}
+
+// A leader that was lost before the save was open could not end it: it is looked for once more.
+static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    struct exec *x = s->o.state->exec;
+    s->opened_at = step;
+    int rc = exec_saves_begin(x, e);
+    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
+    rc = rc ? rc : exec_saves_end(x, e);
+    s->copying = !s->device.shares_host;
+    const char *lost = link_lost(s->o.link);
+    if (!rc && lost)
+        saver_lost(s, lost);
+    return rc;
+}
+
+int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    int rc = begin(s, step, samples, e);
+    bool ok;
+    if (!rc && !s->o.attempt->job->checkpoint.async)
+        rc = wait_answer(s, &ok, e);
+    return rc;
+}
+
+int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
+{
+    struct err why = {0};
+    bool ok = true;
+    int rc = wait_answer(s, &ok, &why);
+    rc = rc ? rc : begin(s, step, samples, &why);
+    rc = rc ? rc : wait_all(s, &ok, &why);
+    if (!rc && !ok) {
+        // Each hears the answer for itself before the first one ends, or that end would pass for
+        // the cause of the others'.
+        (void)link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
+                           NULL);
+        return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
+                       (long long)step, why.text);
+    }
+    if (rc)
+        *e = why;
+    return rc;
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The saver: the step loop's way to checkpoints. It ties the rank's snapshots (staging and writer
+// thread) to the link (reports up, orders and answers down) and to the job's state.
+#pragma once
+#include "kernels/backend.h"
+#include "worker/rank/exec/model_state.h"
+#include "worker/rank/link/rank_link.h"
+#include "worker/rank/save/snapshot.h"
+
+struct saver;
+
+struct saver_options {
+    const struct attempt *attempt; // borrowed, as is all below
+    struct link *link;
+    struct state *state;
+    const struct mesh *mesh;
+    const struct backend *backend;
+    struct device *device;
+    const char *algorithms; // the record of algorithms_agree
+};
+
+int saver_open(const struct saver_options *o, struct saver **out, struct err *e);
+void saver_close(struct saver *s); // null is fine
+// Any thread: the leader is gone, no answer will come. What waits ends with ERR_PEER.
+void saver_lost(struct saver *s, const char *why);
+// Once a step: what was copied beside the computation and has come is handed to the writer.
+int saver_poll(struct saver *s, struct err *e);
+bool saver_busy(const struct saver *s);         // raises no_save
+int64_t saver_opened_at(const struct saver *s); // step of the newest save begun here, −1
+// At the boundary after `step` steps. A synchronous job waits here for the answer.
+int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e);
+// The last checkpoint of the attempt: waits for the open one, saves `step`, waits for its answer.
+// ERR_INTERNAL when it was aborted.
+int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e);

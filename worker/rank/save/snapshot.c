@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's side of checkpoints. See snapshot.h.
+//
+// One thread takes orders from one queue, in order: write the shard, commit, remove, delete. So
+// commits are handled one at a time, and a removal comes after the write it undoes. The staging
+// memory belongs to the training thread until begin returns and to the writer until the write order
+// is done; `open` covers both the answer that is awaited and the memory that is still read.
+#include "worker/rank/save/snapshot.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+
+enum order_kind { ORDER_WRITE, ORDER_COMMIT, ORDER_REMOVE, ORDER_DELETE, ORDER_KINDS };
+struct order {
+    struct list link;
+    enum order_kind kind;
+    struct store_entry id;
+    int64_t samples;              // COMMIT
+    struct shard_report *reports; // COMMIT: nranks, owned
+};
+
+struct snapshot {
+    struct snapshot_config c;
+    const struct deal_rank *deal; // this rank's
+    void *staging;
+    bool own_staging;
+    pthread_t thread;
+
+    pthread_mutex_t lock; // guards everything below
+    pthread_cond_t wake, settled;
+    struct list queue;
+    bool quit, running,
+        staged;        // running: an order is being carried out; staged: the writer's memory
+    int64_t open_step; // −1: none
+    int64_t samples;   // of the newest begin
+    int64_t held_step; // whose write waits for snapshot_staged; −1: none
+    bool last_ok;
+    char last_why[200]; // of an abort
+    bool timed;
+    uint64_t last_bytes;
+    int64_t last_ns, stall_ns;
+
+    atomic_bool cancel; // the open one is aborted or the end has come: the write may stop early
+
+    // The writer thread's own: its first answer for a step is what it repeats.
+    int64_t answered_step;
+    int answered_code;
+    char answered_text[200];
+};
+
+uint64_t snapshot_staging_bytes(const struct deal *d, int rank)
+{
+    return d->rank[rank].bytes;
+}
+
+// ---- orders ----
+static void free_reports(struct shard_report *r, int n)
+{
+    for (int i = 0; r && i < n; i++)
+        free(r[i].digests);
+    free(r);
+}
+
+static void free_order(struct snapshot *s, struct order *o)
+{
+    free_reports(o->reports, s->c.nranks);
+    free(o);
+}
+
+static struct order *new_order(enum order_kind kind, struct store_entry id)
+{
+    struct order *o = calloc(1, sizeof *o);
+    PRE(o);
+    o->kind = kind;
+    o->id = id;
+    return o;
+}
+
+static void push_locked(struct snapshot *s, struct order *o)
+{
+    list_append(&s->queue, &o->link);
+    pthread_cond_signal(&s->wake);
+}
+
+static struct store_entry entry_of(const struct snapshot *s, int64_t step)
+{
+    return (struct store_entry){.epoch = s->c.epoch, .step = step};
+}
+
+// ---- the writer: a shard ----
+static int plan_shard(struct snapshot *s, struct arena *a, struct shard_plan *plan, struct err *e)
+{
+    struct shard_slice *slices = arena_array(a, struct shard_slice, s->deal->n + 1);
+    char rank[16], of[16];
+    snprintf(rank, sizeof rank, "%d", s->c.rank);
+    snprintf(of, sizeof of, "%d", s->c.nranks);
+    struct shard_meta meta[] = {{"format", "weft"}, {"rank", rank}, {"ranks", of}};
+    for (int i = 0; i < s->deal->n; i++) {
+        const struct deal_slice *d = &s->deal->slices[i];
+        slices[i] = (struct shard_slice){.name = s->c.parts[d->part].name,
+                                         .dtype = s->c.parts[d->part].dtype,
+                                         .shape = d->box.shape};
+    }
+    return shard_plan_make(a, slices, s->deal->n, meta, 3, plan, e);
+}
+
+static int write_slices(struct snapshot *s, struct stream *to, const struct shard_plan *plan,
+                        struct shard_report *r, struct err *e)
+{
+    const char *from = s->staging;
+    int rc = shard_write_head(to, plan, &r->head_digest, e);
+    for (int i = 0; i < plan->n && !rc; i++) {
+        if (atomic_load(&s->cancel))
+            return err_set(e, ERR_ABORTED, "aborted before it was whole");
+        rc = shard_write_slice(to, plan, i, from, &r->digests[i], e);
+        from += plan->slices[i].bytes;
+    }
+    return rc;
+}
+
+static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard_report *r,
+                      struct err *e)
+{
+    char name[64];
+    struct shard_plan plan;
+    struct stream to = {0};
+    manifest_file_name(s->c.rank, s->c.nranks, name);
+    int rc = plan_shard(s, a, &plan, e);
+    if (rc)
+        return rc;
+    rc = stream_create(&to, dir, name, e);
+    if (!rc) {
+        rc = write_slices(s, &to, &plan, r, e);
+        rc = rc ? rc : stream_sync(&to, e);
+        int closed = stream_close(&to, rc ? NULL : e);
+        rc = rc ? rc : closed;
+        if (rc)
+            unlinkat(dir, name, 0); // gives the space back at once
+    }
+    r->bytes = plan.bytes;
+    r->head_bytes = plan.head.len;
+    shard_plan_clear(&plan);
+    return rc;
+}
+
+static int write_shard(struct snapshot *s, struct store_entry id, struct arena *a,
+                       struct shard_report *r, struct err *e)
+{
+    int dir = -1;
+    if (!snapshot_can_stage(s))
+        return err_set(e, ERR_NOMEM, "no memory to stage %" PRIu64 " bytes", s->deal->bytes);
+    if (s->c.rank == 0)
+        store_sweep(s->c.store, id.epoch, id.step);
+    int rc = store_begin(s->c.store, id.epoch, id.step, &dir, e);
+    rc = rc ? rc : write_file(s, dir, a, r, e);
+    rc = rc ? rc : store_sync_shard(s->c.store, dir, e);
+    if (dir >= 0)
+        close(dir);
+    return rc;
+}
+
+static void do_write(struct snapshot *s, const struct order *o)
+{
+    struct arena a;
+    struct err e = {0};
+    arena_init(&a);
+    struct shard_report r = {.rank = s->c.rank, .step = o->id.step, .n = s->deal->n};
+    r.digests = arena_array(&a, struct hash128, r.n + 1);
+    int64_t begun = clock_mono_ns();
+    r.code = write_shard(s, o->id, &a, &r, &e);
+    if (r.code)
+        snprintf(r.text, sizeof r.text, "%s", e.text);
+    pthread_mutex_lock(&s->lock);
+    s->staged = false;
+    if (!r.code) {
+        s->timed = true;
+        s->last_bytes = r.bytes;
+        s->last_ns = clock_mono_ns() - begun;
+    }
+    bool wanted = s->open_step == o->id.step; // an aborted one needs no report
+    pthread_mutex_unlock(&s->lock);
+    if (wanted)
+        s->c.ops.report(s->c.ops.arg, &r);
+    arena_clear(&a);
+}
+
+// ---- the writer: rank 0's orders ----
+static int commit_one(struct snapshot *s, const struct order *o, struct err *e)
+{
+    struct arena a;
+    arena_init(&a);
+    struct manifest m = *s->c.base;
+    m.epoch = o->id.epoch;
+    m.step = o->id.step;
+    m.samples = o->samples;
+    int rc = manifest_fill(&m, &a, s->c.parts, s->c.specs, s->c.nparts, s->c.deal, o->reports, e);
+    rc = rc ? rc : store_commit(s->c.store, &m, e);
+    arena_clear(&a);
+    return rc;
+}
+
+static void do_commit(struct snapshot *s, const struct order *o)
+{
+    struct err e = {0};
+    if (s->answered_step != o->id.step) {
+        s->answered_code = commit_one(s, o, &e);
+        s->answered_step = o->id.step;
+        snprintf(s->answered_text, sizeof s->answered_text, "%s", e.text);
+    }
+    s->c.ops.commit_done(s->c.ops.arg, o->id.step, s->answered_code, s->answered_text);
+}
+
+static void do_remove(struct snapshot *s, const struct order *o)
+{
+    struct err e = {0};
+    if (store_abort(s->c.store, o->id.epoch, o->id.step, &e))
+        log_debug("ckpt", "what is left of step %" PRId64 " stays for a later sweep: %s",
+                  o->id.step, e.text);
+}
+
+static void do_delete(struct snapshot *s, const struct order *o)
+{
+    struct err e = {0};
+    int rc = store_delete(s->c.store, o->id.epoch, o->id.step, &e);
+    if (rc)
+        log_warn("ckpt", "cannot delete the old checkpoint of step %" PRId64 ": %s", o->id.step,
+                 e.text);
+    s->c.ops.deleted(s->c.ops.arg, o->id, rc);
+}
+
+static void *writer(void *arg)
+{
+    static void (*const carry_out[ORDER_KINDS])(struct snapshot *, const struct order *) = {
+        [ORDER_WRITE] = do_write,
+        [ORDER_COMMIT] = do_commit,
+        [ORDER_REMOVE] = do_remove,
+        [ORDER_DELETE] = do_delete,
+    };
+    struct snapshot *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (list_empty(&s->queue) && !s->quit)
+            pthread_cond_wait(&s->wake, &s->lock);
+        if (s->quit)
+            break;
+        struct order *o = list_entry(s->queue.next, struct order, link);
+        list_remove(&o->link);
+        s->running = true;
+        pthread_mutex_unlock(&s->lock);
+        carry_out[o->kind](s, o);
+        free_order(s, o);
+        pthread_mutex_lock(&s->lock);
+        s->running = false;
+        pthread_cond_broadcast(&s->settled);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+// ---- life ----
+static void take_staging(struct snapshot *s)
+{
+    uint64_t bytes = s->deal->bytes;
+    s->staging = s->c.staging;
+    if (s->staging || !bytes)
+        return;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return;
+    madvise(p, bytes, MADV_HUGEPAGE);
+    s->staging = p;
+    s->own_staging = true;
+}
+
+// Signals belong to the main thread.
+static int start_writer(struct snapshot *s)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&s->thread, NULL, writer, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+static void destroy(struct snapshot *s)
+{
+    list_for_each (it, &s->queue) {
+        list_remove(it);
+        free_order(s, list_entry(it, struct order, link));
+    }
+    if (s->own_staging)
+        munmap(s->staging, s->deal->bytes);
+    pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->settled);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct err *e)
+{
+    PRE(c->rank >= 0 && c->rank < c->nranks && c->nranks == c->deal->nranks);
+    PRE(c->rank != 0 || (c->base && c->specs));
+    struct snapshot *s = calloc(1, sizeof *s);
+    PRE(s);
+    s->c = *c;
+    s->deal = &c->deal->rank[c->rank];
+    s->open_step = s->answered_step = s->held_step = -1;
+    list_init(&s->queue);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->settled, &attr);
+    pthread_condattr_destroy(&attr);
+    take_staging(s);
+    if (start_writer(s)) {
+        destroy(s);
+        *out = NULL;
+        return err_set(e, ERR_INTERNAL, "cannot start the checkpoint writer");
+    }
+    *out = s;
+    return 0;
+}
+
+void snapshot_free(struct snapshot *s)
+{
+    if (!s)
+        return;
+    atomic_store(&s->cancel, true);
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    destroy(s);
+}
+
+// ---- the training thread ----
+bool snapshot_can_stage(const struct snapshot *s)
+{
+    return s->staging || !s->deal->bytes;
+}
+
+static bool open_locked(const struct snapshot *s)
+{
+    return s->open_step >= 0 || s->staged;
+}
+
+// The lock is the only member that a reader changes.
+static struct snapshot *lock(const struct snapshot *s)
+{
+    struct snapshot *m = (struct snapshot *)(uintptr_t)s;
+    pthread_mutex_lock(&m->lock);
+    return m;
+}
+
+bool snapshot_open(const struct snapshot *s)
+{
+    struct snapshot *m = lock(s);
+    bool open = open_locked(m);
+    pthread_mutex_unlock(&m->lock);
+    return open;
+}
+
+static int stage(struct snapshot *s, struct err *e)
+{
+    char *to = s->staging;
+    for (int i = 0; i < s->deal->n; i++) {
+        const struct deal_slice *d = &s->deal->slices[i];
+        int rc = s->c.ops.copy(s->c.ops.arg, d->part, d->at, to, d->bytes, e);
+        if (rc) {
+            err_wrap(e, "cannot stage tensor '%s'", s->c.parts[d->part].name);
+            return rc;
+        }
+        to += d->bytes;
+    }
+    return 0;
+}
+
+int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e)
+{
+    int64_t begun = clock_mono_ns();
+    PRE(step >= 0 && !snapshot_open(s));
+    int rc = snapshot_can_stage(s) ? stage(s, e) : 0; // without memory the write order fails
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->cancel, false);
+    s->open_step = step;
+    s->samples = samples;
+    s->staged = true;
+    s->stall_ns = clock_mono_ns() - begun;
+    if (s->c.later)
+        s->held_step = step;
+    else
+        push_locked(s, new_order(ORDER_WRITE, entry_of(s, step)));
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+// What was aborted meanwhile is not written: its directory may have been removed.
+void snapshot_staged(struct snapshot *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->held_step >= 0 && s->held_step == s->open_step) {
+        push_locked(s, new_order(ORDER_WRITE, entry_of(s, s->held_step)));
+    } else if (s->held_step >= 0) {
+        s->staged = false;
+        pthread_cond_broadcast(&s->settled);
+    }
+    s->held_step = -1;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static struct shard_report *copy_reports(const struct shard_report *from, int n)
+{
+    struct shard_report *r = calloc((size_t)n, sizeof *r);
+    PRE(r);
+    for (int i = 0; i < n; i++) {
+        r[i] = from[i];
+        r[i].digests = calloc((size_t)from[i].n + 1, sizeof *r[i].digests);
+        PRE(r[i].digests);
+        if (from[i].n)
+            memcpy(r[i].digests, from[i].digests, sizeof *r[i].digests * (size_t)from[i].n);
+    }
+    return r;
+}
+
+void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports)
+{
+    PRE(s->c.rank == 0);
+    struct order *o = new_order(ORDER_COMMIT, entry_of(s, step));
+    o->reports = copy_reports(reports, s->c.nranks);
+    pthread_mutex_lock(&s->lock);
+    o->samples = s->samples;
+    push_locked(s, o);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void snapshot_order_delete(struct snapshot *s, struct store_entry id)
+{
+    PRE(s->c.rank == 0);
+    pthread_mutex_lock(&s->lock);
+    push_locked(s, new_order(ORDER_DELETE, id));
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool settle(struct snapshot *s, int64_t step, bool ok)
+{
+    bool mine = step >= 0 && s->open_step == step;
+    if (mine) {
+        s->open_step = -1;
+        s->last_ok = ok;
+        pthread_cond_broadcast(&s->settled);
+    }
+    return mine;
+}
+
+void snapshot_committed(struct snapshot *s, int64_t step)
+{
+    pthread_mutex_lock(&s->lock);
+    bool mine = settle(s, step, true);
+    pthread_mutex_unlock(&s->lock);
+    if (mine && s->c.rank == 0)
+        log_info("ckpt", "checkpoint of step %" PRId64 " committed", step);
+}
+
+void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
+{
+    pthread_mutex_lock(&s->lock);
+    bool mine = settle(s, step, false);
+    if (mine) {
+        snprintf(s->last_why, sizeof s->last_why, "%s", why);
+        atomic_store(&s->cancel, true);
+        if (s->c.rank == 0)
+            push_locked(s, new_order(ORDER_REMOVE, entry_of(s, step)));
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
+        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted: %s (in %s)", step, why,
+                 s->c.store->path);
+}
+
+static bool idle_locked(const struct snapshot *s)
+{
+    return !open_locked(s) && !s->running && list_empty(&s->queue);
+}
+
+static bool closed_locked(const struct snapshot *s)
+{
+    return !open_locked(s);
+}
+
+static int wait_until(struct snapshot *s, bool (*done)(const struct snapshot *), int64_t timeout_ns,
+                      bool *last_ok, struct err *e)
+{
+    int64_t until = clock_mono_ns() + timeout_ns;
+    struct timespec at = {.tv_sec = until / CLOCK_S, .tv_nsec = until % CLOCK_S};
+    int rc = 0, waited = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!done(s) && !waited)
+        waited = timeout_ns ? pthread_cond_timedwait(&s->settled, &s->lock, &at)
+                            : pthread_cond_wait(&s->settled, &s->lock);
+    if (!done(s))
+        rc = err_set(e, ERR_TIMEOUT, "the checkpoint of step %" PRId64 " is not decided in time",
+                     s->open_step);
+    if (last_ok)
+        *last_ok = s->last_ok;
+    if (!rc && last_ok && !s->last_ok)
+        err_set(e, ERR_ABORTED, "%s (in %s)", s->last_why, s->c.store->path);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
+{
+    return wait_until(s, closed_locked, timeout_ns, last_ok, e);
+}
+
+int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
+{
+    return wait_until(s, idle_locked, timeout_ns, last_ok, e);
+}
+
+bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns)
+{
+    struct snapshot *m = lock(s);
+    *bytes = m->last_bytes;
+    *ns = m->last_ns;
+    *stall_ns = m->stall_ns;
+    bool timed = m->timed;
+    pthread_mutex_unlock(&m->lock);
+    return timed;
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agreement on algorithms. See algorithms.h.
+#include "worker/rank/train/algorithms.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define WAIT_NS (600 * CLOCK_S) // measuring takes as long as the driver and the products need
+enum { KEY = 64, CHUNK = 3000, VALUE = 4096 };
+static const char HEADER[] = "algorithms ";
+
+// ---- texts through the link's keys -------------------------------------------------------------
+
+// In pieces; each begins with whether another one follows.
+static int put_text(struct link *l, const char *name, int i, const char *text, struct err *e)
+{
+    char key[KEY], value[VALUE];
+    int rc = 0;
+    for (int piece = 0; !rc; piece++) {
+        bool more = strlen(text) > CHUNK;
+        snprintf(key, sizeof key, "algorithms/%s/%d/%d", name, i, piece);
+        snprintf(value, sizeof value, "%c%.*s", more ? '+' : '.', (int)CHUNK, text);
+        rc = link_kv_put(l, key, value, e);
+        if (!more)
+            break;
+        text += CHUNK;
+    }
+    return rc;
+}
+
+static int get_text(struct link *l, const char *name, int i, struct buf *to, struct err *e)
+{
+    char key[KEY], value[VALUE];
+    int64_t deadline = clock_mono_ns() + WAIT_NS;
+    for (int piece = 0;; piece++) {
+        snprintf(key, sizeof key, "algorithms/%s/%d/%d", name, i, piece);
+        int rc = link_kv_get(l, key, value, sizeof value, deadline, e);
+        if (rc)
+            return rc;
+        buf_puts(to, value[0] ? value + 1 : "");
+        if (value[0] != '+')
+            return 0;
+    }
+}
+
+// ---- sections ----------------------------------------------------------------------------------
+
+static size_t section_length(const char *text)
+{
+    const char *next = strstr(text, "\nalgorithms ");
+    return next ? (size_t)(next + 1 - text) : strlen(text);
+}
+
+static const char *section_first(const char *text)
+{
+    const char *at =
+        strncmp(text, HEADER, sizeof HEADER - 1) ? strstr(text, "\nalgorithms ") : text;
+    return !at ? "" : at + (*at == '\n');
+}
+
+static bool same_header(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "\n");
+    return n == strcspn(b, "\n") && !memcmp(a, b, n);
+}
+
+// A section takes the place of one of the same device model: it holds what that did.
+static void record_add(struct buf *record, const char *section)
+{
+    struct buf all = {0};
+    for (const char *s = section_first(buf_str(record)); *s; s += section_length(s))
+        if (!same_header(s, section))
+            buf_append(&all, s, section_length(s));
+    buf_puts(&all, section);
+    buf_reset(record);
+    buf_puts(record, buf_str(&all));
+    buf_clear(&all);
+}
+
+// What is another device's is left alone. *own, may be null: what was taken.
+static int import_sections(const struct algorithms_options *o, const char *text, struct buf *own,
+                           struct err *e)
+{
+    int rc = 0;
+    for (const char *s = section_first(text); *s && !rc; s += section_length(s)) {
+        struct buf one = {0};
+        buf_append(&one, s, section_length(s));
+        rc = o->backend->choice->read(o->device, buf_str(&one), e);
+        if (!rc && own)
+            buf_puts(own, buf_str(&one));
+        if (rc == ERR_UNSUPPORTED)
+            rc = 0;
+        buf_clear(&one);
+    }
+    return rc;
+}
+
+// ---- who measures ------------------------------------------------------------------------------
+
+static void owner_of(const struct algorithms_options *o, char out[VALUE])
+{
+    struct device_info info;
+    o->backend->device.info(o->device, &info);
+    snprintf(out, VALUE, "%s, %s, %s", info.model, info.isa, info.libraries);
+}
+
+// Rank 0 hears from all what they have: "0\n4\n", the first of each device model of each stage.
+static int plan_make(const struct algorithms_options *o, struct buf *plan, struct err *e)
+{
+    char **owners = calloc((size_t)o->ranks, sizeof *owners);
+    int rc = owners ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
+    for (int r = 0; r < o->ranks && !rc; r++) {
+        struct buf text = {0};
+        rc = get_text(o->link, "device", r, &text, e);
+        owners[r] = strdup(buf_str(&text));
+        PRE(owners[r]);
+        buf_clear(&text);
+    }
+    for (int s = 0; s < o->compiled->nstages && !rc; s++)
+        for (int r = 0; r < o->ranks; r++) {
+            bool known = compiled_stage(o->compiled, r) != s;
+            for (int q = 0; q < r && !known; q++)
+                known = compiled_stage(o->compiled, q) == s && !strcmp(owners[q], owners[r]);
+            if (!known)
+                buf_printf(plan, "%d\n", r);
+        }
+    for (int r = 0; owners && r < o->ranks; r++)
+        free(owners[r]);
+    free(owners);
+    return rc ? rc : put_text(o->link, "plan", 0, buf_str(plan), e);
+}
+
+static int plan_get(const struct algorithms_options *o, struct buf *plan, struct err *e)
+{
+    char owner[VALUE];
+    owner_of(o, owner);
+    int rc = put_text(o->link, "device", o->rank, owner, e);
+    if (rc)
+        return rc;
+    return o->rank == 0 ? plan_make(o, plan, e) : get_text(o->link, "plan", 0, plan, e);
+}
+
+// ---- agreeing ----------------------------------------------------------------------------------
+
+static int measure(const struct algorithms_options *o, struct buf *text, struct err *e)
+{
+    int rc = exec_tune(o->exec, true, e);
+    return rc ? rc : o->backend->choice->write(o->device, text, e);
+}
+
+static int agree(const struct algorithms_options *o, struct buf *record, struct err *e)
+{
+    struct buf plan = {0};
+    bool measured = false;
+    int rc = plan_get(o, &plan, e), i = 0;
+    for (const char *at = buf_str(&plan); *at && !rc; at = strchr(at, '\n') + 1, i++) {
+        struct buf text = {0};
+        if (atoi(at) == o->rank) {
+            measured = true;
+            rc = measure(o, &text, e);
+            rc = rc ? rc : put_text(o->link, "text", i, buf_str(&text), e);
+        } else {
+            rc = get_text(o->link, "text", i, &text, e);
+            rc = rc ? rc : import_sections(o, buf_str(&text), NULL, e);
+        }
+        if (!rc)
+            record_add(record, buf_str(&text));
+        buf_clear(&text);
+    }
+    buf_clear(&plan);
+    return rc || measured ? rc : exec_tune(o->exec, false, e);
+}
+
+static int tell_changes(const struct algorithms_options *o, const char *before, struct err *e)
+{
+    struct buf now = {0};
+    int rc = o->backend->choice->write(o->device, &now, e);
+    int changed = rc ? 0 : backend_choices_changed(before, buf_str(&now));
+    if (changed)
+        log_warn("numerics",
+                 "%d of the checkpoint's algorithms cannot be had here: from now on sums may round "
+                 "otherwise",
+                 changed);
+    buf_clear(&now);
+    return rc;
+}
+
+int algorithms_agree(const struct algorithms_options *o, struct buf *record, struct err *e)
+{
+    struct buf own = {0}; // of the checkpoint's, what is this device's
+    if (!o->backend->choice)
+        return 0;
+    int rc = o->before ? import_sections(o, o->before, &own, e) : 0;
+    if (rc)
+        err_wrap(e, "the checkpoint's algorithms");
+    else
+        rc = o->ranks == 1 ? measure(o, record, e) : agree(o, record, e);
+    rc = rc ? rc : tell_changes(o, buf_str(&own), e);
+    if (!rc && o->before && *section_first(o->before) && !own.len)
+        log_warn("numerics", "the checkpoint's algorithms are another device's: from now on sums "
+                             "may round otherwise");
+    buf_clear(&own);
+    return rc;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluations. See evaluate.h.
+#include "worker/rank/train/evaluate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/attempt/page.h"
+
+static void eval_ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
+{
+    sampler_eval_ids(ctx, step, first, count, out);
+}
+
+int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
+                    const struct job *job, const char *data_root, struct err *e)
+{
+    const struct program *p =
+        compiled_program(o->compiled, PROGRAM_EVAL, compiled_stage(o->compiled, o->rank));
+    *v = (struct evaluation){.exec = x, .page = o->page, .nparts = p->nparts, .accuracy = -1};
+    for (int i = 0; i < p->nparts; i++)
+        if (strcmp(p->part_name[i], "accuracy") == 0)
+            v->accuracy = 1 + i;
+    int rc = inputs_open_set(job, data_root, &job->data.eval, &v->set, e);
+    rc = rc ? rc
+            : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
+                                (uint64_t)job->eval.batches, e);
+    rc = rc ? rc : inputs_open(&v->inputs, o, x, PROGRAM_EVAL, &v->set, e);
+    if (!rc)
+        exec_buffer(x, PROGRAM_EVAL, "metrics", &v->metrics);
+    if (rc)
+        err_wrap(e, "evaluation");
+    return rc;
+}
+
+void evaluation_close(struct evaluation *v)
+{
+    inputs_close(&v->inputs);
+    dataset_close(&v->set);
+}
+
+int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e)
+{
+    struct feed *feed;
+    float slots[1 + MAX_PARTS];
+    double sum[1 + MAX_PARTS] = {0};
+    int rc =
+        inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
+    if (rc)
+        return rc;
+    for (uint64_t k = 0; k < v->sampler.batches && !rc; k++) {
+        struct batch b;
+        rc = feed_next(feed, &b, e);
+        rc = rc ? rc : inputs_put(&v->inputs, &b, e);
+        rc = rc ? rc : exec_run(v->exec, PROGRAM_EVAL, e);
+        rc = rc ? rc
+                : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
+        for (int i = 0; i <= v->nparts && !rc; i++)
+            sum[i] += slots[i];
+        if (v->page)
+            page_beat(v->page);
+    }
+    feed_close(feed);
+    *loss = sum[0] / (double)v->sampler.batches;
+    for (int i = 0; i < v->nparts; i++)
+        v->part[i] = sum[1 + i] / (double)v->sampler.batches;
+    *accuracy = v->accuracy < 0 ? (double)NAN : sum[v->accuracy] / (double)v->sampler.batches;
+    return rc;
+}

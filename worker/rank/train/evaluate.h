@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluations: the eval program over the evaluation set's batches, the same ones each time.
+#pragma once
+#include "common/data/sampler.h"
+#include "common/job/job.h"
+#include "worker/rank/train/inputs.h"
+
+struct evaluation {
+    struct exec *exec; // borrowed
+    struct progress_page *page;
+    struct dataset set;
+    struct sampler_eval sampler;
+    struct inputs inputs;
+    void *metrics;          // on the device
+    int nparts, accuracy;   // slots of the metrics vector; accuracy −1: the model has none
+    double part[MAX_PARTS]; // of the last evaluation's loss, or its companions
+};
+
+// Opens the job's evaluation set. A zeroed struct may be closed.
+int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
+                    const struct job *job, const char *data_root, struct err *e);
+void evaluation_close(struct evaluation *v);
+// Means over all batches; every rank takes part and gets the same numbers. `accuracy` is NaN when
+// the model has none.
+int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e);

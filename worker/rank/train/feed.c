@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feed. See feed.h.
+//
+//   slot:  empty ──thread reads──► full ──feed_next──► taken ──the next feed_next──► empty
+#include "worker/rank/train/feed.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum slot_state { SLOT_EMPTY, SLOT_FULL, SLOT_TAKEN };
+
+struct feed {
+    struct feed_options o;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum slot_state state[2];
+    uint64_t next; // step that feed_next will give
+    uint64_t *ids; // of one microbatch's part
+    bool closing, running;
+    struct err err; // why reading stopped
+};
+
+static size_t labels_at(const struct feed_options *o)
+{
+    return dataset_sample_bytes(o->set) * (size_t)o->local * (size_t)o->microbatches;
+}
+
+size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local)
+{
+    size_t samples = (size_t)local * (size_t)microbatches;
+    // Labels follow the images; a rank's images may end off a label's alignment.
+    return (dataset_sample_bytes(set) * samples + 3) / 4 * 4 + samples * dataset_label_bytes(set);
+}
+
+static int32_t *labels_of(const struct feed_options *o, void *host)
+{
+    return (int32_t *)(void *)((char *)host + (labels_at(o) + 3) / 4 * 4);
+}
+
+static int read_step(struct feed *f, uint64_t step, void *host, struct err *e)
+{
+    const struct feed_options *o = &f->o;
+    size_t image = dataset_sample_bytes(o->set) * (size_t)o->local;
+    for (int m = 0; m < o->microbatches; m++) {
+        o->ids(o->ctx, step, (uint64_t)(m * o->microbatch + o->start), (size_t)o->local, f->ids);
+        int rc = dataset_read(o->set, f->ids, (size_t)o->local, (char *)host + image * (size_t)m,
+                              labels_of(o, host) + o->local * m, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void *feed_main(void *arg)
+{
+    struct feed *f = arg;
+    for (uint64_t step = f->o.first; step < f->o.end; step++) {
+        int slot = (int)(step & 1);
+        pthread_mutex_lock(&f->lock);
+        while (f->state[slot] != SLOT_EMPTY && !f->closing)
+            pthread_cond_wait(&f->changed, &f->lock);
+        bool stop = f->closing;
+        pthread_mutex_unlock(&f->lock);
+        if (stop)
+            break;
+        struct err e = {0};
+        int rc = read_step(f, step, f->o.host[slot], &e);
+        pthread_mutex_lock(&f->lock);
+        if (rc)
+            f->err = e; // the slot stays empty: earlier batches are still good
+        else
+            f->state[slot] = SLOT_FULL;
+        pthread_mutex_unlock(&f->lock);
+        pthread_cond_broadcast(&f->changed); // not under the lock: who wakes would run into it
+        if (rc)
+            break;
+    }
+    return NULL;
+}
+
+int feed_open(const struct feed_options *o, struct feed **out, struct err *e)
+{
+    struct feed *f = calloc(1, sizeof *f);
+    uint64_t *ids = calloc((size_t)o->local + 1, sizeof *ids);
+    if (!f || !ids) {
+        free(f);
+        free(ids);
+        return err_set(e, ERR_NOMEM, "no memory for a batch's sample numbers");
+    }
+    f->o = *o;
+    f->ids = ids;
+    f->next = o->first;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    f->running = pthread_create(&f->thread, NULL, feed_main, f) == 0;
+    if (!f->running) {
+        feed_close(f);
+        return err_set(e, ERR_INTERNAL, "cannot start the data thread");
+    }
+    *out = f;
+    return 0;
+}
+
+void feed_close(struct feed *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->closing = true;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    if (f->running)
+        pthread_join(f->thread, NULL);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    free(f->ids);
+    free(f);
+}
+
+int feed_next(struct feed *f, struct batch *out, struct err *e)
+{
+    PRE(f->next < f->o.end);
+    int slot = (int)(f->next & 1), rc = 0;
+    pthread_mutex_lock(&f->lock);
+    if (f->next > f->o.first)
+        f->state[slot ^ 1] = SLOT_EMPTY;
+    // A thread that waits for an empty slot is told below: while this one is not full it does not.
+    while (f->state[slot] != SLOT_FULL && !f->err.code)
+        pthread_cond_wait(&f->changed, &f->lock);
+    if (f->state[slot] == SLOT_FULL) {
+        f->state[slot] = SLOT_TAKEN;
+    } else {
+        rc = f->err.code;
+        *e = f->err;
+    }
+    pthread_mutex_unlock(&f->lock);
+    pthread_cond_broadcast(&f->changed);
+    if (rc)
+        return rc;
+    out->step = f->next++;
+    out->images = f->o.host[slot];
+    out->labels = labels_of(&f->o, f->o.host[slot]);
+    out->image_bytes = labels_at(&f->o);
+    out->label_bytes =
+        (size_t)f->o.local * (size_t)f->o.microbatches * dataset_label_bytes(f->o.set);
+    return 0;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program's inputs on this rank. See inputs.h.
+#include "worker/rank/train/inputs.h"
+
+#include <string.h>
+
+static int check_format(const struct array *a, int format, struct err *e)
+{
+    static const char *const names[] = {[JOB_DATA_IDX] = "idx", [JOB_DATA_NPY] = "npy"};
+    if (strcmp(a->format, names[format]) == 0)
+        return 0;
+    return err_set(e, ERR_DATA, "%s: byte 0: an %s file, the job says data.format: %s", a->path,
+                   a->format, names[format]);
+}
+
+static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
+                       struct dataset *set, struct err *e)
+{
+    struct arena paths = {0};
+    enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
+    int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
+                                 job->model.seq, job->model.vocab, e);
+    arena_clear(&paths);
+    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
+        rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
+    return rc;
+}
+
+int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
+                    struct dataset *set, struct err *e)
+{
+    if (job->data.format == JOB_DATA_TOKENS)
+        return open_tokens(job, root, files, set, e);
+    struct arena paths = {0};
+    const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
+    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images), labels,
+                                  job->model.classes, e);
+    if (!rc) {
+        rc = check_format(&set->images, job->data.format, e);
+        rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);
+        if (rc)
+            dataset_close(set);
+    }
+    arena_clear(&paths);
+    if (rc == ERR_NOTFOUND)
+        rc = e->code = ERR_DATA; // to the job, data that is not there is bad data (exit 65)
+    return rc;
+}
+
+static int check_set(const struct dataset *set, const struct value *images, struct err *e)
+{
+    if (set->seq)
+        return 0; // a sample's width follows the job's
+    if (set->dtype != images->dtype)
+        return err_set(e, ERR_DATA, "%s: the images are %s, the job says data.dtype: %s",
+                       set->images.path, dtype_name(set->dtype), dtype_name(images->dtype));
+    if ((int64_t)set->features != images->shape.dim[1])
+        return err_set(e, ERR_DATA, "%s: an image has %llu values, the job says model.inputs: %lld",
+                       set->images.path, (unsigned long long)set->features,
+                       (long long)images->shape.dim[1]);
+    return 0;
+}
+
+// Where a program's input comes from, by its name. A sample of tokens has one more than the model
+// reads: its targets begin with the second.
+static const struct input_kind {
+    const char *name;
+    enum input_source source;
+    int64_t skip;
+} kinds[] = {{"images", INPUT_SAMPLES, 0},      {"labels", INPUT_LABELS, 0},
+             {"tokens", INPUT_SAMPLES, 0},      {"targets", INPUT_SAMPLES, 1},
+             {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
+             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
+
+static const struct input_kind *kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    err_bug(__FILE__, __LINE__, name);
+}
+
+static int make_positions(struct inputs *in, const struct zigzag *z, struct err *e)
+{
+    void *host;
+    int rc = in->backend->memory.host_alloc(in->device, (size_t)z->seq * sizeof(int32_t), &host, e);
+    if (rc)
+        return rc;
+    in->positions = host;
+    for (int64_t i = 0; i < z->seq; i++)
+        in->positions[i] = (int32_t)zigzag_position(z, i);
+    return 0;
+}
+
+static int input_add(struct inputs *in, const struct exec_options *o, const struct program *p,
+                     const struct buffer *b, const struct dataset *set, struct err *e)
+{
+    const struct value *v = &p->graph->values[b->value];
+    int64_t start[MAX_DIMS];
+    size_t elem = dtype_size(b->dtype);
+    const struct input_kind *kind = kind_of(v->name);
+    int rc = kind->source == INPUT_SAMPLES ? check_set(set, v, e) : 0;
+    if (rc)
+        return rc;
+    if (in->n == INPUTS_MAX)
+        return err_set(e, ERR_LIMIT, "the %s program reads data in over %d cuts",
+                       program_name(p->kind), INPUTS_MAX);
+    spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
+    struct input *i = &in->input[in->n++];
+    bool wide = v->shape.n > 1, ordered = set->seq && kind->source == INPUT_SAMPLES;
+    *i = (struct input){.source = kind->source,
+                        .row = start[0] - in->start,
+                        .rows = b->shape.dim[0],
+                        .column = wide ? start[1] : 0,
+                        .columns = wide ? b->shape.dim[1] : 1,
+                        .skip = kind->skip,
+                        .elem = elem,
+                        .zigzag =
+                            ordered ? p->zigzag : (struct zigzag){wide ? v->shape.dim[1] : 1, 1},
+                        .pitch = kind->source == INPUT_POSITIONS ? 0
+                                 : kind->source == INPUT_LABELS  ? elem
+                                                                 : dataset_sample_bytes(set)};
+    if (kind->source == INPUT_POSITIONS && !in->positions)
+        rc = make_positions(in, &p->zigzag, e);
+    if (rc)
+        return rc;
+    exec_buffer(in->exec, p->kind, b->name, &i->device);
+    return 0;
+}
+
+typedef int (*put_fn)(const struct inputs *in, void *to, const void *from, size_t bytes,
+                      struct err *e);
+enum { PACKED = 256 }; // alignment of an input among the packed ones
+
+static size_t input_bytes(const struct inputs *in, const struct input *i)
+{
+    return (size_t)(in->microbatches * i->rows * i->columns) * i->elem;
+}
+
+static int open_packed(struct inputs *in, struct err *e)
+{
+    struct device_info info;
+    size_t bytes = 0;
+    int rc = 0;
+    in->backend->device.info(in->device, &info);
+    for (int k = 0; k < in->n; k++)
+        bytes += (input_bytes(in, &in->input[k]) + PACKED - 1) / PACKED * PACKED;
+    for (int i = 0; i < 2 && !info.shares_host && bytes && !rc; i++) {
+        void *host = NULL;
+        rc = in->backend->memory.host_alloc(in->device, bytes, &host, e);
+        in->packed[i] = host;
+    }
+    return rc;
+}
+
+int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
+                enum program_kind kind, const struct dataset *set, struct err *e)
+{
+    const struct program *p =
+        compiled_program(o->compiled, kind, compiled_stage(o->compiled, o->rank));
+    int rc = 0;
+    *in = (struct inputs){.exec = x,
+                          .backend = o->backend,
+                          .device = o->device,
+                          .kind = kind,
+                          .microbatches = p->microbatches};
+    program_rows(p, o->rank, &in->start, &in->local);
+    for (int b = 0; b < p->nbuffers && !rc; b++) {
+        if (p->buffers[b].source != VALUE_INPUT)
+            continue;
+        in->microbatch = p->graph->values[p->buffers[b].value].shape.dim[0];
+        rc = input_add(in, o, p, &p->buffers[b], set, e);
+    }
+    if (rc)
+        return rc;
+    if (!in->n)
+        in->start = in->local = 0; // a stage in the middle may read nothing
+    size_t bytes = feed_bytes(set, in->microbatches, in->local);
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = o->backend->memory.host_alloc(o->device, bytes ? bytes : 1, &in->host[i], e);
+    return rc ? rc : open_packed(in, e);
+}
+
+void inputs_close(struct inputs *in)
+{
+    for (int i = 0; i < 2; i++)
+        if (in->host[i])
+            in->backend->memory.host_free(in->device, in->host[i]);
+    for (int i = 0; i < 2; i++)
+        if (in->packed[i])
+            in->backend->memory.host_free(in->device, in->packed[i]);
+    if (in->positions)
+        in->backend->memory.host_free(in->device, in->positions);
+    *in = (struct inputs){0};
+}
+
+int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
+                uint64_t first, uint64_t end, struct feed **out, struct err *e)
+{
+    return feed_open(&(struct feed_options){.set = set,
+                                            .ids = ids,
+                                            .ctx = ctx,
+                                            .microbatches = in->microbatches,
+                                            .microbatch = in->microbatch,
+                                            .start = in->start,
+                                            .local = in->local,
+                                            .first = first,
+                                            .end = end,
+                                            .host = {in->host[0], in->host[1]}},
+                     out, e);
+}
+
+// A sample's part: the runs of columns that follow each other in the data too.
+static int put_row(const struct inputs *in, const struct input *i, const char *from, char *to,
+                   put_fn put, struct err *e)
+{
+    int64_t end = i->column + i->columns;
+    int rc = 0;
+    for (int64_t c = i->column, run; c < end && !rc; c += run) {
+        run = zigzag_run(&i->zigzag, c) < end - c ? zigzag_run(&i->zigzag, c) : end - c;
+        rc = put(in, to + (size_t)(c - i->column) * i->elem,
+                 from + (size_t)(zigzag_position(&i->zigzag, c) + i->skip) * i->elem,
+                 (size_t)run * i->elem, e);
+    }
+    return rc;
+}
+
+// Whole samples of one run of rows go in one copy, parts of samples row by row.
+static int put_rows(const struct inputs *in, const struct input *i, const char *from, char *to,
+                    put_fn put, struct err *e)
+{
+    size_t width = (size_t)i->columns * i->elem;
+    int rc = 0;
+    if (width == i->pitch)
+        return put(in, to, from, (size_t)i->rows * width, e);
+    for (int64_t r = 0; r < i->rows && !rc; r++)
+        rc = put_row(in, i, from + (size_t)r * i->pitch, to + (size_t)r * width, put, e);
+    return rc;
+}
+
+// One input: all its microbatches, which are neighbours.
+static int put_input(const struct inputs *in, const struct input *i, const struct batch *b,
+                     char *to, put_fn put, struct err *e)
+{
+    const char *const from[] = {[INPUT_SAMPLES] = b->images,
+                                [INPUT_LABELS] = (const char *)b->labels,
+                                [INPUT_POSITIONS] = (const char *)in->positions};
+    const char *host = from[i->source];
+    int rc = 0;
+    for (int m = 0; m < in->microbatches && !rc; m++)
+        rc = put_rows(in, i, host + (size_t)(m * in->local + i->row) * i->pitch,
+                      to + (size_t)(m * i->rows * i->columns) * i->elem, put, e);
+    return rc;
+}
+
+static int put_on_device(const struct inputs *in, void *to, const void *from, size_t bytes,
+                         struct err *e)
+{
+    return in->backend->stream.copy(exec_inputs(in->exec)->q, to, from, bytes, e);
+}
+
+static int put_on_host(const struct inputs *in, void *to, const void *from, size_t bytes,
+                       struct err *e)
+{
+    (void)in;
+    (void)e;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
+{
+    char *at = in->packed[in->turn ^= 1];
+    int rc = 0;
+    for (int k = 0; k < in->n && !rc; k++) {
+        const struct input *i = &in->input[k];
+        size_t bytes = input_bytes(in, i);
+        rc = put_input(in, i, b, at, put_on_host, e);
+        rc = rc ? rc : put_on_device(in, i->device, at, bytes, e);
+        at += (bytes + PACKED - 1) / PACKED * PACKED;
+    }
+    return rc;
+}
+
+int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
+{
+    int rc = exec_inputs_begin(in->exec, in->kind, e);
+    if (!rc && in->packed[0])
+        rc = put_packed(in, b, e);
+    for (int k = 0; k < in->n && !rc && !in->packed[0]; k++)
+        rc = put_input(in, &in->input[k], b, in->input[k].device, put_on_device, e);
+    return rc ? rc : exec_inputs_end(in->exec, e);
+}

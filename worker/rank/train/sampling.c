@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples. See sampling.h.
+#include "worker/rank/train/sampling.h"
+
+#include <string.h>
+
+#include "common/attempt/page.h"
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+#include "common/job/tokenizer.h"
+#include "worker/rank/train/choice.h"
+
+static int open_prompt(struct sampling *s, struct err *e)
+{
+    const struct job *job = s->job;
+    int rc = tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
+                              job->model.vocab, &s->arena, &s->prompt, &s->nprompt, e);
+    if (rc)
+        return rc;
+    s->room = s->nprompt + job->eval.sample.tokens;
+    s->ids = arena_array(&s->arena, int32_t, job->eval.sample.count * s->room);
+    s->scratch = arena_array(&s->arena, int32_t, job->model.vocab);
+    return 0;
+}
+
+int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
+                  const struct job *job, struct err *e)
+{
+    const struct graph *g = o->compiled->global[PROGRAM_SAMPLE];
+    const struct shape *logits = &g->values[g->loss].shape;
+    void *device = NULL;
+    *s = (struct sampling){.exec = x,
+                           .job = job,
+                           .page = o->page,
+                           .shape = {.seq = job->model.seq, .dtype = DT_I32},
+                           .batch = logits->dim[0],
+                           .padded = logits->dim[1]};
+    int rc = open_prompt(s, e);
+    rc = rc ? rc : inputs_open(&s->inputs, o, x, PROGRAM_SAMPLE, &s->shape, e);
+    if (rc) {
+        err_wrap(e, "samples");
+        return rc;
+    }
+    exec_buffer(x, PROGRAM_SAMPLE, "metrics", &device);
+    s->logits = device;
+    s->host = arena_array(&s->arena, float, s->batch * s->padded);
+    s->last = arena_array(&s->arena, int32_t, s->inputs.local);
+    return 0;
+}
+
+void sampling_close(struct sampling *s)
+{
+    inputs_close(&s->inputs);
+    arena_clear(&s->arena);
+}
+
+// The windows of this rank's rows; rows beyond the samples repeat the first. What stands behind the
+// last token is masked: the positions there come later.
+static int put_windows(struct sampling *s, struct err *e)
+{
+    int64_t seq = s->job->model.seq, have = s->nprompt + s->done;
+    int64_t from = have > seq ? have - seq : 0;
+    int32_t *window = s->inputs.host[0];
+    memset(window, 0, sizeof *window * (size_t)((seq + 1) * s->inputs.local));
+    for (int64_t r = 0; r < s->inputs.local; r++) {
+        int64_t row = s->inputs.start + r, k = row < s->job->eval.sample.count ? row : 0;
+        memcpy(window + r * (seq + 1), s->ids + k * s->room + from,
+               sizeof *window * (size_t)(have - from));
+        s->last[r] = (int32_t)(have - from - 1);
+    }
+    return inputs_put(&s->inputs, &(struct batch){.images = window, .labels = s->last}, e);
+}
+
+// False where a logit is no number.
+static bool choose(struct sampling *s)
+{
+    const struct job *job = s->job;
+    const struct rand_site site = {.seed = (uint64_t)job->eval.sample.seed,
+                                   .stream = hash_fnv1a32("sample")};
+    for (int64_t k = 0; k < job->eval.sample.count; k++) {
+        uint64_t place = (uint64_t)(k * job->eval.sample.tokens + s->done);
+        struct choice c = {.temperature = job->eval.sample.temperature,
+                           .top_k = job->eval.sample.top_k,
+                           .u = rand_uniform(&site, place)};
+        int32_t id = choice_token(&c, s->host + k * s->padded, job->model.vocab, s->scratch);
+        if (id < 0)
+            return false;
+        s->ids[k * s->room + s->nprompt + s->done] = id;
+    }
+    s->done++;
+    return true;
+}
+
+int sampling_run(struct sampling *s, struct err *e)
+{
+    size_t bytes = sizeof *s->host * (size_t)(s->batch * s->padded);
+    int rc = 0;
+    s->done = 0;
+    for (int64_t k = 0; k < s->job->eval.sample.count; k++)
+        memcpy(s->ids + k * s->room, s->prompt, sizeof *s->ids * (size_t)s->nprompt);
+    while (s->done < s->job->eval.sample.tokens) {
+        rc = put_windows(s, e);
+        rc = rc ? rc : exec_run(s->exec, PROGRAM_SAMPLE, e);
+        rc = rc ? rc : exec_get(s->exec, s->host, s->logits, bytes, e);
+        if (s->page)
+            page_beat(s->page);
+        if (rc || !choose(s))
+            break;
+    }
+    return rc;
+}
+
+void sampling_text(const struct sampling *s, int64_t k, struct buf *text)
+{
+    tokenizer_decode((enum job_tokenizer)s->job->data.tokenizer, s->ids + k * s->room + s->nprompt,
+                     s->done, text);
+}

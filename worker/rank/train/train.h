@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training: from an attempt to its end, on the process's main thread.
+//
+// main.c calls it once. It compiles, opens device and world, restores, agrees on the plan hash over
+// the link (link_ready), runs the step loop and ends with the last checkpoint committed.
+#pragma once
+#include "common/base/err.h"
+#include "worker/rank/link/assignment.h"
+
+struct link;
+
+enum train_end {
+    TRAIN_FINISHED, // the last step is done and saved
+    TRAIN_DRAINED,  // asked to stop: all ranks stopped at one step and saved
+};
+
+// Attempt and link are borrowed. On an error the world is closed (or aborted) and threads joined;
+// the code picks the exit code (rank_exit_code).
+int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e);

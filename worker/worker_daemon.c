@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+// The running worker; see daemon.h.
+#include "worker/worker_daemon.h"
+#include "common/base/entropy.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/notify.h"
+#include "worker/poll_loop.h"
+#include "worker/rank_logs.h"
+#include "worker/storage.h"
+#include "worker/supervise.h"
+
+#define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
+#define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
+#define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
+enum { EXIT_INTERNAL = 70, LATE_MAX = 4096 };
+
+const struct rpc_method hosts_attach = {.path = "/weft.v1.Hosts/Attach",
+                                        .shape = RPC_BIDI,
+                                        .request = &weft__v1__up__descriptor,
+                                        .reply = &weft__v1__down__descriptor,
+                                        .roles = RPC_WORKER};
+const struct rpc_method hosts_join = {.path = "/weft.v1.Hosts/Join",
+                                      .shape = RPC_UNARY,
+                                      .request = &weft__v1__join_request__descriptor,
+                                      .reply = &weft__v1__join_reply__descriptor,
+                                      .roles = RPC_NONE};
+
+struct late { // an event that an action gave rise to: fed when all actions are done
+    struct agent_event ev;
+    char text[1000];
+};
+
+struct daemon {
+    const struct daemon_config *c;
+    struct agent *agent;
+    struct loop *loop;
+    struct logs *logs;
+    struct supervise *supervise;
+    struct storage *storage;
+    struct rpc *rpc;
+    struct rpc_channel *channel;
+    uint64_t call;      // 0: no stream
+    int64_t connect_ns; // when to open one; 0: not
+    int64_t look_ns;    // the last look at the pages
+    int64_t lost_ns;    // when the loss of the coordinator was last told; 0: it is there
+    char lost_why[64];  // as it was told
+    int signals;
+    struct loop_source *on_parent;
+    struct late *late;
+    int nlate;
+    bool feeding, exits, ready;
+    char incarnation[33];
+    int code;
+};
+
+static void feed(struct daemon *d, struct agent_event ev);
+
+// ---- actions ----
+
+static void later(struct daemon *d, struct agent_event ev, const char *text)
+{
+    PRE(d->nlate < LATE_MAX);
+    struct late *l = &d->late[d->nlate++];
+    l->ev = ev;
+    snprintf(l->text, sizeof l->text, "%s", text);
+}
+
+static void fatal(struct daemon *d, const struct err *e)
+{
+    log_error("worker", "%s", e->text);
+    d->exits = true;
+    d->code = EXIT_INTERNAL;
+}
+
+static void do_connect(struct daemon *d, const struct agent_action *a)
+{
+    d->connect_ns = clock_mono_ns() + a->wait_ns;
+}
+
+static void do_disconnect(struct daemon *d, const struct agent_action *a)
+{
+    log_warn("worker", "leaves the coordinator: %s", a->text);
+    rpc_cancel(d->rpc, d->call);
+}
+
+static void do_send(struct daemon *d, const struct agent_action *a)
+{
+    struct err e = {0};
+    if (!d->call || !rpc_send(d->rpc, d->call, &a->up->base, &e))
+        return;
+    log_warn("worker", "the coordinator does not read: %s", e.text);
+    rpc_cancel(d->rpc, d->call); // what counts is brought by the next Register
+}
+
+static void do_spawn(struct daemon *d, const struct agent_action *a)
+{
+    struct err e = {0};
+    struct agent_event ev = {.kind = AGENT_EV_SPAWNED, .slot = a->slot};
+    ev.ok = supervise_spawn(d->supervise, a->slot, a->spawn, &ev.pid, &e) == 0;
+    if (!ev.ok)
+        log_error("worker", "job=%s rank=%d %s", a->spawn->job, a->spawn->rank, e.text);
+    later(d, ev, e.text);
+}
+
+static void do_frame(struct daemon *d, const struct agent_action *a)
+{
+    supervise_frame(d->supervise, a->slot, a->frame);
+}
+
+static void do_kill(struct daemon *d, const struct agent_action *a)
+{
+    supervise_kill(d->supervise, a->slot, a->signal);
+}
+
+static void do_storage(struct daemon *d, const struct agent_action *a)
+{
+    storage_ask(d->storage, a->storage, d->c->home->cluster);
+}
+
+static void do_logs(struct daemon *d, const struct agent_action *a)
+{
+    logs_ask(d->logs, a->log);
+}
+
+static void do_clear(struct daemon *d, const struct agent_action *a)
+{
+    struct err e = {0};
+    (void)a;
+    int rc = supervise_prove(d->supervise, &e);
+    rc = rc ? rc : entropy_id(d->incarnation, &e);
+    log_info("worker", "fenced; %s", rc ? e.text : "no rank lives, and it registers anew");
+    later(d,
+          (struct agent_event){
+              .kind = AGENT_EV_CLEARED, .ok = rc == 0, .incarnation = d->incarnation},
+          e.text);
+}
+
+static void do_remember(struct daemon *d, const struct agent_action *a)
+{
+    struct err e = {0};
+    if (home_remember(d->c->home, a->cluster, &e))
+        fatal(d, &e);
+}
+
+static void do_forget(struct daemon *d, const struct agent_action *a)
+{
+    supervise_forget(d->supervise, a->job, a->epoch);
+}
+
+static void do_exit(struct daemon *d, const struct agent_action *a)
+{
+    log_info("worker", "ends: %s", a->text);
+    d->exits = true;
+    d->code = a->code;
+}
+
+static void carry_out(struct daemon *d, const struct agent_out *out)
+{
+    static void (*const acts[])(struct daemon *, const struct agent_action *) = {
+        [AGENT_CONNECT] = do_connect, [AGENT_DISCONNECT] = do_disconnect,
+        [AGENT_SEND] = do_send,       [AGENT_SPAWN] = do_spawn,
+        [AGENT_FRAME] = do_frame,     [AGENT_KILL] = do_kill,
+        [AGENT_STORAGE] = do_storage, [AGENT_LOGS] = do_logs,
+        [AGENT_CLEAR] = do_clear,     [AGENT_REMEMBER] = do_remember,
+        [AGENT_FORGET] = do_forget,   [AGENT_EXIT] = do_exit,
+    };
+    for (int i = 0; i < out->n && !d->exits; i++)
+        acts[out->v[i].kind](d, &out->v[i]);
+}
+
+static void step(struct daemon *d, struct agent_event *ev)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct agent_out out = {.arena = &arena};
+    ev->now_ns = clock_mono_ns();
+    agent_step(d->agent, ev, &out);
+    carry_out(d, &out);
+    arena_clear(&arena);
+}
+
+// An event of an action (a spawn that failed, a line that was asked for) waits for the rest.
+static void feed(struct daemon *d, struct agent_event ev)
+{
+    bool outer = !d->feeding;
+    d->feeding = true;
+    step(d, &ev);
+    for (int i = 0; outer && i < d->nlate; i++) { // more may come behind
+        struct late l = d->late[i];
+        l.ev.text = l.text;
+        step(d, &l.ev);
+    }
+    if (outer) {
+        d->nlate = 0;
+        d->feeding = false;
+    }
+}
+
+// ---- the coordinator ----
+
+static void open_stream(struct daemon *d)
+{
+    d->connect_ns = 0;
+    d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
+    feed(d, (struct agent_event){.kind = AGENT_EV_OPEN});
+}
+
+static void attached(struct daemon *d)
+{
+    char line[64];
+    log_info("worker", "attached to %s", d->c->coordinator);
+    d->lost_ns = 0;
+    if (d->ready || d->c->ready_fd < 0)
+        return;
+    d->ready = true;
+    snprintf(line, sizeof line, "%s\n", d->c->home->host);
+    notify_ready(d->c->ready_fd, line);
+}
+
+// The first failure is told, and one that says something new, then one a minute.
+static void say_lost(struct daemon *d, const char *why)
+{
+    int64_t now = clock_mono_ns();
+    if (d->lost_ns && now - d->lost_ns < 60 * CLOCK_S &&
+        !strncmp(d->lost_why, why, sizeof d->lost_why - 1))
+        return;
+    d->lost_ns = now;
+    snprintf(d->lost_why, sizeof d->lost_why, "%s", why);
+    log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, why);
+}
+
+static void on_stream(struct daemon *d, struct rpc_event *ev)
+{
+    if (ev->call != d->call)
+        return;
+    if (ev->kind == RPC_MESSAGE) {
+        const Weft__V1__Down *down = (const Weft__V1__Down *)(const void *)ev->message;
+        feed(d, (struct agent_event){.kind = AGENT_EV_DOWN, .down = down});
+        if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED)
+            attached(d);
+        rpc_more(d->rpc, ev->call);
+    } else if (ev->kind == RPC_CLOSED) {
+        d->call = 0;
+        say_lost(d, ev->text);
+        logs_drop_all(d->logs);
+        feed(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
+    }
+}
+
+static void on_rpc(void *ctx, uint32_t events)
+{
+    struct daemon *d = ctx;
+    struct rpc_event ev;
+    (void)events;
+    while (!d->exits && rpc_next(d->rpc, &ev)) {
+        on_stream(d, &ev);
+        rpc_event_clear(&ev);
+    }
+}
+
+// ---- this host ----
+
+static void on_rank_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
+{
+    feed(ctx, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
+}
+
+static void on_rank_page(void *ctx, int slot, const struct page_view *v)
+{
+    feed(ctx, (struct agent_event){.kind = AGENT_EV_PAGE, .slot = slot, .page = v});
+}
+
+static void on_rank_ended(void *ctx, int slot, int code, int signal, const char *log)
+{
+    log_info("worker", "slot %d ended: %s %d", slot, signal ? "signal" : "exit code",
+             signal ? signal : code);
+    feed(ctx,
+         (struct agent_event){
+             .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
+}
+
+// Logs share the stream with heartbeats and frames, and give way to them.
+static bool on_log(void *ctx, const Weft__V1__LogChunk *chunk, bool must)
+{
+    struct daemon *d = ctx;
+    if (!must && rpc_lags(d->rpc, d->call))
+        return false;
+    feed(d, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
+    return true;
+}
+
+static void on_storage(void *ctx, uint32_t events)
+{
+    struct daemon *d = ctx;
+    Weft__V1__StorageDone *m;
+    (void)events;
+    while ((m = storage_next(d->storage))) {
+        if (!m->ok)
+            log_warn("worker", "job=%s %s", m->job, m->why);
+        feed(d, (struct agent_event){.kind = AGENT_EV_STORAGE, .storage = m});
+        weft__v1__storage_done__free_unpacked(m, NULL);
+    }
+}
+
+static void on_signal(void *ctx, uint32_t events)
+{
+    struct daemon *d = ctx;
+    struct signalfd_siginfo info;
+    (void)events;
+    while (read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        log_info("worker", "asked to stop by signal %u", info.ssi_signo);
+        notify_service("STOPPING=1");
+        feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
+    }
+}
+
+// Whoever started this worker is gone, and would not want its ranks to stay.
+static void on_parent(void *ctx, uint32_t events)
+{
+    struct daemon *d = ctx;
+    char rest[64];
+    if ((events & EPOLLIN) && read(d->c->parent_fd, rest, sizeof rest) > 0)
+        return;
+    loop_drop(d->on_parent);
+    log_warn("worker", "its parent is gone");
+    feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
+    feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
+}
+
+// ---- the loop ----
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return !b || (a && a < b) ? a : b;
+}
+
+static void turn(struct daemon *d)
+{
+    int64_t now = clock_mono_ns(), due = sooner(agent_due(d->agent), d->connect_ns);
+    if (agent_living(d->agent))
+        due = sooner(due, d->look_ns + LOOK_NS);
+    loop_turn(d->loop, !due ? -1 : due > now ? due - now : 0);
+    now = clock_mono_ns();
+    if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {
+        d->look_ns = now;
+        supervise_look(d->supervise);
+    }
+    if (!d->exits && d->connect_ns && now >= d->connect_ns)
+        open_stream(d);
+    if (!d->exits && agent_due(d->agent) && now >= agent_due(d->agent))
+        feed(d, (struct agent_event){.kind = AGENT_EV_TICK});
+}
+
+// What was said last leaves before the process does.
+static void say_goodbye(struct daemon *d)
+{
+    int64_t until = clock_mono_ns() + GOODBYE_NS;
+    struct rpc_event ev;
+    bool open = d->call != 0;
+    if (open)
+        rpc_finish(d->rpc, d->call, RPC_OK, "");
+    while (open && clock_mono_ns() < until) {
+        (void)rpc_wait(d->rpc, until - clock_mono_ns());
+        while (rpc_next(d->rpc, &ev)) {
+            if (ev.call == d->call && ev.kind == RPC_MESSAGE)
+                rpc_more(d->rpc, ev.call);
+            if (ev.call == d->call && ev.kind == RPC_CLOSED)
+                open = false;
+            rpc_event_clear(&ev);
+        }
+    }
+}
+
+// ---- life ----
+
+static int open_agent(struct daemon *d, struct err *e)
+{
+    struct agent_config a = d->c->agent;
+    int rc = entropy_id(d->incarnation, e);
+    rc = rc ? rc : entropy_bytes(a.seed, sizeof a.seed, e);
+    a.incarnation = d->incarnation;
+    a.host = d->c->home->host;
+    a.cluster = d->c->home->cluster;
+    if (!rc)
+        d->agent = agent_new(&a);
+    return rc;
+}
+
+static int open_hands(struct daemon *d, struct err *e)
+{
+    char jobs[4100];
+    struct supervise_config s = {
+        .loop = d->loop,
+        .state = d->c->home->dir,
+        .runs = d->c->runs,
+        .rank = d->c->rank,
+        .share = d->c->agent.share,
+        .ops = {d, on_rank_frame, on_rank_page, on_rank_ended},
+    };
+    struct storage_config t = {d->c->agent.checkpoint_root, d->c->home->host, d->c->agent.name};
+    snprintf(jobs, sizeof jobs, "%s/jobs", d->c->home->dir);
+    s.logs = d->logs = logs_new(jobs, on_log, d);
+    int rc = supervise_open(&s, &d->supervise, e);
+    return rc ? rc : storage_open(&t, &d->storage, e);
+}
+
+static int open_channel(struct daemon *d, struct err *e)
+{
+    struct rpc_channel_options o = {
+        .address = d->c->coordinator, .tls = d->c->tls, .max_backoff_ns = BACKOFF_NS};
+    int rc = rpc_open(&d->rpc, e);
+    return rc ? rc : rpc_dial(d->rpc, &o, &d->channel, e);
+}
+
+static int watch(struct daemon *d, struct err *e)
+{
+    struct loop_source *none;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if ((d->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        return err_errno(e, ERR_INTERNAL, "cannot read signals");
+    int rc = loop_add(d->loop, d->signals, EPOLLIN, on_signal, d, &none, e);
+    rc = rc ? rc : loop_add(d->loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &none, e);
+    rc = rc ? rc : loop_add(d->loop, storage_fd(d->storage), EPOLLIN, on_storage, d, &none, e);
+    if (!rc && d->c->parent_fd >= 0)
+        rc = loop_add(d->loop, d->c->parent_fd, EPOLLIN, on_parent, d, &d->on_parent, e);
+    return rc;
+}
+
+static void clear(struct daemon *d)
+{
+    supervise_close(d->supervise);
+    storage_close(d->storage);
+    rpc_close(d->rpc);
+    logs_free(d->logs);
+    loop_close(d->loop);
+    agent_free(d->agent);
+    if (d->signals >= 0)
+        close(d->signals);
+    free(d->late);
+}
+
+int daemon_run(const struct daemon_config *c, int *code, struct err *e)
+{
+    struct daemon d = {.c = c, .signals = -1};
+    d.late = calloc(LATE_MAX, sizeof *d.late);
+    PRE(d.late != NULL);
+    int rc = open_agent(&d, e);
+    rc = rc ? rc : loop_open(&d.loop, e);
+    rc = rc ? rc : open_hands(&d, e);
+    rc = rc ? rc : open_channel(&d, e);
+    rc = rc ? rc : watch(&d, e);
+    if (!rc) {
+        notify_service("READY=1");
+        feed(&d, (struct agent_event){.kind = AGENT_EV_TICK});
+        while (!d.exits)
+            turn(&d);
+        say_goodbye(&d);
+    }
+    clear(&d);
+    *code = d.code;
+    return rc;
+}
