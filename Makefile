@@ -20,7 +20,7 @@ OP_SRC      := op gemm mask widen chain parts
 OP_SRC      += attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml suggest value job_mesh job_sharding pipeline param_groups schema job_schema parse check job_print lr preset tokenizer sample
+JOB_SRC     := text job_tree yaml suggest setting job_mesh job_sharding pipeline param_groups setting_types schema job_schema reading parse check job_print lr preset tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.

@@ -1,34 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What spans keys: defaults that follow from other keys, and values that do not fit together.
-// Each check is skipped when one of the keys it needs is itself wrong: that is reported already.
+// What spans keys: defaults that follow from other keys, and settings that do not fit together.
+// A check is skipped when one of the keys that it needs is itself wrong: that is reported already.
 #include <string.h>
 
-#include "common/job/preset.h"
 #include "common/job/reading.h"
-
-static bool all_ok(struct reading *r, const char *const *paths)
-{
-    for (; *paths; paths++)
-        if (!reading_row(r, *paths)->ok)
-            return false;
-    return true;
-}
-#define ALL_OK(r, ...) all_ok(r, (const char *const[]){__VA_ARGS__, NULL})
-
-static bool given(struct reading *r, const char *path)
-{
-    return reading_row(r, path)->node != NULL;
-}
 
 static void check_version(struct reading *r)
 {
-    if (ALL_OK(r, "schema") && r->job->schema_version != JOB_SCHEMA_VERSION)
+    if (READING_OK(r, "schema") && r->job->schema_version != JOB_SCHEMA_VERSION)
         reading_error(r, reading_row(r, "schema"), "is %lld: this version of weft reads schema %d",
                       (long long)r->job->schema_version, JOB_SCHEMA_VERSION);
 }
 
-// The product of the axes that say their size; −1 (one axis): what is left. -1: beyond all limits.
-static int64_t mesh_known(struct job_mesh *m, struct job_axis **open)
+// The product of the axes whose size is given; *open is the one with −1, which takes what is left,
+// or null. −1: more than JOB_MAX_DEVICES.
+static int64_t count_known_devices(struct job_mesh *m, struct job_axis **open)
 {
     int64_t product = 1;
     *open = NULL;
@@ -36,16 +22,16 @@ static int64_t mesh_known(struct job_mesh *m, struct job_axis **open)
         struct job_axis *axis = &m->axis[i];
         if (axis->size == -1)
             *open = axis;
-        else if ((product *= axis->size) > MESH_LARGEST)
+        else if ((product *= axis->size) > JOB_MAX_DEVICES)
             return -1;
     }
     return product;
 }
 
-static void mesh_wrong(struct reading *r, struct reading_row *mesh, const char *what)
+static void report_mesh(struct reading *r, struct reading_row *mesh, const char *what)
 {
     struct buf text = {0};
-    value_print_mesh(mesh->row, mesh->field, &text);
+    setting_print_mesh(mesh->row, mesh->field, &text);
     reading_error(r, mesh, "%s %s", buf_str(&text), what);
     buf_clear(&text);
     mesh->ok = false;
@@ -63,9 +49,9 @@ static void resolve_mesh(struct reading *r)
         job->mesh.n = 1;
         job->mesh.axis[0] = (struct job_axis){"dp", -1};
     }
-    int64_t known = mesh_known(&job->mesh, &open);
+    int64_t known = count_known_devices(&job->mesh, &open);
     if (known < 0) {
-        mesh_wrong(r, mesh, "has over 65536 devices");
+        report_mesh(r, mesh, arena_printf(r->arena, "has over %d devices", JOB_MAX_DEVICES));
         return;
     }
     if (open && mesh->node && !devices->node) {
@@ -79,19 +65,19 @@ static void resolve_mesh(struct reading *r)
     if (open && want % known == 0)
         open->size = want / known;
     else if (open)
-        mesh_wrong(r, mesh,
-                   arena_printf(r->arena,
-                                "leaves nothing whole: resources.devices, %lld, is not a multiple "
-                                "of %lld",
-                                (long long)want, (long long)known));
+        report_mesh(r, mesh,
+                    arena_printf(r->arena,
+                                 "leaves nothing whole: resources.devices, %lld, is not a multiple "
+                                 "of %lld",
+                                 (long long)want, (long long)known));
     else if (known != want)
-        mesh_wrong(r, mesh,
-                   arena_printf(r->arena, "is a mesh of %lld devices: resources.devices is %lld",
-                                (long long)known, (long long)want));
+        report_mesh(r, mesh,
+                    arena_printf(r->arena, "is a mesh of %lld devices: resources.devices is %lld",
+                                 (long long)known, (long long)want));
 }
 
 // The devices over which the batch is cut: the axes of act_ids' first dimension.
-static int64_t batch_ways(const struct job *job)
+static int64_t batch_shards(const struct job *job)
 {
     const struct job_sharding *s = &job->sharding;
     struct job_spec rule = {.n = 1, .dim = {{1, (const char *[]){"batch"}}}};
@@ -100,28 +86,28 @@ static int64_t batch_ways(const struct job *job)
         if (strcmp(s->points[i].point, "act_ids") == 0)
             spec = &s->points[i].spec;
     unsigned used = 0;
-    int64_t ways = 1;
+    int64_t shards = 1;
     for (int i = 0; spec->n && i < spec->dim[0].n; i++) {
         const struct job_rule *named = job_rule_find(s, spec->dim[0].name[i]);
         const struct job_names one = {1, &spec->dim[0].name[i]};
         const struct job_names *axes = named ? &named->axes : &one;
         for (int k = 0; k < axes->n; k++) {
             int axis = job_axis_find(&job->mesh, axes->name[k]);
-            ways *= axis >= 0 && !(used >> axis & 1) ? job->mesh.axis[axis].size : 1;
+            shards *= axis >= 0 && !(used >> axis & 1) ? job->mesh.axis[axis].size : 1;
             used |= axis >= 0 ? 1u << axis : 0;
         }
     }
-    return ways;
+    return shards;
 }
 
 static void check_batch(struct reading *r)
 {
-    if (!ALL_OK(r, "mesh", "sharding.rules", "sharding.activations", "resources.devices",
-                "data.batch", "train.microbatches"))
+    if (!READING_OK(r, "mesh", "sharding.rules", "sharding.activations", "resources.devices",
+                    "data.batch", "train.microbatches"))
         return;
     const struct job *job = r->job;
-    int64_t batch = job->data.batch, ways = batch_ways(job), micro = job->train.microbatches;
-    int64_t unit = ways * micro, below = batch / unit * unit; // ways and micro: at most 65536
+    int64_t batch = job->data.batch, shards = batch_shards(job), micro = job->train.microbatches;
+    int64_t unit = shards * micro, below = batch / unit * unit; // shards and micro: at most 65536
     r->job->batch_unit = unit;
     if (below == batch)
         return;
@@ -134,17 +120,17 @@ static void check_batch(struct reading *r)
         r, reading_row(r, "data.batch"),
         "%lld is not a multiple of %lld (%lld data-parallel devices x %lld microbatches): "
         "%s would do",
-        (long long)batch, (long long)unit, (long long)ways, (long long)micro, buf_str(&sizes));
+        (long long)batch, (long long)unit, (long long)shards, (long long)micro, buf_str(&sizes));
     buf_clear(&sizes);
 }
 
 static void check_eval_files(struct reading *r)
 {
     static const char images[] = "data.eval.images", labels[] = "data.eval.labels";
-    bool classifier = ALL_OK(r, "model.kind") && r->job->model.kind == JOB_MODEL_MLP;
-    if (given(r, images) && !given(r, labels) && classifier)
+    bool classifier = READING_OK(r, "model.kind") && r->job->model.kind == JOB_MODEL_MLP;
+    if (reading_given(r, images) && !reading_given(r, labels) && classifier)
         reading_error(r, reading_row(r, labels), "is missing: %s is given", images);
-    if (given(r, labels) && !given(r, images))
+    if (reading_given(r, labels) && !reading_given(r, images))
         reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
 }
 
@@ -152,18 +138,18 @@ static void check_eval_files(struct reading *r)
 static void check_labels(struct reading *r)
 {
     static const char *const labels[] = {"data.train.labels", "data.eval.labels"};
-    if (!ALL_OK(r, "model.kind", "data.format") || r->job->data.format == JOB_DATA_TOKENS)
+    if (!READING_OK(r, "model.kind", "data.format") || r->job->data.format == JOB_DATA_TOKENS)
         return;
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
-        if (r->job->model.kind == JOB_MODEL_VAE && given(r, labels[i]))
+        if (r->job->model.kind == JOB_MODEL_VAE && reading_given(r, labels[i]))
             reading_error(r, reading_row(r, labels[i]), "acts only when model.kind is mlp");
-    if (r->job->model.kind == JOB_MODEL_MLP && !given(r, labels[0]))
+    if (r->job->model.kind == JOB_MODEL_MLP && !reading_given(r, labels[0]))
         reading_error(r, reading_row(r, labels[0]), "is missing: file of their classes");
 }
 
 static void check_vae(struct reading *r)
 {
-    if (!ALL_OK(r, "model.kind", "model.hidden"))
+    if (!READING_OK(r, "model.kind", "model.hidden"))
         return;
     const struct job_model *m = &r->job->model;
     if (m->kind == JOB_MODEL_VAE && m->hidden.n != 1)
@@ -175,7 +161,7 @@ static void check_vae(struct reading *r)
 // Tokens are what a decoder reads, images and labels what a classifier does.
 static void check_data(struct reading *r)
 {
-    if (!ALL_OK(r, "model.kind", "data.format"))
+    if (!READING_OK(r, "model.kind", "data.format"))
         return;
     bool decoder = r->job->model.kind == JOB_MODEL_DECODER;
     if (decoder != (r->job->data.format == JOB_DATA_TOKENS))
@@ -188,7 +174,7 @@ static void check_linear(struct reading *r)
 {
     struct reading_row *steps = reading_row(r, "schedule.steps");
     struct job_schedule *s = &r->job->schedule;
-    if (!steps->active || !ALL_OK(r, "schedule.init", "schedule.end", "train.steps"))
+    if (!steps->active || !READING_OK(r, "schedule.init", "schedule.end", "train.steps"))
         return;
     if (!steps->node)
         s->steps = r->job->train.steps;
@@ -201,13 +187,13 @@ static void check_schedule(struct reading *r)
 {
     struct reading_row *decay = reading_row(r, "schedule.decay");
     struct job_schedule *s = &r->job->schedule;
-    if (!decay->active || !ALL_OK(r, "schedule.decay", "schedule.warmup", "train.steps"))
+    if (!decay->active || !READING_OK(r, "schedule.decay", "schedule.warmup", "train.steps"))
         return;
     if (!decay->node)
         s->decay = r->job->train.steps;
     if (s->warmup < s->decay)
         return;
-    bool by_warmup = given(r, "schedule.warmup");
+    bool by_warmup = reading_given(r, "schedule.warmup");
     reading_error(r, by_warmup ? reading_row(r, "schedule.warmup") : decay,
                   "warmup (%lld steps) must be less than decay (%lld%s), which counts it in",
                   (long long)s->warmup, (long long)s->decay,
@@ -216,7 +202,7 @@ static void check_schedule(struct reading *r)
 
 static void check_keep_every(struct reading *r)
 {
-    if (!ALL_OK(r, "checkpoint.every", "checkpoint.keep_every"))
+    if (!READING_OK(r, "checkpoint.every", "checkpoint.keep_every"))
         return;
     int64_t every = r->job->checkpoint.every, kept = r->job->checkpoint.keep_every;
     struct reading_row *row = reading_row(r, "checkpoint.keep_every");
@@ -232,7 +218,7 @@ static void check_keep_every(struct reading *r)
 static void check_backoff(struct reading *r)
 {
     const int64_t *wait = r->job->restart.backoff;
-    if (ALL_OK(r, "restart.backoff") && wait[0] > wait[1])
+    if (READING_OK(r, "restart.backoff") && wait[0] > wait[1])
         reading_error(r, reading_row(r, "restart.backoff"),
                       "the first wait is longer than the longest");
 }
@@ -241,10 +227,10 @@ static void resolve_groups(struct reading *r)
 {
     struct reading_row *row = reading_row(r, "optimizer.groups");
     const struct job_optimizer *o = &r->job->optimizer;
-    if (!ALL_OK(r, "optimizer.groups", "optimizer.kind", "optimizer.weight_decay"))
+    if (!READING_OK(r, "optimizer.groups", "optimizer.kind", "optimizer.weight_decay"))
         return;
     for (int i = 0; i < o->n_groups; i++) {
-        struct job_group *g = &o->groups[i];
+        struct job_param_group *g = &o->groups[i];
         if (!g->own_decay)
             g->weight_decay = o->weight_decay;
         else if (o->kind != JOB_ADAMW)
@@ -256,7 +242,7 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version, preset_resolve, check_data,       check_labels,  check_vae,
+        check_version, resolve_preset, check_data,       check_labels,  check_vae,
         resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_eval_files,
         check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
     };

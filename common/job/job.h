@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job file: what to train, on what, and how. See README's table of keys, or `weft schema`.
+// The job file: what to train, on what, and how. KEYS.md beside this file lists the keys.
 //
-// A job is read with job_load() (a file) or job_parse() (text); both give every violation at once,
-// fill every default and leave a struct job whose pointers live in the arena. Which keys exist is
-// told by schema rows (base/schema.h) that the modules own; the binaries hand them in
-// (model/schema_list.h: weft_schema). job_print() writes the resolved job, all defaults filled in,
-// which parses to the same struct and prints to the same bytes; job_hash() is its SHA-256.
-// Nothing here opens a data set. Any thread; a struct job is read only once it is made.
+// A job is read with job_load() (a file) or job_parse() (text). Both report every violation at
+// once, fill in every default and leave a struct job whose pointers live in the arena. The keys
+// are schema rows (base/schema.h), which the modules own; the binaries hand the whole list in
+// (model/schema_list.h: weft_schema). job_print() writes the resolved job, with every default
+// written out; it parses to the same struct and prints to the same bytes. job_hash() is its
+// SHA-256. Nothing here opens a data set. Any thread may read a struct job once it is filled.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -41,19 +41,19 @@ struct job_model {
     int family; // enum job_family: the preset's
     int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab, vocab_multiple;
     double theta; // llama: of the rotary positions
-    double dropout, dropout_attention, dropout_residual, dropout_embedding; // shares; the first is
-                                                                            // the others' default
+    // Shares of what is dropped; the first is the others' default.
+    double dropout, dropout_attention, dropout_residual, dropout_embedding;
 };
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };
 
-struct job_group {       // of parameters; the first whose pattern matches the name wins
-    const char *match;   // a glob over the parameter's path, as fnmatch(3) has it without flags
+struct job_param_group { // parameters with an update rule of their own; the first match wins
+    const char *match;   // a glob over the parameter's path, matched by fnmatch(3) without flags
     double weight_decay; // the group's own or else the optimiser's
     bool own_decay;
     double lr_scale; // times the schedule
     bool freeze;     // stays as it is: no gradient, no state, no part in the norm
-    int line;        // of the job file; 0: an override's
+    int line;        // of the job file; 0: an override gave it
 };
 struct job_optimizer {        // fields of another kind hold their defaults and do not act
     int kind;                 // enum job_optimizer_kind
@@ -63,7 +63,7 @@ struct job_optimizer {        // fields of another kind hold their defaults and 
     double weight_decay;      // adamw: decoupled; 0 for the others
     double clip_norm;         // of the global gradient; 0: none
     int n_groups;
-    struct job_group *groups;
+    struct job_param_group *groups;
 };
 
 enum job_schedule_kind { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE, JOB_WARMUP_COSINE };
@@ -72,13 +72,13 @@ struct job_schedule {             // the first update uses schedule(0), as in op
     int kind;                     // enum job_schedule_kind
     double value;                 // constant
     double init, peak, end;       // linear: init, end; cosine: peak, end; warmup_cosine
-    int64_t steps, warmup, decay; // linear: steps; cosine: decay, which counts warmup_cosine's in
+    int64_t steps, warmup, decay; // linear: steps; cosine: decay, which includes the warm-up
 };
 
 enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE };
 struct job_pipeline {
     int schedule;              // enum job_pipeline_schedule
-    struct schema_list stages; // int64_t layers a stage; none: as equal as can be
+    struct schema_list stages; // int64_t: how many layers each stage has; none: as equal as can be
 };
 
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
@@ -91,7 +91,7 @@ struct job_train {
 enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
 struct job_precision {  // parameters, optimiser state and sums of gradients are f32
     int compute;        // enum job_dtype: of activations, and of parameters as ops read them
-    int reduce;         // of gradients on their way between devices
+    int reduce;         // enum job_dtype: of gradients while devices exchange them
     bool deterministic; // false: a step run twice may differ in its last bits
 };
 struct job_eval {
@@ -141,16 +141,17 @@ struct job {
 
     int64_t batch_unit;   // what data.batch must be a multiple of; 0: not known; derived
     const char *base_dir; // the job file's folder, "." for text; not part of the resolved form
-    const struct tree_node *text; // as it was read, for job_line
+    const struct tree_node *text; // the tree that was read, for job_line
     const struct schema *schema;  // borrowed: the rows it was read with
 };
 
-// The stages lie along the mesh axis that the rule of `layers` names (by default pp); −1: the mesh
-// has no such axis, there is one stage.
+// The mesh axis along which the pipeline's stages lie: the one that the rule of `layers` names, by
+// default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
-int64_t job_layers(const struct job *job);                  // 0: the model has none to deal out
-int64_t job_stage_layers(const struct job *job, int stage); // given, or the remainder earliest
+int64_t job_layers(const struct job *job); // that stages share out; 0: the model has none
+// As pipeline.stages says, else equally, with what is left over on the earliest stages.
+int64_t job_stage_layers(const struct job *job, int stage);
 
 struct job_error {
     const char *file; // or "-s key=value"
@@ -169,8 +170,8 @@ struct job_errors {          // zeroed: none
 int job_load(struct arena *a, const struct schema *schema, const char *path,
              const char *const *overrides, int n_overrides, struct job *out,
              struct job_errors *errs);
-// The same from memory; `file` is what errors call it, null: it is the resolved form, whose lines
-// nobody has seen and none are told. `base_dir` may be null (".").
+// The same from memory. Errors name `file`; null: the text is a resolved job, whose lines nobody
+// has seen, so errors name none. `base_dir` may be null (".").
 int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
               const char *text, size_t len, const char *const *overrides, int n_overrides,
               struct job *out, struct job_errors *errs);
@@ -181,22 +182,23 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without mesh, sharding, pipeline, resources, microbatches, remat and fuse: jobs of one
-// identity train to the same numbers but for rounding, and one may go on from the other's
-// checkpoint.
+// The same without mesh, sharding, pipeline, resources, train.microbatches, train.remat, train.fuse
+// and precision.deterministic. Jobs of one identity train to the same numbers but for rounding, and
+// one may continue from the other's checkpoint.
 void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.
-const struct job_group *job_group_of(const struct job_optimizer *optimizer, const char *param);
+const struct job_param_group *job_group_of(const struct job_optimizer *optimizer,
+                                           const char *param);
 
-// The line that says a key ("model.seq"), or what it stands in where it is left out; 0: an override
-// does, or nothing. `path` ends at `len`.
+// The line of the job file that gives a key ("model.seq"), or the line of its section when the key
+// is left out. 0: an override gives it, or nothing does. `path` ends at `len`.
 int job_line(const struct job *job, const char *path, size_t len);
 
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);
 
-// The table of keys: all that `weft schema` and README show.
+// The table of keys that `weft schema` prints, and KEYS.md beside this file.
 enum job_schema_form { JOB_SCHEMA_TEXT, JOB_SCHEMA_MARKDOWN, JOB_SCHEMA_JSON };
 void job_schema_print(const struct schema *schema, enum job_schema_form form, struct buf *to);

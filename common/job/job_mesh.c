@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/job/reading.h"
+#include "common/job/setting.h"
 
 // The usual axes, each with its other names: a rule that says one means whichever the mesh has.
 static const char *const families[][3] = {
@@ -12,7 +12,7 @@ static const char *const families[][3] = {
 };
 enum { FAMILIES = sizeof families / sizeof *families, NAME_MAX_LENGTH = 31 };
 
-static int family_of(const char *name)
+static int find_family(const char *name)
 {
     for (int f = 0; f < FAMILIES; f++)
         for (int i = 0; i < 3 && families[f][i]; i++)
@@ -23,17 +23,18 @@ static int family_of(const char *name)
 
 int job_axis_find(const struct job_mesh *mesh, const char *name)
 {
-    int family = family_of(name);
+    int family = find_family(name);
     for (int i = 0; i < mesh->n; i++)
         if (strcmp(mesh->axis[i].name, name) == 0)
             return i;
     for (int i = 0; i < mesh->n && family >= 0; i++)
-        if (family_of(mesh->axis[i].name) == family)
+        if (find_family(mesh->axis[i].name) == family)
             return i;
     return family >= 0 ? -1 : -2;
 }
 
-static bool axis_name(const struct value *axis, const char *name, const struct job_mesh *mesh)
+static bool check_axis_name(const struct setting *axis, const char *name,
+                            const struct job_mesh *mesh)
 {
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || (n && name[n] == '_'))
@@ -43,7 +44,7 @@ static bool axis_name(const struct value *axis, const char *name, const struct j
                        "an axis has a name of 1 to %d letters, digits and _", NAME_MAX_LENGTH);
         return false;
     }
-    if (rule_known(name) && family_of(name) < 0) {
+    if (dimension_known(name) && find_family(name) < 0) {
         tree_error_key(axis->errors, axis->node, axis->path,
                        "%s is a dimension of tensors, which the rules cut on axes: take another "
                        "name",
@@ -58,41 +59,39 @@ static bool axis_name(const struct value *axis, const char *name, const struct j
     return false;
 }
 
-static bool axis_size(const struct value *axis, int64_t *size)
+static bool read_axis_size(const struct setting *axis, int64_t *size)
 {
     static const struct schema_row any = {.type = SCHEMA_INT};
-    struct value v = *axis;
-    v.row = &any;
-    if (!value_read_int(&v, size))
+    struct setting plain = *axis;
+    plain.row = &any;
+    if (!setting_read_int(&plain, size))
         return false;
-    if (*size == -1 || (*size >= 1 && *size <= MESH_LARGEST))
+    if (*size == -1 || (*size >= 1 && *size <= JOB_MAX_DEVICES))
         return true;
-    return value_error(axis,
-                       "%lld will not do: an axis has 1 to %d devices, or -1 for what is left",
-                       (long long)*size, MESH_LARGEST);
+    return setting_error(axis,
+                         "%lld will not do: an axis has 1 to %d devices, or -1 for what is left",
+                         (long long)*size, JOB_MAX_DEVICES);
 }
 
-bool value_read_mesh(const struct value *v, void *field)
+bool setting_read_mesh(const struct setting *s, void *field)
 {
     struct job_mesh *mesh = field;
-    if (v->node->kind == TREE_BROKEN)
+    if (s->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_MAP || v->node->count == 0)
-        return value_error(v, "must be a map such as {dp: 2}, not %s",
-                           v->node->kind == TREE_MAP ? "empty" : tree_kind_text(v->node));
-    if (v->node->count > JOB_MAX_AXES)
-        return value_error(v, "has %d axes: it may have %d", v->node->count, JOB_MAX_AXES);
+    if (s->node->kind != TREE_MAP || s->node->count == 0)
+        return setting_error(s, "must be a map such as {dp: 2}, not %s",
+                             s->node->kind == TREE_MAP ? "empty" : tree_kind_text(s->node));
+    if (s->node->count > JOB_MAX_AXES)
+        return setting_error(s, "has %d axes: it may have %d", s->node->count, JOB_MAX_AXES);
     bool ok = true, open = false;
     mesh->n = 0;
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value axis = *v;
-        axis.node = n;
-        axis.path = arena_printf(v->arena, "%s.%.100s", v->path, n->key);
+    for (const struct tree_node *n = s->node->first; n; n = n->next) {
+        struct setting axis = setting_member(s, n);
         struct job_axis at = {.name = n->key};
-        if (!axis_name(&axis, n->key, mesh) || !axis_size(&axis, &at.size))
+        if (!check_axis_name(&axis, n->key, mesh) || !read_axis_size(&axis, &at.size))
             ok = false;
         else if (at.size == -1 && open)
-            ok = value_error(&axis, "-1 is what is left: only one axis may be that");
+            ok = setting_error(&axis, "-1 is what is left: only one axis may be that");
         else
             mesh->axis[mesh->n++] = at;
         open |= at.size == -1;
@@ -100,13 +99,13 @@ bool value_read_mesh(const struct value *v, void *field)
     return ok;
 }
 
-void value_print_mesh(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_mesh(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct job_mesh *mesh = field;
     buf_putc(to, '{');
     for (int i = 0; i < mesh->n; i++) {
         buf_printf(to, "%s%s: ", i ? ", " : "", mesh->axis[i].name);
-        value_print_int(row, &mesh->axis[i].size, to);
+        setting_print_int(row, &mesh->axis[i].size, to);
     }
     buf_putc(to, '}');
 }

@@ -27,28 +27,28 @@ static bool is_absent(const struct schema_row *row, const void *field)
     return row->optional && row->type == SCHEMA_STRING && !*(const char *const *)field;
 }
 
-// Where and how a run is carried out. With others of these it still is the same run: what it learns
-// is the same but for rounding.
-static const char *const placement[] = {"mesh",
-                                        "sharding",
-                                        "pipeline",
-                                        "resources",
-                                        "train.microbatches",
-                                        "train.remat",
-                                        "train.fuse",
-                                        "precision.deterministic"};
+// Keys that say where and how a job runs. They are left out of its identity: with others of them it
+// learns the same but for rounding.
+static const char *const layout_keys[] = {"mesh",
+                                          "sharding",
+                                          "pipeline",
+                                          "resources",
+                                          "train.microbatches",
+                                          "train.remat",
+                                          "train.fuse",
+                                          "precision.deterministic"};
 
-static bool is_placement(const char *path)
+static bool is_layout_key(const char *path)
 {
-    for (size_t i = 0; i < sizeof placement / sizeof *placement; i++) {
-        size_t n = strlen(placement[i]);
-        if (!strncmp(path, placement[i], n) && (path[n] == '.' || !path[n]))
+    for (size_t i = 0; i < sizeof layout_keys / sizeof *layout_keys; i++) {
+        size_t n = strlen(layout_keys[i]);
+        if (!strncmp(path, layout_keys[i], n) && (path[n] == '.' || !path[n]))
             return true;
     }
     return false;
 }
 
-static void print_rows(const struct job *job, bool placed, struct buf *to)
+static void print_rows(const struct job *job, bool with_layout, struct buf *to)
 {
     const char *before = "";
     for (int i = 0; i < schema_rows(job->schema); i++) {
@@ -56,10 +56,10 @@ static void print_rows(const struct job *job, bool placed, struct buf *to)
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
         if (!when_holds(job->schema, job, row) || is_absent(row, field) ||
-            (!placed && is_placement(row->path)))
+            (!with_layout && is_layout_key(row->path)))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
-        value_types[row->type].print(row, field, to);
+        setting_types[row->type].print(row, field, to);
         buf_putc(to, '\n');
         before = row->path;
     }
@@ -70,10 +70,10 @@ void job_print(const struct job *job, struct buf *to)
     print_rows(job, true, to);
 }
 
-static void hash_rows(const struct job *job, bool placed, char hex[65])
+static void hash_rows(const struct job *job, bool with_layout, char hex[65])
 {
     struct buf text = {0};
-    print_rows(job, placed, &text);
+    print_rows(job, with_layout, &text);
     sha256_hex(buf_str(&text), text.len, hex);
     buf_clear(&text);
 }
@@ -96,7 +96,7 @@ const char *job_path(const struct job *job, struct arena *a, const char *rel)
     return arena_printf(a, "%s%s%s", job->base_dir, job->base_dir[n - 1] == '/' ? "" : "/", rel);
 }
 
-static void error_print(const struct job_error *e, struct buf *to)
+static void print_error(const struct job_error *e, struct buf *to)
 {
     buf_puts(to, e->file);
     if (e->line)
@@ -107,7 +107,7 @@ static void error_print(const struct job_error *e, struct buf *to)
 void job_errors_print(const struct job_errors *errs, struct buf *to)
 {
     for (int i = 0; i < errs->n; i++) {
-        error_print(&errs->items[i], to);
+        print_error(&errs->items[i], to);
         buf_putc(to, '\n');
     }
     if (errs->more)
@@ -118,7 +118,7 @@ int job_errors_err(const struct job_errors *errs, struct err *e)
 {
     PRE(errs->n > 0);
     struct buf text = {0};
-    error_print(&errs->items[0], &text);
+    print_error(&errs->items[0], &text);
     int more = errs->n - 1 + errs->more;
     if (more)
         buf_printf(&text, " (and %d more)", more);

@@ -4,18 +4,18 @@
 // (compile/findings.h), which knows the tensors.
 #include <string.h>
 
-#include "common/job/reading.h"
+#include "common/job/setting.h"
 
 // The logical dimensions that a rule may cut, and the points whose spec may be given.
-static const char *const dims[JOB_RULES] = {"batch", "seq",    "embed",  "heads", "mlp",
-                                            "vocab", "layers", "expert", "norm",  "position"};
+static const char *const dimensions[JOB_RULES] = {"batch", "seq",    "embed",  "heads", "mlp",
+                                                  "vocab", "layers", "expert", "norm",  "position"};
 static const char *const points[JOB_POINTS] = {"act_ids", "act_seq", "act_att", "act_hidden",
                                                "act_logits"};
 
-bool rule_known(const char *name)
+bool dimension_known(const char *name)
 {
     for (int i = 0; i < JOB_RULES; i++)
-        if (strcmp(dims[i], name) == 0)
+        if (strcmp(dimensions[i], name) == 0)
             return true;
     return false;
 }
@@ -28,87 +28,52 @@ const struct job_rule *job_rule_find(const struct job_sharding *s, const char *d
     return NULL;
 }
 
-static bool unknown(const struct value *v, const char *const *known, int n, const char *what)
-{
-    const char *near = suggest(v->node->key, known, n);
-    struct buf all = {0};
-    for (int i = 0; i < n && !near; i++)
-        buf_printf(&all, "%s%s", i ? ", " : "", known[i]);
-    if (near)
-        tree_error_key(v->errors, v->node, v->path, "unknown key: did you mean %s?", near);
-    else
-        tree_error_key(v->errors, v->node, v->path, "unknown key: %s %s", what, buf_str(&all));
-    buf_clear(&all);
-    return false;
-}
-
-static struct value member(const struct value *v, const struct tree_node *n)
-{
-    struct value m = *v;
-    m.node = n;
-    m.path = arena_printf(v->arena, "%s.%.100s", v->path, n->key);
-    return m;
-}
-
-static struct value item(const struct value *v, const struct tree_node *n, int i)
-{
-    struct value m = *v;
-    m.node = n;
-    m.path = arena_printf(v->arena, "%s[%d]", v->path, i);
-    return m;
-}
-
-static int line_of(const struct tree_node *n)
-{
-    return n->source->one_line ? 0 : n->line;
-}
-
 // ---- names -------------------------------------------------------------------------------------
 
-static bool read_name(const struct value *v, const char **name)
+static bool read_name(const struct setting *from, const char **name)
 {
     static const struct schema_row any = {.type = SCHEMA_STRING};
-    struct value text = *v;
+    struct setting text = *from;
     text.row = &any;
-    return value_read_string(&text, name);
+    return setting_read_string(&text, name);
 }
 
-static bool read_list(const struct value *v, struct job_names *to)
+static bool read_name_list(const struct setting *from, struct job_names *to)
 {
     bool ok = true;
-    if (v->node->count > JOB_MAX_AXES)
-        return value_error(v, "has %d items: it may have %d", v->node->count, JOB_MAX_AXES);
-    to->name = arena_array(v->arena, const char *, v->node->count);
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value one = item(v, n, to->n);
+    if (from->node->count > JOB_MAX_AXES)
+        return setting_error(from, "has %d items: it may have %d", from->node->count, JOB_MAX_AXES);
+    to->name = arena_array(from->arena, const char *, from->node->count);
+    for (const struct tree_node *n = from->node->first; n; n = n->next) {
+        struct setting one = setting_item(from, n, to->n);
         ok = read_name(&one, &to->name[to->n++]) && ok;
     }
     return ok;
 }
 
 // null, an axis or a rule by name, or a list of them.
-static bool read_names(const struct value *v, struct job_names *to)
+static bool read_names(const struct setting *from, struct job_names *to)
 {
     *to = (struct job_names){0};
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (tree_is_null(v->node))
+    if (tree_is_null(from->node))
         return true;
-    if (v->node->kind == TREE_LIST)
-        return read_list(v, to);
-    if (v->node->kind == TREE_MAP)
-        return value_error(v, "must be an axis, a list of axes or null, not a map");
-    to->name = arena_array(v->arena, const char *, 1);
+    if (from->node->kind == TREE_LIST)
+        return read_name_list(from, to);
+    if (from->node->kind == TREE_MAP)
+        return setting_error(from, "must be an axis, a list of axes or null, not a map");
+    to->name = arena_array(from->arena, const char *, 1);
     to->n = 1;
-    return read_name(v, &to->name[0]);
+    return read_name(from, &to->name[0]);
 }
 
-static void print_list(const struct job_names *s, struct buf *to)
+static void print_name_list(const struct job_names *s, struct buf *to)
 {
     buf_putc(to, '[');
     for (int i = 0; i < s->n; i++) {
         buf_puts(to, i ? ", " : "");
-        value_print_string(NULL, &s->name[i], to);
+        setting_print_string(NULL, &s->name[i], to);
     }
     buf_putc(to, ']');
 }
@@ -118,43 +83,45 @@ void job_names_print(const struct job_names *s, struct buf *to)
     if (s->n == 0)
         buf_puts(to, "null");
     else if (s->n == 1)
-        value_print_string(NULL, &s->name[0], to);
+        setting_print_string(NULL, &s->name[0], to);
     else
-        print_list(s, to);
+        print_name_list(s, to);
 }
 
-bool value_read_axes(const struct value *v, void *field)
+bool setting_read_axes(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_LIST)
-        return value_error(v, "must be a list such as [fsdp], not %s", tree_kind_text(v->node));
+    if (from->node->kind != TREE_LIST)
+        return setting_error(from, "must be a list such as [fsdp], not %s",
+                             tree_kind_text(from->node));
     s->gather = (struct job_names){0};
-    return read_list(v, &s->gather);
+    return read_name_list(from, &s->gather);
 }
 
-void value_print_axes(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_axes(const struct schema_row *row, const void *field, struct buf *to)
 {
     (void)row;
-    print_list(&((const struct job_sharding *)field)->gather, to);
+    print_name_list(&((const struct job_sharding *)field)->gather, to);
 }
 
 // ---- specs -------------------------------------------------------------------------------------
 
-static bool read_spec(const struct value *v, struct job_spec *to)
+static bool read_spec(const struct setting *from, struct job_spec *to)
 {
-    *to = (struct job_spec){.line = line_of(v->node)};
-    if (v->node->kind == TREE_BROKEN)
+    *to = (struct job_spec){.line = setting_line(from->node)};
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_LIST)
-        return value_error(v, "must be a list such as [null, tp], not %s", tree_kind_text(v->node));
-    if (v->node->count > JOB_SPEC_DIMS)
-        return value_error(v, "has %d entries: a tensor has at most %d dimensions", v->node->count,
-                           JOB_SPEC_DIMS);
+    if (from->node->kind != TREE_LIST)
+        return setting_error(from, "must be a list such as [null, tp], not %s",
+                             tree_kind_text(from->node));
+    if (from->node->count > JOB_SPEC_DIMS)
+        return setting_error(from, "has %d entries: a tensor has at most %d dimensions",
+                             from->node->count, JOB_SPEC_DIMS);
     bool ok = true;
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value one = item(v, n, to->n);
+    for (const struct tree_node *n = from->node->first; n; n = n->next) {
+        struct setting one = setting_item(from, n, to->n);
         ok = read_names(&one, &to->dim[to->n++]) && ok;
     }
     return ok;
@@ -173,38 +140,39 @@ void job_spec_print(const struct job_spec *s, struct buf *to)
 // ---- rules -------------------------------------------------------------------------------------
 
 // Read into the default, which is itself read when there is nothing yet.
-bool value_read_rules(const struct value *v, void *field)
+bool setting_read_rules(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
     static const struct tree_source source = {"default", 0, true};
     bool ok = true;
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_MAP && !tree_is_null(v->node))
-        return value_error(v, "must be a map such as {mlp: tp}, not %s", tree_kind_text(v->node));
+    if (from->node->kind != TREE_MAP && !tree_is_null(from->node))
+        return setting_error(from, "must be a map such as {mlp: tp}, not %s",
+                             tree_kind_text(from->node));
     for (; s->n_rules < JOB_RULES; s->n_rules++)
-        s->rules[s->n_rules] = (struct job_rule){.dim = dims[s->n_rules]};
-    if (strcmp(v->node->source->name, source.name) != 0) {
-        struct value def = *v;
-        def.node = tree_read_value(&source, v->row->def, strlen(v->row->def), v->errors);
-        ok = value_read_rules(&def, field);
+        s->rules[s->n_rules] = (struct job_rule){.dim = dimensions[s->n_rules]};
+    if (strcmp(from->node->source->name, source.name) != 0) {
+        struct setting def = *from;
+        def.node = tree_read_value(&source, from->row->def, strlen(from->row->def), from->errors);
+        ok = setting_read_rules(&def, field);
     }
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value rule = member(v, n);
+    for (const struct tree_node *n = from->node->first; n; n = n->next) {
+        struct setting rule = setting_member(from, n);
         int i = 0;
-        while (i < JOB_RULES && strcmp(dims[i], n->key) != 0)
+        while (i < JOB_RULES && strcmp(dimensions[i], n->key) != 0)
             i++;
         if (i == JOB_RULES) {
-            ok = unknown(&rule, dims, JOB_RULES, "rules cut");
+            ok = setting_unknown_key(&rule, dimensions, JOB_RULES, "rules cut");
             continue;
         }
-        s->rules[i].line = line_of(n);
+        s->rules[i].line = setting_line(n);
         ok = read_names(&rule, &s->rules[i].axes) && ok;
     }
     return ok;
 }
 
-void value_print_rules(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_rules(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct job_sharding *s = field;
     (void)row;
@@ -222,53 +190,54 @@ static const struct schema_row min_row = {
     .type = SCHEMA_INT_LIST, .min = 0, .max = 1e15, .min_items = 1, .max_items = JOB_SPEC_DIMS};
 static const char *const param_keys[] = {"match", "min", "spec"};
 
-static bool read_param(const struct value *v, struct job_param_spec *p)
+static bool read_param(const struct setting *from, struct job_param_spec *p)
 {
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_MAP)
-        return value_error(v, "must be a map such as {match: \"embed/*\", spec: [tp]}, not %s",
-                           tree_kind_text(v->node));
+    if (from->node->kind != TREE_MAP)
+        return setting_error(from, "must be a map such as {match: \"embed/*\", spec: [tp]}, not %s",
+                             tree_kind_text(from->node));
     bool ok = true;
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value m = member(v, n);
+    for (const struct tree_node *n = from->node->first; n; n = n->next) {
+        struct setting m = setting_member(from, n);
         if (strcmp(n->key, "match") == 0) {
             ok = read_name(&m, &p->match) && ok;
         } else if (strcmp(n->key, "min") == 0) {
             m.row = &min_row;
-            ok = value_read_int_list(&m, &p->min) && ok;
+            ok = setting_read_int_list(&m, &p->min) && ok;
         } else if (strcmp(n->key, "spec") == 0) {
             ok = read_spec(&m, &p->spec) && ok;
         } else {
-            ok = unknown(&m, param_keys, 3, "an entry has");
+            ok = setting_unknown_key(&m, param_keys, 3, "an entry has");
         }
     }
-    if (!tree_get(v->node, "match") || !tree_get(v->node, "spec"))
-        return value_error(v, "must have match and spec: which parameters, and how they are cut");
+    if (!tree_get(from->node, "match") || !tree_get(from->node, "spec"))
+        return setting_error(from,
+                             "must have match and spec: which parameters, and how they are cut");
     return ok;
 }
 
-static bool read_params(const struct value *v, int *n_params, struct job_param_spec **params)
+static bool read_params(const struct setting *from, int *n_params, struct job_param_spec **params)
 {
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_LIST || v->node->count > v->row->max_items)
-        return value_error(v, "must be a list of at most %d entries", v->row->max_items);
+    if (from->node->kind != TREE_LIST || from->node->count > from->row->max_items)
+        return setting_error(from, "must be a list of at most %d entries", from->row->max_items);
     bool ok = true;
     int i = 0;
-    *n_params = v->node->count;
-    *params = arena_array(v->arena, struct job_param_spec, v->node->count);
-    for (const struct tree_node *n = v->node->first; n; n = n->next, i++) {
-        struct value one = item(v, n, i);
+    *n_params = from->node->count;
+    *params = arena_array(from->arena, struct job_param_spec, from->node->count);
+    for (const struct tree_node *n = from->node->first; n; n = n->next, i++) {
+        struct setting one = setting_item(from, n, i);
         ok = read_param(&one, &(*params)[i]) && ok;
     }
     return ok;
 }
 
-bool value_read_params(const struct value *v, void *field)
+bool setting_read_params(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
-    return read_params(v, &s->n_params, &s->params);
+    return read_params(from, &s->n_params, &s->params);
 }
 
 void job_params_print(int n, const struct job_param_spec *params, struct buf *to)
@@ -277,10 +246,10 @@ void job_params_print(int n, const struct job_param_spec *params, struct buf *to
     for (int i = 0; i < n; i++) {
         const struct job_param_spec *p = &params[i];
         buf_puts(to, i ? ", {match: " : "{match: ");
-        value_print_string(NULL, &p->match, to);
+        setting_print_string(NULL, &p->match, to);
         if (p->min.n) {
             buf_puts(to, ", min: ");
-            value_print_int_list(&min_row, &p->min, to);
+            setting_print_int_list(&min_row, &p->min, to);
         }
         buf_puts(to, ", spec: ");
         job_spec_print(&p->spec, to);
@@ -289,7 +258,7 @@ void job_params_print(int n, const struct job_param_spec *params, struct buf *to
     buf_putc(to, ']');
 }
 
-void value_print_params(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_params(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct job_sharding *s = field;
     (void)row;
@@ -299,16 +268,17 @@ void value_print_params(const struct schema_row *row, const void *field, struct 
 // ---- gradients and optimiser state -------------------------------------------------------------
 
 // A list of maps is one of specs; all else is axes.
-bool value_read_refine(const struct value *v, void *field)
+bool setting_read_refine(const struct setting *from, void *field)
 {
     struct job_refine *r = field;
-    *r = (struct job_refine){.line = line_of(v->node)};
-    if (v->node->kind == TREE_LIST && v->node->first && v->node->first->kind == TREE_MAP)
-        return read_params(v, &r->n_params, &r->params);
-    if (v->node->kind == TREE_MAP)
-        return value_error(v, "must be a list of axes such as [dp], or of specs such as [{match: "
-                              "\"embed/*\", spec: [dp]}], not a map");
-    return read_names(v, &r->axes);
+    *r = (struct job_refine){.line = setting_line(from->node)};
+    if (from->node->kind == TREE_LIST && from->node->first && from->node->first->kind == TREE_MAP)
+        return read_params(from, &r->n_params, &r->params);
+    if (from->node->kind == TREE_MAP)
+        return setting_error(from,
+                             "must be a list of axes such as [dp], or of specs such as [{match: "
+                             "\"embed/*\", spec: [dp]}], not a map");
+    return read_names(from, &r->axes);
 }
 
 void job_refine_print(const struct job_refine *r, struct buf *to)
@@ -316,10 +286,10 @@ void job_refine_print(const struct job_refine *r, struct buf *to)
     if (r->n_params)
         job_params_print(r->n_params, r->params, to);
     else
-        print_list(&r->axes, to);
+        print_name_list(&r->axes, to);
 }
 
-void value_print_refine(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_refine(const struct schema_row *row, const void *field, struct buf *to)
 {
     (void)row;
     job_refine_print(field, to);
@@ -327,23 +297,23 @@ void value_print_refine(const struct schema_row *row, const void *field, struct 
 
 // ---- activation points -------------------------------------------------------------------------
 
-bool value_read_points(const struct value *v, void *field)
+bool setting_read_points(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
     bool ok = true;
-    if (v->node->kind == TREE_BROKEN)
+    if (from->node->kind == TREE_BROKEN)
         return false;
-    if (v->node->kind != TREE_MAP && !tree_is_null(v->node))
-        return value_error(v, "must be a map such as {act_seq: [batch, [seq, tp]]}, not %s",
-                           tree_kind_text(v->node));
+    if (from->node->kind != TREE_MAP && !tree_is_null(from->node))
+        return setting_error(from, "must be a map such as {act_seq: [batch, [seq, tp]]}, not %s",
+                             tree_kind_text(from->node));
     s->n_points = 0;
-    for (const struct tree_node *n = v->node->first; n; n = n->next) {
-        struct value one = member(v, n);
+    for (const struct tree_node *n = from->node->first; n; n = n->next) {
+        struct setting one = setting_member(from, n);
         int i = 0;
         while (i < JOB_POINTS && strcmp(points[i], n->key) != 0)
             i++;
         if (i == JOB_POINTS) {
-            ok = unknown(&one, points, JOB_POINTS, "the points are");
+            ok = setting_unknown_key(&one, points, JOB_POINTS, "the points are");
             continue;
         }
         struct job_point_spec *p = &s->points[s->n_points++];
@@ -353,7 +323,7 @@ bool value_read_points(const struct value *v, void *field)
     return ok;
 }
 
-void value_print_points(const struct schema_row *row, const void *field, struct buf *to)
+void setting_print_points(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct job_sharding *s = field;
     (void)row;

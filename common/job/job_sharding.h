@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mesh and the sharding section of a job file: axes, rules and PartitionSpecs in the words of
-// the file. What they mean on tensors is the compiler's (compile/sharding.h).
+// The mesh and the sharding section of a job file: axes, rules and PartitionSpecs as the file gives
+// them. What they mean for tensors is decided by the compiler (common/compile).
 #pragma once
 #include <stdint.h>
 
@@ -18,24 +18,24 @@ struct job_mesh { // row-major: the last axis varies fastest over ranks
     struct job_axis axis[JOB_MAX_AXES];
 };
 
-// Names of mesh axes, or of rules that stand for their axes; major first, none: uncut.
+// Names of mesh axes, or of rules that stand for their axes. The first cuts coarsest; none: uncut.
 enum { JOB_SPEC_DIMS = 8, JOB_RULES = 10, JOB_POINTS = 5 };
 struct job_names {
     int n;
     const char **name;
 };
-struct job_spec { // a PartitionSpec: what is left out is uncut
+struct job_spec { // a PartitionSpec: dimensions that are left out are uncut
     int n;
     struct job_names dim[JOB_SPEC_DIMS];
-    int line; // of the job file; 0: an override's
+    int line; // of the job file; 0: an override gave it
 };
 struct job_rule { // which axes cut a logical dimension
     const char *dim;
     struct job_names axes;
-    int line; // 0: a default's or an override's
+    int line; // of the job file; 0: a default or an override gave it
 };
-struct job_param_spec {     // of parameters; the first that matches wins
-    const char *match;      // a glob as in struct job_group
+struct job_param_spec {     // of the parameters that it matches; the first match wins
+    const char *match;      // a glob as in struct job_param_group
     struct schema_list min; // int64_t: matches from these sizes on, dimension by dimension
     struct job_spec spec;
 };
@@ -43,9 +43,9 @@ struct job_point_spec {
     const char *point; // "act_seq"
     struct job_spec spec;
 };
-// How gradients or optimiser state are cut further than their parameters: on axes, each on the
-// largest local dimension that it divides, or by specs as of parameters. Neither: as the
-// parameters.
+// How gradients or optimiser state are cut further than their parameters: on axes, each of which
+// cuts the largest local dimension that it divides, or by specs as for parameters. Neither: they
+// are cut as the parameters are.
 struct job_refine {
     struct job_names axes;
     int n_params;
@@ -60,8 +60,8 @@ struct job_sharding {
     struct job_names gather; // batch axes on which weights may be cut and gathered
     struct job_refine grads, optimizer;
 };
-// The mesh axis that a name stands for, by itself or as another name of it (data: dp); -1: the mesh
-// has no such axis though the name is a usual one; -2: nobody knows the name.
+// The mesh axis that a name stands for; dp and data, for instance, are two names of one axis. −1:
+// the name is a usual one but the mesh has no such axis; −2: the name is unknown.
 int job_axis_find(const struct job_mesh *mesh, const char *name);
 // The rule of a dimension, or null.
 const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job file's text as a bounded tree with positions, and the list of what is wrong with it.
-// Inside job/ only. Anchors, aliases and tags are refused, so a tree is never larger than its text.
+// Inside common/job/ only. Anchors, aliases and tags are refused, so that a tree is never larger
+// than its text.
 #pragma once
 #include "common/job/job.h"
 
@@ -43,7 +44,7 @@ struct tree_node *tree_read_value(const struct tree_source *source, const char *
                                   struct tree_errors *errors);
 
 struct tree_node *tree_get(const struct tree_node *map, const char *key); // null when absent
-// Puts `value` (which takes the key) in the place of an old member, or at the end.
+// Replaces the member of that key by `value`, or appends it.
 void tree_put(struct tree_node *map, const char *key, struct tree_node *value);
 bool tree_is_null(const struct tree_node *node);          // a plain "", "~" or "null"
 const char *tree_kind_text(const struct tree_node *node); // "a list"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning-rate schedules, optax's formulas: lr_at(schedule, 0) is used by the first update.
+// Learning-rate schedules by optax's formulas. The first update uses lr_at(schedule, 0).
 #pragma once
 #include "common/job/job.h"
 #include "common/op/op.h"

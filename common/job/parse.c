@@ -10,58 +10,7 @@
 #include <unistd.h>
 
 #include "common/job/reading.h"
-
-// ---- rows --------------------------------------------------------------------------------------
-struct reading_row *reading_row(struct reading *r, const char *path)
-{
-    for (int i = 0; i < r->n; i++)
-        if (strcmp(r->rows[i].row->path, path) == 0)
-            return &r->rows[i];
-    err_bug(__FILE__, __LINE__, path);
-}
-
-// The deepest node on the way to `path` that the file has.
-static const struct tree_node *nearest_node(const struct reading *r, const char *path)
-{
-    const struct tree_node *at = r->root;
-    char part[128];
-    for (size_t n = strcspn(path, "."); at->kind == TREE_MAP && n < sizeof part;
-         n = strcspn(path, ".")) {
-        memcpy(part, path, n);
-        part[n] = 0;
-        const struct tree_node *next = tree_get(at, part);
-        if (!next)
-            break;
-        at = next;
-        if (!path[n])
-            break;
-        path += n + 1;
-    }
-    return at;
-}
-
-void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
-{
-    struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    tree_error(&r->errors, row->node ? row->node : nearest_node(r, row->row->path), row->row->path,
-               "%s", buf_str(&text));
-    buf_clear(&text);
-}
-
-static void rows_init(struct reading *r)
-{
-    r->n = schema_rows(r->schema);
-    r->rows = arena_array(r->arena, struct reading_row, r->n);
-    for (int i = 0; i < r->n; i++) {
-        size_t offset = 0;
-        r->rows[i].row = schema_row(r->schema, i, &offset);
-        r->rows[i].field = (char *)r->job + offset;
-    }
-}
+#include "common/job/suggest.h"
 
 // ---- keys --------------------------------------------------------------------------------------
 static bool is_section(const struct reading *r, const char *path)
@@ -74,7 +23,7 @@ static bool is_section(const struct reading *r, const char *path)
 }
 
 // The keys that may stand in section `path` ("" is the top), each once.
-static int keys_of(const struct reading *r, const char *path, const char **keys)
+static int list_keys(const struct reading *r, const char *path, const char **keys)
 {
     size_t skip = *path ? strlen(path) + 1 : 0;
     int n = 0;
@@ -90,7 +39,7 @@ static int keys_of(const struct reading *r, const char *path, const char **keys)
 }
 
 // A key of another section that has this very name; of several the one that no job can leave out.
-static const char *same_name_elsewhere(const struct reading *r, const char *key)
+static const char *find_same_name(const struct reading *r, const char *key)
 {
     const char *found = NULL;
     for (int i = 0; i < r->n; i++) {
@@ -103,18 +52,18 @@ static const char *same_name_elsewhere(const struct reading *r, const char *key)
     return found;
 }
 
-static void unknown_key(struct reading *r, const struct tree_node *n, const char *section,
-                        const char *path)
+static void report_unknown_key(struct reading *r, const struct tree_node *n, const char *section,
+                               const char *path)
 {
     const char **keys = arena_array(r->arena, const char *, r->n);
-    int count = keys_of(r, section, keys);
+    int count = list_keys(r, section, keys);
     const char *near = suggest(n->key, keys, count), *dot = *section ? "." : "";
     if (near) {
         tree_error_key(&r->errors, n, path, "unknown key: did you mean %s%s%s?", section, dot,
                        near);
         return;
     }
-    near = same_name_elsewhere(r, n->key);
+    near = find_same_name(r, n->key);
     if (near) {
         tree_error_key(&r->errors, n, path, "unknown key: did you mean %s?", near);
         return;
@@ -145,13 +94,13 @@ static void match_keys(struct reading *r, const struct tree_node *map, const cha
         if (i < r->n)
             r->rows[i].node = n;
         else
-            unknown_key(r, n, section, path);
+            report_unknown_key(r, n, section, path);
     }
 }
 
 // ---- overrides ---------------------------------------------------------------------------------
-// Puts `value` at the dotted path, making sections on the way.
-static void override_put(struct reading *r, char *path, struct tree_node *value)
+// Puts `value` at the dotted path and makes the sections that are missing above it.
+static void put_override(struct reading *r, char *path, struct tree_node *value)
 {
     struct tree_node *at = r->root;
     char *part = path;
@@ -173,7 +122,7 @@ static void override_put(struct reading *r, char *path, struct tree_node *value)
     tree_put(at, part, value);
 }
 
-static bool is_path(const char *s, size_t len)
+static bool is_key_path(const char *s, size_t len)
 {
     int parts = 1;
     bool empty = true;
@@ -186,40 +135,40 @@ static bool is_path(const char *s, size_t len)
     return !empty && parts <= JOB_MAX_DEPTH;
 }
 
-static void override_apply(struct reading *r, const char *text, int index)
+static void apply_override(struct reading *r, const char *text, int index)
 {
     struct tree_source *source = arena_new(r->arena, struct tree_source);
     *source = (struct tree_source){arena_printf(r->arena, "-s %.200s", text), index, true};
     const char *equals = strchr(text, '=');
-    if (!equals || !is_path(text, (size_t)(equals - text))) {
+    if (!equals || !is_key_path(text, (size_t)(equals - text))) {
         tree_error_at(&r->errors, source, 0, 0, "", "must be key=value, as in train.steps=200");
         return;
     }
     struct tree_node *value = tree_read_value(source, equals + 1, strlen(equals + 1), &r->errors);
     if (value && r->root->kind == TREE_MAP)
-        override_put(r, arena_printf(r->arena, "%.*s", (int)(equals - text), text), value);
+        put_override(r, arena_printf(r->arena, "%.*s", (int)(equals - text), text), value);
 }
 
-// ---- values ------------------------------------------------------------------------------------
-static bool read_value(struct reading *r, const struct reading_row *row,
-                       const struct tree_node *node)
+// ---- settings ----------------------------------------------------------------------------------
+static bool read_setting(struct reading *r, const struct reading_row *row,
+                         const struct tree_node *node)
 {
-    struct value v = {r->arena, &r->errors, row->row, node, row->row->path};
-    return value_types[row->row->type].read(&v, row->field);
+    struct setting s = {r->arena, &r->errors, row->row, node, row->row->path};
+    return setting_types[row->row->type].read(&s, row->field);
 }
 
 static void read_default(struct reading *r, struct reading_row *row)
 {
     static const struct tree_source source = {"default", INT_MAX, true};
     const char *def = row->row->def;
-    row->ok = read_value(r, row, tree_read_value(&source, def, strlen(def), &r->errors));
+    row->ok = read_setting(r, row, tree_read_value(&source, def, strlen(def), &r->errors));
     POST(row->ok);
 }
 
-// A section that is no map lacks every key: that it is none has been told.
-static bool section_told(const struct reading *r, const char *path)
+// A section that is no map lacks every key; that it is no map is reported already.
+static bool is_section_reported(const struct reading *r, const char *path)
 {
-    const struct tree_node *at = nearest_node(r, path);
+    const struct tree_node *at = reading_nearest_node(r, path);
     return at->kind != TREE_MAP && !tree_is_null(at);
 }
 
@@ -231,17 +180,17 @@ static void read_row(struct reading *r, struct reading_row *row)
         tree_error_key(&r->errors, row->node, schema->path, "acts only when %s",
                        when_text(schema, r->arena));
     else if (row->node)
-        row->ok = read_value(r, row, row->node);
+        row->ok = read_setting(r, row, row->node);
     else if (row->active && schema->def)
         read_default(r, row);
     else if (row->active && !schema->optional && !schema->derived) {
-        if (!section_told(r, schema->path))
+        if (!is_section_reported(r, schema->path))
             reading_error(r, row, "is missing: %s", schema->doc);
     } else
         row->ok = true;
 }
 
-// A key whose `when` asks about a value that is itself wrong says nothing: one error is enough.
+// A key whose `when` asks about a setting that is itself wrong is not looked at: one error is enough.
 static void read_rows(struct reading *r)
 {
     for (int i = 0; i < r->n; i++) {
@@ -280,11 +229,11 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
     struct reading r = {.arena = a, .schema = schema, .job = out, .errors = {.arena = a}};
     struct tree_source *source = arena_new(a, struct tree_source);
     *source = (struct tree_source){arena_strdup(a, file ? file : "the job"), 0, !file};
-    rows_init(&r);
+    reading_init_rows(&r);
     out->text = r.root = tree_read(source, text, len, &r.errors);
     if (r.root) {
         for (int i = 0; i < n_overrides; i++)
-            override_apply(&r, overrides[i], i + 1);
+            apply_override(&r, overrides[i], i + 1);
         if (r.root->kind == TREE_MAP) {
             match_keys(&r, r.root, "");
             read_rows(&r);

@@ -75,13 +75,10 @@ static const char *even_stages(struct reading *r)
 
 void check_pipeline(struct reading *r)
 {
-    static const char *const needs[] = {"mesh",           "sharding.rules", "resources.devices",
-                                        "model.kind",     "model.layers",   "model.hidden",
-                                        "pipeline.stages"};
     const struct job *job = r->job;
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (!reading_row(r, needs[i])->ok)
-            return;
+    if (!READING_OK(r, "mesh", "sharding.rules", "resources.devices", "model.kind", "model.layers",
+                    "model.hidden", "pipeline.stages"))
+        return;
     check_axis(r);
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
@@ -92,10 +89,10 @@ void check_pipeline(struct reading *r)
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))
         return;
     if (given->n && axis < 0 && given->n != 1)
-        reading_error(r, row, "tells %d stages, the mesh has none: give it an axis pp: %d",
+        reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);
     else if (given->n && given->n != stages)
-        reading_error(r, row, "tells %d stages, the mesh has %d (%s): %s would do", given->n,
+        reading_error(r, row, "names %d stages, the mesh has %d (%s): %s would do", given->n,
                       stages, axis < 0 ? "no axis pp" : job->mesh.axis[axis].name, even_stages(r));
     else if (given->n && sum != layers)
         reading_error(r, row,

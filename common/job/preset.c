@@ -30,31 +30,26 @@ const char *const preset_names[PRESETS + 1] = {
 
 enum { WIDEST = 1 << 17 }; // of all heads together
 
-static bool given(struct reading *r, const char *path)
+static void take_preset_size(struct reading *r, const char *path, int64_t *field, int64_t value)
 {
-    return reading_row(r, path)->node != NULL;
-}
-
-static void or_preset(struct reading *r, const char *path, int64_t *field, int64_t value)
-{
-    if (!given(r, path))
+    if (!reading_given(r, path))
         *field = value;
 }
 
 // Sizes that follow from given ones: heads share the width, the hidden layer grows with it.
-static void follow(struct reading *r, struct job_model *m, const struct preset *p)
+static void derive_sizes(struct reading *r, struct job_model *m, const struct preset *p)
 {
-    bool embed = given(r, "model.embed"), heads = given(r, "model.heads");
-    or_preset(r, "model.mlp", &m->mlp, embed ? p->mlp * m->embed / p->embed : p->mlp);
-    or_preset(r, "model.head_dim", &m->head_dim,
-              embed || heads ? m->embed / m->heads : p->head_dim);
-    if (!given(r, "model.kv_heads"))
+    bool embed = reading_given(r, "model.embed"), heads = reading_given(r, "model.heads");
+    take_preset_size(r, "model.mlp", &m->mlp, embed ? p->mlp * m->embed / p->embed : p->mlp);
+    take_preset_size(r, "model.head_dim", &m->head_dim,
+                     embed || heads ? m->embed / m->heads : p->head_dim);
+    if (!reading_given(r, "model.kv_heads"))
         m->kv_heads =
             p->heads != p->kv_heads && m->heads % p->kv_heads == 0 ? p->kv_heads : m->heads;
 }
 
 // "4 or 8": the divisors of `of` next to `n` on either side.
-static const char *divisors_near(struct reading *r, int64_t of, int64_t n)
+static const char *find_divisors(struct reading *r, int64_t of, int64_t n)
 {
     int64_t below = n < of ? n : of, above = n;
     while (below > 1 && of % below)
@@ -68,13 +63,14 @@ static const char *divisors_near(struct reading *r, int64_t of, int64_t n)
 
 static void check_sizes(struct reading *r, const struct job_model *m)
 {
-    bool derived = !given(r, "model.head_dim");
-    if (derived && (given(r, "model.embed") || given(r, "model.heads")) && m->embed % m->heads)
-        reading_error(r, reading_row(r, given(r, "model.heads") ? "model.heads" : "model.embed"),
-                      "%lld heads do not divide the width, %lld: %s heads would do, or a "
-                      "model.head_dim of its own",
-                      (long long)m->heads, (long long)m->embed,
-                      divisors_near(r, m->embed, m->heads));
+    bool derived = !reading_given(r, "model.head_dim");
+    if (derived && (reading_given(r, "model.embed") || reading_given(r, "model.heads")) &&
+        m->embed % m->heads)
+        reading_error(
+            r, reading_row(r, reading_given(r, "model.heads") ? "model.heads" : "model.embed"),
+            "%lld heads do not divide the width, %lld: %s heads would do, or a "
+            "model.head_dim of its own",
+            (long long)m->heads, (long long)m->embed, find_divisors(r, m->embed, m->heads));
     else if (m->family == JOB_LLAMA && m->head_dim % 2)
         reading_error(r, reading_row(r, derived ? "model.heads" : "model.head_dim"),
                       "a head of %lld elements: rotary positions turn pairs: %lld would do",
@@ -87,10 +83,10 @@ static void check_sizes(struct reading *r, const struct job_model *m)
         reading_error(r, reading_row(r, "model.kv_heads"),
                       "%lld key heads do not divide the %lld query heads: %s would do",
                       (long long)m->kv_heads, (long long)m->heads,
-                      divisors_near(r, m->heads, m->kv_heads));
+                      find_divisors(r, m->heads, m->kv_heads));
 }
 
-static void dropouts(struct reading *r, struct job_model *m)
+static void derive_dropouts(struct reading *r, struct job_model *m)
 {
     const struct {
         const char *path;
@@ -99,29 +95,27 @@ static void dropouts(struct reading *r, struct job_model *m)
                 {"model.dropout_residual", &m->dropout_residual},
                 {"model.dropout_embedding", &m->dropout_embedding}};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (!given(r, each[i].path))
+        if (!reading_given(r, each[i].path))
             *each[i].field = m->dropout;
 }
 
-void preset_resolve(struct reading *r)
+void resolve_preset(struct reading *r)
 {
     struct job_model *m = &r->job->model;
-    static const char *const sizes[] = {
-        "model.layers", "model.embed", "model.heads", "model.kv_heads", "model.head_dim",
-        "model.mlp",    "model.seq",   "model.vocab", "model.kind",     "model.preset"};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (!reading_row(r, sizes[i])->ok)
-            return;
+    if (!READING_OK(r, "model.layers", "model.embed", "model.heads", "model.kv_heads",
+                    "model.head_dim", "model.mlp", "model.seq", "model.vocab", "model.kind",
+                    "model.preset"))
+        return;
     if (m->kind != JOB_MODEL_DECODER)
         return;
     const struct preset *p = &presets[m->preset];
     m->family = p->family;
-    or_preset(r, "model.layers", &m->layers, p->layers);
-    or_preset(r, "model.embed", &m->embed, p->embed);
-    or_preset(r, "model.heads", &m->heads, p->heads);
-    or_preset(r, "model.seq", &m->seq, p->seq);
-    or_preset(r, "model.vocab", &m->vocab, p->vocab);
-    follow(r, m, p);
+    take_preset_size(r, "model.layers", &m->layers, p->layers);
+    take_preset_size(r, "model.embed", &m->embed, p->embed);
+    take_preset_size(r, "model.heads", &m->heads, p->heads);
+    take_preset_size(r, "model.seq", &m->seq, p->seq);
+    take_preset_size(r, "model.vocab", &m->vocab, p->vocab);
+    derive_sizes(r, m, p);
     check_sizes(r, m);
-    dropouts(r, m);
+    derive_dropouts(r, m);
 }

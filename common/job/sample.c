@@ -49,16 +49,12 @@ static void check_numbers(struct reading *r)
 
 void check_sample(struct reading *r)
 {
-    static const char *const needed[] = {
-        "model.kind",         "model.vocab",       "model.seq",
-        "data.format",        "data.tokenizer",    "eval.sample.prompt",
-        "eval.sample.tokens", "eval.sample.count", "eval.sample.temperature",
-        "eval.sample.top_k",  "eval.sample.seed"};
     struct job *job = r->job;
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!reading_row(r, needed[i])->ok)
-            return;
-    if (job->data.format == JOB_DATA_TOKENS && !reading_row(r, "data.tokenizer")->node)
+    if (!READING_OK(r, "model.kind", "model.vocab", "model.seq", "data.format", "data.tokenizer",
+                    "eval.sample.prompt", "eval.sample.tokens", "eval.sample.count",
+                    "eval.sample.temperature", "eval.sample.top_k", "eval.sample.seed"))
+        return;
+    if (job->data.format == JOB_DATA_TOKENS && !reading_given(r, "data.tokenizer"))
         job->data.tokenizer = job->model.vocab <= 256 ? JOB_TOKENIZER_BYTES : JOB_TOKENIZER_IDS;
     if (job->model.kind != JOB_MODEL_DECODER || !job->eval.sample.prompt)
         return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking the schema, and its table as text, Markdown and JSON: what `weft schema` and README show.
+// Walking the schema, and its table as text, Markdown and JSON, as `weft schema` prints it.
 #include <string.h>
 
 #include "common/base/json.h"
@@ -42,8 +42,8 @@ static bool is_listed(const char *list, const char *word)
     return false;
 }
 
-static const struct schema_row *asked_by(const struct schema *schema, const struct job *job,
-                                         const char *path, size_t n, const void **field)
+static const struct schema_row *find_asked(const struct schema *schema, const struct job *job,
+                                           const char *path, size_t n, const void **field)
 {
     char name[128];
     size_t offset = 0;
@@ -64,14 +64,14 @@ bool when_holds(const struct schema *schema, const struct job *job, const struct
     const void *field;
     if (!row->when[n]) {
         for (const char *p = row->when; *p; p += strcspn(p, "|"), p += *p == '|') {
-            asked = asked_by(schema, job, p, strcspn(p, "|"), &field);
+            asked = find_asked(schema, job, p, strcspn(p, "|"), &field);
             PRE(asked->type == SCHEMA_STRING);
             if (*(const char *const *)field)
                 return true;
         }
         return false;
     }
-    asked = asked_by(schema, job, row->when, n, &field);
+    asked = find_asked(schema, job, row->when, n, &field);
     PRE(asked->type == SCHEMA_ENUM);
     return is_listed(row->when + n + 1, asked->names[*(const int *)field]);
 }
@@ -94,7 +94,7 @@ const char *when_text(const struct schema_row *row, struct arena *a)
 }
 
 // ---- the table ---------------------------------------------------------------------------------
-static void bound_print(double x, const char *unit, struct buf *to)
+static void print_bound(double x, const char *unit, struct buf *to)
 {
     if (x == (double)(int64_t)x && x < 2e9)
         buf_printf(to, "%lld%s", (long long)x, unit);
@@ -103,7 +103,7 @@ static void bound_print(double x, const char *unit, struct buf *to)
 }
 
 // "1 to 65536", "more than 0, at most 1", "relu, gelu, tanh".
-static void allowed_print(const struct schema_row *row, struct buf *to)
+static void print_allowed(const struct schema_row *row, struct buf *to)
 {
     bool time = row->type == SCHEMA_DURATION || row->type == SCHEMA_DURATIONS;
     const char *unit = time ? "s" : "";
@@ -113,14 +113,14 @@ static void allowed_print(const struct schema_row *row, struct buf *to)
         return;
     if (row->above_min) {
         buf_puts(to, "above ");
-        bound_print(row->min, unit, to);
+        print_bound(row->min, unit, to);
         buf_puts(to, ", ");
     } else {
-        bound_print(row->min, unit, to);
+        print_bound(row->min, unit, to);
         buf_puts(to, " ");
     }
     buf_puts(to, row->below_max ? "to below " : "to ");
-    bound_print(row->max, unit, to);
+    print_bound(row->max, unit, to);
 }
 
 static const char *default_text(const struct schema_row *row)
@@ -128,11 +128,11 @@ static const char *default_text(const struct schema_row *row)
     return row->def ? row->def : row->derived ? row->derived : row->optional ? "none" : "required";
 }
 
-static void print_text(const struct schema_row *row, struct arena *a, struct buf *to)
+static void print_text_row(const struct schema_row *row, struct arena *a, struct buf *to)
 {
     struct buf allowed = {0};
-    allowed_print(row, &allowed);
-    buf_printf(to, "%-23s %-18s default: %s%s%s", row->path, value_types[row->type].name,
+    print_allowed(row, &allowed);
+    buf_printf(to, "%-23s %-18s default: %s%s%s", row->path, setting_types[row->type].name,
                default_text(row), row->unit ? " " : "", row->unit ? row->unit : "");
     if (allowed.len)
         buf_printf(to, "; allowed: %s", buf_str(&allowed));
@@ -143,7 +143,7 @@ static void print_text(const struct schema_row *row, struct arena *a, struct buf
     buf_clear(&allowed);
 }
 
-static void cell(struct buf *to, const char *s)
+static void print_cell(struct buf *to, const char *s)
 {
     buf_puts(to, " ");
     for (; *s; s++)
@@ -151,27 +151,27 @@ static void cell(struct buf *to, const char *s)
     buf_puts(to, " |");
 }
 
-static void print_markdown(const struct schema_row *row, struct arena *a, struct buf *to)
+static void print_markdown_row(const struct schema_row *row, struct arena *a, struct buf *to)
 {
     struct buf allowed = {0};
-    allowed_print(row, &allowed);
+    print_allowed(row, &allowed);
     buf_putc(to, '|');
-    cell(to, arena_printf(a, "`%s`", row->path));
-    cell(to, value_types[row->type].name);
-    cell(to, row->def ? arena_printf(a, "`%s`", row->def) : default_text(row));
-    cell(to, row->unit ? row->unit : "");
-    cell(to, buf_str(&allowed));
-    cell(to,
-         row->when ? arena_printf(a, "%s; only when %s", row->doc, when_text(row, a)) : row->doc);
+    print_cell(to, arena_printf(a, "`%s`", row->path));
+    print_cell(to, setting_types[row->type].name);
+    print_cell(to, row->def ? arena_printf(a, "`%s`", row->def) : default_text(row));
+    print_cell(to, row->unit ? row->unit : "");
+    print_cell(to, buf_str(&allowed));
+    print_cell(to, row->when ? arena_printf(a, "%s; only when %s", row->doc, when_text(row, a))
+                             : row->doc);
     buf_putc(to, '\n');
     buf_clear(&allowed);
 }
 
-static void print_json(const struct schema_row *row, struct json_out *w)
+static void print_json_row(const struct schema_row *row, struct json_out *w)
 {
     json_object(w, NULL);
     json_str(w, "key", row->path);
-    json_str(w, "type", value_types[row->type].name);
+    json_str(w, "type", setting_types[row->type].name);
     json_str(w, "default", row->def ? row->def : row->derived);
     json_bool(w, "required", !row->def && !row->derived && !row->optional);
     json_str(w, "unit", row->unit);
@@ -191,7 +191,7 @@ static void print_json(const struct schema_row *row, struct json_out *w)
     json_end(w);
 }
 
-static void print_json_all(const struct schema *schema, struct buf *to)
+static void print_json_table(const struct schema *schema, struct buf *to)
 {
     struct json_out w;
     json_out_init(&w, to);
@@ -200,7 +200,7 @@ static void print_json_all(const struct schema *schema, struct buf *to)
     json_array(&w, "keys");
     size_t offset = 0;
     for (int i = 0; i < schema_rows(schema); i++)
-        print_json(schema_row(schema, i, &offset), &w);
+        print_json_row(schema_row(schema, i, &offset), &w);
     json_end(&w);
     json_end(&w);
     json_out_clear(&w);
@@ -210,7 +210,7 @@ static void print_json_all(const struct schema *schema, struct buf *to)
 void job_schema_print(const struct schema *schema, enum job_schema_form form, struct buf *to)
 {
     if (form == JOB_SCHEMA_JSON) {
-        print_json_all(schema, to);
+        print_json_table(schema, to);
         return;
     }
     struct arena a = {0};
@@ -220,8 +220,8 @@ void job_schema_print(const struct schema *schema, enum job_schema_form form, st
                      "|---|---|---|---|---|---|\n");
     for (int i = 0; i < schema_rows(schema); i++)
         if (form == JOB_SCHEMA_MARKDOWN)
-            print_markdown(schema_row(schema, i, &offset), &a, to);
+            print_markdown_row(schema_row(schema, i, &offset), &a, to);
         else
-            print_text(schema_row(schema, i, &offset), &a, to);
+            print_text_row(schema_row(schema, i, &offset), &a, to);
     arena_clear(&a);
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // "Did you mean": the nearest known word by edit distance, swapped neighbours counted as one edit.
-#include <string.h>
+#include "common/job/suggest.h"
 
-#include "common/job/reading.h"
+#include <stdbool.h>
+#include <string.h>
 
 enum { LONGEST = 63 };
 
-static int least(int a, int b)
+static int smaller(int a, int b)
 {
     return a < b ? a : b;
 }
 
-static int distance(const char *a, int n, const char *b, int m)
+static int edit_distance(const char *a, int n, const char *b, int m)
 {
     int d[LONGEST + 1][LONGEST + 1];
     for (int i = 0; i <= n; i++)
@@ -20,10 +21,10 @@ static int distance(const char *a, int n, const char *b, int m)
         d[0][j] = j;
     for (int i = 1; i <= n; i++)
         for (int j = 1; j <= m; j++) {
-            d[i][j] = least(d[i - 1][j], d[i][j - 1]) + 1;
-            d[i][j] = least(d[i][j], d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+            d[i][j] = smaller(d[i - 1][j], d[i][j - 1]) + 1;
+            d[i][j] = smaller(d[i][j], d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+                d[i][j] = smaller(d[i][j], d[i - 2][j - 2] + 1);
         }
     return d[n][m];
 }
@@ -38,8 +39,8 @@ const char *suggest(const char *word, const char *const *known, int n)
         int other = (int)strnlen(known[i], LONGEST + 1);
         if (other > LONGEST)
             continue;
-        int d = distance(word, len, known[i], other);
-        if (d < best && d <= 1 + least(len, other) / 3) {
+        int d = edit_distance(word, len, known[i], other);
+        if (d < best && d <= 1 + smaller(len, other) / 3) {
             best = d;
             found = known[i];
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The characters of a job file: UTF-8, no control characters, no tabs as indentation.
+// The characters of a job file: UTF-8, no control characters, no tabs as indentation. Inside
+// common/job/ only.
 #pragma once
 #include "common/job/job_tree.h"
 

@@ -16,7 +16,7 @@ static int hex_digit(char c)
 }
 
 // The byte that an escape stands for, and its length behind the backslash; −1: it is none.
-static int escape(const char *s, int *len)
+static int decode_escape(const char *s, int *len)
 {
     static const char plain[][2] = {{'n', '\n'}, {'t', '\t'}, {'\\', '\\'}};
     *len = 1;
@@ -34,7 +34,7 @@ static int encode_bytes(const char *text, int32_t *ids, int64_t *n, struct err *
     for (const char *s = text; *s; s++) {
         int byte = (unsigned char)*s, len = 0;
         if (*s == '\\')
-            byte = escape(s + 1, &len);
+            byte = decode_escape(s + 1, &len);
         if (byte < 0)
             return err_set(
                 e, ERR_INVALID,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text and token ids of a job's data, both ways: the prompt of samples and what a model says.
+// Text to token ids and back, as data.tokenizer says: prompts of samples, and what a model answers.
 //
-//   bytes  a token is a byte. Text may say \n, \t, \\ and \xNN (two hex digits)
-//   ids    there is no vocabulary of words here: text is the ids themselves, "15496 995"
+//   bytes   a token is a byte. Text may hold the escapes \n, \t, \\ and \xNN (two hex digits)
+//   ids     weft has no vocabulary of words: text is the ids themselves, "15496 995"
 #pragma once
 #include <stdint.h>
 

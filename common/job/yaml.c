@@ -26,18 +26,18 @@ struct reader {
     bool done, failed;
 };
 
-static int line_of(yaml_mark_t m)
+static int mark_line(yaml_mark_t m)
 {
     return m.line < INT_MAX ? (int)m.line + 1 : INT_MAX;
 }
 
-static int column_of(yaml_mark_t m)
+static int mark_column(yaml_mark_t m)
 {
     return m.column < INT_MAX ? (int)m.column + 1 : INT_MAX;
 }
 
 // The keys that lead to the node being read.
-static const char *here(const struct reader *r)
+static const char *path_here(const struct reader *r)
 {
     struct buf path = {0};
     for (int i = 0; i < r->depth; i++)
@@ -46,15 +46,15 @@ static const char *here(const struct reader *r)
     return buf_keep(&path, r->errors->arena);
 }
 
-__attribute__((format(printf, 3, 4))) static void stop(struct reader *r, yaml_mark_t at,
-                                                       const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void stop_reading(struct reader *r, yaml_mark_t at,
+                                                               const char *fmt, ...)
 {
     struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    tree_error_at(r->errors, r->source, line_of(at), column_of(at), "", "%s", buf_str(&text));
+    tree_error_at(r->errors, r->source, mark_line(at), mark_column(at), "", "%s", buf_str(&text));
     buf_clear(&text);
     r->failed = true;
 }
@@ -64,38 +64,39 @@ static void stop_syntax(struct reader *r)
     const yaml_parser_t *p = &r->parser;
     yaml_mark_t at = p->problem_mark;
     const char *context = p->context ? p->context : "";
-    stop(r, at, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable", *context ? " " : "",
-         context);
+    stop_reading(r, at, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable",
+                 *context ? " " : "", context);
 }
 
-static struct tree_node *node_new(struct reader *r, enum tree_kind kind, const yaml_event_t *ev)
+static struct tree_node *new_node(struct reader *r, enum tree_kind kind, const yaml_event_t *ev)
 {
     if (++r->nodes > JOB_MAX_NODES) {
-        stop(r, ev->start_mark, "more than %d keys and values", JOB_MAX_NODES);
+        stop_reading(r, ev->start_mark, "more than %d keys and values", JOB_MAX_NODES);
         return NULL;
     }
     struct tree_node *n = arena_new(r->errors->arena, struct tree_node);
     n->kind = kind;
     n->source = r->source;
-    n->line = line_of(ev->start_mark);
-    n->column = column_of(ev->start_mark);
+    n->line = mark_line(ev->start_mark);
+    n->column = mark_column(ev->start_mark);
     n->text = "";
     return n;
 }
 
 // Anchors and tags would make a short text mean a long or a different one.
-static void refuse(struct reader *r, struct tree_node *n, const void *anchor, const void *tag)
+static void refuse_anchor_or_tag(struct reader *r, struct tree_node *n, const void *anchor,
+                                 const void *tag)
 {
     if (anchor)
-        tree_error(r->errors, n, here(r),
+        tree_error(r->errors, n, path_here(r),
                    "anchors (&) are not part of job files: write the value out");
     if (tag)
-        tree_error(r->errors, n, here(r), "tags (!) are not part of job files");
+        tree_error(r->errors, n, path_here(r), "tags (!) are not part of job files");
 }
 
-static struct tree_node *node_scalar(struct reader *r, const yaml_event_t *ev)
+static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
 {
-    struct tree_node *n = node_new(r, TREE_SCALAR, ev);
+    struct tree_node *n = new_node(r, TREE_SCALAR, ev);
     if (!n)
         return NULL;
     const unsigned char *s = ev->data.scalar.value;
@@ -104,7 +105,7 @@ static struct tree_node *node_scalar(struct reader *r, const yaml_event_t *ev)
     for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
         POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
         if (text_is_control(c)) {
-            const char *path = here(r);
+            const char *path = path_here(r);
             bool prompt = strcmp(path, "eval.sample.prompt") == 0; // reads escapes of its own
             tree_error(r->errors, n, path,
                        "a line break or control character (U+%04X) in a value%s", c,
@@ -115,7 +116,7 @@ static struct tree_node *node_scalar(struct reader *r, const yaml_event_t *ev)
     }
     n->text = arena_strdup(r->errors->arena, (const char *)s);
     n->plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    refuse(r, n, ev->data.scalar.anchor, ev->data.scalar.tag);
+    refuse_anchor_or_tag(r, n, ev->data.scalar.anchor, ev->data.scalar.tag);
     return n;
 }
 
@@ -131,13 +132,13 @@ static void take_key(struct reader *r, struct level *l, struct tree_node *key)
     l->key = key;
     const struct tree_node *before = map_put(&l->seen, key->text, key);
     if (before) {
-        tree_error(r->errors, key, here(r), "the key is given twice, before in line %d",
+        tree_error(r->errors, key, path_here(r), "the key is given twice, before in line %d",
                    before->line);
         key->kind = TREE_BROKEN;
     }
 }
 
-static void append(struct tree_node *parent, struct tree_node *n)
+static void append_member(struct tree_node *parent, struct tree_node *n)
 {
     if (parent->last)
         parent->last->next = n;
@@ -148,7 +149,7 @@ static void append(struct tree_node *parent, struct tree_node *n)
 }
 
 // Puts a finished node where it belongs: root, list item, key or value.
-static void place(struct reader *r, struct tree_node *n)
+static void attach_node(struct reader *r, struct tree_node *n)
 {
     if (r->depth == 0) {
         r->root = n;
@@ -156,7 +157,7 @@ static void place(struct reader *r, struct tree_node *n)
     }
     struct level *l = &r->stack[r->depth - 1];
     if (l->node->kind == TREE_LIST) {
-        append(l->node, n);
+        append_member(l->node, n);
     } else if (!l->key) {
         take_key(r, l, n);
     } else {
@@ -164,40 +165,40 @@ static void place(struct reader *r, struct tree_node *n)
         n->key_line = l->key->line;
         n->key_column = l->key->column;
         if (l->key->kind == TREE_SCALAR)
-            append(l->node, n);
+            append_member(l->node, n);
         l->key = NULL;
     }
 }
 
 static void on_scalar(struct reader *r, const yaml_event_t *ev)
 {
-    struct tree_node *n = node_scalar(r, ev);
+    struct tree_node *n = new_scalar(r, ev);
     if (n)
-        place(r, n);
+        attach_node(r, n);
 }
 
 static void on_alias(struct reader *r, const yaml_event_t *ev)
 {
-    struct tree_node *n = node_new(r, TREE_BROKEN, ev);
+    struct tree_node *n = new_node(r, TREE_BROKEN, ev);
     if (!n)
         return;
-    tree_error(r->errors, n, here(r),
+    tree_error(r->errors, n, path_here(r),
                "aliases (*%.40s) are not part of job files: write the value out",
                (const char *)ev->data.alias.anchor);
-    place(r, n);
+    attach_node(r, n);
 }
 
 static void open_level(struct reader *r, enum tree_kind kind, const yaml_event_t *ev,
                        const void *anchor, const void *tag)
 {
     if (r->depth == JOB_MAX_DEPTH) {
-        stop(r, ev->start_mark, "nested deeper than %d", JOB_MAX_DEPTH);
+        stop_reading(r, ev->start_mark, "nested deeper than %d", JOB_MAX_DEPTH);
         return;
     }
-    struct tree_node *n = node_new(r, kind, ev);
+    struct tree_node *n = new_node(r, kind, ev);
     if (!n)
         return;
-    refuse(r, n, anchor, tag);
+    refuse_anchor_or_tag(r, n, anchor, tag);
     r->stack[r->depth++] = (struct level){.node = n};
 }
 
@@ -216,13 +217,13 @@ static void on_close(struct reader *r, const yaml_event_t *ev)
     (void)ev;
     struct level *l = &r->stack[--r->depth];
     map_clear(&l->seen);
-    place(r, l->node);
+    attach_node(r, l->node);
 }
 
 static void on_document(struct reader *r, const yaml_event_t *ev)
 {
     if (r->root)
-        stop(r, ev->start_mark, "a second document (---): a job file has one");
+        stop_reading(r, ev->start_mark, "a second document (---): a job file has one");
 }
 
 static void on_end(struct reader *r, const yaml_event_t *ev)
@@ -254,7 +255,7 @@ static void read_events(struct reader *r)
 }
 
 // A document without content: a plain null, or a map without keys.
-static struct tree_node *empty(struct reader *r, enum tree_kind kind)
+static struct tree_node *new_empty_node(struct reader *r, enum tree_kind kind)
 {
     struct tree_node *n = arena_new(r->errors->arena, struct tree_node);
     *n = (struct tree_node){
@@ -282,7 +283,7 @@ struct tree_node *tree_read_value(const struct tree_source *source, const char *
     yaml_parser_delete(&r.parser);
     if (r.failed)
         return NULL;
-    return r.root ? r.root : empty(&r, TREE_SCALAR);
+    return r.root ? r.root : new_empty_node(&r, TREE_SCALAR);
 }
 
 struct tree_node *tree_read(const struct tree_source *source, const char *text, size_t len,
@@ -290,5 +291,5 @@ struct tree_node *tree_read(const struct tree_source *source, const char *text, 
 {
     struct tree_node *root = tree_read_value(source, text, len, errors);
     struct reader r = {.source = source, .errors = errors};
-    return root && tree_is_null(root) ? empty(&r, TREE_MAP) : root;
+    return root && tree_is_null(root) ? new_empty_node(&r, TREE_MAP) : root;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job/reading.h"
+#include "common/job/suggest.h"
 #include "coordinator/cli/verbs.h"
 
 enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_LIST };

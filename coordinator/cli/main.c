@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "common/job/reading.h"
+#include "common/job/suggest.h"
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
 

@@ -387,7 +387,7 @@ static void expect_trained(struct rig *r, struct golden *g, const char *name, vo
     const float *start = golden_get(g, DT_F32, NULL, "init/%s", name);
     const float *want = golden_get(g, DT_F32, &golden_n, "%s/%s", p->run, name);
     assert_int_equal(n, golden_n);
-    const struct job_group *group = job_group_of(&r->job.optimizer, name);
+    const struct job_param_group *group = job_group_of(&r->job.optimizer, name);
     if (group && group->freeze) {
         assert_memory_equal(got, start, sizeof *got * (size_t)n);
         return;

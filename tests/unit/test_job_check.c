@@ -372,10 +372,10 @@ static void test_stages_hold_the_models_layers(void **state)
         "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
         "2: [1, 1] would do\n");
     expect_errors(VALID "mesh: {pp: 2}\npipeline: {stages: [1, 1, 1]}\n",
-                  "job.yaml:6:20: pipeline.stages: tells 3 stages, the mesh has 2 (pp): [1, 1] "
+                  "job.yaml:6:20: pipeline.stages: names 3 stages, the mesh has 2 (pp): [1, 1] "
                   "would do\n");
     expect_errors(VALID "mesh: {dp: 2}\npipeline: {stages: [1, 1]}\n",
-                  "job.yaml:6:20: pipeline.stages: tells 2 stages, the mesh has none: give it an "
+                  "job.yaml:6:20: pipeline.stages: names 2 stages, the mesh has none: give it an "
                   "axis pp: 2\n");
     expect_errors(VALID "mesh: {a: 2, b: 2}\nsharding: {rules: {layers: [a, b]}}\n",
                   "job.yaml:6:19: sharding.rules: layers: the stages of a pipeline lie along one "

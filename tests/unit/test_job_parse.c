@@ -450,7 +450,7 @@ static void test_groups_report_each_member(void **state)
         "0\n"
         "job.yaml:8:8: optimizer.groups[1].lr_scal: unknown key: did you mean lr_scale?\n"
         "job.yaml:9:8: optimizer.groups[2].momentum: unknown key: a group has match, "
-        "weight_decay, lr_scale and freeze\n"
+        "weight_decay, lr_scale, freeze\n"
         "job.yaml:10:7: optimizer.groups[3]: has no match: say which parameters, as in "
         "match: \"*/bias\"\n"
         "job.yaml:11:7: optimizer.groups[4]: must be a map such as {match: \"*/bias\", "

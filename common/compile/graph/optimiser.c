@@ -34,7 +34,7 @@ static struct op_attr update_attr(const struct job_optimizer *o, const char *nam
         .lr_scale = 1,
         .nesterov = o->nesterov,
     };
-    const struct job_group *group = job_group_of(o, name);
+    const struct job_param_group *group = job_group_of(o, name);
     if (group) {
         a.decay = (float)group->weight_decay;
         a.lr_scale = (float)group->lr_scale;
@@ -106,7 +106,7 @@ int optim_freeze(struct graph *g, const struct job_optimizer *o)
     for (int v = 0; v < g->nvalues && !g->failed; v++) {
         if (g->values[v].kind != VALUE_PARAM)
             continue;
-        const struct job_group *group = job_group_of(o, g->values[v].name);
+        const struct job_param_group *group = job_group_of(o, g->values[v].name);
         g->values[v].frozen = group && group->freeze;
         line = g->values[v].frozen ? group->line : line;
         moving += !g->values[v].frozen;
@@ -125,7 +125,7 @@ static const char *groups_without(const struct job_optimizer *o, int drop, struc
 {
     struct job_optimizer rest = *o;
     struct buf b = {0};
-    rest.groups = arena_array(a, struct job_group, o->n_groups);
+    rest.groups = arena_array(a, struct job_param_group, o->n_groups);
     rest.n_groups = 0;
     for (int i = 0; i < o->n_groups; i++)
         if (i != drop)
@@ -138,7 +138,7 @@ static const char *groups_without(const struct job_optimizer *o, int drop, struc
 void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f)
 {
     for (int i = 0; i < o->n_groups; i++) {
-        const struct job_group *group = &o->groups[i];
+        const struct job_param_group *group = &o->groups[i];
         bool any = false;
         for (int v = 0; v < g->nvalues && !any; v++)
             any = g->values[v].kind == VALUE_PARAM &&
