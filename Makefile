@@ -63,8 +63,8 @@ AGENT_SRC   := attempts agent agent_ranks agent_say poll_loop rank_logs ranksloc
                home join_cluster worker_daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
-COLL_SRC    := tree world shm greet tcp comm local fake
-COLL_SRC    := $(COLL_SRC:%=worker/collective/%.c)
+COLLECTIVE_SRC    := sum_tree world shm greet tcp communicator operation fake_world
+COLLECTIVE_SRC    := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link rank_frames metrics_file)
@@ -127,12 +127,12 @@ UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_he
 UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
-UNIT_COLL    := coll_tree coll_local coll_peers coll_send coll_fake
+UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_marks
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
-UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLL) $(UNIT_RANK)
+UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
@@ -258,7 +258,7 @@ $(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/libcoll.a: $(call obj,$(COLL_SRC))
+$(BUILD)/libcollective.a: $(call obj,$(COLLECTIVE_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -292,7 +292,7 @@ $(BUILD)/weft-worker: $(call obj,worker/main.c) $(BUILD)/libagent.a $(BUILD)/lib
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
 
-$(BUILD)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+$(BUILD)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 
@@ -373,7 +373,7 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
@@ -427,7 +427,7 @@ $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcomm
 
 # weft-rank with a double in training's place: what surrounds training is tested by itself.
 $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_double.c) \
-        $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+        $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
@@ -488,7 +488,7 @@ gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
-$(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+$(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
@@ -496,13 +496,13 @@ $(BUNDLE)/libweft_cuda.so: $(BUILD)/libweft_cuda.so
 	@mkdir -p $(@D)
 	$(Q)cp $< $@ && strip -S $@
 define bundled
-$(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+$(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
 endef
 $(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
-$(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/librank.a $(BUILD)/libcoll.a $(BUILD)/libcommon.a
+$(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
@@ -512,7 +512,7 @@ check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
 ## make lint         include arrows, formatting, clang-tidy
-ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLL_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
+ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLLECTIVE_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
         $(if $(CUDA_INCLUDE),$(CUDA_SRC))
 lint:
 	$(Q)/usr/bin/python3 tests/lint/includes.py
@@ -531,7 +531,7 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLL) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
+	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests

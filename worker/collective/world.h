@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside worker/collective: what its files share. Users include collective.h alone.
 #pragma once
-#include "worker/collective/page.h"
+#include "worker/collective/peer_page.h"
 
 struct link; // tcp.c
 

@@ -3,7 +3,7 @@
 // partial sums live in one tile a level, the last addition writes the destination. Elements are
 // independent, so neither the tile nor the vector width can change a bit. There is no fused or
 // reassociated arithmetic here, and no streaming stores: the destinations were just read.
-#include "worker/collective/tree.h"
+#include "worker/collective/sum_tree.h"
 
 #include <string.h>
 

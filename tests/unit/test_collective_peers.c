@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/coll_world.h"
+#include "tests/unit/collective_ranks.h"
 
 enum { WINDOW = 8 << 20, COUNT = WINDOW / sizeof(float) };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "worker/collective/tree.h"
+#include "worker/collective/sum_tree.h"
 
 enum { MOST = 9, SIZE = 1337 };
 static float operand[MOST][SIZE], before[MOST][SIZE];

@@ -15,7 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "worker/collective/tree.h"
+#include "worker/collective/sum_tree.h"
 #include "worker/collective/world.h"
 
 enum { LINE = 64 };

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "tests/unit/coll_world.h"
+#include "tests/unit/collective_ranks.h"
 
 enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
 

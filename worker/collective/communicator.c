@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "worker/collective/tree.h"
+#include "worker/collective/sum_tree.h"
 #include "worker/collective/world.h"
 
 // ---- life ----

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/unit/coll_world.h"
+#include "tests/unit/collective_ranks.h"
 
 enum { WINDOW = 24 << 20, BIG = 2500 * 1000 + 7, DOWN = 0, UP = 1 };
 
