@@ -23,27 +23,27 @@
 #include "tests/bench/board.h"
 #include "worker/collective/collective.h"
 
-static int measure(struct comm *all, void *buf, struct err *e)
+static int measure(struct communicator *all, void *buf, struct err *e)
 {
     static double us[MOST_BATCHES];
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        struct coll_args a = {.op = COLL_ALL_REDUCE,
-                              .dtype = DT_F32,
-                              .buf = buf,
-                              .count = (int64_t)(sizes[s].bytes / 4),
-                              .root = 0,
-                              .name = "x"};
+        struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                    .dtype = DT_F32,
+                                    .buf = buf,
+                                    .count = (int64_t)(sizes[s].bytes / 4),
+                                    .root = 0,
+                                    .name = "x"};
         for (int b = -WARM; b < sizes[s].batches; b++) {
             int64_t t = clock_mono_ns();
             for (int i = 0; i < sizes[s].repeats; i++) {
-                int rc = coll_run(all, &a, e);
+                int rc = collective_run(all, &a, e);
                 if (rc)
                     return rc;
             }
             if (b >= 0)
                 us[b] = (double)(clock_mono_ns() - t) / 1e3 / sizes[s].repeats;
         }
-        if (comm_coord(all) == 0)
+        if (communicator_coordinate(all) == 0)
             printf("%zu %.2f\n", sizes[s].bytes, median(us, sizes[s].batches));
     }
     return 0;
@@ -68,7 +68,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
 {
     struct err e;
     struct world *w = NULL;
-    struct comm *all;
+    struct communicator *all;
     void *buf;
     int group[BOARD_RANKS];
     char host[2] = {hosts ? hosts[rank] : 'a', 0};
@@ -88,7 +88,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     if (!rc)
         rc = world_window(w, MOST_BYTES, &buf, &e);
     if (!rc)
-        rc = comm_new(w, "all", group, ranks, &all, &e);
+        rc = communicator_new(w, "all", group, ranks, &all, &e);
     if (!rc)
         memset(buf, 0, MOST_BYTES);
     if (!rc)

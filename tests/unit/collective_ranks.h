@@ -18,7 +18,7 @@
 
 enum { RANKS = 8 };
 
-struct crew { // what all ranks of a test share
+struct test_ranks { // what all ranks of a test share
     int ranks;
     const char *hosts; // a letter a rank: "aabb"; null: one host
     size_t window;
@@ -29,44 +29,44 @@ struct crew { // what all ranks of a test share
     pid_t pid[RANKS];
 };
 
-static struct crew crew; // zeroed by crew_start
-static int crew_rank;
+static struct test_ranks test; // zeroed by test_start
+static int test_rank;
 
 #define CHECK(x)                                                                        \
     do {                                                                                \
         if (!(x)) {                                                                     \
-            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, #x); \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", test_rank, __FILE__, __LINE__, #x); \
             _exit(1);                                                                   \
         }                                                                               \
     } while (0)
 #define DO(call)                                                                            \
     do {                                                                                    \
         if (call) {                                                                         \
-            fprintf(stderr, "rank %d: %s:%d: %s\n", crew_rank, __FILE__, __LINE__, e.text); \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", test_rank, __FILE__, __LINE__, e.text); \
             _exit(1);                                                                       \
         }                                                                                   \
     } while (0)
 
-static inline int crew_put(void *ctx, const char *key, const char *value, struct err *e)
+static inline int test_put(void *ctx, const char *key, const char *value, struct err *e)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
     (void)ctx;
-    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, key);
-    snprintf(tmp, sizeof tmp, "%s/tmp.%s", crew.dir, key);
+    snprintf(path, sizeof path, "%s/kv.%s", test.dir, key);
+    snprintf(tmp, sizeof tmp, "%s/tmp.%s", test.dir, key);
     FILE *f = fopen(tmp, "w");
     if (!f || fputs(value, f) < 0 || fclose(f) || rename(tmp, path))
         return err_errno(e, ERR_IO, "%s", path);
     return 0;
 }
 
-static inline int crew_get(void *ctx, const char *key, char *value, size_t size,
+static inline int test_get(void *ctx, const char *key, char *value, size_t size,
                            int64_t deadline_ns, struct err *e)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, ctx ? "strangers" : key);
+    snprintf(path, sizeof path, "%s/kv.%s", test.dir, ctx ? "strangers" : key);
     while (ctx && access(path, F_OK))
         clock_sleep_ms(1);
-    snprintf(path, sizeof path, "%s/kv.%s", crew.dir, key);
+    snprintf(path, sizeof path, "%s/kv.%s", test.dir, key);
     for (;;) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {
@@ -81,62 +81,62 @@ static inline int crew_get(void *ctx, const char *key, char *value, size_t size,
     }
 }
 
-static inline int crew_open(struct world **w, struct err *e)
+static inline int test_open(struct world **w, struct err *e)
 {
     char host[2] = "a";
-    if (crew.hosts)
-        host[0] = crew.hosts[crew_rank];
-    struct world_options o = {.rank = crew_rank,
-                              .ranks = crew.ranks,
+    if (test.hosts)
+        host[0] = test.hosts[test_rank];
+    struct world_options o = {.rank = test_rank,
+                              .ranks = test.ranks,
                               .host = host,
                               .listen = "127.0.0.1:0",
                               .key = "the attempt's secret",
                               .epoch = 7,
-                              .connect_ns = crew.connect_ns ? crew.connect_ns : 60 * CLOCK_S,
-                              .deadline_ns = crew.deadline_ns,
-                              .socket_dir = crew.dir,
-                              .put = crew_put,
-                              .get = crew_get};
-    if (crew_rank == crew.held)
-        o.ctx = &crew;
-    if (crew_rank == crew.odd_key)
+                              .connect_ns = test.connect_ns ? test.connect_ns : 60 * CLOCK_S,
+                              .deadline_ns = test.deadline_ns,
+                              .socket_dir = test.dir,
+                              .put = test_put,
+                              .get = test_get};
+    if (test_rank == test.held)
+        o.ctx = &test;
+    if (test_rank == test.odd_key)
         o.key[0] = 'T';
     return world_open(&o, w, e);
 }
 
 // The world, its window and the communicator of all ranks.
-static inline float *crew_join(struct world **w, struct comm **all)
+static inline float *test_join(struct world **w, struct communicator **all)
 {
     struct err e;
     void *mem = NULL;
     int ranks[RANKS];
-    for (int i = 0; i < crew.ranks; i++)
+    for (int i = 0; i < test.ranks; i++)
         ranks[i] = i;
-    DO(crew_open(w, &e));
-    if (crew.window)
-        DO(world_window(*w, crew.window, &mem, &e));
-    DO(comm_new(*w, "all", ranks, crew.ranks, all, &e));
+    DO(test_open(w, &e));
+    if (test.window)
+        DO(world_window(*w, test.window, &mem, &e));
+    DO(communicator_new(*w, "all", ranks, test.ranks, all, &e));
     return mem;
 }
 
-static inline void crew_begin(int ranks, const char *hosts, size_t window)
+static inline void test_begin(int ranks, const char *hosts, size_t window)
 {
-    crew =
-        (struct crew){.ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
-    crew.deadline_ns = 60 * CLOCK_S;
-    strcpy(crew.dir, "/tmp/weft-coll-XXXXXX");
-    if (!mkdtemp(crew.dir))
+    test = (struct test_ranks){
+        .ranks = ranks, .hosts = hosts, .window = window, .odd_key = -1, .held = -1};
+    test.deadline_ns = 60 * CLOCK_S;
+    strcpy(test.dir, "/tmp/weft-coll-XXXXXX");
+    if (!mkdtemp(test.dir))
         abort();
 }
 
-static inline void crew_start(void (*rank)(void))
+static inline void test_start(void (*rank)(void))
 {
     fflush(NULL);
-    for (int i = 0; i < crew.ranks; i++) {
-        crew.pid[i] = fork();
-        if (crew.pid[i])
+    for (int i = 0; i < test.ranks; i++) {
+        test.pid[i] = fork();
+        if (test.pid[i])
             continue;
-        crew_rank = i;
+        test_rank = i;
         alarm(120); // the watchdog: far beyond what any case takes
         rank();
         _exit(0);
@@ -144,33 +144,33 @@ static inline void crew_start(void (*rank)(void))
 }
 
 // What became of a rank: its exit status, or minus its signal.
-static inline int crew_end(int rank)
+static inline int test_end(int rank)
 {
     int status = 0;
-    while (waitpid(crew.pid[rank], &status, 0) < 0 && errno == EINTR)
+    while (waitpid(test.pid[rank], &status, 0) < 0 && errno == EINTR)
         ;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static inline void crew_clear(void)
+static inline void test_clear(void)
 {
     char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", crew.dir);
+    snprintf(command, sizeof command, "rm -rf %s", test.dir);
     if (system(command))
         abort();
 }
 
 // A file that says "rank did it", and waiting for one.
-static inline void crew_mark(const char *what)
+static inline void test_mark(const char *what)
 {
     struct err e;
-    DO(crew_put(NULL, what, "1", &e));
+    DO(test_put(NULL, what, "1", &e));
 }
 
-static inline void crew_await(const char *what)
+static inline void test_await(const char *what)
 {
     char value[8];
     struct err e;
-    if (crew_get(NULL, what, value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e))
+    if (test_get(NULL, what, value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e))
         abort();
 }

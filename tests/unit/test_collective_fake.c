@@ -20,7 +20,7 @@ struct actor {
     int rank, ranks;
     void (*play)(struct actor *a);
     struct world *w;
-    struct comm *all, *pair, *other; // pair, other: ranks 0 and 1
+    struct communicator *all, *pair, *other; // pair, other: ranks 0 and 1
     float *buf;
     int rc;
     struct err e;
@@ -36,16 +36,16 @@ static void *act(void *arg)
         a->rc = world_window(a->w, COUNT * sizeof(float), &mem, &a->e);
     a->buf = mem;
     if (!a->rc)
-        a->rc = comm_new(a->w, "all", ranks, a->ranks, &a->all, &a->e);
+        a->rc = communicator_new(a->w, "all", ranks, a->ranks, &a->all, &a->e);
     if (!a->rc && a->rank < 2)
-        a->rc = comm_new(a->w, "pair", ranks, 2, &a->pair, &a->e);
+        a->rc = communicator_new(a->w, "pair", ranks, 2, &a->pair, &a->e);
     if (!a->rc && a->rank < 2)
-        a->rc = comm_new(a->w, "other", ranks, 2, &a->other, &a->e);
+        a->rc = communicator_new(a->w, "other", ranks, 2, &a->other, &a->e);
     if (!a->rc)
         a->play(a);
-    comm_free(a->all);
-    comm_free(a->pair);
-    comm_free(a->other);
+    communicator_free(a->all);
+    communicator_free(a->pair);
+    communicator_free(a->other);
     world_close(a->w);
     return NULL;
 }
@@ -64,12 +64,13 @@ static void perform(struct actor *actors, int n, void (*const *play)(struct acto
     fake_free(f);
 }
 
-static void run(struct actor *a, struct comm *c, enum coll_op op, int64_t count, const char *name)
+static void run(struct actor *a, struct communicator *c, enum collective_op op, int64_t count,
+                const char *name)
 {
-    struct coll_args args = {
+    struct collective_args args = {
         .op = op, .dtype = DT_F32, .buf = a->buf, .count = count, .name = name};
     if (!a->rc)
-        a->rc = coll_run(c, &args, &a->e);
+        a->rc = collective_run(c, &args, &a->e);
 }
 
 static void sum_all_sizes(struct actor *a)
@@ -79,7 +80,7 @@ static void sum_all_sizes(struct actor *a)
         for (int i = 0; i < 4; i++) {
             for (int64_t k = 0; k < counts[i]; k++)
                 a->buf[k] = (float)(k % 100 * (a->rank + 1));
-            run(a, a->all, COLL_ALL_REDUCE, counts[i], "sum");
+            run(a, a->all, COLLECTIVE_ALL_REDUCE, counts[i], "sum");
             for (int64_t k = 0; k < counts[i]; k++)
                 a->rc |= a->buf[k] != (float)(k % 100 * 10);
         }
@@ -98,11 +99,11 @@ static void ranks_in_order_get_their_sums(void **state)
 
 static void enter_reduce(struct actor *a)
 {
-    run(a, a->all, COLL_ALL_REDUCE, 100, "grad");
+    run(a, a->all, COLLECTIVE_ALL_REDUCE, 100, "grad");
 }
 static void enter_broadcast(struct actor *a)
 {
-    run(a, a->all, COLL_BROADCAST, 100, "init");
+    run(a, a->all, COLLECTIVE_BROADCAST, 100, "init");
 }
 
 static void different_operations_are_named(void **state)
@@ -121,13 +122,13 @@ static void different_operations_are_named(void **state)
 
 static void all_then_pair(struct actor *a)
 {
-    run(a, a->all, COLL_ALL_REDUCE, COUNT, "everyone");
-    run(a, a->pair, COLL_ALL_REDUCE, COUNT, "we two");
+    run(a, a->all, COLLECTIVE_ALL_REDUCE, COUNT, "everyone");
+    run(a, a->pair, COLLECTIVE_ALL_REDUCE, COUNT, "we two");
 }
 static void pair_then_all(struct actor *a)
 {
-    run(a, a->pair, COLL_ALL_REDUCE, COUNT, "we two");
-    run(a, a->all, COLL_ALL_REDUCE, COUNT, "everyone");
+    run(a, a->pair, COLLECTIVE_ALL_REDUCE, COUNT, "we two");
+    run(a, a->all, COLLECTIVE_ALL_REDUCE, COUNT, "everyone");
 }
 
 static void crossed_communicators_are_a_deadlock_and_said_at_once(void **state)
@@ -149,13 +150,13 @@ static void crossed_communicators_are_a_deadlock_and_said_at_once(void **state)
 // is not over before its receive all the same, so the table that allows this is found out.
 static void send_first(struct actor *a)
 {
-    run(a, a->pair, COLL_SEND, 4, "act");
-    run(a, a->other, COLL_RECV, 4, "grad");
+    run(a, a->pair, COLLECTIVE_SEND, 4, "act");
+    run(a, a->other, COLLECTIVE_RECV, 4, "grad");
 }
 static void send_first_below(struct actor *a)
 {
-    run(a, a->other, COLL_SEND, 4, "grad");
-    run(a, a->pair, COLL_RECV, 4, "act");
+    run(a, a->other, COLLECTIVE_SEND, 4, "grad");
+    run(a, a->pair, COLLECTIVE_RECV, 4, "act");
 }
 
 static void two_sends_that_face_each_other_are_a_deadlock(void **state)
@@ -175,18 +176,18 @@ static void two_sends_that_face_each_other_are_a_deadlock(void **state)
 // The same two, started before either is waited for, pass.
 static void start_both(struct actor *a)
 {
-    struct coll_ticket t[2] = {{0}};
+    struct collective_ticket t[2] = {{0}};
     for (int i = 0; i < 2 && !a->rc; i++) {
-        struct coll_args args = {.op = i == a->rank ? COLL_SEND : COLL_RECV,
-                                 .dtype = DT_F32,
-                                 .buf = a->buf + i * COUNT / 2,
-                                 .count = COUNT / 2,
-                                 .name = i ? "grad" : "act"};
+        struct collective_args args = {.op = i == a->rank ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                                       .dtype = DT_F32,
+                                       .buf = a->buf + i * COUNT / 2,
+                                       .count = COUNT / 2,
+                                       .name = i ? "grad" : "act"};
         a->buf[i * COUNT / 2] = (float)(10 + a->rank);
-        a->rc = coll_start(i ? a->other : a->pair, &args, &t[i], &a->e);
+        a->rc = collective_start(i ? a->other : a->pair, &args, &t[i], &a->e);
     }
     for (int i = 0; i < 2 && !a->rc; i++)
-        a->rc = coll_wait(i == a->rank ? a->pair : a->other, &t[i == a->rank ? 0 : 1], &a->e);
+        a->rc = collective_wait(i == a->rank ? a->pair : a->other, &t[i == a->rank ? 0 : 1], &a->e);
     a->rc |= a->buf[0] != 10 || a->buf[COUNT / 2] != 11;
 }
 
@@ -201,13 +202,13 @@ static void sends_that_are_started_together_pass(void **state)
 
 static void send_two(struct actor *a)
 {
-    run(a, a->pair, COLL_SEND, 8, "act of microbatch 0");
-    run(a, a->pair, COLL_SEND, 8, "act of microbatch 1");
+    run(a, a->pair, COLLECTIVE_SEND, 8, "act of microbatch 0");
+    run(a, a->pair, COLLECTIVE_SEND, 8, "act of microbatch 1");
 }
 static void receive_two_turned(struct actor *a)
 {
-    run(a, a->pair, COLL_RECV, 8, "act of microbatch 1");
-    run(a, a->pair, COLL_RECV, 8, "act of microbatch 0");
+    run(a, a->pair, COLLECTIVE_RECV, 8, "act of microbatch 1");
+    run(a, a->pair, COLLECTIVE_RECV, 8, "act of microbatch 0");
 }
 
 static void messages_in_another_order_are_named(void **state)
@@ -241,37 +242,50 @@ static void a_rank_that_left_is_named(void **state)
 
 static void refuse_bad_arguments(struct actor *a)
 {
-    struct coll_ticket t;
-    struct coll_args outside = {.op = COLL_ALL_REDUCE,
-                                .dtype = DT_F32,
-                                .buf = a->buf + 1,
-                                .count = COUNT,
-                                .root = 0,
-                                .name = "x"};
-    struct coll_args uneven = {
-        .op = COLL_ALL_GATHER, .dtype = DT_F32, .buf = a->buf, .count = 3, .root = 0, .name = "x"};
-    struct coll_args integers = {
-        .op = COLL_ALL_REDUCE, .dtype = DT_I32, .buf = a->buf, .count = 4, .root = 0, .name = "x"};
-    struct coll_args root = {
-        .op = COLL_BROADCAST, .dtype = DT_F32, .buf = a->buf, .count = 4, .root = 2, .name = "x"};
+    struct collective_ticket t;
+    struct collective_args outside = {.op = COLLECTIVE_ALL_REDUCE,
+                                      .dtype = DT_F32,
+                                      .buf = a->buf + 1,
+                                      .count = COUNT,
+                                      .root = 0,
+                                      .name = "x"};
+    struct collective_args uneven = {.op = COLLECTIVE_ALL_GATHER,
+                                     .dtype = DT_F32,
+                                     .buf = a->buf,
+                                     .count = 3,
+                                     .root = 0,
+                                     .name = "x"};
+    struct collective_args integers = {.op = COLLECTIVE_ALL_REDUCE,
+                                       .dtype = DT_I32,
+                                       .buf = a->buf,
+                                       .count = 4,
+                                       .root = 0,
+                                       .name = "x"};
+    struct collective_args root = {.op = COLLECTIVE_BROADCAST,
+                                   .dtype = DT_F32,
+                                   .buf = a->buf,
+                                   .count = 4,
+                                   .root = 2,
+                                   .name = "x"};
     int twice[] = {0, 0}, absent[] = {1 - a->rank};
-    struct comm *c;
-    a->rc = coll_start(a->all, &outside, &t, &a->e) != ERR_INVALID ||
-            coll_start(a->all, &uneven, &t, &a->e) != ERR_INVALID ||
-            coll_start(a->all, &integers, &t, &a->e) != ERR_UNSUPPORTED ||
-            coll_start(a->all, &root, &t, &a->e) != ERR_INVALID ||
-            comm_new(a->w, "c", twice, 2, &c, &a->e) != ERR_INVALID ||
-            comm_new(a->w, "c", absent, 1, &c, &a->e) != ERR_INVALID;
-    run(a, a->all, COLL_ALL_REDUCE, COUNT, "still whole");
+    struct communicator *c;
+    a->rc = collective_start(a->all, &outside, &t, &a->e) != ERR_INVALID ||
+            collective_start(a->all, &uneven, &t, &a->e) != ERR_INVALID ||
+            collective_start(a->all, &integers, &t, &a->e) != ERR_UNSUPPORTED ||
+            collective_start(a->all, &root, &t, &a->e) != ERR_INVALID ||
+            communicator_new(a->w, "c", twice, 2, &c, &a->e) != ERR_INVALID ||
+            communicator_new(a->w, "c", absent, 1, &c, &a->e) != ERR_INVALID;
+    run(a, a->all, COLLECTIVE_ALL_REDUCE, COUNT, "still whole");
 }
 
 static void send_among_three(struct actor *a)
 {
-    struct coll_ticket t;
-    struct coll_args args = {.op = COLL_SEND, .dtype = DT_F32, .buf = a->buf, .count = 1};
-    a->rc = coll_start(a->all, &args, &t, &a->e) != ERR_INVALID ||
+    struct collective_ticket t;
+    struct collective_args args = {
+        .op = COLLECTIVE_SEND, .dtype = DT_F32, .buf = a->buf, .count = 1};
+    a->rc = collective_start(a->all, &args, &t, &a->e) != ERR_INVALID ||
             !strstr(a->e.text, "it goes between two ranks, 'all' has 3");
-    run(a, a->all, COLL_ALL_REDUCE, COUNT, "still whole");
+    run(a, a->all, COLLECTIVE_ALL_REDUCE, COUNT, "still whole");
 }
 
 static void a_send_goes_between_two(void **state)

@@ -56,22 +56,22 @@ static void check_bits(const float *got, const int *ranks, int n, int64_t from, 
 }
 
 struct group {
-    struct comm *c;
+    struct communicator *c;
     int ranks[RANKS], n, me;
 };
 
 static void all_reduce(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = {.op = COLL_ALL_REDUCE,
-                          .dtype = DT_F32,
-                          .buf = buf,
-                          .count = count,
-                          .root = 0,
-                          .name = "sum"};
+    struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                .dtype = DT_F32,
+                                .buf = buf,
+                                .count = count,
+                                .root = 0,
+                                .name = "sum"};
     fill(buf, g->ranks[g->me], count);
     buf[count] = 42;
-    DO(coll_run(g->c, &a, &e));
+    DO(collective_run(g->c, &a, &e));
     check_bits(buf, g->ranks, g->n, 0, count);
     CHECK(buf[count] == 42);
 }
@@ -79,14 +79,14 @@ static void all_reduce(const struct group *g, float *buf, int64_t count)
 static void reduce_scatter(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = {.op = COLL_REDUCE_SCATTER,
-                          .dtype = DT_F32,
-                          .buf = buf,
-                          .count = count * g->n,
-                          .root = 0,
-                          .name = "scatter"};
+    struct collective_args a = {.op = COLLECTIVE_REDUCE_SCATTER,
+                                .dtype = DT_F32,
+                                .buf = buf,
+                                .count = count * g->n,
+                                .root = 0,
+                                .name = "scatter"};
     fill(buf, g->ranks[g->me], count * g->n);
-    DO(coll_run(g->c, &a, &e));
+    DO(collective_run(g->c, &a, &e));
     check_bits(buf, g->ranks, g->n, g->me * count, (g->me + 1) * count);
 }
 
@@ -100,16 +100,16 @@ static void all_gather(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
     unsigned char *b = (unsigned char *)buf;
-    struct coll_args a = {.op = COLL_ALL_GATHER,
-                          .dtype = DT_U8,
-                          .buf = buf,
-                          .count = count * g->n,
-                          .root = 0,
-                          .name = "gather"};
+    struct collective_args a = {.op = COLLECTIVE_ALL_GATHER,
+                                .dtype = DT_U8,
+                                .buf = buf,
+                                .count = count * g->n,
+                                .root = 0,
+                                .name = "gather"};
     memset(b, 0, (size_t)(count * g->n));
     for (int64_t k = 0; k < count; k++)
         b[g->me * count + k] = byte_of(g->me, k);
-    DO(coll_run(g->c, &a, &e));
+    DO(collective_run(g->c, &a, &e));
     for (int i = 0; i < g->n; i++)
         for (int64_t k = 0; k < count; k++)
             CHECK(b[i * count + k] == byte_of(i, k));
@@ -120,15 +120,15 @@ static void broadcast(const struct group *g, float *buf, int64_t count)
     struct err e;
     unsigned char *b = (unsigned char *)buf;
     for (int root = 0; root < g->n; root++) {
-        struct coll_args a = {.op = COLL_BROADCAST,
-                              .dtype = DT_U8,
-                              .buf = buf,
-                              .count = count,
-                              .root = root,
-                              .name = "broadcast"};
+        struct collective_args a = {.op = COLLECTIVE_BROADCAST,
+                                    .dtype = DT_U8,
+                                    .buf = buf,
+                                    .count = count,
+                                    .root = root,
+                                    .name = "broadcast"};
         for (int64_t k = 0; k < count; k++)
             b[k] = byte_of(g->me, k);
-        DO(coll_run(g->c, &a, &e));
+        DO(collective_run(g->c, &a, &e));
         for (int64_t k = 0; k < count; k++)
             CHECK(b[k] == byte_of(root, k));
     }
@@ -138,16 +138,16 @@ static void all_to_all(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
     unsigned char *from = (unsigned char *)buf, *to = from + WINDOW / 2;
-    struct coll_args a = {.op = COLL_ALL_TO_ALL,
-                          .dtype = DT_U8,
-                          .from = from,
-                          .buf = to,
-                          .count = count * g->n,
-                          .name = "exchange"};
+    struct collective_args a = {.op = COLLECTIVE_ALL_TO_ALL,
+                                .dtype = DT_U8,
+                                .from = from,
+                                .buf = to,
+                                .count = count * g->n,
+                                .name = "exchange"};
     memset(to, 0, (size_t)(count * g->n));
     for (int64_t k = 0; k < count * g->n; k++)
         from[k] = byte_of(g->me, k);
-    DO(coll_run(g->c, &a, &e));
+    DO(collective_run(g->c, &a, &e));
     for (int i = 0; i < g->n; i++)
         for (int64_t k = 0; k < count; k++) {
             CHECK(to[i * count + k] == byte_of(i, g->me * count + k));
@@ -158,14 +158,14 @@ static void all_to_all(const struct group *g, float *buf, int64_t count)
 static void largest(const struct group *g, float *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = {.op = COLL_ALL_REDUCE,
-                          .reduce = COLL_MAX,
-                          .dtype = DT_F32,
-                          .buf = buf,
-                          .count = count,
-                          .name = "max"};
+    struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                .reduce = COLLECTIVE_MAX,
+                                .dtype = DT_F32,
+                                .buf = buf,
+                                .count = count,
+                                .name = "max"};
     fill(buf, g->ranks[g->me], count);
-    DO(coll_run(g->c, &a, &e));
+    DO(collective_run(g->c, &a, &e));
     for (int64_t k = 0; k < count; k++) {
         float want = operand(g->ranks[0], k);
         for (int i = 1; i < g->n; i++)
@@ -185,7 +185,8 @@ static void run_all_ops(const struct group *g, float *buf)
         broadcast(g, buf, counts[i]);
         all_to_all(g, buf, counts[i]);
         largest(g, buf, counts[i]);
-        DO(coll_run(g->c, &(struct coll_args){.op = COLL_BARRIER, .name = "barrier"}, &e));
+        DO(collective_run(
+            g->c, &(struct collective_args){.op = COLLECTIVE_BARRIER, .name = "barrier"}, &e));
     }
     all_reduce(g, buf, BIG);
     reduce_scatter(g, buf, BIG / g->n);
@@ -195,9 +196,9 @@ static void run_all_ops(const struct group *g, float *buf)
     largest(g, buf, BIG);
 }
 
-static struct group group_all(struct comm *all)
+static struct group group_all(struct communicator *all)
 {
-    struct group g = {.c = all, .n = crew.ranks, .me = crew_rank};
+    struct group g = {.c = all, .n = test.ranks, .me = test_rank};
     for (int i = 0; i < g.n; i++)
         g.ranks[i] = i;
     return g;
@@ -206,22 +207,22 @@ static struct group group_all(struct comm *all)
 static void rank_of_all_ops(void)
 {
     struct world *w;
-    struct comm *all;
-    float *buf = crew_join(&w, &all);
+    struct communicator *all;
+    float *buf = test_join(&w, &all);
     struct group g = group_all(all);
     run_all_ops(&g, buf + 1); // not on a line
-    comm_free(all);
+    communicator_free(all);
     world_close(w);
 }
 
 static void run(int ranks, const char *hosts, void (*rank)(void))
 {
-    crew_begin(ranks, hosts, WINDOW);
-    crew_start(rank);
+    test_begin(ranks, hosts, WINDOW);
+    test_start(rank);
     int wrong = 0;
     for (int i = 0; i < ranks; i++)
-        wrong += crew_end(i) != 0;
-    crew_clear();
+        wrong += test_end(i) != 0;
+    test_clear();
     assert_int_equal(wrong, 0);
 }
 
@@ -252,33 +253,33 @@ static void every_operation_on_mixed_hosts(void **state)
 static void rank_of_many_open(void)
 {
     struct world *w;
-    struct comm *all;
+    struct communicator *all;
     struct err e;
-    struct coll_ticket t[COLL_MAX_OPEN];
-    float *buf = crew_join(&w, &all), *at[COLL_MAX_OPEN];
+    struct collective_ticket t[COLLECTIVES_OPEN];
+    float *buf = test_join(&w, &all), *at[COLLECTIVES_OPEN];
     struct group g = group_all(all);
     for (int round = 0; round < 5; round++) {
         float *next = buf;
-        for (int i = 0; i < COLL_MAX_OPEN; i++, next += (i * 613) % 9000) {
-            struct coll_args a = {.op = COLL_ALL_REDUCE,
-                                  .dtype = DT_F32,
-                                  .buf = next,
-                                  .count = (i * 613 + 613) % 9000,
-                                  .root = 0,
-                                  .name = "x"};
+        for (int i = 0; i < COLLECTIVES_OPEN; i++, next += (i * 613) % 9000) {
+            struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                        .dtype = DT_F32,
+                                        .buf = next,
+                                        .count = (i * 613 + 613) % 9000,
+                                        .root = 0,
+                                        .name = "x"};
             at[i] = next;
-            fill(next, crew_rank, a.count);
-            DO(coll_start(all, &a, &t[i], &e));
-            CHECK(t[i].number == (uint64_t)(round * COLL_MAX_OPEN + i + 1));
+            fill(next, test_rank, a.count);
+            DO(collective_start(all, &a, &t[i], &e));
+            CHECK(t[i].number == (uint64_t)(round * COLLECTIVES_OPEN + i + 1));
         }
-        if (crew_rank == 1 && round == 0) // waiting for a later one completes those before it
-            DO(coll_wait(all, &t[COLL_MAX_OPEN - 1], &e));
-        for (int i = 0; i < COLL_MAX_OPEN; i++) {
-            DO(coll_wait(all, &t[i], &e));
+        if (test_rank == 1 && round == 0) // waiting for a later one completes those before it
+            DO(collective_wait(all, &t[COLLECTIVES_OPEN - 1], &e));
+        for (int i = 0; i < COLLECTIVES_OPEN; i++) {
+            DO(collective_wait(all, &t[i], &e));
             check_bits(at[i], g.ranks, g.n, 0, (i * 613 + 613) % 9000);
         }
     }
-    comm_free(all);
+    communicator_free(all);
     world_close(w);
 }
 
@@ -292,26 +293,30 @@ static void sixty_four_may_be_open(void **state)
 static void rank_of_one_too_many(void)
 {
     struct world *w;
-    struct comm *all;
+    struct communicator *all;
     struct err e;
-    struct coll_ticket t[COLL_MAX_OPEN], extra;
-    float *buf = crew_join(&w, &all);
-    struct coll_args a = {
-        .op = COLL_ALL_REDUCE, .dtype = DT_F32, .buf = buf, .count = 0, .root = 0, .name = "x"};
-    if (crew_rank == 1)
-        crew_await("full"); // nothing can complete before we start ours
-    for (int i = 0; i < COLL_MAX_OPEN; i++) {
+    struct collective_ticket t[COLLECTIVES_OPEN], extra;
+    float *buf = test_join(&w, &all);
+    struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                .dtype = DT_F32,
+                                .buf = buf,
+                                .count = 0,
+                                .root = 0,
+                                .name = "x"};
+    if (test_rank == 1)
+        test_await("full"); // nothing can complete before we start ours
+    for (int i = 0; i < COLLECTIVES_OPEN; i++) {
         a.buf = buf + i;
         a.count = 1;
-        DO(coll_start(all, &a, &t[i], &e));
+        DO(collective_start(all, &a, &t[i], &e));
     }
-    if (crew_rank == 0) {
-        CHECK(coll_start(all, &a, &extra, &e) == ERR_LIMIT);
-        crew_mark("full");
+    if (test_rank == 0) {
+        CHECK(collective_start(all, &a, &extra, &e) == ERR_LIMIT);
+        test_mark("full");
     }
-    for (int i = 0; i < COLL_MAX_OPEN; i++)
-        DO(coll_wait(all, &t[i], &e));
-    comm_free(all);
+    for (int i = 0; i < COLLECTIVES_OPEN; i++)
+        DO(collective_wait(all, &t[i], &e));
+    communicator_free(all);
     world_close(w);
 }
 
@@ -325,17 +330,17 @@ static void a_sixty_fifth_is_refused_and_harms_nothing(void **state)
 static void rank_of_pairs(void)
 {
     struct world *w;
-    struct comm *all;
+    struct communicator *all;
     struct err e;
-    float *buf = crew_join(&w, &all);
-    int first = crew_rank & ~1, far = crew_rank ^ 2;
+    float *buf = test_join(&w, &all);
+    int first = test_rank & ~1, far = test_rank ^ 2;
     struct group g = group_all(all);
-    struct group near = {.ranks = {first + 1, first}, .n = 2, .me = !(crew_rank & 1)};
-    struct group across = {.ranks = {crew_rank & 1, (crew_rank & 1) + 2}, .n = 2};
-    across.me = far < crew_rank;
-    DO(comm_new(w, "near", near.ranks, 2, &near.c, &e));
-    DO(comm_new(w, "across", across.ranks, 2, &across.c, &e));
-    CHECK(comm_size(near.c) == 2 && comm_coord(near.c) == near.me);
+    struct group near = {.ranks = {first + 1, first}, .n = 2, .me = !(test_rank & 1)};
+    struct group across = {.ranks = {test_rank & 1, (test_rank & 1) + 2}, .n = 2};
+    across.me = far < test_rank;
+    DO(communicator_new(w, "near", near.ranks, 2, &near.c, &e));
+    DO(communicator_new(w, "across", across.ranks, 2, &across.c, &e));
+    CHECK(communicator_size(near.c) == 2 && communicator_coordinate(near.c) == near.me);
     for (int round = 0; round < 3; round++) {
         all_reduce(&near, buf, 30011);
         all_reduce(&g, buf, 700);
@@ -343,9 +348,9 @@ static void rank_of_pairs(void)
         reduce_scatter(&g, buf, 20000);
         all_gather(&near, buf, 77777);
     }
-    comm_free(near.c);
-    comm_free(across.c);
-    comm_free(all);
+    communicator_free(near.c);
+    communicator_free(across.c);
+    communicator_free(all);
     world_close(w);
 }
 
@@ -359,32 +364,32 @@ static void pairs_and_all_take_turns(void **state)
 static void rank_of_crossed_waits(void)
 {
     struct world *w;
-    struct comm *all, *other;
+    struct communicator *all, *other;
     struct err e;
-    struct coll_ticket t[2];
-    float *buf = crew_join(&w, &all);
+    struct collective_ticket t[2];
+    float *buf = test_join(&w, &all);
     struct group g = group_all(all);
-    DO(comm_new(w, "all", g.ranks, g.n, &other, &e)); // alike, and yet another one
-    struct comm *comms[2] = {all, other};
+    DO(communicator_new(w, "all", g.ranks, g.n, &other, &e)); // alike, and yet another one
+    struct communicator *comms[2] = {all, other};
     float *at[2] = {buf, buf + BIG};
     for (int i = 0; i < 2; i++) {
-        struct coll_args a = {.op = COLL_ALL_REDUCE,
-                              .dtype = DT_F32,
-                              .buf = at[i],
-                              .count = BIG,
-                              .root = 0,
-                              .name = i ? "b" : "a"};
-        fill(at[i], crew_rank, BIG);
-        DO(coll_start(comms[i], &a, &t[i], &e));
+        struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                    .dtype = DT_F32,
+                                    .buf = at[i],
+                                    .count = BIG,
+                                    .root = 0,
+                                    .name = i ? "b" : "a"};
+        fill(at[i], test_rank, BIG);
+        DO(collective_start(comms[i], &a, &t[i], &e));
     }
     for (int i = 0; i < 2; i++) {
-        int which = i ^ (crew_rank & 1);
-        DO(coll_wait(comms[which], &t[which], &e));
+        int which = i ^ (test_rank & 1);
+        DO(collective_wait(comms[which], &t[which], &e));
     }
     check_bits(at[0], g.ranks, g.n, 0, BIG);
     check_bits(at[1], g.ranks, g.n, 0, BIG);
-    comm_free(other);
-    comm_free(all);
+    communicator_free(other);
+    communicator_free(all);
     world_close(w);
 }
 
@@ -400,35 +405,35 @@ static void rank_of_progress(void)
 {
     struct progress_page page = {.magic = PROGRESS_MAGIC};
     struct world *w;
-    struct comm *all;
+    struct communicator *all;
     struct err e;
-    struct coll_ticket t;
+    struct collective_ticket t;
     void *mem;
     int ranks[] = {0, 1};
-    struct world_options o = {.rank = crew_rank,
+    struct world_options o = {.rank = test_rank,
                               .ranks = 2,
                               .host = "a",
                               .connect_ns = 60 * CLOCK_S,
                               .progress = &page,
-                              .socket_dir = crew.dir,
-                              .put = crew_put,
-                              .get = crew_get};
+                              .socket_dir = test.dir,
+                              .put = test_put,
+                              .get = test_get};
     DO(world_open(&o, &w, &e));
     DO(world_window(w, 4096, &mem, &e));
-    DO(comm_new(w, "all", ranks, 2, &all, &e));
-    struct coll_args a = {.op = COLL_ALL_REDUCE,
-                          .dtype = DT_F32,
-                          .buf = mem,
-                          .count = 3,
-                          .root = 0,
-                          .name = "grad/layers/0/weight"};
+    DO(communicator_new(w, "all", ranks, 2, &all, &e));
+    struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                .dtype = DT_F32,
+                                .buf = mem,
+                                .count = 3,
+                                .root = 0,
+                                .name = "grad/layers/0/weight"};
     CHECK(page.coll_entered == 0);
-    DO(coll_start(all, &a, &t, &e));
+    DO(collective_start(all, &a, &t, &e));
     CHECK(page.coll_entered == 1 && page.coll_left == 0 && page.heartbeat_ns > 0);
     CHECK(!strcmp(page.coll_text, "grad/layers/0/weight"));
-    DO(coll_wait(all, &t, &e));
+    DO(collective_wait(all, &t, &e));
     CHECK(page.coll_entered == 1 && page.coll_left == 1);
-    comm_free(all);
+    communicator_free(all);
     world_close(w);
 }
 
@@ -444,38 +449,38 @@ static struct progress_page *pages;
 static void rank_of_waiting(void)
 {
     struct world *w;
-    struct comm *all;
+    struct communicator *all;
     struct err e;
     void *mem;
     int ranks[] = {0, 1, 2};
-    char host[2] = {(char)('a' + crew_rank), 0};
-    struct world_options o = {.rank = crew_rank,
+    char host[2] = {(char)('a' + test_rank), 0};
+    struct world_options o = {.rank = test_rank,
                               .ranks = 3,
                               .host = host,
                               .listen = "127.0.0.1:0",
                               .connect_ns = 60 * CLOCK_S,
-                              .progress = &pages[crew_rank],
-                              .socket_dir = crew.dir,
-                              .put = crew_put,
-                              .get = crew_get};
+                              .progress = &pages[test_rank],
+                              .socket_dir = test.dir,
+                              .put = test_put,
+                              .get = test_get};
     DO(world_open(&o, &w, &e));
     DO(world_window(w, BIG * sizeof(float), &mem, &e));
-    DO(comm_new(w, "all", ranks, 3, &all, &e));
-    struct coll_args a = {.op = COLL_ALL_REDUCE,
-                          .reduce = COLL_SUM,
-                          .dtype = DT_F32,
-                          .buf = mem,
-                          .count = BIG,
-                          .name = "x"};
-    DO(coll_run(all, &a, &e));
+    DO(communicator_new(w, "all", ranks, 3, &all, &e));
+    struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
+                                .reduce = COLLECTIVE_SUM,
+                                .dtype = DT_F32,
+                                .buf = mem,
+                                .count = BIG,
+                                .name = "x"};
+    DO(collective_run(all, &a, &e));
     // Rank 2 comes late: not before both others say that they wait for it, which entered #1 last.
     const uint64_t for_2 = (uint64_t)(2 + 1) << 48 | 1;
-    for (int r = 0; r < 2 && crew_rank == 2; r++)
+    for (int r = 0; r < 2 && test_rank == 2; r++)
         while (atomic_load(&pages[r].awaited) != for_2)
-            clock_sleep_ms(1); // crew_start's alarm is the watchdog
-    DO(coll_run(all, &a, &e));
-    CHECK(atomic_load(&pages[crew_rank].awaited) == 0);
-    comm_free(all);
+            clock_sleep_ms(1); // test_start's alarm is the watchdog
+    DO(collective_run(all, &a, &e));
+    CHECK(atomic_load(&pages[test_rank].awaited) == 0);
+    communicator_free(all);
     world_close(w);
 }
 

@@ -35,7 +35,7 @@ static void check_message(const unsigned char *b, int sender, int message, int64
 // way.
 struct stage {
     struct world *w;
-    struct comm *all, *below[2], *above[2];
+    struct communicator *all, *below[2], *above[2];
     unsigned char *mem;
 };
 
@@ -43,40 +43,42 @@ static void stage_open(struct stage *s)
 {
     struct err e;
     *s = (struct stage){0};
-    s->mem = (unsigned char *)crew_join(&s->w, &s->all);
-    int below[] = {crew_rank - 1, crew_rank}, above[] = {crew_rank, crew_rank + 1};
+    s->mem = (unsigned char *)test_join(&s->w, &s->all);
+    int below[] = {test_rank - 1, test_rank}, above[] = {test_rank, test_rank + 1};
     for (int way = DOWN; way <= UP; way++) {
         const char *name = way == UP ? "up" : "down";
-        if (crew_rank > 0)
-            DO(comm_new(s->w, name, below, 2, &s->below[way], &e));
-        if (crew_rank + 1 < crew.ranks)
-            DO(comm_new(s->w, name, above, 2, &s->above[way], &e));
+        if (test_rank > 0)
+            DO(communicator_new(s->w, name, below, 2, &s->below[way], &e));
+        if (test_rank + 1 < test.ranks)
+            DO(communicator_new(s->w, name, above, 2, &s->above[way], &e));
     }
 }
 
 static void stage_close(struct stage *s)
 {
     for (int way = DOWN; way <= UP; way++) {
-        comm_free(s->below[way]);
-        comm_free(s->above[way]);
+        communicator_free(s->below[way]);
+        communicator_free(s->above[way]);
     }
-    comm_free(s->all);
+    communicator_free(s->all);
     world_close(s->w);
 }
 
-static struct coll_args args_of(enum coll_op op, void *buf, int64_t count, const char *name)
+static struct collective_args args_of(enum collective_op op, void *buf, int64_t count,
+                                      const char *name)
 {
-    return (struct coll_args){.op = op, .dtype = DT_U8, .buf = buf, .count = count, .name = name};
+    return (struct collective_args){
+        .op = op, .dtype = DT_U8, .buf = buf, .count = count, .name = name};
 }
 
 static void run_all(int ranks, const char *hosts, void (*rank)(void))
 {
-    crew_begin(ranks, hosts, WINDOW);
-    crew_start(rank);
+    test_begin(ranks, hosts, WINDOW);
+    test_start(rank);
     int wrong = 0;
     for (int i = 0; i < ranks; i++)
-        wrong += crew_end(i) != 0;
-    crew_clear();
+        wrong += test_end(i) != 0;
+    test_clear();
     assert_int_equal(wrong, 0);
 }
 
@@ -87,12 +89,12 @@ static void run_everywhere(void (*rank)(void))
 }
 
 // ---- there and back ----
-static void pass(struct comm *c, enum coll_op op, unsigned char *buf, int64_t count)
+static void pass(struct communicator *c, enum collective_op op, unsigned char *buf, int64_t count)
 {
     struct err e;
-    struct coll_args a = args_of(op, buf, count, "x");
+    struct collective_args a = args_of(op, buf, count, "x");
     if (c)
-        DO(coll_run(c, &a, &e));
+        DO(collective_run(c, &a, &e));
 }
 
 // Every message goes up the chain and comes back, each hop on a communicator of its own.
@@ -106,17 +108,17 @@ static void rank_of_chain(void)
         int64_t n = counts[i];
         memset(b, 0, (size_t)n + 1);
         b[n] = 42;
-        if (crew_rank == 0)
+        if (test_rank == 0)
             write_message(b, 0, (int)i, n);
-        pass(s.below[UP], COLL_RECV, b, n);
+        pass(s.below[UP], COLLECTIVE_RECV, b, n);
         check_message(b, 0, (int)i, n);
-        pass(s.above[UP], COLL_SEND, b, n);
+        pass(s.above[UP], COLLECTIVE_SEND, b, n);
         check_message(b, 0, (int)i, n); // a sender keeps what it sent
-        if (crew_rank == crew.ranks - 1)
+        if (test_rank == test.ranks - 1)
             write_message(b, 9, (int)i, n);
-        pass(s.above[DOWN], COLL_RECV, b, n);
+        pass(s.above[DOWN], COLLECTIVE_RECV, b, n);
         check_message(b, 9, (int)i, n);
-        pass(s.below[DOWN], COLL_SEND, b, n);
+        pass(s.below[DOWN], COLLECTIVE_SEND, b, n);
         CHECK(b[n] == 42);
     }
     stage_close(&s);
@@ -141,31 +143,33 @@ static void rank_of_crossing(void)
 {
     struct stage s;
     struct err e;
-    struct coll_ticket out[MESSAGES], in[MESSAGES], sum;
+    struct collective_ticket out[MESSAGES], in[MESSAGES], sum;
     stage_open(&s);
-    bool low = crew_rank % 2 == 0;
-    struct comm **pair = low ? s.above : s.below;
-    struct comm *to = pair[low ? UP : DOWN], *from = pair[low ? DOWN : UP];
+    bool low = test_rank % 2 == 0;
+    struct communicator **pair = low ? s.above : s.below;
+    struct communicator *to = pair[low ? UP : DOWN], *from = pair[low ? DOWN : UP];
     unsigned char *sends = s.mem, *gets = s.mem + WINDOW / 2;
     for (int m = 0; m < MESSAGES; m++) {
-        struct coll_args a = args_of(COLL_SEND, sends + (size_t)m * 900100, size_of(m), "out");
-        struct coll_args b = args_of(COLL_RECV, gets + (size_t)m * 900100, size_of(m), "out");
-        write_message(a.buf, crew_rank, m, size_of(m));
-        DO(coll_start(low ? to : from, low ? &a : &b, low ? &out[m] : &in[m], &e));
-        DO(coll_start(low ? from : to, low ? &b : &a, low ? &in[m] : &out[m], &e));
+        struct collective_args a =
+            args_of(COLLECTIVE_SEND, sends + (size_t)m * 900100, size_of(m), "out");
+        struct collective_args b =
+            args_of(COLLECTIVE_RECV, gets + (size_t)m * 900100, size_of(m), "out");
+        write_message(a.buf, test_rank, m, size_of(m));
+        DO(collective_start(low ? to : from, low ? &a : &b, low ? &out[m] : &in[m], &e));
+        DO(collective_start(low ? from : to, low ? &b : &a, low ? &in[m] : &out[m], &e));
     }
     float *f = (float *)(void *)(s.mem + WINDOW - 8192);
     *f = 1;
-    struct coll_args one = {
-        .op = COLL_ALL_REDUCE, .dtype = DT_F32, .buf = f, .count = 1, .name = "sum"};
-    DO(coll_start(s.all, &one, &sum, &e));
+    struct collective_args one = {
+        .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = f, .count = 1, .name = "sum"};
+    DO(collective_start(s.all, &one, &sum, &e));
     for (int m = 0; m < MESSAGES; m++) {
-        DO(coll_wait(low ? from : to, low ? &in[m] : &out[m], &e));
-        DO(coll_wait(low ? to : from, low ? &out[m] : &in[m], &e));
-        check_message(gets + (size_t)m * 900100, crew_rank ^ 1, m, size_of(m));
+        DO(collective_wait(low ? from : to, low ? &in[m] : &out[m], &e));
+        DO(collective_wait(low ? to : from, low ? &out[m] : &in[m], &e));
+        check_message(gets + (size_t)m * 900100, test_rank ^ 1, m, size_of(m));
     }
-    DO(coll_wait(s.all, &sum, &e));
-    CHECK(*f == (float)crew.ranks);
+    DO(collective_wait(s.all, &sum, &e));
+    CHECK(*f == (float)test.ranks);
     stage_close(&s);
 }
 
@@ -182,19 +186,19 @@ static void rank_of_a_busy_sender(void)
 {
     struct stage s;
     struct err e;
-    struct coll_ticket t;
+    struct collective_ticket t;
     char value[8];
     stage_open(&s);
-    if (crew_rank == 0) {
-        struct coll_args a = args_of(COLL_SEND, s.mem, BIG, "x");
+    if (test_rank == 0) {
+        struct collective_args a = args_of(COLLECTIVE_SEND, s.mem, BIG, "x");
         write_message(s.mem, 0, 0, BIG);
-        DO(coll_start(s.above[UP], &a, &t, &e));
-        DO(crew_get(NULL, "got", value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e));
-        DO(coll_wait(s.above[UP], &t, &e));
+        DO(collective_start(s.above[UP], &a, &t, &e));
+        DO(test_get(NULL, "got", value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e));
+        DO(collective_wait(s.above[UP], &t, &e));
     } else {
-        pass(s.below[UP], COLL_RECV, s.mem, BIG);
+        pass(s.below[UP], COLLECTIVE_RECV, s.mem, BIG);
         check_message(s.mem, 0, 0, BIG);
-        crew_mark("got");
+        test_mark("got");
     }
     stage_close(&s);
 }
@@ -210,7 +214,7 @@ static void expect(const struct err *e, int code, const char *text)
 {
     if (e->code == code && strstr(e->text, text))
         return;
-    fprintf(stderr, "rank %d: wanted %s with '%s', got %s: %s\n", crew_rank, err_code_text(code),
+    fprintf(stderr, "rank %d: wanted %s with '%s', got %s: %s\n", test_rank, err_code_text(code),
             text, err_code_text(e->code), e->text);
     _exit(1);
 }
@@ -221,13 +225,16 @@ static void rank_of_death(void)
     struct stage s;
     struct err e;
     stage_open(&s);
-    struct coll_args up = args_of(crew_rank ? COLL_RECV : COLL_SEND, s.mem, BIG, "act");
-    struct coll_args down = args_of(crew_rank ? COLL_SEND : COLL_RECV, s.mem, 100, "grad");
-    struct comm **pair = crew_rank ? s.below : s.above;
-    for (int i = 0; !coll_run(pair[UP], &up, &e) && !coll_run(pair[DOWN], &down, &e); i++)
+    struct collective_args up =
+        args_of(test_rank ? COLLECTIVE_RECV : COLLECTIVE_SEND, s.mem, BIG, "act");
+    struct collective_args down =
+        args_of(test_rank ? COLLECTIVE_SEND : COLLECTIVE_RECV, s.mem, 100, "grad");
+    struct communicator **pair = test_rank ? s.below : s.above;
+    for (int i = 0; !collective_run(pair[UP], &up, &e) && !collective_run(pair[DOWN], &down, &e);
+         i++)
         if (i == 9)
-            crew_mark(crew_rank ? "tenth1" : "tenth0");
-    expect(&e, ERR_PEER, crew_rank ? "rank 0 died" : "rank 1 died");
+            test_mark(test_rank ? "tenth1" : "tenth0");
+    expect(&e, ERR_PEER, test_rank ? "rank 0 died" : "rank 1 died");
     stage_close(&s);
 }
 
@@ -236,13 +243,13 @@ static void a_dead_stage_is_named(void **state)
     (void)state;
     for (int dead = 0; dead < 2; dead++)
         for (int hosts = 0; hosts < 2; hosts++) {
-            crew_begin(2, hosts ? "ab" : NULL, WINDOW);
-            crew_start(rank_of_death);
-            crew_await(dead ? "tenth1" : "tenth0");
-            kill(crew.pid[dead], SIGKILL);
-            assert_int_equal(crew_end(!dead), 0);
-            crew_end(dead);
-            crew_clear();
+            test_begin(2, hosts ? "ab" : NULL, WINDOW);
+            test_start(rank_of_death);
+            test_await(dead ? "tenth1" : "tenth0");
+            kill(test.pid[dead], SIGKILL);
+            assert_int_equal(test_end(!dead), 0);
+            test_end(dead);
+            test_clear();
         }
 }
 
@@ -251,13 +258,13 @@ static void rank_of_silence(void)
     struct stage s;
     struct err e;
     stage_open(&s);
-    if (crew_rank == 1) {
-        crew_mark("silent");
+    if (test_rank == 1) {
+        test_mark("silent");
         for (;;)
             pause();
     }
-    struct coll_args a = args_of(COLL_RECV, s.mem, 8, "grad/layers/3");
-    CHECK(coll_run(s.above[DOWN], &a, &e));
+    struct collective_args a = args_of(COLLECTIVE_RECV, s.mem, 8, "grad/layers/3");
+    CHECK(collective_run(s.above[DOWN], &a, &e));
     expect(&e, ERR_TIMEOUT, "recv #1 (grad/layers/3) in 'down'");
     expect(&e, ERR_TIMEOUT, "rank 1 has not entered it");
     stage_close(&s);
@@ -267,28 +274,28 @@ static void a_message_that_does_not_come_has_a_deadline(void **state)
 {
     (void)state;
     for (int hosts = 0; hosts < 2; hosts++) {
-        crew_begin(2, hosts ? "ab" : NULL, WINDOW);
-        crew.deadline_ns = CLOCK_S / 10;
-        crew_start(rank_of_silence);
-        crew_await("silent");
-        assert_int_equal(crew_end(0), 0);
-        kill(crew.pid[1], SIGKILL);
-        crew_end(1);
-        crew_clear();
+        test_begin(2, hosts ? "ab" : NULL, WINDOW);
+        test.deadline_ns = CLOCK_S / 10;
+        test_start(rank_of_silence);
+        test_await("silent");
+        assert_int_equal(test_end(0), 0);
+        kill(test.pid[1], SIGKILL);
+        test_end(1);
+        test_clear();
     }
 }
 
 // What the two sides of a communicator do instead of matching.
 static const struct mismatch {
-    enum coll_op op[2];
+    enum collective_op op[2];
     int64_t count[2];
     const char *name[2];
 } mismatches[] = {
-    {{COLL_SEND, COLL_SEND}, {10, 10}, {"x", "x"}},
-    {{COLL_RECV, COLL_RECV}, {10, 10}, {"x", "x"}},
-    {{COLL_SEND, COLL_RECV}, {10, 11}, {"x", "x"}},
-    {{COLL_SEND, COLL_RECV}, {BIG, BIG}, {"microbatch 0", "microbatch 1"}},
-    {{COLL_SEND, COLL_BROADCAST}, {10, 10}, {"x", "x"}},
+    {{COLLECTIVE_SEND, COLLECTIVE_SEND}, {10, 10}, {"x", "x"}},
+    {{COLLECTIVE_RECV, COLLECTIVE_RECV}, {10, 10}, {"x", "x"}},
+    {{COLLECTIVE_SEND, COLLECTIVE_RECV}, {10, 11}, {"x", "x"}},
+    {{COLLECTIVE_SEND, COLLECTIVE_RECV}, {BIG, BIG}, {"microbatch 0", "microbatch 1"}},
+    {{COLLECTIVE_SEND, COLLECTIVE_BROADCAST}, {10, 10}, {"x", "x"}},
 };
 static const struct mismatch *mismatch;
 
@@ -297,10 +304,10 @@ static void rank_of_mismatch(void)
     struct stage s;
     struct err e;
     stage_open(&s);
-    struct coll_args a = args_of(mismatch->op[crew_rank], s.mem, mismatch->count[crew_rank],
-                                 mismatch->name[crew_rank]);
+    struct collective_args a = args_of(mismatch->op[test_rank], s.mem, mismatch->count[test_rank],
+                                       mismatch->name[test_rank]);
     memset(s.mem, 7, BIG);
-    CHECK(coll_run(crew_rank ? s.below[UP] : s.above[UP], &a, &e));
+    CHECK(collective_run(test_rank ? s.below[UP] : s.above[UP], &a, &e));
     CHECK(strstr(e.text, "ranks disagree in communicator 'up'"));
     CHECK(s.mem[0] == 7 && s.mem[9] == 7);
     stage_close(&s);
@@ -329,15 +336,16 @@ static void rank_of_halves(void)
     stage_open(&s);
     uint16_t *b = (uint16_t *)(void *)s.mem;
     for (int i = 0; i < 8; i++) {
-        int64_t n = counts[i % 4] * (i < 4 ? 1 : crew.ranks);
-        enum coll_op op = i < 4 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER;
-        struct coll_args a = {.op = op, .dtype = DT_BF16, .buf = b, .count = n, .name = "half"};
+        int64_t n = counts[i % 4] * (i < 4 ? 1 : test.ranks);
+        enum collective_op op = i < 4 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER;
+        struct collective_args a = {
+            .op = op, .dtype = DT_BF16, .buf = b, .count = n, .name = "half"};
         for (int64_t k = 0; k < n; k++)
-            b[k] = crew_rank ? 0x3f80 : 0x4380;
-        DO(coll_run(s.all, &a, &e));
-        int64_t from = i < 4 ? 0 : crew_rank * counts[i % 4];
+            b[k] = test_rank ? 0x3f80 : 0x4380;
+        DO(collective_run(s.all, &a, &e));
+        int64_t from = i < 4 ? 0 : test_rank * counts[i % 4];
         for (int64_t k = from; k < from + counts[i % 4]; k++)
-            CHECK(b[k] == sums[crew.ranks]);
+            CHECK(b[k] == sums[test.ranks]);
     }
     stage_close(&s);
 }

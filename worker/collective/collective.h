@@ -10,8 +10,8 @@
 // tree is the one of the next power with the missing leaves left out. A bf16 sum adds in f32 along
 // that tree and is rounded once, at the end, to nearest even.
 //
-// Order of calls: world_open (collective: every rank calls it) → world_window → comm_new in the
-// same order everywhere → coll_start/coll_wait … → comm_free → world_close. One thread drives a
+// Order of calls: world_open (collective: every rank calls it) → world_window → communicator_new in the
+// same order everywhere → collective_start/collective_wait … → communicator_free → world_close. One thread drives a
 // world; world_abort alone may be called from any thread, and a started operation then returns
 // ERR_ABORTED. A dead peer ends every operation with ERR_PEER naming the rank; one that does not
 // come in time with ERR_TIMEOUT naming the missing ranks, the collective's number and name. After
@@ -25,21 +25,21 @@
 #include "common/base/err.h"
 #include "common/op/op.h"
 
-enum coll_op {
-    COLL_ALL_REDUCE,
-    COLL_REDUCE_SCATTER,
-    COLL_ALL_GATHER,
-    COLL_ALL_TO_ALL,
-    COLL_BROADCAST,
-    COLL_SEND, // both in communicators of two only: one sends what the other receives
-    COLL_RECV,
-    COLL_BARRIER
+enum collective_op {
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_ALL_TO_ALL,
+    COLLECTIVE_BROADCAST,
+    COLLECTIVE_SEND, // both in communicators of two only: one sends what the other receives
+    COLLECTIVE_RECV,
+    COLLECTIVE_BARRIER
 };
-enum coll_reduce { COLL_SUM, COLL_MAX };   // a maximum passes NaN over
-const char *coll_op_name(enum coll_op op); // "all_reduce"
+enum collective_reduce { COLLECTIVE_SUM, COLLECTIVE_MAX }; // a maximum passes NaN over
+const char *collective_op_name(enum collective_op op);     // "all_reduce"
 
 struct world;
-struct comm;
+struct communicator;
 
 struct world_options {
     int rank, ranks;
@@ -68,23 +68,23 @@ int world_rank(const struct world *w);
 int world_ranks(const struct world *w);
 
 // The memory that collectives touch, one region a rank, mapped by its host's peers (a memfd).
-// Called once, with the same size or not; every buffer given to coll_start lies inside it, except
+// Called once, with the same size or not; every buffer given to collective_start lies inside it, except
 // for BARRIER. The window belongs to the world.
 int world_window(struct world *w, size_t bytes, void **out, struct err *e);
 
 // A communicator over `ranks` (world ranks in coordinate order, this one among them).
 // Every member calls it in the same order.
-int comm_new(struct world *w, const char *name, const int *ranks, int n, struct comm **out,
-             struct err *e);
-void comm_free(struct comm *c);
-int comm_size(const struct comm *c);
-int comm_coord(const struct comm *c); // this rank's place in the group
+int communicator_new(struct world *w, const char *name, const int *ranks, int n,
+                     struct communicator **out, struct err *e);
+void communicator_free(struct communicator *c);
+int communicator_size(const struct communicator *c);
+int communicator_coordinate(const struct communicator *c); // this rank's place in the group
 
-struct coll_args {
-    enum coll_op op;
-    enum coll_reduce reduce; // ALL_REDUCE, REDUCE_SCATTER
-    enum dtype dtype;        // reductions: DT_F32 or DT_BF16; any for the others
-    void *from;              // ALL_TO_ALL alone: the operand; slice k goes to coordinate k
+struct collective_args {
+    enum collective_op op;
+    enum collective_reduce reduce; // ALL_REDUCE, REDUCE_SCATTER
+    enum dtype dtype;              // reductions: DT_F32 or DT_BF16; any for the others
+    void *from;                    // ALL_TO_ALL alone: the operand; slice k goes to coordinate k
     void *buf; // ALL_REDUCE, BROADCAST: in place. SEND: operand, RECV: result. REDUCE_SCATTER:
                // operand, the result is this coordinate's slice in place. ALL_GATHER: the whole
                // result, this coordinate's slice is the operand in place. ALL_TO_ALL: the result,
@@ -93,17 +93,20 @@ struct coll_args {
     int root;         // BROADCAST: coordinate
     const char *name; // borrowed until the wait; for messages and the progress page
 };
-struct coll_ticket {
+struct collective_ticket {
     uint64_t number; // of the world, from 1
     int slot;
 };
 // Start announces the operand; wait completes the operation. A send is no more than a promise: it
 // completes once the other side received, however small it is. Operations of one communicator
-// complete in the order of their starts; up to COLL_MAX_OPEN may be open at once.
-enum { COLL_MAX_OPEN = 64 };
-int coll_start(struct comm *c, const struct coll_args *a, struct coll_ticket *out, struct err *e);
-int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e);
+// complete in the order of their starts; up to COLLECTIVES_OPEN may be open at once.
+enum { COLLECTIVES_OPEN = 64 };
+int collective_start(struct communicator *c, const struct collective_args *a,
+                     struct collective_ticket *out, struct err *e);
+int collective_wait(struct communicator *c, struct collective_ticket *t, struct err *e);
 // Works on what is open without waiting for anybody; moved (may be null): something went on. It has
-// no deadline: who must have the result comes to coll_wait in the end.
-int coll_try(struct comm *c, const struct coll_ticket *t, bool *done, bool *moved, struct err *e);
-int coll_run(struct comm *c, const struct coll_args *a, struct err *e); // start and wait
+// no deadline: who must have the result comes to collective_wait in the end.
+int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,
+                   bool *moved, struct err *e);
+int collective_run(struct communicator *c, const struct collective_args *a,
+                   struct err *e); // start and wait

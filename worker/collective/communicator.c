@@ -15,7 +15,7 @@
 #include "worker/collective/world.h"
 
 // ---- life ----
-static uint64_t key_of(const char *name, const int *ranks, int n, int before)
+static uint64_t make_key(const char *name, const int *ranks, int n, int before)
 {
     struct sha256 s;
     uint64_t key;
@@ -29,14 +29,14 @@ static uint64_t key_of(const char *name, const int *ranks, int n, int before)
     return key ? key : 1;
 }
 
-static uint64_t key_free(const struct world *w, const char *name, const int *ranks, int n)
+static uint64_t find_free_key(const struct world *w, const char *name, const int *ranks, int n)
 {
     for (int before = 0;; before++) {
-        uint64_t key = key_of(name, ranks, n, before);
+        uint64_t key = make_key(name, ranks, n, before);
         int i = 0;
-        while (i < w->ncomms && w->comms[i]->key != key)
+        while (i < w->ncommunicators && w->communicators[i]->key != key)
             i++;
-        if (i == w->ncomms)
+        if (i == w->ncommunicators)
             return key;
     }
 }
@@ -58,7 +58,7 @@ static int check_ranks(const struct world *w, const int *ranks, int n, int *me, 
     return *me >= 0 ? 0 : err_set(e, ERR_INVALID, "rank %d is not in it", w->rank);
 }
 
-void comm_delete(struct comm *c)
+void communicator_delete(struct communicator *c)
 {
     if (!c)
         return;
@@ -73,19 +73,19 @@ void comm_delete(struct comm *c)
 
 enum { COUNTERS = 5 }; // arrays of an op
 
-static bool comm_alloc(struct comm *c)
+static bool alloc_arrays(struct communicator *c)
 {
     size_t n = (size_t)c->n;
     c->members = calloc(n, sizeof(struct peer *));
     c->slots = calloc(n, sizeof *c->slots);
     c->src = calloc(n, sizeof(void *));
     c->dst = calloc(n, sizeof(void *));
-    c->counters = calloc(n * COUNTERS * COLL_MAX_OPEN, sizeof *c->counters);
+    c->counters = calloc(n * COUNTERS * COLLECTIVES_OPEN, sizeof *c->counters);
     if (!c->members || !c->slots || !c->src || !c->dst || !c->counters)
         return false;
     uint64_t *at = c->counters;
-    for (int i = 0; i < COLL_MAX_OPEN; i++) {
-        struct coll *o = &c->ops[i];
+    for (int i = 0; i < COLLECTIVES_OPEN; i++) {
+        struct operation *o = &c->ops[i];
         uint64_t **arrays[COUNTERS] = {&o->sent[0], &o->sent[1], &o->got[0], &o->got[1],
                                        &o->allowed};
         for (int k = 0; k < COUNTERS; k++, at += n)
@@ -94,7 +94,7 @@ static bool comm_alloc(struct comm *c)
     return true;
 }
 
-static bool comm_fill(struct comm *c, const int *ranks)
+static bool fill_members(struct communicator *c, const int *ranks)
 {
     struct world *w = c->w;
     for (int i = 0; i < c->n; i++) {
@@ -107,43 +107,43 @@ static bool comm_fill(struct comm *c, const int *ranks)
     return !c->remote || c->stage;
 }
 
-int comm_new(struct world *w, const char *name, const int *ranks, int n, struct comm **out,
-             struct err *e)
+int communicator_new(struct world *w, const char *name, const int *ranks, int n,
+                     struct communicator **out, struct err *e)
 {
     int me, rc = world_look(w, e);
     *out = NULL;
     if (!rc)
         rc = check_ranks(w, ranks, n, &me, e);
-    if (!rc && w->ncomms == COMM_MAX)
-        rc = err_set(e, ERR_LIMIT, "a world has at most %d communicators", COMM_MAX);
+    if (!rc && w->ncommunicators == COMMUNICATORS)
+        rc = err_set(e, ERR_LIMIT, "a world has at most %d communicators", COMMUNICATORS);
     if (rc) {
         if (e)
             err_wrap(e, "communicator '%s'", name);
         return rc;
     }
-    struct comm *c = calloc(1, sizeof *c);
+    struct communicator *c = calloc(1, sizeof *c);
     if (!c)
         return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
     c->w = w;
     c->n = n;
     c->me = me;
-    c->slot = w->ncomms;
+    c->slot = w->ncommunicators;
     snprintf(c->name, sizeof c->name, "%s", name);
-    if (!comm_alloc(c) || !comm_fill(c, ranks)) {
-        comm_delete(c);
+    if (!alloc_arrays(c) || !fill_members(c, ranks)) {
+        communicator_delete(c);
         return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
     }
-    c->key = key_free(w, name, ranks, n);
-    w->comms[w->ncomms++] = c;
-    atomic_store_explicit(&w->page->comms[c->slot].key, c->key, memory_order_release);
+    c->key = find_free_key(w, name, ranks, n);
+    w->communicators[w->ncommunicators++] = c;
+    atomic_store_explicit(&w->page->communicators[c->slot].key, c->key, memory_order_release);
     for (int i = 0; i < n; i++)
         if (c->members[i]->link)
-            link_comm(c->members[i], c->slot, c->key);
+            tcp_send_key(c->members[i], c->slot, c->key);
     *out = c;
     return 0;
 }
 
-void comm_free(struct comm *c)
+void communicator_free(struct communicator *c)
 {
     if (!c)
         return;
@@ -153,18 +153,18 @@ void comm_free(struct comm *c)
     c->stage = NULL;
 }
 
-int comm_size(const struct comm *c)
+int communicator_size(const struct communicator *c)
 {
     return c->n;
 }
 
-int comm_coord(const struct comm *c)
+int communicator_coordinate(const struct communicator *c)
 {
     return c->me;
 }
 
 // ---- the last entered one ----
-void page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash)
+void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash)
 {
     char text[TEXT] = "";
     if (name)
@@ -184,7 +184,7 @@ void page_enter(struct world *w, uint64_t number, const char *name, uint32_t has
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 
-size_t page_text(const struct page *p, char out[TEXT])
+size_t peer_page_text(const struct peer_page *p, char out[TEXT])
 {
     for (int i = 0; i < TEXT / 8; i++) {
         uint64_t part = atomic_load_explicit(&p->text[i], memory_order_relaxed);
@@ -198,22 +198,22 @@ size_t page_text(const struct page *p, char out[TEXT])
 }
 
 // ---- what an operation's members announced ----
-enum coll_op op_counterpart(enum coll_op op)
+enum collective_op collective_counterpart(enum collective_op op)
 {
-    return op == COLL_SEND ? COLL_RECV : op == COLL_RECV ? COLL_SEND : op;
+    return op == COLLECTIVE_SEND ? COLLECTIVE_RECV : op == COLLECTIVE_RECV ? COLLECTIVE_SEND : op;
 }
 
 // The member that alone has something to give, −1: all have.
-static int source_of(const struct comm *c, const struct coll *o)
+static int find_source(const struct communicator *c, const struct operation *o)
 {
-    if (o->args.op == COLL_BROADCAST)
+    if (o->args.op == COLLECTIVE_BROADCAST)
         return o->args.root;
-    return o->args.op == COLL_SEND ? c->me : o->args.op == COLL_RECV ? 1 - c->me : -1;
+    return o->args.op == COLLECTIVE_SEND ? c->me : o->args.op == COLLECTIVE_RECV ? 1 - c->me : -1;
 }
 
-struct span op_slice(const struct comm *c, const struct coll *o, int member)
+struct span operation_slice(const struct communicator *c, const struct operation *o, int member)
 {
-    int source = source_of(c, o);
+    int source = find_source(c, o);
     if (source >= 0)
         return (struct span){0, member == source ? o->bytes : 0};
     int64_t lo = member * o->per, hi = lo + o->per;
@@ -224,70 +224,70 @@ struct span op_slice(const struct comm *c, const struct coll *o, int member)
     return (struct span){(size_t)lo * o->esize, (size_t)(hi - lo) * o->esize};
 }
 
-static bool find_slot(struct comm *c, int member)
+static bool find_slot(struct communicator *c, int member)
 {
-    const struct page *p = c->members[member]->page;
+    const struct peer_page *p = c->members[member]->page;
     // All of them: of a remote peer we see only those that we are in.
-    for (int i = 0; i < COMM_MAX; i++)
-        if (atomic_load_explicit(&p->comms[i].key, memory_order_acquire) == c->key) {
+    for (int i = 0; i < COMMUNICATORS; i++)
+        if (atomic_load_explicit(&p->communicators[i].key, memory_order_acquire) == c->key) {
             c->slots[member] = i;
             return true;
         }
     return false;
 }
 
-struct note *op_note(const struct comm *c, const struct coll *o, int member)
+struct note *operation_note(const struct communicator *c, const struct operation *o, int member)
 {
     int slot = c->slots[member];
-    return slot < 0 ? NULL : &c->members[member]->page->comms[slot].notes[o->seq % NOTES];
+    return slot < 0 ? NULL : &c->members[member]->page->communicators[slot].notes[o->seq % NOTES];
 }
 
-bool op_announced(struct comm *c, struct coll *o, int member)
+bool operation_is_announced(struct communicator *c, struct operation *o, int member)
 {
     if (c->slots[member] < 0 && !find_slot(c, member))
         return false;
-    const struct note *n = op_note(c, o, member);
+    const struct note *n = operation_note(c, o, member);
     return atomic_load_explicit(&n->seq, memory_order_acquire) == o->seq;
 }
 
-static bool same(const struct comm *c, const struct coll *o, int member)
+static bool is_same(const struct communicator *c, const struct operation *o, int member)
 {
-    const struct note *n = op_note(c, o, member), *mine = op_note(c, o, c->me);
+    const struct note *n = operation_note(c, o, member), *mine = operation_note(c, o, c->me);
     const struct peer *p = c->members[member];
-    return n->op == op_counterpart((enum coll_op)mine->op) && n->dtype == mine->dtype &&
-           n->count == mine->count && n->root == mine->root && n->name == mine->name &&
-           n->inlined == mine->inlined &&
+    return n->op == collective_counterpart((enum collective_op)mine->op) &&
+           n->dtype == mine->dtype && n->count == mine->count && n->root == mine->root &&
+           n->name == mine->name && n->inlined == mine->inlined &&
            (o->inlined || !p->local ||
             (n->offset <= p->window_size && o->bytes <= p->window_size - n->offset));
 }
 
-static void differ(struct comm *c, const struct coll *o, int member)
+static void report_difference(struct communicator *c, const struct operation *o, int member)
 {
-    const struct note *n = op_note(c, o, member);
+    const struct note *n = operation_note(c, o, member);
     const struct peer *p = c->members[member];
     char text[TEXT], theirs[TEXT + 24] = "another name";
     struct err e;
-    if (atomic_load(&p->page->entered) == n->number && page_text(p->page, text))
+    if (atomic_load(&p->page->entered) == n->number && peer_page_text(p->page, text))
         snprintf(theirs, sizeof theirs, "%s", text);
     err_set(&e, ERR_INTERNAL,
             "ranks disagree in communicator '%s': rank %d entered %s #%" PRIu64 " (%s) of %lld "
             "elements, rank %d entered %s #%" PRIu64 " (%s) of %lld",
-            c->name, c->w->rank, coll_op_name(o->args.op), o->number,
+            c->name, c->w->rank, collective_op_name(o->args.op), o->number,
             o->args.name ? o->args.name : "", (long long)o->args.count, p->rank,
-            n->op <= COLL_BARRIER ? coll_op_name((enum coll_op)n->op) : "?", n->number, theirs,
-            (long long)n->count);
+            n->op <= COLLECTIVE_BARRIER ? collective_op_name((enum collective_op)n->op) : "?",
+            n->number, theirs, (long long)n->count);
     world_break(c->w, &e);
 }
 
-bool op_agree(struct comm *c, struct coll *o)
+bool operation_agrees(struct communicator *c, struct operation *o)
 {
     for (; o->seen < c->n; o->seen++) {
         if (o->seen == c->me)
             continue;
-        if (!op_announced(c, o, o->seen))
+        if (!operation_is_announced(c, o, o->seen))
             return false;
-        if (!same(c, o, o->seen)) {
-            differ(c, o, o->seen);
+        if (!is_same(c, o, o->seen)) {
+            report_difference(c, o, o->seen);
             return false;
         }
     }
@@ -295,24 +295,24 @@ bool op_agree(struct comm *c, struct coll *o)
 }
 
 // ---- who is missing ----
-bool op_owes(struct comm *c, struct coll *o, int member)
+bool operation_owes(struct communicator *c, struct operation *o, int member)
 {
-    const struct kind *k = &coll_kinds[o->args.op];
+    const struct operation_kind *k = &operation_kinds[o->args.op];
     const struct peer *p = c->members[member];
     if (member == c->me)
         return false;
-    if (!op_announced(c, o, member))
+    if (!operation_is_announced(c, o, member))
         return true;
     if (o->inlined)
-        return !p->local && !link_flushed(p);
+        return !p->local && !tcp_is_flushed(p);
     if (p->local) // what a sender has left to do is to learn of it
-        return o->args.op != COLL_RECV &&
-               atomic_load_explicit(&p->page->comms[c->slots[member]].done, memory_order_acquire) <
-                   o->seq;
-    size_t mine = op_slice(c, o, c->me).len, its = op_slice(c, o, member).len;
+        return o->args.op != COLLECTIVE_RECV &&
+               atomic_load_explicit(&p->page->communicators[c->slots[member]].done,
+                                    memory_order_acquire) < o->seq;
+    size_t mine = operation_slice(c, o, c->me).len, its = operation_slice(c, o, member).len;
     return (k->scatter && (o->got[0][member] < mine || o->sent[0][member] < its)) ||
            (k->gather && (o->got[1][member] < its || o->sent[1][member] < mine)) ||
-           !link_flushed(p);
+           !tcp_is_flushed(p);
 }
 
 static void name_missing(char *out, size_t size, const struct peer *p, const char *verb)
@@ -324,25 +324,25 @@ static void name_missing(char *out, size_t size, const struct peer *p, const cha
         snprintf(out + len, size - len, "%srank %d has not %s it; it has entered none",
                  len ? ", " : "", p->rank, verb);
     else {
-        page_text(p->page, text);
+        peer_page_text(p->page, text);
         snprintf(out + len, size - len,
                  "%srank %d has not %s it; it last entered #%" PRIu64 " (%s)", len ? ", " : "",
                  p->rank, verb, entered, text);
     }
 }
 
-int op_late(struct comm *c, struct coll *o, struct err *e)
+int operation_late(struct communicator *c, struct operation *o, struct err *e)
 {
     char who[600] = "";
     for (int i = 0; i < c->n; i++)
-        if (i != c->me && !op_announced(c, o, i))
+        if (i != c->me && !operation_is_announced(c, o, i))
             name_missing(who, sizeof who, c->members[i], "entered");
     for (int i = 0; i < c->n && o->agreed; i++)
-        if (op_owes(c, o, i))
+        if (operation_owes(c, o, i))
             name_missing(who, sizeof who, c->members[i], "finished");
     return err_set(e, ERR_TIMEOUT, "%s #%" PRIu64 " (%s) in '%s' took over %.3g s: %s",
-                   coll_op_name(o->args.op), o->number, o->args.name ? o->args.name : "", c->name,
-                   (double)c->w->deadline_ns / 1e9, who);
+                   collective_op_name(o->args.op), o->number, o->args.name ? o->args.name : "",
+                   c->name, (double)c->w->deadline_ns / 1e9, who);
 }
 
 struct awaited {
@@ -352,7 +352,7 @@ struct awaited {
 
 // Of those that owe something the others wait for the one that entered least; among equals for
 // whom least came from (another host's: what a rank of this host finished is seen elsewhere).
-static bool before(const struct awaited *a, const struct awaited *b)
+static bool comes_before(const struct awaited *a, const struct awaited *b)
 {
     if (!b->peer || a->entered != b->entered)
         return !b->peer || a->entered < b->entered;
@@ -360,48 +360,48 @@ static bool before(const struct awaited *a, const struct awaited *b)
 }
 
 // Whom the first open operation of a communicator waits for.
-static void first_awaited(struct comm *c, struct awaited *first)
+static void find_first_awaited(struct communicator *c, struct awaited *first)
 {
-    struct coll *o = &c->ops[(c->completed + 1) % COLL_MAX_OPEN];
+    struct operation *o = &c->ops[(c->completed + 1) % COLLECTIVES_OPEN];
     for (int k = 0; k < c->n && !c->freed && c->completed < c->started; k++) {
-        if (!op_owes(c, o, k))
+        if (!operation_owes(c, o, k))
             continue;
         const struct peer *p = c->members[k];
         struct awaited a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
-        if (before(&a, first))
+        if (comes_before(&a, first))
             *first = a;
     }
 }
 
 // What is open elsewhere holds nobody up: a receive, say, that was started early.
-uint64_t comms_awaited(struct world *w)
+uint64_t world_find_awaited(struct world *w)
 {
     struct awaited first = {0};
     if (w->waits)
-        first_awaited(w->waits, &first);
-    for (int i = 0; i < w->ncomms && !first.peer; i++)
-        first_awaited(w->comms[i], &first);
+        find_first_awaited(w->waits, &first);
+    for (int i = 0; i < w->ncommunicators && !first.peer; i++)
+        find_first_awaited(w->communicators[i], &first);
     return first.peer ? (uint64_t)(first.peer->rank + 1) << 48 | first.entered : 0;
 }
 
-static int deserter_of(struct comm *c)
+static int find_deserter(struct communicator *c)
 {
     for (uint64_t seq = c->completed + 1; seq <= c->started; seq++)
         for (int i = 0; i < c->n; i++) {
             const struct peer *p = c->members[i];
             bool left = i != c->me &&
-                        atomic_load_explicit(&p->page->state, memory_order_acquire) == PAGE_LEFT &&
+                        atomic_load_explicit(&p->page->state, memory_order_acquire) == PEER_LEFT &&
                         (p->local || p->dead);
-            if (left && op_owes(c, &c->ops[seq % COLL_MAX_OPEN], i))
+            if (left && operation_owes(c, &c->ops[seq % COLLECTIVES_OPEN], i))
                 return p->rank;
         }
     return -1;
 }
 
-int comms_deserter(const struct world *w)
+int world_find_deserter(const struct world *w)
 {
-    for (int i = 0; i < w->ncomms; i++) {
-        int gone = w->comms[i]->freed ? -1 : deserter_of(w->comms[i]);
+    for (int i = 0; i < w->ncommunicators; i++) {
+        int gone = w->communicators[i]->freed ? -1 : find_deserter(w->communicators[i]);
         if (gone >= 0)
             return gone;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport of the fake: pages and windows on the heap, one mutex and condition for naps. A
+// A world of threads: pages and windows on the heap, one mutex and condition for naps. A
 // rank that naps is counted; whoever wakes it uncounts it under the same lock, so the count is
 // exact: when it reaches the number of ranks that are there, nothing can happen any more.
 #include "worker/collective/fake_world.h"
@@ -16,7 +16,7 @@
 enum { FAKE_SPIN = 4 };
 
 struct fake_rank {
-    struct page *page;
+    struct peer_page *page;
     unsigned char *window;
     size_t window_size;
     bool napping, woken, closed;
@@ -42,7 +42,7 @@ struct fake *fake_new(int ranks)
     f->rank = calloc((size_t)ranks, sizeof *f->rank);
     bool ok = f->rank != NULL;
     for (int i = 0; i < ranks && ok; i++) {
-        f->rank[i].page = shm_private(sizeof(struct page));
+        f->rank[i].page = shm_private(sizeof(struct peer_page));
         ok = f->rank[i].page != NULL;
         if (ok)
             f->rank[i].page->rank = i;
@@ -57,7 +57,7 @@ void fake_free(struct fake *f)
 {
     for (int i = 0; i < f->ranks && f->rank; i++) {
         if (f->rank[i].page)
-            munmap(f->rank[i].page, sizeof(struct page));
+            munmap(f->rank[i].page, sizeof(struct peer_page));
         free(f->rank[i].window);
     }
     free(f->rank);
@@ -66,8 +66,8 @@ void fake_free(struct fake *f)
     free(f);
 }
 
-// ---- the transport ----
-static void rouse(struct fake *f, int rank)
+// ---- how its ranks wake each other and wait ----
+static void rouse_rank(struct fake *f, int rank)
 {
     pthread_mutex_lock(&f->lock);
     f->rank[rank].woken = true;
@@ -78,15 +78,15 @@ static void rouse(struct fake *f, int rank)
 
 static void fake_wake(struct world *w, struct peer *p)
 {
-    rouse(w->tx, p->rank);
+    rouse_rank(w->own, p->rank);
 }
 
 static void fake_poke(struct world *w)
 {
-    rouse(w->tx, w->rank);
+    rouse_rank(w->own, w->rank);
 }
 
-static bool all_nap(const struct fake *f)
+static bool are_all_napping(const struct fake *f)
 {
     for (int i = 0; i < f->ranks; i++)
         if (!f->rank[i].closed && !f->rank[i].napping)
@@ -98,11 +98,11 @@ static void write_who(struct fake *f)
 {
     for (int i = 0; i < f->ranks; i++) {
         char text[TEXT];
-        const struct page *p = f->rank[i].page;
+        const struct peer_page *p = f->rank[i].page;
         size_t len = strlen(f->who);
         if (f->rank[i].closed)
             continue;
-        page_text(p, text);
+        peer_page_text(p, text);
         snprintf(f->who + len, sizeof f->who - len, "%srank %d after entering #%" PRIu64 " (%s)",
                  len ? ", " : "", i, atomic_load(&p->entered), text);
     }
@@ -110,12 +110,12 @@ static void write_who(struct fake *f)
 
 static int fake_nap(struct world *w, int64_t until, struct err *e)
 {
-    struct fake *f = w->tx;
+    struct fake *f = w->own;
     struct fake_rank *me = &f->rank[w->rank];
     (void)until;
     pthread_mutex_lock(&f->lock);
     me->napping = !me->woken;
-    if (!f->stuck && all_nap(f)) {
+    if (!f->stuck && are_all_napping(f)) {
         f->stuck = true;
         write_who(f);
         pthread_cond_broadcast(&f->turn);
@@ -128,10 +128,10 @@ static int fake_nap(struct world *w, int64_t until, struct err *e)
     return rc;
 }
 
-static bool windows_here(void *arg)
+static bool have_all_windows(void *arg)
 {
     struct world *w = arg;
-    struct fake *f = w->tx;
+    struct fake *f = w->own;
     bool here = true;
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < w->ranks; i++) {
@@ -145,7 +145,7 @@ static bool windows_here(void *arg)
 
 static int fake_window(struct world *w, size_t bytes, struct err *e)
 {
-    struct fake *f = w->tx;
+    struct fake *f = w->own;
     unsigned char *mem = calloc(1, bytes);
     if (!mem)
         return err_set(e, ERR_NOMEM, "no memory for a window of %zu bytes", bytes);
@@ -156,21 +156,21 @@ static int fake_window(struct world *w, size_t bytes, struct err *e)
     for (int i = 0; i < w->ranks; i++)
         if (i != w->rank)
             world_wake(w, &w->peers[i]);
-    return world_wait(w, windows_here, w, 0, e);
+    return world_wait(w, have_all_windows, w, 0, e);
 }
 
 static void fake_close(struct world *w)
 {
-    struct fake *f = w->tx;
+    struct fake *f = w->own;
     pthread_mutex_lock(&f->lock);
     f->rank[w->rank].closed = true;
     pthread_mutex_unlock(&f->lock);
     for (int i = 0; i < w->ranks; i++) // whoever waits for us must look again
         if (i != w->rank)
-            rouse(f, i);
+            rouse_rank(f, i);
 }
 
-static const struct transport fake_transport = {
+static const struct world_kind thread_world = {
     .wake = fake_wake,
     .nap = fake_nap,
     .window = fake_window,
@@ -181,11 +181,11 @@ static const struct transport fake_transport = {
 int fake_world(struct fake *f, int rank, struct world **out, struct err *e)
 {
     PRE(rank >= 0 && rank < f->ranks);
-    struct world *w = world_new(rank, f->ranks, &fake_transport);
+    struct world *w = world_new(rank, f->ranks, &thread_world);
     *out = w;
     if (!w)
         return err_set(e, ERR_NOMEM, "no memory for %d ranks", f->ranks);
-    w->tx = f;
+    w->own = f;
     w->spin = FAKE_SPIN;
     w->page = f->rank[rank].page;
     for (int i = 0; i < f->ranks; i++) {

@@ -66,8 +66,8 @@ struct greet {
     struct guest guests[GUESTS];
 };
 
-static void prove(const struct greet *g, const char *who, const struct hello *h,
-                  const unsigned char nonce[32], unsigned char mac[32])
+static void compute_proof(const struct greet *g, const char *who, const struct hello *h,
+                          const unsigned char nonce[32], unsigned char mac[32])
 {
     unsigned char text[6 + sizeof *h + 32];
     memcpy(text, who, 6);
@@ -76,7 +76,7 @@ static void prove(const struct greet *g, const char *who, const struct hello *h,
     hmac_sha256(g->o->key, sizeof g->o->key, text, sizeof text, mac);
 }
 
-static bool same_mac(const unsigned char *a, const unsigned char *b)
+static bool is_same_mac(const unsigned char *a, const unsigned char *b)
 {
     unsigned char diff = 0;
     for (int i = 0; i < 32; i++)
@@ -87,7 +87,7 @@ static bool same_mac(const unsigned char *a, const unsigned char *b)
 // ---- addresses ----
 // Paths of unix sockets go through the folder's descriptor: they have 108 bytes, the folder any
 // length.
-static socklen_t unix_address(const struct greet *g, int rank, struct sockaddr_un *a)
+static socklen_t make_unix_address(const struct greet *g, int rank, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/c%d.%" PRIu64, g->dir_fd, rank,
@@ -95,7 +95,7 @@ static socklen_t unix_address(const struct greet *g, int rank, struct sockaddr_u
     return sizeof *a;
 }
 
-static struct addrinfo *tcp_address(const char *text, int flags)
+static struct addrinfo *parse_tcp_address(const char *text, int flags)
 {
     char host[ADDR_TEXT];
     const char *colon = strrchr(text, ':');
@@ -118,7 +118,7 @@ static int listen_unix(struct greet *g, struct err *e)
     g->dir_fd = open(g->o->socket_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (g->dir_fd < 0)
         return err_errno(e, ERR_IO, "%s", g->o->socket_dir);
-    socklen_t len = unix_address(g, g->w->rank, &a);
+    socklen_t len = make_unix_address(g, g->w->rank, &a);
     unlink(a.sun_path);
     g->unix_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (g->unix_fd < 0 || bind(g->unix_fd, (struct sockaddr *)&a, len) ||
@@ -132,7 +132,7 @@ static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
     snprintf(out, ADDR_TEXT, "-");
     if (!g->o->listen)
         return 0;
-    struct addrinfo *a = tcp_address(g->o->listen, AI_PASSIVE);
+    struct addrinfo *a = parse_tcp_address(g->o->listen, AI_PASSIVE);
     if (!a)
         return err_set(e, ERR_INVALID, "'%s' is not an address to listen on", g->o->listen);
     int one = 1, rc = 0;
@@ -153,7 +153,7 @@ static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 }
 
 // ---- who is where ----
-static int publish(struct greet *g, const char *addr, struct err *e)
+static int publish_address(struct greet *g, const char *addr, struct err *e)
 {
     char key[32], value[200], hex[65];
     const char *host = g->o->host ? g->o->host : "";
@@ -190,7 +190,7 @@ static int find_peers(struct greet *g, struct err *e)
 // ---- calling ----
 // The caller's leader may know before us that the others will not come.
 enum { LOOK_MS = 50 };
-static bool lost(const struct greet *g)
+static bool is_over(const struct greet *g)
 {
     return g->o->lost && g->o->lost(g->o->ctx);
 }
@@ -198,7 +198,7 @@ static bool lost(const struct greet *g)
 static int wait_for(const struct greet *g, int fd, short events)
 {
     struct pollfd p = {fd, events, 0};
-    while (clock_mono_ns() < g->until && !lost(g)) {
+    while (clock_mono_ns() < g->until && !is_over(g)) {
         int n = poll(&p, 1, LOOK_MS);
         if (n > 0)
             return 0;
@@ -208,15 +208,15 @@ static int wait_for(const struct greet *g, int fd, short events)
     return ERR_TIMEOUT;
 }
 
-static int dial(const struct greet *g, int rank, int *fd, struct err *e)
+static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
 {
     struct sockaddr_un u;
     struct addrinfo *a = NULL;
     const struct sockaddr *to = (struct sockaddr *)&u;
-    socklen_t len = unix_address(g, rank, &u);
+    socklen_t len = make_unix_address(g, rank, &u);
     bool local = g->w->peers[rank].local;
     if (!local) {
-        a = tcp_address(g->addrs[rank], AI_NUMERICHOST);
+        a = parse_tcp_address(g->addrs[rank], AI_NUMERICHOST);
         if (!a)
             return err_set(e, ERR_PEER, "rank %d cannot be reached at '%s'", rank, g->addrs[rank]);
         to = a->ai_addr;
@@ -257,7 +257,7 @@ static bool send_whole(int fd, const void *data, size_t len)
     return send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
 }
 
-static int call(struct greet *g, int rank, struct err *e)
+static int greet_rank(struct greet *g, int rank, struct err *e)
 {
     struct peer *p = &g->w->peers[rank];
     struct challenge c;
@@ -268,17 +268,17 @@ static int call(struct greet *g, int rank, struct err *e)
                       .from = g->w->rank,
                       .to = rank};
     int rc = entropy_bytes(h.nonce, sizeof h.nonce, e);
-    rc = rc ? rc : dial(g, rank, &p->fd, e);
+    rc = rc ? rc : dial_rank(g, rank, &p->fd, e);
     if (rc)
         return rc;
     rc = send_whole(p->fd, &h, sizeof h) ? read_all(g, p->fd, &c, sizeof c) : ERR_PEER;
     if (rc)
         return err_set(e, rc, "rank %d %s", rank,
                        rc == ERR_PEER ? "refused us: another key or epoch" : "does not answer");
-    prove(g, "answer", &h, c.nonce, mac);
-    if (!same_mac(mac, c.mac))
+    compute_proof(g, "answer", &h, c.nonce, mac);
+    if (!is_same_mac(mac, c.mac))
         return err_set(e, ERR_PEER, "whoever answers for rank %d has not the attempt's key", rank);
-    prove(g, "caller", &h, c.nonce, mac);
+    compute_proof(g, "caller", &h, c.nonce, mac);
     rc = send_whole(p->fd, mac, sizeof mac) ? read_all(g, p->fd, &welcome, 1) : ERR_PEER;
     if (rc || welcome != WELCOME)
         return err_set(e, rc ? rc : ERR_PEER, "rank %d did not welcome us", rank);
@@ -286,14 +286,14 @@ static int call(struct greet *g, int rank, struct err *e)
 }
 
 // ---- answering ----
-static void dismiss(struct greet *g, struct guest *t)
+static void dismiss_guest(struct greet *g, struct guest *t)
 {
     close(t->fd);
     t->fd = -1;
     g->refused++;
 }
 
-static void admit(struct greet *g, int listener, bool local)
+static void admit_guests(struct greet *g, int listener, bool local)
 {
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -308,13 +308,13 @@ static void admit(struct greet *g, int listener, bool local)
             for (int i = 1; i < GUESTS; i++)
                 if (g->guests[i].until < t->until)
                     t = &g->guests[i];
-            dismiss(g, t);
+            dismiss_guest(g, t);
         }
         *t = (struct guest){.fd = fd, .local = local, .until = clock_mono_ns() + guest_ns};
     }
 }
 
-static bool hello_fits(const struct greet *g, const struct guest *t)
+static bool is_hello_fitting(const struct greet *g, const struct guest *t)
 {
     const struct hello *h = &t->hello;
     const struct world *w = g->w;
@@ -325,9 +325,9 @@ static bool hello_fits(const struct greet *g, const struct guest *t)
 
 static bool answer_hello(struct greet *g, struct guest *t)
 {
-    if (!hello_fits(g, t) || entropy_bytes(t->challenge.nonce, 32, NULL))
+    if (!is_hello_fitting(g, t) || entropy_bytes(t->challenge.nonce, 32, NULL))
         return false;
-    prove(g, "answer", &t->hello, t->challenge.nonce, t->challenge.mac);
+    compute_proof(g, "answer", &t->hello, t->challenge.nonce, t->challenge.mac);
     t->challenged = true;
     t->got = 0;
     return send_whole(t->fd, &t->challenge, sizeof t->challenge);
@@ -336,15 +336,15 @@ static bool answer_hello(struct greet *g, struct guest *t)
 static bool answer_proof(struct greet *g, struct guest *t)
 {
     unsigned char mac[32], welcome = WELCOME;
-    prove(g, "caller", &t->hello, t->challenge.nonce, mac);
-    if (!same_mac(mac, t->proof) || !hello_fits(g, t) || !send_whole(t->fd, &welcome, 1))
+    compute_proof(g, "caller", &t->hello, t->challenge.nonce, mac);
+    if (!is_same_mac(mac, t->proof) || !is_hello_fitting(g, t) || !send_whole(t->fd, &welcome, 1))
         return false;
     g->w->peers[t->hello.from].fd = t->fd;
     t->fd = -1;
     return true;
 }
 
-static void serve(struct greet *g, struct guest *t)
+static void serve_guest(struct greet *g, struct guest *t)
 {
     while (t->fd >= 0) {
         size_t want = t->challenged ? sizeof t->proof : sizeof t->hello;
@@ -353,16 +353,16 @@ static void serve(struct greet *g, struct guest *t)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) {
-            dismiss(g, t);
+            dismiss_guest(g, t);
             return;
         }
         t->got += (size_t)n;
         if (t->got == want && !(t->challenged ? answer_proof(g, t) : answer_hello(g, t)))
-            dismiss(g, t);
+            dismiss_guest(g, t);
     }
 }
 
-static int missing(const struct greet *g)
+static int find_missing(const struct greet *g)
 {
     for (int i = g->w->rank + 1; i < g->w->ranks; i++)
         if (g->w->peers[i].fd < 0)
@@ -370,22 +370,22 @@ static int missing(const struct greet *g)
     return -1;
 }
 
-static int wait_guests(struct greet *g, struct err *e)
+static int await_guests(struct greet *g, struct err *e)
 {
     struct pollfd polls[GUESTS + 2];
     int64_t now = clock_mono_ns();
-    if (lost(g))
+    if (is_over(g))
         return err_set(e, ERR_PEER, "the attempt is over");
     if (now >= g->until)
-        return err_set(e, ERR_TIMEOUT, "rank %d has not come (%d callers were refused)", missing(g),
-                       g->refused);
+        return err_set(e, ERR_TIMEOUT, "rank %d has not come (%d callers were refused)",
+                       find_missing(g), g->refused);
     int64_t wake = g->until;
     polls[0] = (struct pollfd){g->unix_fd, POLLIN, 0};
     polls[1] = (struct pollfd){g->tcp_fd, POLLIN, 0};
     for (int i = 0; i < GUESTS; i++) {
         struct guest *t = &g->guests[i];
         if (t->fd >= 0 && t->until <= now)
-            dismiss(g, t);
+            dismiss_guest(g, t);
         if (t->fd >= 0 && t->until < wake)
             wake = t->until;
         polls[i + 2] = (struct pollfd){t->fd, POLLIN, 0};
@@ -398,24 +398,24 @@ static int wait_guests(struct greet *g, struct err *e)
 static int answer_all(struct greet *g, struct err *e)
 {
     int rc = 0;
-    while (!rc && missing(g) >= 0) {
-        rc = wait_guests(g, e);
-        admit(g, g->unix_fd, true);
+    while (!rc && find_missing(g) >= 0) {
+        rc = await_guests(g, e);
+        admit_guests(g, g->unix_fd, true);
         if (g->tcp_fd >= 0)
-            admit(g, g->tcp_fd, false);
+            admit_guests(g, g->tcp_fd, false);
         for (int i = 0; i < GUESTS; i++)
             if (g->guests[i].fd >= 0)
-                serve(g, &g->guests[i]);
+                serve_guest(g, &g->guests[i]);
     }
-    return missing(g) < 0 ? 0 : rc;
+    return find_missing(g) < 0 ? 0 : rc;
 }
 
 // ---- all ----
-static void greet_clear(struct greet *g)
+static void clear_greeting(struct greet *g)
 {
     if (g->unix_fd >= 0) {
         struct sockaddr_un a;
-        unix_address(g, g->w->rank, &a);
+        make_unix_address(g, g->w->rank, &a);
         unlink(a.sun_path);
     }
     int fds[] = {g->unix_fd, g->tcp_fd, g->dir_fd};
@@ -430,7 +430,7 @@ static void greet_clear(struct greet *g)
     free(g);
 }
 
-static void settle(const struct world *w)
+static void disable_delays(const struct world *w)
 {
     int one = 1;
     for (int i = 0; i < w->ranks; i++)
@@ -458,15 +458,15 @@ int greet_all(struct world *w, const struct world_options *o, struct err *e)
     if (!rc)
         rc = listen_tcp(g, addr, e);
     if (!rc)
-        rc = publish(g, addr, e);
+        rc = publish_address(g, addr, e);
     if (!rc)
         rc = find_peers(g, e);
     for (int i = 0; i < w->rank && !rc; i++)
-        rc = call(g, i, e);
+        rc = greet_rank(g, i, e);
     if (!rc)
         rc = answer_all(g, e);
     if (!rc)
-        settle(w);
-    greet_clear(g);
+        disable_delays(w);
+    clear_greeting(g);
     return rc;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations: shared memory within a host, frames between hosts, the same bits either way.
 //
-// coll_start writes a note into this rank's page (and frames it to remote members); it moves no
-// other data. coll_wait does the work when all notes are there:
+// collective_start writes a note into this rank's page (and frames it to remote members); it moves no
+// other data. collective_wait does the work when all notes are there:
 //   - operands up to INLINE_MAX bytes lie in the notes: everyone computes the whole result itself,
 //     one exchange of cache lines in all;
 //   - larger ones are cut into one slice a member. A slice's owner reads it straight from its
@@ -20,66 +20,66 @@
 
 enum { LINE = 64 };
 
-static size_t least(size_t a, size_t b)
+static size_t least_of(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
 // Where this rank's operand lies.
-static unsigned char *operand_of(const struct coll *o)
+static unsigned char *find_operand(const struct operation *o)
 {
-    return o->args.op == COLL_ALL_TO_ALL ? o->args.from : o->args.buf;
+    return o->args.op == COLLECTIVE_ALL_TO_ALL ? o->args.from : o->args.buf;
 }
 
-static void reduce(const struct coll *o, void *const *dst, int nd, const void *const *src, int n,
-                   size_t bytes)
+static void reduce_piece(const struct operation *o, void *const *dst, int nd,
+                         const void *const *src, int n, size_t bytes)
 {
-    (o->args.reduce == COLL_MAX ? tree_max : tree_sum)(o->args.dtype, dst, nd, src, n,
-                                                       bytes / o->esize);
+    (o->args.reduce == COLLECTIVE_MAX ? tree_max : tree_sum)(o->args.dtype, dst, nd, src, n,
+                                                             bytes / o->esize);
 }
 
-static unsigned char *buffer_of(struct comm *c, const struct coll *o, int member)
+static unsigned char *find_buffer(struct communicator *c, const struct operation *o, int member)
 {
     if (member == c->me)
         return o->args.buf;
-    return c->members[member]->window + op_note(c, o, member)->offset;
+    return c->members[member]->window + operation_note(c, o, member)->offset;
 }
 
 // ---- small ones, from the notes ----
-static void finish_sum(struct comm *c, struct coll *o)
+static void finish_sum(struct communicator *c, struct operation *o)
 {
     struct span s = {0, o->bytes};
-    if (o->args.op == COLL_REDUCE_SCATTER)
-        s = op_slice(c, o, c->me);
+    if (o->args.op == COLLECTIVE_REDUCE_SCATTER)
+        s = operation_slice(c, o, c->me);
     for (int i = 0; i < c->n; i++) {
-        const unsigned char *from = i == c->me ? o->args.buf : op_note(c, o, i)->payload;
+        const unsigned char *from = i == c->me ? o->args.buf : operation_note(c, o, i)->payload;
         c->src[i] = from + s.at;
     }
     void *to = (unsigned char *)o->args.buf + s.at;
-    reduce(o, &to, 1, c->src, c->n, s.len);
+    reduce_piece(o, &to, 1, c->src, c->n, s.len);
 }
 
-static void finish_copy(struct comm *c, struct coll *o)
+static void finish_copy(struct communicator *c, struct operation *o)
 {
     for (int i = 0; i < c->n; i++) {
-        struct span s = op_slice(c, o, i);
+        struct span s = operation_slice(c, o, i);
         if (i != c->me && s.len)
-            memcpy((unsigned char *)o->args.buf + s.at, op_note(c, o, i)->payload, s.len);
+            memcpy((unsigned char *)o->args.buf + s.at, operation_note(c, o, i)->payload, s.len);
     }
 }
 
 // Slice `me` of each member's operand, one after the other.
-static void finish_exchange(struct comm *c, struct coll *o)
+static void finish_exchange(struct communicator *c, struct operation *o)
 {
-    size_t mine = op_slice(c, o, c->me).at;
+    size_t mine = operation_slice(c, o, c->me).at;
     for (int i = 0; i < c->n; i++) {
-        struct span s = op_slice(c, o, i);
-        const unsigned char *from = i == c->me ? operand_of(o) : op_note(c, o, i)->payload;
+        struct span s = operation_slice(c, o, i);
+        const unsigned char *from = i == c->me ? find_operand(o) : operation_note(c, o, i)->payload;
         memcpy((unsigned char *)o->args.buf + s.at, from + mine, s.len);
     }
 }
 
-static void finish_nothing(struct comm *c, struct coll *o)
+static void finish_nothing(struct communicator *c, struct operation *o)
 {
     (void)c;
     (void)o;
@@ -87,17 +87,17 @@ static void finish_nothing(struct comm *c, struct coll *o)
 
 // ---- large ones ----
 // Lets remote members send as far ahead as the stage holds.
-static void grant(struct comm *c, struct coll *o, size_t len)
+static void grant_stage(struct communicator *c, struct operation *o, size_t len)
 {
-    size_t upto = least(len, o->ready + STAGE);
+    size_t upto = least_of(len, o->ready + STAGE);
     for (int i = 0; i < c->n && c->remote; i++)
         if (!c->members[i]->local && o->allowed[i] < upto) {
             o->allowed[i] = upto;
-            link_grant(c->members[i], c->slot, o->seq, upto);
+            tcp_send_grant(c->members[i], c->slot, o->seq, upto);
         }
 }
 
-static bool operands_here(const struct comm *c, const struct coll *o, size_t upto)
+static bool have_operands(const struct communicator *c, const struct operation *o, size_t upto)
 {
     for (int i = 0; i < c->n && c->remote; i++)
         if (!c->members[i]->local && o->got[0][i] < upto)
@@ -107,7 +107,7 @@ static bool operands_here(const struct comm *c, const struct coll *o, size_t upt
 
 // One piece of this rank's slice: the sum goes to every window of the host (all-reduce) or to our
 // own (reduce-scatter).
-static void sum_piece(struct comm *c, struct coll *o, size_t at, size_t len)
+static void sum_piece(struct communicator *c, struct operation *o, size_t at, size_t len)
 {
     int nd = 0;
     for (int i = 0; i < c->n; i++) {
@@ -115,107 +115,108 @@ static void sum_piece(struct comm *c, struct coll *o, size_t at, size_t len)
             c->src[i] = c->stage + (size_t)i * STAGE + o->ready % STAGE;
             continue;
         }
-        void *here = buffer_of(c, o, i) + at;
+        void *here = find_buffer(c, o, i) + at;
         c->src[i] = here;
-        if (i == c->me || o->args.op == COLL_ALL_REDUCE)
+        if (i == c->me || o->args.op == COLLECTIVE_ALL_REDUCE)
             c->dst[nd++] = here;
     }
-    reduce(o, c->dst, nd, c->src, c->n, len);
+    reduce_piece(o, c->dst, nd, c->src, c->n, len);
 }
 
-static bool work_sum(struct comm *c, struct coll *o)
+static bool work_sum(struct communicator *c, struct operation *o)
 {
-    struct span s = op_slice(c, o, c->me);
-    grant(c, o, s.len);
-    if (!o->agreed && !op_agree(c, o))
+    struct span s = operation_slice(c, o, c->me);
+    grant_stage(c, o, s.len);
+    if (!o->agreed && !operation_agrees(c, o))
         return false;
     if (o->ready < s.len) {
-        size_t len = least(PIECE, s.len - o->ready);
-        if (!operands_here(c, o, o->ready + len))
+        size_t len = least_of(PIECE, s.len - o->ready);
+        if (!have_operands(c, o, o->ready + len))
             return false;
         sum_piece(c, o, s.at + o->ready, len);
         o->ready += len;
         c->w->moved = true;
-        grant(c, o, s.len);
+        grant_stage(c, o, s.len);
     }
     return o->ready == s.len;
 }
 
-static bool work_copy(struct comm *c, struct coll *o)
+static bool work_copy(struct communicator *c, struct operation *o)
 {
-    if (!o->agreed && !op_agree(c, o))
+    if (!o->agreed && !operation_agrees(c, o))
         return false;
     for (int i = 0; i < c->n; i++) {
-        struct span s = op_slice(c, o, i);
+        struct span s = operation_slice(c, o, i);
         if (i != c->me && c->members[i]->local && s.len)
-            memcpy((unsigned char *)o->args.buf + s.at, buffer_of(c, o, i) + s.at, s.len);
+            memcpy((unsigned char *)o->args.buf + s.at, find_buffer(c, o, i) + s.at, s.len);
     }
-    o->ready = op_slice(c, o, c->me).len;
+    o->ready = operation_slice(c, o, c->me).len;
     return true;
 }
 
-static bool work_exchange(struct comm *c, struct coll *o)
+static bool work_exchange(struct communicator *c, struct operation *o)
 {
-    if (!o->agreed && !op_agree(c, o))
+    if (!o->agreed && !operation_agrees(c, o))
         return false;
-    size_t mine = op_slice(c, o, c->me).at;
+    size_t mine = operation_slice(c, o, c->me).at;
     for (int i = 0; i < c->n; i++) {
-        struct span s = op_slice(c, o, i);
+        struct span s = operation_slice(c, o, i);
         if (i == c->me || c->members[i]->local)
             memcpy((unsigned char *)o->args.buf + s.at,
-                   (i == c->me ? operand_of(o) : buffer_of(c, o, i)) + mine, s.len);
+                   (i == c->me ? find_operand(o) : find_buffer(c, o, i)) + mine, s.len);
     }
-    o->ready = op_slice(c, o, c->me).len;
+    o->ready = operation_slice(c, o, c->me).len;
     return true;
 }
 
-const struct kind coll_kinds[] = {
-    [COLL_ALL_REDUCE] = {"all_reduce", true, true, true, false, work_sum, finish_sum},
-    [COLL_REDUCE_SCATTER] = {"reduce_scatter", true, false, true, true, work_sum, finish_sum},
-    [COLL_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
-    [COLL_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_exchange, finish_exchange},
-    [COLL_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
-    [COLL_SEND] = {"send", false, true, false, false, work_copy, finish_copy},
-    [COLL_RECV] = {"recv", false, true, false, false, work_copy, finish_copy},
-    [COLL_BARRIER] = {"barrier", false, false, false, false, NULL, finish_nothing},
+const struct operation_kind operation_kinds[] = {
+    [COLLECTIVE_ALL_REDUCE] = {"all_reduce", true, true, true, false, work_sum, finish_sum},
+    [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter", true, false, true, true, work_sum, finish_sum},
+    [COLLECTIVE_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
+    [COLLECTIVE_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_exchange,
+                               finish_exchange},
+    [COLLECTIVE_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
+    [COLLECTIVE_SEND] = {"send", false, true, false, false, work_copy, finish_copy},
+    [COLLECTIVE_RECV] = {"recv", false, true, false, false, work_copy, finish_copy},
+    [COLLECTIVE_BARRIER] = {"barrier", false, false, false, false, NULL, finish_nothing},
 };
 
-const char *coll_op_name(enum coll_op op)
+const char *collective_op_name(enum collective_op op)
 {
-    return coll_kinds[op].name;
+    return operation_kinds[op].name;
 }
 
 // ---- progress ----
-static bool op_work(struct comm *c, struct coll *o)
+static bool work_on(struct communicator *c, struct operation *o)
 {
     if (!o->inlined)
-        return coll_kinds[o->args.op].work(c, o);
-    if (!op_agree(c, o))
+        return operation_kinds[o->args.op].work(c, o);
+    if (!operation_agrees(c, o))
         return false;
-    coll_kinds[o->args.op].finish(c, o);
+    operation_kinds[o->args.op].finish(c, o);
     return true;
 }
 
-static void publish_done(struct comm *c, const struct coll *o)
+static void publish_done(struct communicator *c, const struct operation *o)
 {
     struct world *w = c->w;
-    atomic_store_explicit(&w->page->comms[c->slot].done, o->seq, memory_order_release);
+    atomic_store_explicit(&w->page->communicators[c->slot].done, o->seq, memory_order_release);
     for (int i = 0; i < c->n; i++)
         if (i != c->me && c->members[i]->local)
             world_wake(w, c->members[i]);
 }
 
-static bool op_complete(struct comm *c, struct coll *o)
+static bool is_complete(struct communicator *c, struct operation *o)
 {
     if (o->inlined && !c->remote)
         return true;
     for (int i = 0; i < c->n; i++)
-        if (op_owes(c, o, i))
+        if (operation_owes(c, o, i))
             return false;
     return true;
 }
 
-static void op_leave(struct world *w, const struct coll *o)
+static void publish_left(struct world *w, const struct operation *o)
 {
     struct progress_page *p = w->progress;
     if (!p || atomic_load_explicit(&p->coll_left, memory_order_relaxed) >= o->number)
@@ -224,12 +225,12 @@ static void op_leave(struct world *w, const struct coll *o)
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 
-void comm_step(struct comm *c)
+void communicator_step(struct communicator *c)
 {
     struct world *w = c->w;
     while (c->worked < c->started && !w->broken.code) {
-        struct coll *o = &c->ops[(c->worked + 1) % COLL_MAX_OPEN];
-        if (!op_work(c, o))
+        struct operation *o = &c->ops[(c->worked + 1) % COLLECTIVES_OPEN];
+        if (!work_on(c, o))
             break;
         c->worked++;
         w->moved = true;
@@ -237,44 +238,45 @@ void comm_step(struct comm *c)
             publish_done(c, o);
     }
     while (c->completed < c->worked && !w->broken.code) {
-        struct coll *o = &c->ops[(c->completed + 1) % COLL_MAX_OPEN];
-        if (!op_complete(c, o))
+        struct operation *o = &c->ops[(c->completed + 1) % COLLECTIVES_OPEN];
+        if (!is_complete(c, o))
             break;
         c->completed++;
         w->moved = true;
-        op_leave(w, o);
+        publish_left(w, o);
     }
 }
 
-bool comms_step(struct world *w)
+bool world_step_all(struct world *w)
 {
     w->moved = false;
-    for (int i = 0; i < w->ncomms; i++)
-        if (w->comms[i]->completed < w->comms[i]->started)
-            comm_step(w->comms[i]);
+    for (int i = 0; i < w->ncommunicators; i++)
+        if (w->communicators[i]->completed < w->communicators[i]->started)
+            communicator_step(w->communicators[i]);
     return w->moved;
 }
 
 // ---- between hosts ----
-static bool next_of_stage(struct comm *c, struct coll *o, int member, int stage, struct chunk *out)
+static bool find_chunk(struct communicator *c, struct operation *o, int member, int stage,
+                       struct chunk *out)
 {
-    bool to_member = !stage || o->args.op == COLL_ALL_TO_ALL;
-    struct span s = op_slice(c, o, to_member ? member : c->me);
+    bool to_member = !stage || o->args.op == COLLECTIVE_ALL_TO_ALL;
+    struct span s = operation_slice(c, o, to_member ? member : c->me);
     size_t sent = o->sent[stage][member];
-    size_t upto = stage ? o->ready : least(s.len, op_note(c, o, member)->granted);
+    size_t upto = stage ? o->ready : least_of(s.len, operation_note(c, o, member)->granted);
     if (sent >= upto)
         return false;
-    *out = (struct chunk){.comm = c,
+    *out = (struct chunk){.communicator = c,
                           .op = o,
                           .stage = stage,
                           .member = member,
                           .offset = sent,
-                          .data = operand_of(o) + s.at + sent,
-                          .len = least(upto - sent, PIECE - sent % PIECE)};
+                          .data = find_operand(o) + s.at + sent,
+                          .len = least_of(upto - sent, PIECE - sent % PIECE)};
     return true;
 }
 
-static int member_of(const struct comm *c, const struct peer *p)
+static int find_member(const struct communicator *c, const struct peer *p)
 {
     int i = 0;
     while (i < c->n && c->members[i] != p)
@@ -282,147 +284,149 @@ static int member_of(const struct comm *c, const struct peer *p)
     return i < c->n ? i : -1;
 }
 
-bool comm_next_chunk(struct comm *c, const struct peer *p, struct chunk *out)
+bool communicator_next_chunk(struct communicator *c, const struct peer *p, struct chunk *out)
 {
-    int member = member_of(c, p);
+    int member = find_member(c, p);
     for (uint64_t seq = c->completed + 1; member >= 0 && seq <= c->started; seq++) {
-        struct coll *o = &c->ops[seq % COLL_MAX_OPEN];
-        const struct kind *k = &coll_kinds[o->args.op];
+        struct operation *o = &c->ops[seq % COLLECTIVES_OPEN];
+        const struct operation_kind *k = &operation_kinds[o->args.op];
         // Nothing is sent before everyone announced the same: no wrong byte lands anywhere.
         if (o->inlined)
             continue;
-        if (!o->agreed && !op_agree(c, o))
+        if (!o->agreed && !operation_agrees(c, o))
             return false;
-        if (k->scatter && next_of_stage(c, o, member, 0, out))
+        if (k->scatter && find_chunk(c, o, member, 0, out))
             return true;
-        if (k->gather && next_of_stage(c, o, member, 1, out))
+        if (k->gather && find_chunk(c, o, member, 1, out))
             return true;
     }
     return false;
 }
 
-void comm_sent(struct world *w, const struct chunk *k)
+void chunk_sent_whole(struct world *w, const struct chunk *k)
 {
     k->op->sent[k->stage][k->member] += k->len;
     w->moved = true;
 }
 
-unsigned char *comm_place(struct comm *c, const struct peer *p, int stage, uint64_t seq,
-                          uint64_t offset, size_t len, struct chunk *out)
+unsigned char *communicator_place(struct communicator *c, const struct peer *p, int stage,
+                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out)
 {
-    int member = member_of(c, p);
+    int member = find_member(c, p);
     if (member < 0 || c->freed || seq <= c->completed || seq > c->started)
         return NULL;
-    struct coll *o = &c->ops[seq % COLL_MAX_OPEN];
-    const struct kind *k = &coll_kinds[o->args.op];
-    struct span s = op_slice(c, o, stage ? member : c->me);
+    struct operation *o = &c->ops[seq % COLLECTIVES_OPEN];
+    const struct operation_kind *k = &operation_kinds[o->args.op];
+    struct span s = operation_slice(c, o, stage ? member : c->me);
     size_t upto = stage ? s.len : o->allowed[member];
     bool asked = !o->inlined && (stage ? k->gather : k->scatter);
     if (!asked || offset != o->got[stage][member] || offset > upto || len > upto - offset ||
         offset % PIECE + len > PIECE)
         return NULL;
-    *out = (struct chunk){.comm = c, .op = o, .stage = stage, .member = member, .len = len};
+    *out = (struct chunk){.communicator = c, .op = o, .stage = stage, .member = member, .len = len};
     if (stage)
         return (unsigned char *)o->args.buf + s.at + offset;
     return c->stage + (size_t)member * STAGE + offset % STAGE;
 }
 
-void comm_got(struct world *w, const struct chunk *k)
+void chunk_came_whole(struct world *w, const struct chunk *k)
 {
     k->op->got[k->stage][k->member] += k->len;
     w->moved = true;
 }
 
 // ---- start and wait ----
-static bool in_window(const struct world *w, const void *p, size_t esize, int64_t count)
+static bool is_in_window(const struct world *w, const void *p, size_t esize, int64_t count)
 {
     size_t at = (size_t)((const unsigned char *)p - w->window);
     return w->window && esize && at <= w->window_size && at % esize == 0 &&
            (size_t)count <= (w->window_size - at) / esize;
 }
 
-static int check_args(const struct comm *c, const struct coll_args *a, struct err *e)
+static int check_args(const struct communicator *c, const struct collective_args *a, struct err *e)
 {
     const struct world *w = c->w;
     size_t esize = dtype_size(a->dtype);
-    const struct kind *k = &coll_kinds[a->op];
-    if (a->op == COLL_BARRIER)
+    const struct operation_kind *k = &operation_kinds[a->op];
+    if (a->op == COLLECTIVE_BARRIER)
         return 0;
     if (k->sums && a->dtype != DT_F32 && a->dtype != DT_BF16)
         return err_set(e, ERR_UNSUPPORTED, "sums are of f32 or bf16, not of %s",
                        dtype_name(a->dtype));
-    if (op_counterpart(a->op) != a->op && c->n != 2)
+    if (collective_counterpart(a->op) != a->op && c->n != 2)
         return err_set(e, ERR_INVALID, "it goes between two ranks, '%s' has %d", c->name, c->n);
     if (a->count < 0 || (k->even && a->count % c->n))
         return err_set(e, ERR_INVALID, "%lld elements do not divide over %d ranks",
                        (long long)a->count, c->n);
-    if (a->op == COLL_BROADCAST && (a->root < 0 || a->root >= c->n))
+    if (a->op == COLLECTIVE_BROADCAST && (a->root < 0 || a->root >= c->n))
         return err_set(e, ERR_INVALID, "there is no coordinate %d", a->root);
-    if (!in_window(w, a->buf, esize, a->count) ||
-        (a->op == COLL_ALL_TO_ALL && !in_window(w, a->from, esize, a->count)))
+    if (!is_in_window(w, a->buf, esize, a->count) ||
+        (a->op == COLLECTIVE_ALL_TO_ALL && !is_in_window(w, a->from, esize, a->count)))
         return err_set(e, ERR_INVALID, "the buffer lies outside this rank's window");
     return 0;
 }
 
-static void op_init(struct comm *c, struct coll *o, const struct coll_args *a)
+static void init_operation(struct communicator *c, struct operation *o,
+                           const struct collective_args *a)
 {
-    const struct kind *k = &coll_kinds[a->op];
-    size_t n = (size_t)c->n, esize = a->op == COLL_BARRIER ? 1 : dtype_size(a->dtype);
+    const struct operation_kind *k = &operation_kinds[a->op];
+    size_t n = (size_t)c->n, esize = a->op == COLLECTIVE_BARRIER ? 1 : dtype_size(a->dtype);
     uint64_t *arrays = o->sent[0];
     if (c->remote)
         memset(arrays, 0, (size_t)(o->allowed + n - arrays) * sizeof *arrays);
     o->args = *a;
     o->esize = esize;
-    if (a->op == COLL_BARRIER)
+    if (a->op == COLLECTIVE_BARRIER)
         o->args.count = 0;
     o->bytes = (size_t)o->args.count * esize;
     // Slices end at cache lines where that is ours to choose.
     size_t step = k->even ? 1 : LINE / esize;
     o->per = (int64_t)(((size_t)o->args.count + n * step - 1) / (n * step) * step);
-    size_t operand = a->op == COLL_ALL_GATHER ? (size_t)o->per * esize : o->bytes;
+    size_t operand = a->op == COLLECTIVE_ALL_GATHER ? (size_t)o->per * esize : o->bytes;
     o->inlined = operand <= INLINE_MAX;
     o->agreed = false;
     o->seen = 0;
     o->ready = 0;
 }
 
-static size_t put_payload(struct comm *c, const struct coll *o, unsigned char *to)
+static size_t put_payload(struct communicator *c, const struct operation *o, unsigned char *to)
 {
     struct span s = {0, o->bytes};
-    if (!coll_kinds[o->args.op].scatter && o->args.op != COLL_ALL_TO_ALL)
-        s = op_slice(c, o, c->me);
+    if (!operation_kinds[o->args.op].scatter && o->args.op != COLLECTIVE_ALL_TO_ALL)
+        s = operation_slice(c, o, c->me);
     if (s.len)
-        memcpy(to, operand_of(o) + s.at, s.len);
+        memcpy(to, find_operand(o) + s.at, s.len);
     return s.len;
 }
 
-static void announce(struct comm *c, struct coll *o, uint32_t hash)
+static void announce_operand(struct communicator *c, struct operation *o, uint32_t hash)
 {
     struct world *w = c->w;
-    struct note *n = &w->page->comms[c->slot].notes[o->seq % NOTES];
+    struct note *n = &w->page->communicators[c->slot].notes[o->seq % NOTES];
     n->number = o->number;
     n->count = o->args.count;
     n->name = hash;
-    n->root = o->args.op == COLL_BROADCAST ? o->args.root : (int)o->args.reduce;
+    n->root = o->args.op == COLLECTIVE_BROADCAST ? o->args.root : (int)o->args.reduce;
     n->op = (uint8_t)o->args.op;
-    n->dtype = o->args.op == COLL_BARRIER ? 0 : (uint8_t)o->args.dtype;
+    n->dtype = o->args.op == COLLECTIVE_BARRIER ? 0 : (uint8_t)o->args.dtype;
     n->inlined = o->inlined;
     if (o->inlined)
         n->offset = put_payload(c, o, n->payload);
     else
-        n->offset = (size_t)(operand_of(o) - w->window);
+        n->offset = (size_t)(find_operand(o) - w->window);
     atomic_store_explicit(&n->seq, o->seq, memory_order_release);
     for (int i = 0; i < c->n; i++) {
         struct peer *p = c->members[i];
         if (p->link && !p->dead) {
-            link_note(w, p, c->slot, n);
-            link_out(w, p);
+            tcp_send_note(w, p, c->slot, n);
+            tcp_send(w, p);
         } else if (i != c->me && p->page)
             world_wake(w, p);
     }
 }
 
-int coll_start(struct comm *c, const struct coll_args *a, struct coll_ticket *out, struct err *e)
+int collective_start(struct communicator *c, const struct collective_args *a,
+                     struct collective_ticket *out, struct err *e)
 {
     struct world *w = c->w;
     struct err own;
@@ -433,42 +437,43 @@ int coll_start(struct comm *c, const struct coll_args *a, struct coll_ticket *ou
         return world_break(w, e);
     rc = check_args(c, a, e);
     if (rc)
-        return err_wrap(e, "%s (%s)", coll_op_name(a->op), a->name ? a->name : "");
-    if (c->started - c->completed == COLL_MAX_OPEN) {
-        comm_step(c);
-        if (c->started - c->completed == COLL_MAX_OPEN)
-            return err_set(e, ERR_LIMIT, "%d operations are open in '%s'", COLL_MAX_OPEN, c->name);
+        return err_wrap(e, "%s (%s)", collective_op_name(a->op), a->name ? a->name : "");
+    if (c->started - c->completed == COLLECTIVES_OPEN) {
+        communicator_step(c);
+        if (c->started - c->completed == COLLECTIVES_OPEN)
+            return err_set(e, ERR_LIMIT, "%d operations are open in '%s'", COLLECTIVES_OPEN,
+                           c->name);
     }
     uint64_t seq = c->started + 1;
-    struct coll *o = &c->ops[seq % COLL_MAX_OPEN];
+    struct operation *o = &c->ops[seq % COLLECTIVES_OPEN];
     uint32_t hash = a->name ? hash_fnv1a32(a->name) : 0;
-    op_init(c, o, a);
+    init_operation(c, o, a);
     o->seq = seq;
     o->number = ++w->number;
-    page_enter(w, o->number, a->name, hash);
+    peer_page_enter(w, o->number, a->name, hash);
     c->started = seq;
-    announce(c, o, hash);
-    *out = (struct coll_ticket){.number = o->number, .slot = (int)(seq % COLL_MAX_OPEN)};
+    announce_operand(c, o, hash);
+    *out = (struct collective_ticket){.number = o->number, .slot = (int)(seq % COLLECTIVES_OPEN)};
     return 0;
 }
 
 struct awaited {
-    struct comm *c;
+    struct communicator *c;
     uint64_t seq;
 };
 
-static bool completed(void *arg)
+static bool is_completed(void *arg)
 {
     const struct awaited *a = arg;
     if (a->c->completed < a->seq)
-        comm_step(a->c);
+        communicator_step(a->c);
     return a->c->completed >= a->seq;
 }
 
-int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e)
+int collective_wait(struct communicator *c, struct collective_ticket *t, struct err *e)
 {
     struct world *w = c->w;
-    struct coll *o = &c->ops[t->slot];
+    struct operation *o = &c->ops[t->slot];
     struct err own;
     if (!e)
         e = &own;
@@ -476,22 +481,23 @@ int coll_wait(struct comm *c, struct coll_ticket *t, struct err *e)
         return world_look(w, e);
     struct awaited a = {c, o->seq};
     w->waits = c;
-    int rc = world_wait(w, completed, &a, w->deadline_ns, e);
+    int rc = world_wait(w, is_completed, &a, w->deadline_ns, e);
     w->waits = NULL;
     if (rc == ERR_TIMEOUT && !w->broken.code) {
-        op_late(c, &c->ops[(c->completed + 1) % COLL_MAX_OPEN], e);
+        operation_late(c, &c->ops[(c->completed + 1) % COLLECTIVES_OPEN], e);
         return world_break(w, e);
     }
     if (rc && rc != ERR_INTERNAL)
-        err_wrap(e, "%s #%llu (%s) in '%s'", coll_op_name(o->args.op),
+        err_wrap(e, "%s #%llu (%s) in '%s'", collective_op_name(o->args.op),
                  (unsigned long long)o->number, o->args.name ? o->args.name : "", c->name);
     return rc;
 }
 
-int coll_try(struct comm *c, const struct coll_ticket *t, bool *done, bool *moved, struct err *e)
+int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,
+                   bool *moved, struct err *e)
 {
     struct world *w = c->w;
-    const struct coll *o = &c->ops[t->slot];
+    const struct operation *o = &c->ops[t->slot];
     struct err own;
     if (!e)
         e = &own;
@@ -504,9 +510,9 @@ int coll_try(struct comm *c, const struct coll_ticket *t, bool *done, bool *move
     return 0;
 }
 
-int coll_run(struct comm *c, const struct coll_args *a, struct err *e)
+int collective_run(struct communicator *c, const struct collective_args *a, struct err *e)
 {
-    struct coll_ticket t = {0};
-    int rc = coll_start(c, a, &t, e);
-    return rc ? rc : coll_wait(c, &t, e);
+    struct collective_ticket t = {0};
+    int rc = collective_start(c, a, &t, e);
+    return rc ? rc : collective_wait(c, &t, e);
 }

@@ -5,7 +5,7 @@
 //
 // An operation of a communicator is known by its sequence number there, from 1, and lives in note
 // seq mod NOTES of each member's page. A rank starts seq + 64 only after it completed seq, for
-// which every member announced seq; so a note of NOTES = 2 × COLL_MAX_OPEN is never overwritten
+// which every member announced seq; so a note of NOTES = 2 × COLLECTIVES_OPEN is never overwritten
 // before the slowest member has read it.
 #pragma once
 #include <sched.h>
@@ -15,11 +15,11 @@
 #include "worker/collective/collective.h"
 
 enum {
-    COMM_MAX = 64,             // communicators ever made in a world
-    NOTES = 2 * COLL_MAX_OPEN, // see above
-    INLINE_MAX = 4096,         // operands up to this travel within the note
-    PIECE = 256 * 1024,        // bytes of work between two looks at the world; largest frame
-    STAGE = 4 * PIECE,         // bytes a peer may send ahead of our reduction
+    COMMUNICATORS = 64,           // communicators ever made in a world
+    NOTES = 2 * COLLECTIVES_OPEN, // see above
+    INLINE_MAX = 4096,            // operands up to this travel within the note
+    PIECE = 256 * 1024,           // bytes of work between two looks at the world; largest frame
+    STAGE = 4 * PIECE,            // bytes a peer may send ahead of our reduction
     RANKS_MAX = 1024,
     TEXT = 64
 };
@@ -38,15 +38,15 @@ struct note {
     alignas(64) unsigned char payload[INLINE_MAX];
 };
 
-struct comm_page {
+struct communicator_page {
     alignas(64) _Atomic uint64_t key;  // 0: not made yet
     alignas(64) _Atomic uint64_t done; // last operation whose work this rank has finished
     struct note notes[NOTES];
 };
 
-enum page_state { PAGE_OPEN, PAGE_LEFT, PAGE_BROKEN };
+enum peer_state { PEER_OPEN, PEER_LEFT, PEER_BROKEN };
 
-struct page {
+struct peer_page {
     uint32_t magic, version;
     int32_t rank, pid;
     uint64_t epoch;
@@ -54,11 +54,12 @@ struct page {
     alignas(64) _Atomic uint32_t sleeping; // the owner naps and wants a wake-up
     alignas(64) _Atomic uint64_t entered;
     _Atomic uint64_t text[TEXT / 8]; // the name of the last entered one, best effort
-    _Atomic uint32_t state;          // enum page_state; the next two are set before it
+    _Atomic uint32_t state;          // enum peer_state; the next two are set before it
     uint32_t code;                   // enum err_code
     char why[256];
-    struct comm_page comms[COMM_MAX]; // mostly never touched, so never allocated
+    struct communicator_page
+        communicators[COMMUNICATORS]; // mostly never touched, so never allocated
 };
 
-void page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash);
-size_t page_text(const struct page *p, char out[TEXT]); // the last entered one's name
+void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash);
+size_t peer_page_text(const struct peer_page *p, char out[TEXT]); // the last entered one's name

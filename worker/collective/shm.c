@@ -17,7 +17,7 @@
 enum { HUGE_PAGE = 2 * 1024 * 1024, SMALL_PAGE = 4096 };
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
-static int memfd_new(const char *name, size_t bytes, int *fd, struct err *e)
+static int make_memfd(const char *name, size_t bytes, int *fd, struct err *e)
 {
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
@@ -36,10 +36,10 @@ void *shm_private(size_t bytes)
 
 int shm_page_new(struct world *w, int *fd, struct err *e)
 {
-    int rc = memfd_new("weft-page", sizeof *w->page, fd, e);
+    int rc = make_memfd("weft-page", sizeof *w->page, fd, e);
     if (rc)
         return rc;
-    struct page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    struct peer_page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (p == MAP_FAILED)
         return err_errno(e, ERR_NOMEM, "cannot map a page");
     p->magic = PROGRESS_MAGIC;
@@ -55,7 +55,7 @@ int shm_page_new(struct world *w, int *fd, struct err *e)
 }
 
 // A rank alone on its host has no one to share with: its window is anonymous, in huge pages.
-static int window_alone(struct world *w, size_t bytes, struct err *e)
+static int make_private_window(struct world *w, size_t bytes, struct err *e)
 {
     bytes = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
     w->window = shm_private(bytes);
@@ -67,10 +67,10 @@ static int window_alone(struct world *w, size_t bytes, struct err *e)
 }
 
 // The pages are allocated here: to run out of them must be an error now, not a SIGBUS later.
-static int window_shared(struct world *w, size_t bytes, int *fd, struct err *e)
+static int make_shared_window(struct world *w, size_t bytes, int *fd, struct err *e)
 {
     bytes = (bytes + SMALL_PAGE - 1) & ~(size_t)(SMALL_PAGE - 1);
-    int rc = memfd_new("weft-window", bytes, fd, e);
+    int rc = make_memfd("weft-window", bytes, fd, e);
     if (rc)
         return rc;
     if (fallocate(*fd, 0, 0, (off_t)bytes))
@@ -88,7 +88,7 @@ int shm_window(struct world *w, size_t bytes, int *fd, struct err *e)
     int here = 0;
     for (int i = 0; i < w->ranks; i++)
         here += w->peers[i].local;
-    int rc = here > 1 ? window_shared(w, bytes, fd, e) : window_alone(w, bytes, e);
+    int rc = here > 1 ? make_shared_window(w, bytes, fd, e) : make_private_window(w, bytes, e);
     w->peers[w->rank].window = w->window;
     w->peers[w->rank].window_size = w->window_size;
     return rc;
@@ -126,16 +126,16 @@ static void *map_passed(int fd, size_t least, size_t *bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-static void lose(struct peer *p, const char *why)
+static void lose_peer(struct peer *p, const char *why)
 {
     p->dead = true;
     snprintf(p->why, sizeof p->why, "%s", why);
 }
 
-static void take_page(const struct world *w, struct peer *p, int fd)
+static void map_page(const struct world *w, struct peer *p, int fd)
 {
     size_t bytes;
-    struct page *page = p->page ? NULL : map_passed(fd, sizeof *page, &bytes);
+    struct peer_page *page = p->page ? NULL : map_passed(fd, sizeof *page, &bytes);
     if (page && (page->magic != PROGRESS_MAGIC || page->rank != p->rank ||
                  page->epoch != w->epoch || bytes != sizeof *page)) {
         munmap(page, bytes);
@@ -144,18 +144,18 @@ static void take_page(const struct world *w, struct peer *p, int fd)
     if (page)
         p->page = page;
     else
-        lose(p, "its page cannot be mapped");
+        lose_peer(p, "its page cannot be mapped");
 }
 
-static void take_window(struct peer *p, int fd)
+static void map_window(struct peer *p, int fd)
 {
     if (!p->window)
         p->window = map_passed(fd, 1, &p->window_size);
     if (!p->window)
-        lose(p, "its window cannot be mapped");
+        lose_peer(p, "its window cannot be mapped");
 }
 
-static int passed_fd(struct msghdr *m)
+static int find_passed_fd(struct msghdr *m)
 {
     int fd = -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
@@ -186,11 +186,11 @@ void shm_read(struct world *w, struct peer *p)
             p->dead = true;
             return;
         }
-        int fd = passed_fd(&m);
+        int fd = find_passed_fd(&m);
         if (type == 'P' && fd >= 0)
-            take_page(w, p, fd);
+            map_page(w, p, fd);
         else if (type == 'W' && fd >= 0)
-            take_window(p, fd);
+            map_window(p, fd);
         if (fd >= 0)
             close(fd);
     }

@@ -89,19 +89,19 @@ __attribute__((target("avx2"))) static void both_avx2(void *const *out, const vo
 }
 static const struct adder adder_avx2 = {pair_avx2, quad_avx2, both_avx2};
 
-static const struct adder *adder_best(void)
+static const struct adder *choose_adder(void)
 {
     return __builtin_cpu_supports("avx2") ? &adder_avx2 : &adder_any;
 }
 #else
-static const struct adder *adder_best(void)
+static const struct adder *choose_adder(void)
 {
     return &adder_any;
 }
 #endif
 
 // The size of the left subtree: the greatest power of two below n.
-static int left_of(int n)
+static int find_left_size(int n)
 {
     int half = 1;
     while (half * 2 < n)
@@ -110,8 +110,8 @@ static int left_of(int n)
 }
 
 // The sum of one tile of a subtree: a source itself, or `tmp`, whose following tiles are free.
-static const float *subtree(const struct adder *add, const void *const *src, int n, size_t at,
-                            size_t len, float *tmp)
+static const float *sum_subtree(const struct adder *add, const void *const *src, int n, size_t at,
+                                size_t len, float *tmp)
 {
     if (n == 1)
         return (const float *)src[0] + at;
@@ -119,14 +119,14 @@ static const float *subtree(const struct adder *add, const void *const *src, int
         add->quad(tmp, src, at, len);
         return tmp;
     }
-    int half = left_of(n);
-    const float *l = subtree(add, src, half, at, len, tmp);
-    const float *r = subtree(add, src + half, n - half, at, len, tmp + TILE);
+    int half = find_left_size(n);
+    const float *l = sum_subtree(add, src, half, at, len, tmp);
+    const float *r = sum_subtree(add, src + half, n - half, at, len, tmp + TILE);
     add->pair(tmp, l, r, len);
     return tmp;
 }
 
-static void tile_sum(const struct adder *add, float *out, const void *const *src, int n, size_t at,
+static void sum_tile(const struct adder *add, float *out, const void *const *src, int n, size_t at,
                      size_t len, float *tmp)
 {
     if (n == 4) {
@@ -137,15 +137,15 @@ static void tile_sum(const struct adder *add, float *out, const void *const *src
         memmove(out, (const float *)src[0] + at, len * sizeof *out);
         return;
     }
-    int half = left_of(n);
-    const float *l = subtree(add, src, half, at, len, tmp);
-    const float *r = subtree(add, src + half, n - half, at, len, tmp + TILE);
+    int half = find_left_size(n);
+    const float *l = sum_subtree(add, src, half, at, len, tmp);
+    const float *r = sum_subtree(add, src + half, n - half, at, len, tmp + TILE);
     add->pair(out, l, r, len);
 }
 
 static void sum_f32(void *const *dst, int nd, const void *const *src, int n, size_t count)
 {
-    const struct adder *add = adder_best();
+    const struct adder *add = choose_adder();
     float tmp[DEPTH * TILE];
     if (n == 2 && nd == 2) {
         add->both(dst, src, count);
@@ -153,7 +153,7 @@ static void sum_f32(void *const *dst, int nd, const void *const *src, int n, siz
     }
     for (size_t at = 0; at < count; at += TILE) {
         size_t len = count - at < TILE ? count - at : TILE;
-        tile_sum(add, (float *)dst[0] + at, src, n, at, len, tmp);
+        sum_tile(add, (float *)dst[0] + at, src, n, at, len, tmp);
         for (int d = 1; d < nd; d++)
             memcpy((float *)dst[d] + at, (float *)dst[0] + at, len * sizeof(float));
     }
@@ -161,7 +161,7 @@ static void sum_f32(void *const *dst, int nd, const void *const *src, int n, siz
 
 // ---- bf16: the upper half of an f32 ------------------------------------------------------------
 
-static void widen(float *to, const uint16_t *from, size_t n)
+static void widen_tile(float *to, const uint16_t *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)from[i] << 16;
@@ -171,7 +171,7 @@ static void widen(float *to, const uint16_t *from, size_t n)
 
 // To nearest, ties to even; what is no number stays none (its upper half could be that of
 // infinity).
-static void narrow(uint16_t *to, const float *from, size_t n)
+static void narrow_tile(uint16_t *to, const float *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -182,28 +182,28 @@ static void narrow(uint16_t *to, const float *from, size_t n)
 }
 
 // The sum of one tile of a subtree, always in `tmp`.
-static void subtree_bf16(const struct adder *add, const void *const *src, int n, size_t at,
-                         size_t len, float *tmp)
+static void sum_subtree_bf16(const struct adder *add, const void *const *src, int n, size_t at,
+                             size_t len, float *tmp)
 {
     if (n == 1) {
-        widen(tmp, (const uint16_t *)src[0] + at, len);
+        widen_tile(tmp, (const uint16_t *)src[0] + at, len);
         return;
     }
-    int half = left_of(n);
-    subtree_bf16(add, src, half, at, len, tmp);
-    subtree_bf16(add, src + half, n - half, at, len, tmp + TILE);
+    int half = find_left_size(n);
+    sum_subtree_bf16(add, src, half, at, len, tmp);
+    sum_subtree_bf16(add, src + half, n - half, at, len, tmp + TILE);
     add->pair(tmp, tmp, tmp + TILE, len);
 }
 
 static void sum_bf16(void *const *dst, int nd, const void *const *src, int n, size_t count)
 {
-    const struct adder *add = adder_best();
+    const struct adder *add = choose_adder();
     float tmp[DEPTH * TILE];
     for (size_t at = 0; at < count; at += TILE) {
         size_t len = count - at < TILE ? count - at : TILE;
-        subtree_bf16(add, src, n, at, len, tmp);
+        sum_subtree_bf16(add, src, n, at, len, tmp);
         for (int d = 0; d < nd; d++)
-            narrow((uint16_t *)dst[d] + at, tmp, len);
+            narrow_tile((uint16_t *)dst[d] + at, tmp, len);
     }
 }
 
@@ -218,20 +218,20 @@ void tree_sum(enum dtype t, void *const *dst, int nd, const void *const *src, in
         sum_bf16(dst, nd, src, n, count);
 }
 
-static void load(enum dtype t, float *to, const void *from, size_t at, size_t len)
+static void load_tile(enum dtype t, float *to, const void *from, size_t at, size_t len)
 {
     if (t == DT_F32)
         memcpy(to, (const float *)from + at, len * sizeof *to);
     else
-        widen(to, (const uint16_t *)from + at, len);
+        widen_tile(to, (const uint16_t *)from + at, len);
 }
 
-static void store(enum dtype t, void *to, size_t at, const float *from, size_t len)
+static void store_tile(enum dtype t, void *to, size_t at, const float *from, size_t len)
 {
     if (t == DT_F32)
         memcpy((float *)to + at, from, len * sizeof *from);
     else
-        narrow((uint16_t *)to + at, from, len); // it was a bf16: nothing is rounded
+        narrow_tile((uint16_t *)to + at, from, len); // it was a bf16: nothing is rounded
 }
 
 void tree_max(enum dtype t, void *const *dst, int nd, const void *const *src, int n, size_t count)
@@ -240,13 +240,13 @@ void tree_max(enum dtype t, void *const *dst, int nd, const void *const *src, in
     float best[TILE], next[TILE];
     for (size_t at = 0; at < count; at += TILE) {
         size_t len = count - at < TILE ? count - at : TILE;
-        load(t, best, src[0], at, len);
+        load_tile(t, best, src[0], at, len);
         for (int k = 1; k < n; k++) {
-            load(t, next, src[k], at, len);
+            load_tile(t, next, src[k], at, len);
             for (size_t i = 0; i < len; i++)
                 best[i] = best[i] >= next[i] || next[i] != next[i] ? best[i] : next[i];
         }
         for (int d = 0; d < nd; d++)
-            store(t, dst[d], at, best, len);
+            store_tile(t, dst[d], at, best, len);
     }
 }

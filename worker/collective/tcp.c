@@ -24,7 +24,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
-enum frame_type { FRAME_COMM = 1, FRAME_NOTE, FRAME_GRANT, FRAME_DATA, FRAME_BYE };
+enum frame_type { FRAME_KEY = 1, FRAME_NOTE, FRAME_GRANT, FRAME_DATA, FRAME_BYE };
 
 struct frame {
     uint32_t body;
@@ -42,7 +42,7 @@ struct note_body { // of FRAME_NOTE; the payload follows
     char text[TEXT];
 };
 
-struct link {
+struct tcp_link {
     struct buf out;
     size_t out_sent;
     bool blocked;
@@ -60,12 +60,12 @@ struct link {
     unsigned char small[sizeof(struct note_body) + INLINE_MAX];
 };
 
-struct link *link_new(void)
+struct tcp_link *tcp_link_new(void)
 {
-    return calloc(1, sizeof(struct link));
+    return calloc(1, sizeof(struct tcp_link));
 }
 
-void link_free(struct link *l)
+void tcp_link_free(struct tcp_link *l)
 {
     if (!l)
         return;
@@ -73,32 +73,32 @@ void link_free(struct link *l)
     free(l);
 }
 
-static void lose(struct peer *p, const char *why)
+static void lose_peer(struct peer *p, const char *why)
 {
     p->dead = true;
     snprintf(p->why, sizeof p->why, "%s", why);
 }
 
 // ---- out ----
-static void queue(struct peer *p, const struct frame *f, const void *body)
+static void queue_frame(struct peer *p, const struct frame *f, const void *body)
 {
     buf_append(&p->link->out, f, sizeof *f);
     if (f->body)
         buf_append(&p->link->out, body, f->body);
 }
 
-void link_comm(struct peer *p, int slot, uint64_t key)
+void tcp_send_key(struct peer *p, int slot, uint64_t key)
 {
-    queue(p, &(struct frame){.type = FRAME_COMM, .slot = (uint16_t)slot, .value = key}, NULL);
+    queue_frame(p, &(struct frame){.type = FRAME_KEY, .slot = (uint16_t)slot, .value = key}, NULL);
 }
 
-void link_grant(struct peer *p, int slot, uint64_t seq, uint64_t upto)
+void tcp_send_grant(struct peer *p, int slot, uint64_t seq, uint64_t upto)
 {
     struct frame f = {.type = FRAME_GRANT, .slot = (uint16_t)slot, .seq = seq, .value = upto};
-    queue(p, &f, NULL);
+    queue_frame(p, &f, NULL);
 }
 
-void link_note(struct world *w, struct peer *p, int slot, const struct note *n)
+void tcp_send_note(struct world *w, struct peer *p, int slot, const struct note *n)
 {
     struct note_body b = {.number = n->number,
                           .count = n->count,
@@ -108,7 +108,7 @@ void link_note(struct world *w, struct peer *p, int slot, const struct note *n)
                           .dtype = n->dtype,
                           .inlined = n->inlined};
     uint32_t payload = n->inlined ? (uint32_t)n->offset : 0;
-    page_text(w->page, b.text);
+    peer_page_text(w->page, b.text);
     struct frame f = {.body = (uint32_t)sizeof b + payload,
                       .type = FRAME_NOTE,
                       .slot = (uint16_t)slot,
@@ -118,28 +118,28 @@ void link_note(struct world *w, struct peer *p, int slot, const struct note *n)
     buf_append(&p->link->out, n->payload, payload);
 }
 
-void link_bye(struct world *w, struct peer *p)
+void tcp_send_bye(struct world *w, struct peer *p)
 {
     struct err why = w->broken;
     struct frame f = {.type = FRAME_BYE, .value = (uint64_t)why.code};
     why.text[sizeof p->page->why - 1] = 0;
     f.body = why.code ? (uint32_t)strlen(why.text) : 0;
-    queue(p, &f, why.text);
-    link_out(w, p);
+    queue_frame(p, &f, why.text);
+    tcp_send(w, p);
 }
 
-bool link_flushed(const struct peer *p)
+bool tcp_is_flushed(const struct peer *p)
 {
     return p->link->out_sent == p->link->out.len;
 }
 
-bool link_blocked(const struct peer *p)
+bool tcp_is_blocked(const struct peer *p)
 {
     return p->link->blocked;
 }
 
 // Sends what the socket takes; −1: no more now (or never).
-static ssize_t push(struct peer *p, struct iovec *part, int n)
+static ssize_t push_parts(struct peer *p, struct iovec *part, int n)
 {
     struct msghdr m = {.msg_iov = part, .msg_iovlen = (size_t)n};
     for (;;) {
@@ -151,7 +151,7 @@ static ssize_t push(struct peer *p, struct iovec *part, int n)
         if (errno == EAGAIN)
             p->link->blocked = true;
         else if (errno != EPIPE && errno != ECONNRESET)
-            lose(p, strerror(errno));
+            lose_peer(p, strerror(errno));
         // A reset connection may still hold its last words for us: reading finds its end.
         return -1;
     }
@@ -159,9 +159,9 @@ static ssize_t push(struct peer *p, struct iovec *part, int n)
 
 static bool push_queue(struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     struct iovec part = {l->out.data + l->out_sent, l->out.len - l->out_sent};
-    ssize_t n = push(p, &part, 1);
+    ssize_t n = push_parts(p, &part, 1);
     if (n <= 0)
         return false;
     l->out_sent += (size_t)n;
@@ -172,12 +172,12 @@ static bool push_queue(struct peer *p)
     return true;
 }
 
-static bool next_chunk(struct world *w, struct peer *p)
+static bool open_chunk(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
-    for (int i = 0; i < w->ncomms; i++) {
-        struct comm *c = w->comms[i];
-        if (!c->remote || c->freed || !comm_next_chunk(c, p, &l->chunk))
+    struct tcp_link *l = p->link;
+    for (int i = 0; i < w->ncommunicators; i++) {
+        struct communicator *c = w->communicators[i];
+        if (!c->remote || c->freed || !communicator_next_chunk(c, p, &l->chunk))
             continue;
         const struct chunk *k = &l->chunk;
         l->chunk_head = (struct frame){.body = (uint32_t)k->len,
@@ -194,7 +194,7 @@ static bool next_chunk(struct world *w, struct peer *p)
 
 static bool push_chunk(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     struct iovec parts[2];
     int n = 0;
     size_t head = sizeof l->chunk_head, body = l->chunk_sent > head ? l->chunk_sent - head : 0;
@@ -205,29 +205,29 @@ static bool push_chunk(struct world *w, struct peer *p)
         void *base;
     } data = {.from = l->chunk.data + body};
     parts[n++] = (struct iovec){data.base, l->chunk.len - body};
-    ssize_t sent = push(p, parts, n);
+    ssize_t sent = push_parts(p, parts, n);
     if (sent <= 0)
         return false;
     l->chunk_sent += (size_t)sent;
     if (l->chunk_sent == head + l->chunk.len) {
         l->chunk_open = false;
-        comm_sent(w, &l->chunk);
+        chunk_sent_whole(w, &l->chunk);
     }
     return true;
 }
 
-bool link_out(struct world *w, struct peer *p)
+bool tcp_send(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     bool moved = false;
     l->blocked = false;
     while (!p->dead && !l->blocked) {
         bool ok;
         if (l->chunk_open)
             ok = push_chunk(w, p);
-        else if (!link_flushed(p))
+        else if (!tcp_is_flushed(p))
             ok = push_queue(p);
-        else if (!w->broken.code && next_chunk(w, p))
+        else if (!w->broken.code && open_chunk(w, p))
             continue;
         else
             break;
@@ -240,34 +240,34 @@ bool link_out(struct world *w, struct peer *p)
 
 // ---- in ----
 // The peer's communicator `slot`, if we have made it too.
-static struct comm *comm_of(struct world *w, struct peer *p, int slot)
+static struct communicator *find_communicator(struct world *w, struct peer *p, int slot)
 {
-    uint64_t key = atomic_load(&p->page->comms[slot].key);
-    for (int i = 0; i < w->ncomms && !p->comms[slot] && key; i++)
-        if (w->comms[i]->key == key)
-            p->comms[slot] = w->comms[i];
-    return p->comms[slot];
+    uint64_t key = atomic_load(&p->page->communicators[slot].key);
+    for (int i = 0; i < w->ncommunicators && !p->communicators[slot] && key; i++)
+        if (w->communicators[i]->key == key)
+            p->communicators[slot] = w->communicators[i];
+    return p->communicators[slot];
 }
 
 static bool begin_data(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
-    struct comm *c = comm_of(w, p, l->in.slot);
+    struct tcp_link *l = p->link;
+    struct communicator *c = find_communicator(w, p, l->in.slot);
     if (!c || l->in.stage > 1 || l->in.body == 0 || l->in.body > PIECE)
         return false;
-    l->to = comm_place(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
+    l->to = communicator_place(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
     return l->to != NULL;
 }
 
 static bool begin_body(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     size_t body = l->in.body;
     l->to = l->small;
-    if (l->in.slot >= COMM_MAX)
+    if (l->in.slot >= COMMUNICATORS)
         return false;
     switch ((enum frame_type)l->in.type) {
-    case FRAME_COMM:
+    case FRAME_KEY:
     case FRAME_GRANT:
         return body == 0;
     case FRAME_NOTE:
@@ -282,10 +282,10 @@ static bool begin_body(struct world *w, struct peer *p)
 
 static bool take_note(struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     struct note_body b;
     memcpy(&b, l->small, sizeof b);
-    struct note *n = &p->page->comms[l->in.slot].notes[l->in.seq % NOTES];
+    struct note *n = &p->page->communicators[l->in.slot].notes[l->in.seq % NOTES];
     uint64_t before = atomic_load(&n->seq);
     // Each note follows its predecessor: a later one would overwrite what was not read yet.
     if (l->in.seq == 0 || (l->in.seq > NOTES ? before + NOTES != l->in.seq : before != 0))
@@ -315,7 +315,7 @@ static bool take_note(struct peer *p)
 static bool take_grant(struct peer *p)
 {
     const struct frame *f = &p->link->in;
-    struct note *n = &p->page->comms[f->slot].notes[f->seq % NOTES];
+    struct note *n = &p->page->communicators[f->slot].notes[f->seq % NOTES];
     if (atomic_load(&n->seq) != f->seq || f->value <= n->granted)
         return false;
     n->granted = f->value;
@@ -324,31 +324,31 @@ static bool take_grant(struct peer *p)
 
 static bool take_bye(struct peer *p)
 {
-    struct link *l = p->link;
-    if (l->in.value >= ERR_COUNT || atomic_load(&p->page->state) != PAGE_OPEN)
+    struct tcp_link *l = p->link;
+    if (l->in.value >= ERR_COUNT || atomic_load(&p->page->state) != PEER_OPEN)
         return false;
     memcpy(p->page->why, l->small, l->in.body);
     p->page->why[l->in.body] = 0;
     p->page->code = (uint32_t)l->in.value;
-    atomic_store(&p->page->state, p->page->code ? PAGE_BROKEN : PAGE_LEFT);
+    atomic_store(&p->page->state, p->page->code ? PEER_BROKEN : PEER_LEFT);
     return true;
 }
 
 static bool end_frame(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     switch ((enum frame_type)l->in.type) {
-    case FRAME_COMM:
-        if (atomic_load(&p->page->comms[l->in.slot].key) || !l->in.value)
+    case FRAME_KEY:
+        if (atomic_load(&p->page->communicators[l->in.slot].key) || !l->in.value)
             return false;
-        atomic_store(&p->page->comms[l->in.slot].key, l->in.value);
+        atomic_store(&p->page->communicators[l->in.slot].key, l->in.value);
         return true;
     case FRAME_NOTE:
         return take_note(p);
     case FRAME_GRANT:
         return take_grant(p);
     case FRAME_DATA:
-        comm_got(w, &l->place);
+        chunk_came_whole(w, &l->place);
         return true;
     case FRAME_BYE:
         return take_bye(p);
@@ -357,16 +357,16 @@ static bool end_frame(struct world *w, struct peer *p)
 }
 
 // One read; false: nothing more now.
-static bool pull(struct world *w, struct peer *p)
+static bool pull_part(struct world *w, struct peer *p)
 {
-    struct link *l = p->link;
+    struct tcp_link *l = p->link;
     unsigned char *to = l->in_body ? l->to : (unsigned char *)&l->in;
     size_t want = l->in_body ? l->in.body : sizeof l->in;
     ssize_t n = recv(p->fd, to + l->in_got, want - l->in_got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        lose(p, n < 0 && errno != ECONNRESET ? strerror(errno) : "");
+        lose_peer(p, n < 0 && errno != ECONNRESET ? strerror(errno) : "");
         return false;
     }
     l->in_got += (size_t)n;
@@ -379,15 +379,15 @@ static bool pull(struct world *w, struct peer *p)
     if (fine && whole)
         fine = end_frame(w, p);
     if (!fine)
-        lose(p, "it sent a frame that does not fit");
+        lose_peer(p, "it sent a frame that does not fit");
     return fine;
 }
 
-bool link_in(struct world *w, struct peer *p)
+bool tcp_receive(struct world *w, struct peer *p)
 {
     bool moved = false;
     // A bound, so that one fast peer cannot keep us from the others and from our own work.
-    for (int i = 0; i < 32 && pull(w, p); i++)
+    for (int i = 0; i < 32 && pull_part(w, p); i++)
         moved = true;
     return moved;
 }

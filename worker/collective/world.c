@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world: opening, waiting, breaking, closing. All waiting of all operations is world_wait():
-// it steps what is open, spins for a while, then naps on the transport until a peer wakes it, a
-// connection ends or time is up. Nothing here knows what an operation does (local.c) or how a peer
+// it steps what is open, spins for a while, then naps until a peer wakes it, a
+// connection ends or time is up. Nothing here knows what an operation does (operation.c) or how a peer
 // is reached (shm.c, tcp.c). There is no thread: a rank that computes does not move data.
 #include "worker/collective/world.h"
 
@@ -27,10 +27,10 @@ struct sockets {
     struct peer **polled;
 };
 
-static const struct transport socket_transport;
+static const struct world_kind process_world;
 
 // ---- life ----
-struct world *world_new(int rank, int ranks, const struct transport *t)
+struct world *world_new(int rank, int ranks, const struct world_kind *kind)
 {
     struct world *w = calloc(1, sizeof *w);
     struct peer *peers = calloc((size_t)ranks, sizeof *peers);
@@ -39,7 +39,7 @@ struct world *world_new(int rank, int ranks, const struct transport *t)
         free(peers);
         return NULL;
     }
-    *w = (struct world){.rank = rank, .ranks = ranks, .t = t, .peers = peers, .spin = SPIN};
+    *w = (struct world){.rank = rank, .ranks = ranks, .kind = kind, .peers = peers, .spin = SPIN};
     for (int i = 0; i < ranks; i++)
         peers[i] = (struct peer){.rank = i, .fd = -1};
     return w;
@@ -47,8 +47,8 @@ struct world *world_new(int rank, int ranks, const struct transport *t)
 
 void world_free(struct world *w)
 {
-    for (int i = 0; i < w->ncomms; i++)
-        comm_delete(w->comms[i]);
+    for (int i = 0; i < w->ncommunicators; i++)
+        communicator_delete(w->communicators[i]);
     free(w->peers);
     free(w);
 }
@@ -64,9 +64,9 @@ int world_ranks(const struct world *w)
 }
 
 // ---- breaking ----
-static void tell_peers(struct world *w, enum page_state state, const struct err *e)
+static void publish_state(struct world *w, enum peer_state state, const struct err *e)
 {
-    struct page *page = w->page;
+    struct peer_page *page = w->page;
     if (e) {
         page->code = (uint32_t)e->code;
         snprintf(page->why, sizeof page->why, "%s", e->text);
@@ -75,7 +75,7 @@ static void tell_peers(struct world *w, enum page_state state, const struct err 
     for (int i = 0; i < w->ranks; i++) {
         struct peer *p = &w->peers[i];
         if (p->link && !p->dead)
-            link_bye(w, p);
+            tcp_send_bye(w, p);
         else if (p->local && i != w->rank && p->page)
             world_wake(w, p);
     }
@@ -85,7 +85,7 @@ int world_break(struct world *w, struct err *e)
 {
     if (!w->broken.code) {
         w->broken = *e;
-        tell_peers(w, PAGE_BROKEN, e);
+        publish_state(w, PEER_BROKEN, e);
     }
     return e->code;
 }
@@ -97,12 +97,12 @@ void world_abort(struct world *w, const char *why)
         return;
     snprintf(w->abort_why, sizeof w->abort_why, "%s", why);
     atomic_store_explicit(&w->aborted, 2, memory_order_release);
-    w->t->poke(w);
+    w->kind->poke(w);
 }
 
 // What a peer said when it broke, as our own error: who is lost or late stays the same thing, an
 // abort there is a lost peer here.
-static int adopt(const struct peer *p, struct err *e)
+static int adopt_error(const struct peer *p, struct err *e)
 {
     int code = (int)p->page->code;
     char why[sizeof p->page->why];
@@ -112,10 +112,10 @@ static int adopt(const struct peer *p, struct err *e)
     return err_set(e, ERR_PEER, "rank %d gave up: %s", p->rank, why);
 }
 
-static enum page_state state_of(const struct peer *p)
+static enum peer_state read_state(const struct peer *p)
 {
-    return p->page ? (enum page_state)atomic_load_explicit(&p->page->state, memory_order_acquire)
-                   : PAGE_OPEN;
+    return p->page ? (enum peer_state)atomic_load_explicit(&p->page->state, memory_order_acquire)
+                   : PEER_OPEN;
 }
 
 // A peer that is gone without a word comes first: the others' words are about it.
@@ -123,19 +123,19 @@ static int look_at_peers(struct world *w, struct err *e)
 {
     for (int i = 0; i < w->ranks; i++) {
         const struct peer *p = &w->peers[i];
-        if (!p->dead || state_of(p) != PAGE_OPEN)
+        if (!p->dead || read_state(p) != PEER_OPEN)
             continue;
         char text[TEXT];
         uint64_t entered = p->page ? atomic_load(&p->page->entered) : 0;
-        if (!entered || !page_text(p->page, text))
+        if (!entered || !peer_page_text(p->page, text))
             return err_set(e, ERR_PEER, "rank %d died%s%s", i, *p->why ? ": " : "", p->why);
         return err_set(e, ERR_PEER, "rank %d died%s%s; it last entered #%" PRIu64 " (%s)", i,
                        *p->why ? ": " : "", p->why, entered, text);
     }
     for (int i = 0; i < w->ranks; i++)
-        if (state_of(&w->peers[i]) == PAGE_BROKEN && i != w->rank)
-            return adopt(&w->peers[i], e);
-    int gone = comms_deserter(w);
+        if (read_state(&w->peers[i]) == PEER_BROKEN && i != w->rank)
+            return adopt_error(&w->peers[i], e);
+    int gone = world_find_deserter(w);
     if (gone >= 0)
         return err_set(e, ERR_PEER, "rank %d has left", gone);
     return 0;
@@ -154,7 +154,7 @@ int world_look(struct world *w, struct err *e)
 }
 
 // ---- waiting ----
-static inline void pause_turn(void)
+static inline void pause_core(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -164,9 +164,9 @@ static inline void pause_turn(void)
 bool world_step(struct world *w)
 {
     w->moved = false;
-    if (w->t->pump && w->remotes && w->t->pump(w))
+    if (w->kind->pump && w->remotes && w->kind->pump(w))
         w->moved = true;
-    if (comms_step(w))
+    if (world_step_all(w))
         w->moved = true;
     return w->moved;
 }
@@ -190,7 +190,7 @@ void world_wake(struct world *w, struct peer *p)
     full_fence();
     if (atomic_load_explicit(&p->page->sleeping, memory_order_relaxed) &&
         atomic_exchange(&p->page->sleeping, 0))
-        w->t->wake(w, p);
+        w->kind->wake(w, p);
 }
 
 static void publish_awaited(struct world *w, uint64_t word)
@@ -201,7 +201,8 @@ static void publish_awaited(struct world *w, uint64_t word)
 
 // Naps unless there is something to do after all. The peer that stores after our last look sees
 // `sleeping` and wakes us.
-static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until, struct err *e)
+static int nap_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
+                      struct err *e)
 {
     int rc = 0;
     atomic_store(&w->page->sleeping, 1);
@@ -212,8 +213,8 @@ static int nap(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
             rc = look_at_peers(w, e);
     }
     if (!rc && !w->moved && !ready(arg)) {
-        publish_awaited(w, comms_awaited(w));
-        rc = w->t->nap(w, until, e);
+        publish_awaited(w, world_find_awaited(w));
+        rc = w->kind->nap(w, until, e);
     }
     atomic_store(&w->page->sleeping, 0);
     return rc;
@@ -239,20 +240,20 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
         if (w->moved || ((w->remotes || idle % 16 == 15) && world_step(w)))
             idle = 0;
         else if (++idle < w->spin)
-            w->yield || idle > QUIET ? (void)sched_yield() : pause_turn();
+            w->yield || idle > QUIET ? (void)sched_yield() : pause_core();
         else {
             if (!until && limit_ns)
                 until = clock_mono_ns() + limit_ns;
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
             napped = true;
-            if (nap(w, ready, arg, until, e))
+            if (nap_unless(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }
     }
 }
 
-// ---- the transport of real processes ----
+// ---- worlds of processes ----
 static void socket_wake(struct world *w, struct peer *p)
 {
     (void)w;
@@ -267,13 +268,13 @@ static bool socket_pump(struct world *w)
         struct peer *p = &w->peers[i];
         if (!p->link || p->dead)
             continue;
-        moved |= link_in(w, p);
-        moved |= !p->dead && link_out(w, p);
+        moved |= tcp_receive(w, p);
+        moved |= !p->dead && tcp_send(w, p);
     }
     return moved;
 }
 
-static int64_t poll_ms(int64_t until)
+static int64_t milliseconds_until(int64_t until)
 {
     if (!until)
         return -1;
@@ -283,7 +284,7 @@ static int64_t poll_ms(int64_t until)
 
 static int socket_nap(struct world *w, int64_t until, struct err *e)
 {
-    struct sockets *s = w->tx;
+    struct sockets *s = w->own;
     nfds_t n = 0;
     s->polls[n++] = (struct pollfd){.fd = s->poke_fd, .events = POLLIN};
     for (int i = 0; i < w->ranks; i++) {
@@ -291,10 +292,10 @@ static int socket_nap(struct world *w, int64_t until, struct err *e)
         if (p->fd < 0 || p->dead)
             continue;
         s->polled[n] = p;
-        short out = p->link && link_blocked(p) ? POLLOUT : 0;
+        short out = p->link && tcp_is_blocked(p) ? POLLOUT : 0;
         s->polls[n++] = (struct pollfd){.fd = p->fd, .events = POLLIN | out};
     }
-    if (poll(s->polls, n, (int)poll_ms(until)) < 0)
+    if (poll(s->polls, n, (int)milliseconds_until(until)) < 0)
         return 0; // a signal: look again
     for (nfds_t i = 1; i < n; i++)
         if (s->polls[i].revents && s->polled[i]->local)
@@ -305,12 +306,12 @@ static int socket_nap(struct world *w, int64_t until, struct err *e)
 
 static void socket_poke(struct world *w)
 {
-    struct sockets *s = w->tx;
+    struct sockets *s = w->own;
     uint64_t one = 1;
     (void)!write(s->poke_fd, &one, sizeof one);
 }
 
-static bool windows_here(void *arg)
+static bool have_all_windows(void *arg)
 {
     struct world *w = arg;
     for (int i = 0; i < w->ranks; i++)
@@ -321,14 +322,14 @@ static bool windows_here(void *arg)
 
 static int socket_window(struct world *w, size_t bytes, struct err *e)
 {
-    struct sockets *s = w->tx;
+    struct sockets *s = w->own;
     int rc = shm_window(w, bytes, &s->window_fd, e);
     for (int i = 0; i < w->ranks && !rc; i++)
         if (w->peers[i].local && i != w->rank)
             rc = shm_send(&w->peers[i], 'W', s->window_fd, e);
     if (rc)
         return world_break(w, e);
-    rc = world_wait(w, windows_here, w, w->connect_ns, e);
+    rc = world_wait(w, have_all_windows, w, w->connect_ns, e);
     if (rc == ERR_TIMEOUT && !w->broken.code) {
         int i = 0;
         while (i < w->ranks - 1 && (!w->peers[i].local || w->peers[i].window))
@@ -339,29 +340,29 @@ static int socket_window(struct world *w, size_t bytes, struct err *e)
     return rc;
 }
 
-static bool links_flushed(void *arg)
+static bool are_all_flushed(void *arg)
 {
     struct world *w = arg;
     for (int i = 0; i < w->ranks; i++)
-        if (w->peers[i].link && !w->peers[i].dead && !link_flushed(&w->peers[i]))
+        if (w->peers[i].link && !w->peers[i].dead && !tcp_is_flushed(&w->peers[i]))
             return false;
     return true;
 }
 
 static void socket_close(struct world *w)
 {
-    struct sockets *s = w->tx;
+    struct sockets *s = w->own;
     // The last frames go out even if the peer is slow to read; one that never does is not waited
     // for long. What came meanwhile is read, or close() would reset what we sent.
     int64_t until = clock_mono_ns() + CLOCK_S / 2;
-    while (!links_flushed(w) && clock_mono_ns() < until)
+    while (!are_all_flushed(w) && clock_mono_ns() < until)
         if (!socket_pump(w))
             clock_sleep_ms(1);
     for (int i = 0; i < w->ranks; i++) {
         struct peer *p = &w->peers[i];
         if (p->fd >= 0)
             close(p->fd);
-        link_free(p->link);
+        tcp_link_free(p->link);
         if (p->window && i != w->rank)
             munmap(p->window, p->window_size);
         if (p->page && i != w->rank)
@@ -380,7 +381,7 @@ static void socket_close(struct world *w)
     free(s);
 }
 
-static const struct transport socket_transport = {
+static const struct world_kind process_world = {
     .wake = socket_wake,
     .pump = socket_pump,
     .nap = socket_nap,
@@ -390,12 +391,12 @@ static const struct transport socket_transport = {
 };
 
 // ---- opening ----
-static int sockets_new(struct world *w, struct err *e)
+static int make_sockets(struct world *w, struct err *e)
 {
     struct sockets *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
-    w->tx = s;
+    w->own = s;
     s->page_fd = s->window_fd = -1;
     s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     s->polls = calloc((size_t)w->ranks + 1, sizeof *s->polls);
@@ -407,7 +408,7 @@ static int sockets_new(struct world *w, struct err *e)
     return shm_page_new(w, &s->page_fd, e);
 }
 
-static bool pages_here(void *arg)
+static bool have_all_pages(void *arg)
 {
     struct world *w = arg;
     for (int i = 0; i < w->ranks; i++)
@@ -432,9 +433,9 @@ static void choose_spin(struct world *w)
     w->spin = w->yield ? SPIN_YIELD : w->remotes ? SPIN_REMOTE : SPIN;
 }
 
-static int meet(struct world *w, const struct world_options *o, struct err *e)
+static int meet_peers(struct world *w, const struct world_options *o, struct err *e)
 {
-    struct sockets *s = w->tx;
+    struct sockets *s = w->own;
     PRE(s);
     int rc = greet_all(w, o, e);
     for (int i = 0; i < w->ranks && !rc; i++) {
@@ -443,12 +444,12 @@ static int meet(struct world *w, const struct world_options *o, struct err *e)
             continue;
         if (p->local)
             rc = shm_send(p, 'P', s->page_fd, e);
-        else if (!(p->link = link_new()) || !(p->page = shm_private(sizeof *p->page)))
+        else if (!(p->link = tcp_link_new()) || !(p->page = shm_private(sizeof *p->page)))
             rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
         w->remotes += !p->local;
     }
     if (!rc)
-        rc = world_wait(w, pages_here, w, o->connect_ns, e);
+        rc = world_wait(w, have_all_pages, w, o->connect_ns, e);
     if (!rc)
         choose_spin(w);
     return rc;
@@ -459,23 +460,23 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     *out = NULL;
     if (o->ranks < 1 || o->ranks > RANKS_MAX || o->rank < 0 || o->rank >= o->ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d is out of range", o->rank, o->ranks);
-    struct world *w = world_new(o->rank, o->ranks, &socket_transport);
+    struct world *w = world_new(o->rank, o->ranks, &process_world);
     if (!w)
         return err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
     w->epoch = o->epoch;
     w->connect_ns = o->connect_ns;
     w->deadline_ns = o->deadline_ns;
     w->progress = o->progress;
-    int rc = sockets_new(w, e);
+    int rc = make_sockets(w, e);
     if (!rc)
-        rc = meet(w, o, e);
+        rc = meet_peers(w, o, e);
     if (!rc) {
         *out = w;
         return 0;
     }
     if (e)
         err_wrap(e, "rank %d cannot meet its peers", o->rank);
-    if (w->tx)
+    if (w->own)
         socket_close(w);
     world_free(w);
     return rc;
@@ -486,8 +487,8 @@ void world_close(struct world *w)
     if (!w)
         return;
     if (!w->broken.code)
-        tell_peers(w, PAGE_LEFT, NULL);
-    w->t->close(w);
+        publish_state(w, PEER_LEFT, NULL);
+    w->kind->close(w);
     world_free(w);
 }
 
@@ -496,7 +497,7 @@ int world_window(struct world *w, size_t bytes, void **out, struct err *e)
     PRE(!w->window);
     int rc = world_look(w, e);
     if (!rc)
-        rc = w->t->window(w, bytes ? bytes : 1, e);
+        rc = w->kind->window(w, bytes ? bytes : 1, e);
     *out = rc ? NULL : w->window;
     return rc;
 }

@@ -3,23 +3,24 @@
 #pragma once
 #include "worker/collective/peer_page.h"
 
-struct link; // tcp.c
+struct tcp_link; // tcp.c
 
 struct peer {
     int rank;
     bool local; // on this host (this rank itself too)
     int fd;     // −1: this rank, or a fake's
-    struct page *page;
+    struct peer_page *page;
     unsigned char *window; // local peers' only
     size_t window_size;
-    struct link *link;            // remote peers' only
-    struct comm *comms[COMM_MAX]; // remote: by the peer's slot, found on first use
-    bool dead;                    // end of file or a broken connection
-    char why[160];                // how it died, if more is known
+    struct tcp_link *link; // remote peers' only
+    struct communicator
+        *communicators[COMMUNICATORS]; // remote: by the peer's slot, found on first use
+    bool dead;                         // end of file or a broken connection
+    char why[160];                     // how it died, if more is known
 };
 
 // How ranks wake each other and wait.
-struct transport {
+struct world_kind {
     void (*wake)(struct world *w, struct peer *p);
     bool (*pump)(struct world *w); // moves what can move now; null: nothing to move
     // Waits until woken, or until_ns of the monotonic clock (0: no limit). An error breaks the
@@ -35,9 +36,9 @@ struct world {
     uint64_t epoch;
     int64_t connect_ns, deadline_ns;
     struct progress_page *progress;
-    const struct transport *t;
-    void *tx; // the transport's own
-    struct page *page;
+    const struct world_kind *kind;
+    void *own; // the kind's own
+    struct peer_page *page;
     unsigned char *window;
     size_t window_size;
     struct peer *peers; // [ranks]
@@ -45,17 +46,17 @@ struct world {
     int spin;   // turns before a nap
     bool yield; // more ranks than cores: give the core away while spinning
     bool moved; // set by whatever made progress
-    struct comm *comms[COMM_MAX];
-    int ncomms;
-    struct comm *waits; // the one whose operation is waited for; null: none
+    struct communicator *communicators[COMMUNICATORS];
+    int ncommunicators;
+    struct communicator *waits; // the one whose operation is waited for; null: none
     uint64_t number;
     struct err broken;        // code 0: whole
     _Atomic uint32_t aborted; // 0, 1 while why is written, 2
     char abort_why[200];
 };
 
-struct coll {
-    struct coll_args args;
+struct operation {
+    struct collective_args args;
     uint64_t seq, number;
     size_t bytes;               // of the whole tensor
     size_t esize;               // of an element
@@ -67,7 +68,7 @@ struct coll {
     uint64_t *allowed;          // [member]: what we let it send for the scatter stage
 };
 
-struct comm {
+struct communicator {
     struct world *w;
     char name[TEXT];
     uint64_t key;
@@ -77,7 +78,7 @@ struct comm {
     int *slots;                          // of each member's page; −1: not seen yet
     bool remote;                         // a member lives on another host
     uint64_t started, worked, completed; // sequence numbers
-    struct coll ops[COLL_MAX_OPEN];
+    struct operation ops[COLLECTIVES_OPEN];
     uint64_t *counters;   // behind the ops' arrays
     unsigned char *stage; // [member] × STAGE, if a member is remote
     const void **src;     // [n], scratch of the reduction
@@ -86,7 +87,8 @@ struct comm {
 };
 
 // ---- world.c ----
-struct world *world_new(int rank, int ranks, const struct transport *t); // peers filled by caller
+struct world *world_new(int rank, int ranks,
+                        const struct world_kind *kind); // peers filled by caller
 void world_free(struct world *w);
 // Breaks the world for good: tells the peers and keeps the error for every later call.
 int world_break(struct world *w, struct err *e);
@@ -109,59 +111,63 @@ void *shm_private(size_t bytes); // null when there is no memory
 int greet_all(struct world *w, const struct world_options *o, struct err *e);
 
 // ---- tcp.c: frames between hosts ----
-struct link *link_new(void);
-void link_free(struct link *l);
-void link_comm(struct peer *p, int slot, uint64_t key);
-void link_note(struct world *w, struct peer *p, int slot, const struct note *n);
-void link_grant(struct peer *p, int slot, uint64_t seq, uint64_t upto);
-void link_bye(struct world *w, struct peer *p);
-bool link_in(struct world *w, struct peer *p); // true: something came
-bool link_out(struct world *w, struct peer *p);
-bool link_flushed(const struct peer *p); // nothing waits to be sent but operands
-bool link_blocked(const struct peer *p); // the socket takes no more now
+struct tcp_link *tcp_link_new(void);
+void tcp_link_free(struct tcp_link *l);
+void tcp_send_key(struct peer *p, int slot, uint64_t key);
+void tcp_send_note(struct world *w, struct peer *p, int slot, const struct note *n);
+void tcp_send_grant(struct peer *p, int slot, uint64_t seq, uint64_t upto);
+void tcp_send_bye(struct world *w, struct peer *p);
+bool tcp_receive(struct world *w, struct peer *p); // true: something came
+bool tcp_send(struct world *w, struct peer *p);
+bool tcp_is_flushed(const struct peer *p); // nothing waits to be sent but operands
+bool tcp_is_blocked(const struct peer *p); // the socket takes no more now
 
-// ---- comm.c: communicators and what was announced in them ----
+// ---- communicator.c: communicators and what was announced in them ----
 // What an operation is made of. The scatter stage brings each slice's operands to its owner, the
 // gather stage the owner's slice to everybody.
-struct kind {
+struct operation_kind {
     const char *name;
     bool scatter, gather;
-    bool sums, even;                                // f32, bf16; the count must divide by the size
-    bool (*work)(struct comm *c, struct coll *o);   // false: not finished yet
-    void (*finish)(struct comm *c, struct coll *o); // the same from the notes' payloads
+    bool sums, even; // f32, bf16; the count must divide by the size
+    bool (*work)(struct communicator *c, struct operation *o); // false: not finished yet
+    void (*finish)(struct communicator *c,
+                   struct operation *o); // the same from the notes' payloads
 };
-extern const struct kind coll_kinds[]; // [enum coll_op], local.c
+extern const struct operation_kind operation_kinds[]; // [enum collective_op], operation.c
 struct span {
     size_t at, len; // bytes
 };
 // The same operation seen from another member: who sends to a receiver.
-enum coll_op op_counterpart(enum coll_op op);
-struct span op_slice(const struct comm *c, const struct coll *o, int member);
-struct note *op_note(const struct comm *c, const struct coll *o, int member); // null: unknown yet
-bool op_announced(struct comm *c, struct coll *o, int member);
+enum collective_op collective_counterpart(enum collective_op op);
+struct span operation_slice(const struct communicator *c, const struct operation *o, int member);
+struct note *operation_note(const struct communicator *c, const struct operation *o,
+                            int member); // null: unknown yet
+bool operation_is_announced(struct communicator *c, struct operation *o, int member);
 // Everyone announced the same; a difference breaks the world.
-bool op_agree(struct comm *c, struct coll *o);
-bool op_owes(struct comm *c, struct coll *o, int member);   // it has not done its part yet
-int op_late(struct comm *c, struct coll *o, struct err *e); // ERR_TIMEOUT naming the missing
-int comms_deserter(const struct world *w); // a rank that left before its part, or −1
-uint64_t comms_awaited(struct world *w);   // who holds us up, as progress_page's word
-void comm_delete(struct comm *c);
+bool operation_agrees(struct communicator *c, struct operation *o);
+bool operation_owes(struct communicator *c, struct operation *o,
+                    int member); // it has not done its part yet
+int operation_late(struct communicator *c, struct operation *o,
+                   struct err *e);              // ERR_TIMEOUT naming the missing
+int world_find_deserter(const struct world *w); // a rank that left before its part, or −1
+uint64_t world_find_awaited(struct world *w);   // who holds us up, as progress_page's word
+void communicator_delete(struct communicator *c);
 
-// ---- local.c: the operations, and what tcp.c asks of them ----
+// ---- operation.c: the operations, and what tcp.c asks of them ----
 struct chunk {
-    struct comm *comm;
-    struct coll *op;
+    struct communicator *communicator;
+    struct operation *op;
     int stage; // 0: operands to the slice's owner, 1: the owner's results to all
     int member;
     uint64_t offset;
     const unsigned char *data;
     size_t len;
 };
-bool comm_next_chunk(struct comm *c, const struct peer *p, struct chunk *out);
-void comm_sent(struct world *w, const struct chunk *k);
+bool communicator_next_chunk(struct communicator *c, const struct peer *p, struct chunk *out);
+void chunk_sent_whole(struct world *w, const struct chunk *k);
 // Where `len` bytes that p sent belong; null if they were not asked for.
-unsigned char *comm_place(struct comm *c, const struct peer *p, int stage, uint64_t seq,
-                          uint64_t offset, size_t len, struct chunk *out);
-void comm_got(struct world *w, const struct chunk *k);
-void comm_step(struct comm *c);
-bool comms_step(struct world *w); // every open operation; true: something moved
+unsigned char *communicator_place(struct communicator *c, const struct peer *p, int stage,
+                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out);
+void chunk_came_whole(struct world *w, const struct chunk *k);
+void communicator_step(struct communicator *c);
+bool world_step_all(struct world *w); // every open operation; true: something moved

@@ -18,10 +18,10 @@ struct bound {
     struct op_call call;         // OP
     struct op_attr attr;         // OP, when the coordinate changes it
     const struct op_call *calls; // OP: with those behind it that the backend runs at once; or null
-    struct comm *comm;           // START, SEND, RECV and their WAIT
-    struct coll_args coll;
-    struct coll_ticket ticket; // START, SEND, RECV: what its WAIT waits for
-    struct staged *staged;     // the same on a device with memory of its own
+    struct communicator *comm;   // START, SEND, RECV and their WAIT
+    struct collective_args coll;
+    struct collective_ticket ticket; // START, SEND, RECV: what its WAIT waits for
+    struct staged *staged;           // the same on a device with memory of its own
 };
 
 struct loaded {
@@ -49,7 +49,7 @@ struct exec {
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
     struct crew crew[EXEC_COMMS];
-    struct comm *comm[EXEC_COMMS];
+    struct communicator *comm[EXEC_COMMS];
     int ncomms;
 };
 
@@ -135,7 +135,7 @@ static void *address(const struct exec *x, const struct program *p, struct view 
 
 // One a crew, made as the programs come to it; ranks of other stages may come to theirs in another
 // order (a communicator is known by its name and its ranks).
-static int comm_get(struct exec *x, struct crew crew, struct comm **out, struct err *e)
+static int comm_get(struct exec *x, struct crew crew, struct communicator **out, struct err *e)
 {
     for (int i = 0; i < x->ncomms; i++)
         if (crew_equal(&x->crew[i], &crew)) {
@@ -150,7 +150,7 @@ static int comm_get(struct exec *x, struct crew crew, struct comm **out, struct 
     int n = crew_ranks(&crew, m, x->o.rank, ranks);
     struct buf name = {0};
     crew_print(&crew, m, &name);
-    int rc = comm_new(x->o.world, buf_str(&name), ranks, n, out, e);
+    int rc = communicator_new(x->o.world, buf_str(&name), ranks, n, out, e);
     buf_clear(&name);
     if (rc)
         return rc;
@@ -205,21 +205,21 @@ static void bind_copy(const struct exec *x, const struct program *p, struct boun
 
 static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
 {
-    static const enum coll_op ops[RESHARD_KINDS] = {
-        [RESHARD_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-        [RESHARD_ALL_GATHER] = COLL_ALL_GATHER,
-        [RESHARD_ALL_TO_ALL] = COLL_ALL_TO_ALL,
-        [RESHARD_ALL_REDUCE] = COLL_ALL_REDUCE,
+    static const enum collective_op ops[RESHARD_KINDS] = {
+        [RESHARD_REDUCE_SCATTER] = COLLECTIVE_REDUCE_SCATTER,
+        [RESHARD_ALL_GATHER] = COLLECTIVE_ALL_GATHER,
+        [RESHARD_ALL_TO_ALL] = COLLECTIVE_ALL_TO_ALL,
+        [RESHARD_ALL_REDUCE] = COLLECTIVE_ALL_REDUCE,
     };
     const struct instr *i = b->instr;
     struct tensor t = tensor_at(x, p, i->out[0]);
-    b->coll = (struct coll_args){.op = ops[i->coll],
-                                 .reduce = i->max ? COLL_MAX : COLL_SUM,
-                                 .dtype = t.dtype,
-                                 .from = address(x, p, i->in[0]),
-                                 .buf = t.data,
-                                 .count = shape_count(&t.shape),
-                                 .name = p->graph->nodes[i->node].what};
+    b->coll = (struct collective_args){.op = ops[i->coll],
+                                       .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
+                                       .dtype = t.dtype,
+                                       .from = address(x, p, i->in[0]),
+                                       .buf = t.data,
+                                       .count = shape_count(&t.shape),
+                                       .name = p->graph->nodes[i->node].what};
     return comm_get(x, i->stages ? crew_of_stages(i) : crew_of_axes(&i->group), &b->comm, e);
 }
 
@@ -230,13 +230,13 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
     const struct instr *i = b->instr;
     bool sends = i->kind == INSTR_SEND;
     struct tensor t = tensor_at(x, p, sends ? i->in[0] : i->out[0]);
-    b->coll =
-        (struct coll_args){.op = sends ? COLL_SEND : COLL_RECV,
-                           .dtype = t.dtype,
-                           .buf = t.data,
-                           .count = shape_count(&t.shape),
-                           .name = arena_printf(&x->arena, "%s of microbatch %d",
-                                                p->graph->nodes[i->node].what, i->microbatch)};
+    b->coll = (struct collective_args){.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                                       .dtype = t.dtype,
+                                       .buf = t.data,
+                                       .count = shape_count(&t.shape),
+                                       .name = arena_printf(&x->arena, "%s of microbatch %d",
+                                                            p->graph->nodes[i->node].what,
+                                                            i->microbatch)};
     return comm_get(x, crew_of_message(i, p->stage), &b->comm, e);
 }
 
@@ -449,7 +449,7 @@ void exec_close(struct exec *x)
     for (int k = 0; k < PROGRAM_KINDS; k++)
         segments_clear(&x->loaded[k].segments);
     for (int i = 0; i < x->ncomms; i++)
-        comm_free(x->comm[i]);
+        communicator_free(x->comm[i]);
     for (int r = 0; r < REGION_COUNT; r++)
         if (x->region[r] && (r == REGION_PRIVATE || x->apart))
             x->o.backend->memory.free(x->o.device, x->region[r]);
@@ -494,12 +494,12 @@ static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err
         // The operand must be there before peers may read it; what is received overwrites only
         // what was read.
         int rc = x->o.backend->stream.sync(x->stream, e);
-        return rc ? rc : coll_start(b->comm, &b->coll, &b->ticket, e);
+        return rc ? rc : collective_start(b->comm, &b->coll, &b->ticket, e);
     }
     case INSTR_WAIT: {
         struct bound *start = &l->bound[b->instr->start];
         return start->staged ? staging_wait(x->staging, start->staged, e)
-                             : coll_wait(b->comm, &start->ticket, e);
+                             : collective_wait(b->comm, &start->ticket, e);
     }
     }
     return 0;

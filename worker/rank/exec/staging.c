@@ -16,9 +16,9 @@ enum { SPANS = 2 };
 
 struct staged {
     struct list all, pending; // pending: started, not yet announced
-    struct comm *comm;
-    struct coll_args coll; // the host's addresses
-    struct coll_ticket ticket;
+    struct communicator *comm;
+    struct collective_args coll; // the host's addresses
+    struct collective_ticket ticket;
     struct span down[SPANS], up[SPANS];
     struct event *made, *down_done, *up_done;
 };
@@ -36,9 +36,12 @@ enum part { PART_NONE, PART_WHOLE, PART_OWN, PART_OTHERS, PART_FROM };
 static const struct {
     enum part down, up;
 } parts[] = {
-    [COLL_ALL_REDUCE] = {PART_WHOLE, PART_WHOLE}, [COLL_REDUCE_SCATTER] = {PART_WHOLE, PART_OWN},
-    [COLL_ALL_GATHER] = {PART_OWN, PART_OTHERS},  [COLL_ALL_TO_ALL] = {PART_FROM, PART_WHOLE},
-    [COLL_SEND] = {PART_WHOLE, PART_NONE},        [COLL_RECV] = {PART_NONE, PART_WHOLE},
+    [COLLECTIVE_ALL_REDUCE] = {PART_WHOLE, PART_WHOLE},
+    [COLLECTIVE_REDUCE_SCATTER] = {PART_WHOLE, PART_OWN},
+    [COLLECTIVE_ALL_GATHER] = {PART_OWN, PART_OTHERS},
+    [COLLECTIVE_ALL_TO_ALL] = {PART_FROM, PART_WHOLE},
+    [COLLECTIVE_SEND] = {PART_WHOLE, PART_NONE},
+    [COLLECTIVE_RECV] = {PART_NONE, PART_WHOLE},
 };
 
 static struct span span_at(const struct staging *s, void *device, size_t from, size_t bytes)
@@ -48,11 +51,11 @@ static struct span span_at(const struct staging *s, void *device, size_t from, s
     return (struct span){s->o.region + at, s->o.window + at, bytes};
 }
 
-static void spans_of(const struct staging *s, const struct comm *c, const struct coll_args *a,
-                     enum part part, struct span out[SPANS])
+static void spans_of(const struct staging *s, const struct communicator *c,
+                     const struct collective_args *a, enum part part, struct span out[SPANS])
 {
-    size_t n = (size_t)comm_size(c), all = (size_t)a->count * dtype_size(a->dtype);
-    size_t slice = all / n, own = slice * (size_t)comm_coord(c);
+    size_t n = (size_t)communicator_size(c), all = (size_t)a->count * dtype_size(a->dtype);
+    size_t slice = all / n, own = slice * (size_t)communicator_coordinate(c);
     if (part == PART_WHOLE) {
         out[0] = span_at(s, a->buf, 0, all);
     } else if (part == PART_FROM) {
@@ -114,8 +117,8 @@ void staging_close(struct staging *s)
     free(s);
 }
 
-int staging_bind(struct staging *s, struct comm *c, const struct coll_args *a, struct staged **out,
-                 struct err *e)
+int staging_bind(struct staging *s, struct communicator *c, const struct collective_args *a,
+                 struct staged **out, struct err *e)
 {
     const struct backend *b = s->o.backend;
     struct staged *op = calloc(1, sizeof *op);
@@ -126,7 +129,7 @@ int staging_bind(struct staging *s, struct comm *c, const struct coll_args *a, s
     op->comm = c;
     op->coll = *a;
     op->coll.buf = on_host(s, a->buf);
-    op->coll.from = a->op == COLL_ALL_TO_ALL ? on_host(s, a->from) : NULL;
+    op->coll.from = a->op == COLLECTIVE_ALL_TO_ALL ? on_host(s, a->from) : NULL;
     spans_of(s, c, a, parts[a->op].down, op->down);
     spans_of(s, c, a, parts[a->op].up, op->up);
     *out = op;
@@ -175,7 +178,7 @@ int staging_start(struct staging *s, struct staged *op, struct err *e)
 static int announce(struct staged *op, struct err *e)
 {
     list_remove(&op->pending);
-    return coll_start(op->comm, &op->coll, &op->ticket, e);
+    return collective_start(op->comm, &op->coll, &op->ticket, e);
 }
 
 int staging_poll(struct staging *s, struct err *e)
@@ -212,12 +215,12 @@ static int attend(struct staging *s, struct staged *op, struct err *e)
     bool done = false, moved = false;
     int rc = 0;
     while (!rc && !done && !list_empty(&s->pending)) {
-        rc = coll_try(op->comm, &op->ticket, &done, &moved, e);
+        rc = collective_try(op->comm, &op->ticket, &done, &moved, e);
         rc = rc ? rc : staging_poll(s, e);
         if (!rc && !done && !moved)
             (void)sched_yield();
     }
-    return rc || done ? rc : coll_wait(op->comm, &op->ticket, e);
+    return rc || done ? rc : collective_wait(op->comm, &op->ticket, e);
 }
 
 int staging_wait(struct staging *s, struct staged *op, struct err *e)

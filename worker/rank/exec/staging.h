@@ -7,7 +7,7 @@
 //
 //   computation  ─made──────────────────────────────────────────► waits for `up`
 //   copies           └► down ─event─┐                  ┌► up ─event┘
-//   host             start          poll: coll_start   wait: coll_wait
+//   host             start          poll: collective_start   wait: collective_wait
 //
 // The host waits only where it must: in staging_wait, until the operand is there and until the
 // collective is done. What was started and has come down is announced as soon as the host passes by
@@ -34,8 +34,8 @@ int staging_open(const struct staging_options *o, struct staging **out, struct e
 void staging_close(struct staging *s); // frees what was bound; null is fine
 
 // `a` has the device's addresses.
-int staging_bind(struct staging *s, struct comm *c, const struct coll_args *a, struct staged **out,
-                 struct err *e);
+int staging_bind(struct staging *s, struct communicator *c, const struct collective_args *a,
+                 struct staged **out, struct err *e);
 
 int staging_start(struct staging *s, struct staged *op, struct err *e);
 int staging_poll(struct staging *s, struct err *e); // never waits
