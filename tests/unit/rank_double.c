@@ -18,7 +18,7 @@
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/train/train.h"
 
-static int misbehave(const struct attempt *a, int64_t step, struct err *e)
+static int misbehave(const struct assignment *a, int64_t step, struct err *e)
 {
     char kind[16] = "";
     int rank = -1;
@@ -35,7 +35,7 @@ static int misbehave(const struct attempt *a, int64_t step, struct err *e)
 }
 
 // Every rank's stop bit, or-ed: 1, 0, or negative with the error.
-static int agree(const struct attempt *a, struct link *l, int64_t step, bool stop, struct err *e)
+static int agree(const struct assignment *a, struct link *l, int64_t step, bool stop, struct err *e)
 {
     char key[64], value[8];
     int any = 0;
@@ -57,7 +57,7 @@ static int agree(const struct attempt *a, struct link *l, int64_t step, bool sto
     return rc ? -rc : any;
 }
 
-int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e)
+int train_run(const struct assignment *a, struct link *l, enum train_end *end, struct err *e)
 {
     const char *ms = getenv("WEFT_DOUBLE_MS");
     struct metrics *m = NULL;

@@ -30,11 +30,11 @@ enum { RANKS_MAX = 4 };
 struct team {
     char dir[64], addr[100];
     int n;
-    struct attempt plan;
+    struct assignment plan;
     struct lead *lead;
     struct link *link[RANKS_MAX]; // null: not joined, or gone
     struct progress_page *page[RANKS_MAX];
-    struct attempt got[RANKS_MAX];
+    struct assignment got[RANKS_MAX];
 };
 
 static int64_t soon(void)
@@ -69,7 +69,7 @@ static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
     snprintf(path, sizeof path, "%s/sock", t->dir);
     snprintf(t->addr, sizeof t->addr, "unix:%s", path);
     assert_int_equal(join_listen_unix(path, &unix_fd, NULL), 0);
-    struct lead_config c = {.attempt = &t->plan,
+    struct lead_config c = {.assignment = &t->plan,
                             .unix_fd = unix_fd,
                             .tcp_fd = -1,
                             .page_dir = t->dir,

@@ -167,7 +167,7 @@ static int parse(int argc, char **argv, struct flags *all, struct err *e)
 struct solo_rank { // what one rank's process holds, freed at its end
     struct solo solo;
     struct process process;
-    struct attempt plan; // rank 0: what it assigns
+    struct assignment plan; // rank 0: what it assigns
     struct lead *lead;
     struct status status;
     bool leads, shown;
@@ -199,7 +199,7 @@ static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd,
     snprintf(p->metrics, sizeof p->metrics, "%s/metrics.jsonl", p->solo.dir);
     p->plan.metrics = p->metrics;
     struct lead_config c = {
-        .attempt = &p->plan,
+        .assignment = &p->plan,
         .unix_fd = p->solo.unix_fd,
         .tcp_fd = p->solo.tcp_fd,
         .page_dir = p->solo.epoch_dir,

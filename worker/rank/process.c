@@ -38,17 +38,17 @@ static int own_socket_dir(struct process *p, const char *dir, struct err *e)
             return err_errno(e, ERR_IO, "cannot open %s", dir);
         snprintf(p->socket_dir, sizeof p->socket_dir, "/proc/self/fd/%d", p->socket_fd);
     }
-    p->attempt.socket_dir = p->socket_dir;
+    p->assignment.socket_dir = p->socket_dir;
     return 0;
 }
 
 static int own_page(struct process *p, const char *dir, struct err *e)
 {
     char path[4200];
-    lead_page_path(dir, p->attempt.rank, path, sizeof path);
-    int rc = page_create(path, p->attempt.rank, &p->attempt.page, e);
+    lead_page_path(dir, p->assignment.rank, path, sizeof path);
+    int rc = page_create(path, p->assignment.rank, &p->assignment.page, e);
     if (!rc)
-        link_set_page(p->link, p->attempt.page);
+        link_set_page(p->link, p->assignment.page);
     return rc;
 }
 
@@ -56,7 +56,7 @@ static int own_page(struct process *p, const char *dir, struct err *e)
 // stopped for a while: only the end of its descriptor is its end.
 static void watch_leader(struct process *p, const struct process_options *o)
 {
-    int64_t silence_ns = p->attempt.hang_after_ns + CLOCK_S;
+    int64_t silence_ns = p->assignment.hang_after_ns + CLOCK_S;
     if (silence_ns < SILENCE_MIN_S * CLOCK_S)
         silence_ns = SILENCE_MIN_S * CLOCK_S;
     if (!o->agent)
@@ -65,7 +65,7 @@ static void watch_leader(struct process *p, const struct process_options *o)
 
 static int parse_job(struct process *p, struct err *e)
 {
-    struct attempt *a = &p->attempt;
+    struct assignment *a = &p->assignment;
     struct job_errors errs = {0};
     const char *base = *a->base_dir ? a->base_dir : "."; // empty: from the roots, or from here
     if (job_parse(&a->arena, &weft_schema, NULL, base, a->job_text, strlen(a->job_text), NULL, 0,
@@ -78,7 +78,7 @@ static int parse_job(struct process *p, struct err *e)
 }
 
 // A rank whose epoch is over has been replaced: it must not even begin.
-static int check_epoch(const struct attempt *a, struct err *e)
+static int check_epoch(const struct assignment *a, struct err *e)
 {
     struct store store;
     int rc = store_open_beneath(&store, a->checkpoint_root, a->store, e);
@@ -90,7 +90,7 @@ static int check_epoch(const struct attempt *a, struct err *e)
 // From Assign to a complete attempt.
 static int prepare(struct process *p, const struct process_options *o, struct err *e)
 {
-    struct attempt *a = &p->attempt;
+    struct assignment *a = &p->assignment;
     int rc = link_assign(p->link, a, clock_mono_ns() + ASSIGN_S * CLOCK_S, e);
     if (rc)
         return rc;
@@ -108,7 +108,7 @@ static int prepare(struct process *p, const struct process_options *o, struct er
 // The exit code of what happened; a lost peer's message becomes the leader's, which names it.
 static int judge(struct process *p, int rc, enum train_end end, struct err *e)
 {
-    const struct progress_page *page = p->attempt.page;
+    const struct progress_page *page = p->assignment.page;
     struct page_view at = {0};
     if (!rc)
         return end == TRAIN_DRAINED ? RANK_EXIT_DRAINED : RANK_EXIT_DONE;
@@ -144,10 +144,10 @@ int process_train(struct process *p, const struct process_options *o, struct err
     }
     rc = prepare(p, o, e);
     if (!rc)
-        rc = train_run(&p->attempt, p->link, &end, e);
+        rc = train_run(&p->assignment, p->link, &end, e);
     int code = judge(p, rc, end, e);
-    if (p->attempt.page)
-        page_state(p->attempt.page, RANK_ENDED);
+    if (p->assignment.page)
+        page_state(p->assignment.page, RANK_ENDED);
     if (rc && code != RANK_EXIT_DRAINED)
         log_error("rank", "%s", e->text);
     link_set_page(p->link, NULL);
@@ -158,8 +158,8 @@ int process_train(struct process *p, const struct process_options *o, struct err
 
 void process_clear(struct process *p)
 {
-    page_close(p->attempt.page);
+    page_close(p->assignment.page);
     if (p->socket_fd >= 0)
         close(p->socket_fd);
-    arena_clear(&p->attempt.arena);
+    arena_clear(&p->assignment.arena);
 }

@@ -19,7 +19,7 @@ struct process_options {
 };
 
 struct process {
-    struct attempt attempt;
+    struct assignment assignment;
     struct job job;
     struct link *link;
     char socket_dir[4100];

@@ -72,7 +72,7 @@ struct member {
 
 struct lead {
     struct lead_config c;
-    const struct attempt *at;
+    const struct assignment *at;
     pthread_t thread;
     int wake;
     atomic_bool stop;
@@ -198,7 +198,7 @@ static void send_commit(struct lead *l, int64_t step)
     body.shards = arena_array(&a, Weft__Rank__ShardDone *, l->at->ranks);
     for (int r = 0; r < l->at->ranks; r++) {
         body.shards[r] = arena_new(&a, Weft__Rank__ShardDone);
-        report_from_shard(&reports[r], &a, body.shards[r]);
+        rank_frame_from_shard(&reports[r], &a, body.shards[r]);
     }
     FRAME(f, COMMIT, commit, &body);
     send_rank(l, 0, &f);
@@ -266,7 +266,7 @@ static void on_shard(struct lead *l, int rank, const Weft__Rank__ShardDone *f)
     struct shard_report r;
     struct err e = {0};
     arena_init(&a);
-    if (report_to_shard(f, &a, &r, &e)) {
+    if (rank_frame_to_shard(f, &a, &r, &e)) {
         memset(&r, 0, sizeof r);
         r.step = f->step;
         r.code = e.code;
@@ -452,7 +452,7 @@ static void admit(struct lead *l, struct peer *p, int rank, const char *host)
     if (l->joined == l->at->ranks)
         atomic_store(&l->here, l->alive);
     Weft__Rank__Assign body;
-    report_from_attempt(l->at, rank, &body);
+    rank_frame_from_assignment(l->at, rank, &body);
     FRAME(f, ASSIGN, assign, &body);
     send_peer(p, &f);
     log_debug("lead", "rank %d joined from host %s", rank, host);
@@ -480,7 +480,7 @@ static void on_progress(struct lead *l, int rank, const Weft__Rank__Progress *f)
     struct member *m = &l->members[rank];
     if (m->page)
         return;
-    report_to_view(f, &m->view);
+    rank_frame_to_view(f, &m->view);
     m->view.rank = rank;
 }
 
@@ -519,7 +519,7 @@ static void on_member(struct lead *l, struct peer *p, const Weft__Rank__Frame *f
         board_ready(&l->board, r, f->ready->plan_hash);
         return;
     case WEFT__RANK__FRAME__BODY_STEP_REPORT:
-        report_to_row(f->step_report, &row);
+        rank_frame_to_row(f->step_report, &row);
         if (r == 0 && l->c.on_row)
             l->c.on_row(l->c.ctx, &row);
         return;
@@ -595,7 +595,7 @@ static void tell_progress(struct lead *l, int64_t now)
         return;
     l->told_ns = now;
     Weft__Rank__Progress body;
-    report_from_view(&l->members[0].view, l->at->host, &body);
+    rank_frame_from_view(&l->members[0].view, l->at->host, &body);
     FRAME(f, PROGRESS, progress, &body);
     send_all(l, &f);
 }
@@ -748,7 +748,7 @@ int lead_start(const struct lead_config *c, struct lead **out, int *link_fd, str
     struct lead *l = calloc(1, sizeof *l);
     PRE(l != NULL);
     l->c = *c;
-    l->at = c->attempt;
+    l->at = c->assignment;
     l->members = calloc((size_t)l->at->ranks, sizeof *l->members);
     PRE(l->members != NULL);
     list_init(&l->peers);

@@ -17,9 +17,9 @@
 struct lead;
 
 struct lead_config {
-    const struct attempt *attempt; // borrowed: what Assign carries; host is the leader's
-    int unix_fd, tcp_fd;           // listening sockets, taken; −1: none
-    const char *page_dir;          // has page-RRRR of the ranks of this host
+    const struct assignment *assignment; // borrowed: what Assign carries; host is the leader's
+    int unix_fd, tcp_fd;                 // listening sockets, taken; −1: none
+    const char *page_dir;                // has page-RRRR of the ranks of this host
     struct commit_config commit;
     const struct store_entry *scan; // what the fence listed; copied
     int nscan;

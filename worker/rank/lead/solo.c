@@ -148,7 +148,7 @@ static int sync_parent(const struct solo *s, struct err *e)
 }
 
 // job.yaml and id as the job is now; id last: it says who owns DIR.
-static int write_id(const struct solo *s, const struct attempt *a, struct err *e)
+static int write_id(const struct solo *s, const struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX], identity[65];
     int rc = folder_write(s->dir, "job.yaml", a->job_text, FOLDER_DURABLE, e);
@@ -158,7 +158,7 @@ static int write_id(const struct solo *s, const struct attempt *a, struct err *e
     return rc ? rc : folder_write(s->dir, "id", text, FOLDER_DURABLE, e);
 }
 
-static int new_id(struct solo *s, struct attempt *a, struct err *e)
+static int new_id(struct solo *s, struct assignment *a, struct err *e)
 {
     int rc;
     if ((rc = entropy_id(a->job_id, e)) || (rc = entropy_id(a->cluster_id, e)) ||
@@ -174,7 +174,8 @@ static bool has_value(const char *text, const char *key, const char *want)
 }
 
 // Reads DIR/id, or makes it; another job is refused.
-static int settle_id(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
+static int settle_id(const struct solo_options *o, struct solo *s, struct assignment *a,
+                     struct err *e)
 {
     char text[TEXT_MAX], identity[65];
     int rc = folder_read(s->dir, "id", text, sizeof text, e);
@@ -202,7 +203,7 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct attemp
 
 // ---- the epoch ----
 
-static int fence(struct solo *s, struct attempt *a, struct err *e)
+static int fence(struct solo *s, struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX], value[64];
     int64_t greatest = 0, epoch = 0, tries = 0;
@@ -246,7 +247,7 @@ static bool is_bad(const struct refusals *r, struct store_entry id)
 }
 
 // The newest checkpoint that verifies; the damaged are kept on disk but out of retention.
-static int choose(struct solo *s, struct attempt *a, struct err *e)
+static int choose(struct solo *s, struct assignment *a, struct err *e)
 {
     struct load l = {0};
     struct refusals bad = {0};
@@ -269,7 +270,7 @@ static int choose(struct solo *s, struct attempt *a, struct err *e)
     return 0;
 }
 
-static int store_state(const struct solo *s, const struct attempt *a, struct err *e)
+static int store_state(const struct solo *s, const struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "epoch %llu\nattempt %s\nrestore %s\nstep %lld\nfinished %d\n",
@@ -316,7 +317,7 @@ static void remove_old_epochs(const struct solo *s)
         closedir(d);
 }
 
-static int make_epoch(const struct solo_options *o, struct solo *s, struct attempt *a,
+static int make_epoch(const struct solo_options *o, struct solo *s, struct assignment *a,
                       struct err *e)
 {
     char path[PATH_MAX];
@@ -339,7 +340,7 @@ static int make_epoch(const struct solo_options *o, struct solo *s, struct attem
                      : 0;
 }
 
-static int open_store(struct solo *s, struct attempt *a, struct err *e)
+static int open_store(struct solo *s, struct assignment *a, struct err *e)
 {
     struct store_owner owner = {a->cluster_id, a->job_id, s->job.name, a->job_text};
     const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
@@ -349,7 +350,7 @@ static int open_store(struct solo *s, struct attempt *a, struct err *e)
     return rc;
 }
 
-int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e)
+int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a, struct err *e)
 {
     char hash[65];
     memset(s, 0, sizeof *s);
@@ -375,7 +376,7 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, s
     return make_epoch(o, s, a, e);
 }
 
-int solo_publish(const struct solo *s, const struct attempt *a, struct err *e)
+int solo_publish(const struct solo *s, const struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "epoch %llu\nhost %s\nunix unix:%s/sock\n%s%s%s",

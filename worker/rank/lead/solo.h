@@ -49,8 +49,8 @@ int solo_job(const struct solo_options *o, struct arena *a, struct job *job, con
              char hash[65], struct buf *violations, struct err *e);
 // Takes DIR for rank 0: lock, ids, fence, choice of the checkpoint, key, sockets. Fills the
 // attempt's Assign part. A finished job is no error: nothing but the lock is taken.
-int solo_lead(const struct solo_options *o, struct solo *s, struct attempt *a, struct err *e);
-int solo_publish(const struct solo *s, const struct attempt *a, struct err *e);
+int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a, struct err *e);
+int solo_publish(const struct solo *s, const struct assignment *a, struct err *e);
 void solo_close(struct solo *s); // removes address, key and socket; zeroed is fine if lock_fd is −1
 
 // Another rank: finds the newest epoch's leader and joins; tries again until the deadline or a

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank: one process that trains at one mesh coordinate for one attempt of a job.
-//
-// What it is told once (struct attempt: the content of the Assign frame and what this process adds
-// about itself). Its states and exit codes are in common/attempt/life.h.
+// What a rank is told when it starts: the content of the Assign frame, and what its own process adds
+// about itself. A rank is one process that trains at one mesh coordinate for one attempt of a job;
+// its states and exit codes are in common/attempt/life.h.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -14,8 +13,8 @@
 struct job;
 struct progress_page;
 
-// Everything train_run() needs to know. Strings lie in `arena`, which main owns.
-struct attempt {
+// Everything that train_run() needs to know. The strings lie in `arena`.
+struct assignment {
     struct arena arena;
     // from Assign
     const char *base_dir; // what relative paths of the job start from, absolute

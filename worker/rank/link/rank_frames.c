@@ -7,7 +7,7 @@
 
 #include "common/attempt/frame.h"
 
-void report_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
+void rank_frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
 {
     weft__rank__progress__init(out);
     out->rank = v->rank;
@@ -25,7 +25,7 @@ void report_from_view(const struct page_view *v, const char *host, Weft__Rank__P
     out->awaits_entered = v->awaits_entered;
 }
 
-void report_to_view(const Weft__Rank__Progress *p, struct page_view *out)
+void rank_frame_to_view(const Weft__Rank__Progress *p, struct page_view *out)
 {
     memset(out, 0, sizeof *out);
     out->rank = p->rank;
@@ -51,7 +51,7 @@ void report_to_view(const Weft__Rank__Progress *p, struct page_view *out)
     X(tokens_per_s) X(samples_per_s) X(step_ms) X(evaluated) X(eval_loss) X(eval_accuracy)
 #define COPY(field) out->field = from->field;
 
-void report_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
+void rank_frame_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
 {
     weft__rank__step_report__init(out);
     ROW_FIELDS(COPY)
@@ -63,7 +63,7 @@ void report_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
     out->samples = samples.to;
 }
 
-void report_to_row(const Weft__Rank__StepReport *from, struct step_row *out)
+void rank_frame_to_row(const Weft__Rank__StepReport *from, struct step_row *out)
 {
     memset(out, 0, sizeof *out);
     ROW_FIELDS(COPY)
@@ -89,7 +89,8 @@ static struct hash128 get_digest(const uint8_t in[16])
     return h;
 }
 
-void report_from_shard(const struct shard_report *s, struct arena *a, Weft__Rank__ShardDone *out)
+void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
+                           Weft__Rank__ShardDone *out)
 {
     weft__rank__shard_done__init(out);
     out->rank = s->rank;
@@ -107,8 +108,8 @@ void report_from_shard(const struct shard_report *s, struct arena *a, Weft__Rank
         put_digest(s->digests[i], out->digests.data + 16 * i);
 }
 
-int report_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out,
-                    struct err *e)
+int rank_frame_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out,
+                        struct err *e)
 {
     memset(out, 0, sizeof *out);
     if (f->head_digest.len != 16 || f->digests.len % 16)
@@ -131,14 +132,14 @@ static bool commit_event(const Weft__Rank__Commit *c, struct arena *a, struct li
 {
     struct shard_report *reports = arena_array(a, struct shard_report, c->n_shards + 1);
     for (size_t i = 0; i < c->n_shards; i++)
-        if (report_to_shard(c->shards[i], a, &reports[i], NULL))
+        if (rank_frame_to_shard(c->shards[i], a, &reports[i], NULL))
             return false;
     *out = (struct link_event){
         .kind = LINK_COMMIT, .step = c->step, .nreports = (int)c->n_shards, .reports = reports};
     return true;
 }
 
-bool report_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out)
+bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out)
 {
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_COMMIT:
@@ -160,7 +161,7 @@ bool report_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_ev
     }
 }
 
-void report_from_attempt(const struct attempt *a, int rank, Weft__Rank__Assign *out)
+void rank_frame_from_assignment(const struct assignment *a, int rank, Weft__Rank__Assign *out)
 {
     weft__rank__assign__init(out);
     out->rank = rank;
@@ -197,7 +198,7 @@ static const char *text_or_null(struct arena *a, const char *s)
     return *s ? arena_strdup(a, s) : NULL;
 }
 
-int report_to_attempt(const Weft__Rank__Assign *f, struct attempt *a, struct err *e)
+int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, struct err *e)
 {
     if (f->key.len != sizeof a->key || f->ranks < 1 || f->ranks > RANK_MAX || f->rank < 0 ||
         f->rank >= f->ranks)

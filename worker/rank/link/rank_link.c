@@ -184,7 +184,7 @@ static void answer_free(struct answer *a)
 
 static void heard_progress(struct link *l, const Weft__Rank__Progress *p)
 {
-    report_to_view(p, &l->leader);
+    rank_frame_to_view(p, &l->leader);
     snprintf(l->leader_host, sizeof l->leader_host, "%s", p->host);
 }
 
@@ -234,7 +234,7 @@ static void emit(struct link *l, const Weft__Rank__Frame *f)
     struct link_event ev = {0};
     struct arena a;
     arena_init(&a);
-    if (report_to_event(f, &a, &ev)) {
+    if (rank_frame_to_event(f, &a, &ev)) {
         pthread_mutex_lock(&l->calls);
         if (l->on_event)
             l->on_event(l->on_event_ctx, &ev);
@@ -304,7 +304,7 @@ static void send_progress(struct link *l, int64_t now)
     l->told = v;
     l->told_ns = now;
     Weft__Rank__Progress p;
-    report_from_view(&v, l->host, &p);
+    rank_frame_from_view(&v, l->host, &p);
     FRAME(f, PROGRESS, progress, &p);
     (void)frame_queue(&l->conn, &f, NULL);
 }
@@ -566,7 +566,7 @@ const char *link_lost_wait(struct link *l, int64_t wait_ns)
     return link_lost(l);
 }
 
-int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct err *e)
+int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e)
 {
     int rc = 0;
     bool in_time = true;
@@ -574,7 +574,7 @@ int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct e
     while (!l->assign && !atomic_load(&l->lost) && !atomic_load(&l->stop) && in_time)
         in_time = cond_until(l, deadline_ns);
     if (l->assign)
-        rc = report_to_attempt(l->assign->assign, a, e);
+        rc = rank_frame_to_assignment(l->assign->assign, a, e);
     else if (atomic_load(&l->lost))
         rc = err_set(e, ERR_PEER, "%s", l->lost_text);
     else if (atomic_load(&l->stop))
@@ -668,7 +668,7 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 void link_step_report(struct link *l, const struct step_row *row)
 {
     Weft__Rank__StepReport body;
-    report_from_row(row, &body);
+    rank_frame_from_row(row, &body);
     FRAME(f, STEP_REPORT, step_report, &body);
     leave(l, &f);
     if (!l->reported || row->evaluated)
@@ -681,7 +681,7 @@ void link_shard_done(struct link *l, const struct shard_report *r)
     struct arena a;
     arena_init(&a);
     Weft__Rank__ShardDone body;
-    report_from_shard(r, &a, &body);
+    rank_frame_from_shard(r, &a, &body);
     body.rank = l->rank;
     FRAME(f, SHARD_DONE, shard_done, &body);
     post(l, &f);

@@ -38,7 +38,7 @@ int link_open(const struct link_options *o, struct link **out, struct err *e);
 void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
 void link_set_silence(struct link *l, int64_t silence_ns);
 // Waits for Assign and fills the attempt's part of it; strings go to a->arena, job stays null.
-int link_assign(struct link *l, struct attempt *a, int64_t deadline_ns, struct err *e);
+int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.
 void link_close(struct link *l, int code, const char *why);
 

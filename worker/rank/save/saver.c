@@ -91,7 +91,7 @@ static void base_of(struct saver *s)
 {
     static const char *const optimizers[] = {
         [JOB_SGD] = "sgd", [JOB_MOMENTUM] = "momentum", [JOB_ADAM] = "adam", [JOB_ADAMW] = "adamw"};
-    const struct attempt *a = s->o.attempt;
+    const struct assignment *a = s->o.assignment;
     struct store_entry parent = {-1, -1};
     if (a->restore)
         store_entry_parse(a->restore, &parent);
@@ -117,7 +117,7 @@ static void base_of(struct saver *s)
 
 static void algorithms_of(struct saver *s)
 {
-    bool fused = s->o.attempt->job->train.fuse;
+    bool fused = s->o.assignment->job->train.fuse;
     s->algorithms = arena_printf(&s->arena, "%s%s%s", fused ? "fused" : "",
                                  fused && *s->o.algorithms ? "\n" : "", s->o.algorithms);
 }
@@ -126,7 +126,7 @@ static void algorithms_of(struct saver *s)
 // is none the worse.
 static void take_staging(struct saver *s)
 {
-    uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.attempt->rank);
+    uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.assignment->rank);
     struct err e = {0};
     if (!s->device.shares_host && bytes &&
         s->o.backend->memory.host_alloc(s->o.device, bytes, &s->staging, &e)) {
@@ -146,16 +146,18 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     const struct state *state = o->state;
     algorithms_of(s);
     base_of(s);
-    int rc = deal_make(&s->arena, state->parts, state->nparts, o->attempt->ranks, &s->deal, e);
-    rc = rc ? rc : store_open_beneath(&s->store, o->attempt->checkpoint_root, o->attempt->store, e);
+    int rc = deal_make(&s->arena, state->parts, state->nparts, o->assignment->ranks, &s->deal, e);
+    rc =
+        rc ? rc
+           : store_open_beneath(&s->store, o->assignment->checkpoint_root, o->assignment->store, e);
     if (!rc)
         take_staging(s);
     rc = rc ? rc
             : snapshot_new(&s->snapshot,
                            &(struct snapshot_config){.store = &s->store,
-                                                     .rank = o->attempt->rank,
-                                                     .nranks = o->attempt->ranks,
-                                                     .epoch = (int64_t)o->attempt->epoch,
+                                                     .rank = o->assignment->rank,
+                                                     .nranks = o->assignment->ranks,
+                                                     .epoch = (int64_t)o->assignment->epoch,
                                                      .parts = state->parts,
                                                      .nparts = state->nparts,
                                                      .specs = state->specs,
@@ -270,7 +272,7 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     int rc = begin(s, step, samples, e);
     bool ok;
-    if (!rc && !s->o.attempt->job->checkpoint.async)
+    if (!rc && !s->o.assignment->job->checkpoint.async)
         rc = wait_answer(s, &ok, e);
     return rc;
 }

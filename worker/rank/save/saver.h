@@ -10,7 +10,7 @@
 struct saver;
 
 struct saver_options {
-    const struct attempt *attempt; // borrowed, as is all below
+    const struct assignment *assignment; // borrowed, as is all below
     struct link *link;
     struct state *state;
     const struct mesh *mesh;

@@ -62,7 +62,7 @@ struct in_flight {
 };
 
 struct trainer {
-    const struct attempt *attempt;
+    const struct assignment *assignment;
     const struct job *job;
     struct link *link;
     struct arena arena;
@@ -104,9 +104,9 @@ static int open_compiled(struct trainer *t, struct err *e)
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
     t->exec_options.compiled = &t->compiled;
-    if (!rc && mesh_ranks(&t->compiled.mesh) != t->attempt->ranks)
+    if (!rc && mesh_ranks(&t->compiled.mesh) != t->assignment->ranks)
         return err_set(e, ERR_INVALID, "the mesh has %d devices, %d ranks were started",
-                       mesh_ranks(&t->compiled.mesh), t->attempt->ranks);
+                       mesh_ranks(&t->compiled.mesh), t->assignment->ranks);
     return rc;
 }
 
@@ -116,8 +116,8 @@ static int check_fits(const struct trainer *t, struct err *e)
     struct device_info info;
     t->exec_options.backend->device.info(t->device, &info);
     uint64_t need = 0; // of the ranks that share the memory: those of other hosts are not known
-    for (int r = 0; r < t->attempt->ranks; r++)
-        if (r == t->attempt->rank || (info.shares_host && !t->attempt->listen))
+    for (int r = 0; r < t->assignment->ranks; r++)
+        if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen))
             need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
     if (need <= info.memory)
         return 0;
@@ -129,7 +129,7 @@ static int check_fits(const struct trainer *t, struct err *e)
 // Ranks that were given no device take one after the other, and share where they are more.
 static int choose_device(struct trainer *t, struct err *e)
 {
-    const struct attempt *a = t->attempt;
+    const struct assignment *a = t->assignment;
     t->ordinal = a->device;
     if (t->ordinal >= 0)
         return 0;
@@ -195,7 +195,7 @@ static bool is_over(void *link)
 
 static int open_world(struct trainer *t, struct err *e)
 {
-    const struct attempt *a = t->attempt;
+    const struct assignment *a = t->assignment;
     if (a->ranks == 1)
         return 0;
     int64_t deadline_ns = STALLS * a->hang_after_ns;
@@ -230,7 +230,7 @@ static int open_sampling(struct trainer *t, struct err *e)
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
-    int rc = inputs_open_set(job, t->attempt->data_root, &job->data.train, &t->set, e);
+    int rc = inputs_open_set(job, t->assignment->data_root, &job->data.train, &t->set, e);
     if (rc)
         return rc;
     t->sampler = (struct sampler){
@@ -238,12 +238,12 @@ static int open_data(struct trainer *t, struct err *e)
     rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
     t->evaluates = t->compiled.nprograms > 1;
     if (!rc && t->evaluates)
-        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job, t->attempt->data_root,
-                             e);
+        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job,
+                             t->assignment->data_root, e);
     t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
     if (!rc && t->samples)
         rc = open_sampling(t, e);
-    if (!rc && t->evaluates && t->attempt->rank == 0 && t->evaluation.sampler.left_out)
+    if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.sampler.left_out)
         log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
                  (unsigned long long)t->evaluation.sampler.left_out);
     return rc;
@@ -251,8 +251,8 @@ static int open_data(struct trainer *t, struct err *e)
 
 static int open_exec(struct trainer *t, struct err *e)
 {
-    t->exec_options.rank = t->attempt->rank;
-    t->exec_options.page = t->attempt->page;
+    t->exec_options.rank = t->assignment->rank;
+    t->exec_options.page = t->assignment->page;
     int rc = exec_open(&t->exec_options, &t->exec, e);
     if (rc)
         return rc;
@@ -275,9 +275,9 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
                            struct err *e)
 {
     struct store_entry which;
-    if (!store_entry_parse(t->attempt->restore, &which))
-        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->attempt->restore);
-    int rc = store_open_beneath(store, t->attempt->checkpoint_root, t->attempt->store, e);
+    if (!store_entry_parse(t->assignment->restore, &which))
+        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->assignment->restore);
+    int rc = store_open_beneath(store, t->assignment->checkpoint_root, t->assignment->store, e);
     return rc ? rc : load_open(load, store, which.epoch, which.step, e);
 }
 
@@ -310,7 +310,7 @@ static int restore(struct trainer *t, struct err *e)
     load_close(&load);
     store_close(&store);
     if (rc)
-        err_wrap(e, "cannot restore %s", t->attempt->restore);
+        err_wrap(e, "cannot restore %s", t->assignment->restore);
     return rc;
 }
 
@@ -330,7 +330,7 @@ static int algorithms_before(struct trainer *t, const char **out, struct err *e)
 
 static int open_algorithms(struct trainer *t, struct err *e)
 {
-    const struct attempt *a = t->attempt;
+    const struct assignment *a = t->assignment;
     struct algorithms_options o = {.backend = t->exec_options.backend,
                                    .device = t->device,
                                    .exec = t->exec,
@@ -355,17 +355,17 @@ static void agreed_hash(const struct trainer *t, char *out, size_t size)
 
 static int open_state(struct trainer *t, struct err *e)
 {
-    int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->attempt->rank, e);
+    int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->assignment->rank, e);
     if (rc)
         return rc;
-    return t->attempt->restore ? restore(t, e)
-                               : state_init(&t->state, (uint64_t)t->job->train.seed, e);
+    return t->assignment->restore ? restore(t, e)
+                                  : state_init(&t->state, (uint64_t)t->job->train.seed, e);
 }
 
 static int open_saver(struct trainer *t, struct err *e)
 {
     struct saver *saver;
-    int rc = saver_open(&(struct saver_options){.attempt = t->attempt,
+    int rc = saver_open(&(struct saver_options){.assignment = t->assignment,
                                                 .link = t->link,
                                                 .state = &t->state,
                                                 .mesh = &t->compiled.mesh,
@@ -384,7 +384,7 @@ static int open_saver(struct trainer *t, struct err *e)
 static void log_plan(const struct trainer *t)
 {
     const struct memory *m = compiled_memory(&t->compiled, 0);
-    if (t->attempt->rank == 0)
+    if (t->assignment->rank == 0)
         log_info("plan",
                  "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f copies %.1f "
                  "stash %.1f transient %.1f; %d instructions a step; hash %.12s",
@@ -405,16 +405,16 @@ static int open_all(struct trainer *t, struct err *e)
     rc = rc ? rc : open_data(t, e);
     rc = rc ? rc : open_state(t, e);
     rc = rc ? rc : open_saver(t, e);
-    if (!rc && t->attempt->metrics)
-        rc = metrics_open(t->attempt->metrics, t->attempt->run_id, t->attempt->restore_step,
-                          &t->metrics, e);
+    if (!rc && t->assignment->metrics)
+        rc = metrics_open(t->assignment->metrics, t->assignment->run_id,
+                          t->assignment->restore_step, &t->metrics, e);
     if (rc)
         return rc;
     rc = exec_check_memory(t->exec, e);
     if (rc)
         return rc;
     log_plan(t);
-    page_state(t->attempt->page, RANK_READY);
+    page_state(t->assignment->page, RANK_READY);
     char hash[128];
     agreed_hash(t, hash, sizeof hash);
     return link_ready(t->link, hash, clock_mono_ns() + START_NS, e);
@@ -574,7 +574,7 @@ static int look_at(struct trainer *t, struct in_flight *f, struct err *e)
         t->nonfinite = 0;
         return 0;
     }
-    if (t->attempt->rank == 0)
+    if (t->assignment->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
     if (++t->nonfinite < NONFINITE_MAX)
@@ -621,10 +621,10 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
         buf_reset(&t->texts[k]);
         sampling_text(&t->sampling, k, &t->texts[k]);
         t->sample_text[k] = buf_str(&t->texts[k]);
-        if (t->attempt->rank == 0)
+        if (t->assignment->rank == 0)
             log_sample(t->sample_text[k]);
     }
-    if (t->attempt->rank == 0 && t->sampling.done < wanted)
+    if (t->assignment->rank == 0 && t->sampling.done < wanted)
         log_warn("sample", "ends after %lld of %lld tokens: the logits are not finite",
                  (long long)t->sampling.done, (long long)wanted);
     f->row.nsamples = (int)count;
@@ -646,10 +646,10 @@ static int save(struct trainer *t, int64_t done, struct err *e)
 {
     bool waits = !t->job->checkpoint.async;
     if (waits)
-        page_state(t->attempt->page, RANK_SAVING);
+        page_state(t->assignment->page, RANK_SAVING);
     int rc = saver_begin(t->saver, done, done * t->job->data.batch, e);
     if (waits)
-        page_state(t->attempt->page, RANK_RUNNING);
+        page_state(t->assignment->page, RANK_RUNNING);
     return rc;
 }
 
@@ -662,7 +662,7 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
     // Where all ranks waited for the answer, nothing can be open.
     bool too_soon = t->job->checkpoint.async && saver_opened_at(t->saver) == done - 1;
     if (t->no_save || too_soon) {
-        if (t->attempt->rank == 0)
+        if (t->assignment->rank == 0)
             log_warn("ckpt",
                      "skipped the checkpoint of step %lld: the one before %s (%lld skipped)",
                      (long long)done, too_soon ? "was of the step before" : "is still open",
@@ -683,15 +683,15 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 
 static int finish(struct trainer *t, int64_t done, struct err *e)
 {
-    page_state(t->attempt->page, RANK_SAVING);
+    page_state(t->assignment->page, RANK_SAVING);
     int rc = look_at(t, &t->flight[(done - 1) & 1], e);
     return rc ? rc : saver_finish(t->saver, done, done * t->job->data.batch, e);
 }
 
 static int loop(struct trainer *t, enum train_end *end, struct err *e)
 {
-    int64_t steps = t->job->train.steps, first = t->attempt->restore_step;
-    page_state(t->attempt->page, RANK_RUNNING);
+    int64_t steps = t->job->train.steps, first = t->assignment->restore_step;
+    page_state(t->assignment->page, RANK_RUNNING);
     for (int64_t n = first; n < steps; n++) {
         struct in_flight *f = &t->flight[n & 1];
         const char *lost = link_lost(t->link); // with no peers there is no world to be aborted
@@ -732,16 +732,16 @@ static void device_failed(const struct trainer *t, struct err *e)
     struct device_info info = {.model = "not opened"};
     if (t->exec)
         exec_tell(t->exec);
-    page_read(t->attempt->page, &at);
+    page_read(t->assignment->page, &at);
     if (t->device)
         t->exec_options.backend->device.info(t->device, &info);
-    err_wrap(e, "rank %d, %s device %d (%s), step %lld", t->attempt->rank,
+    err_wrap(e, "rank %d, %s device %d (%s), step %lld", t->assignment->rank,
              job_device_kind(t->job->resources.kind), t->ordinal, info.model, (long long)at.step);
 }
 
-int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e)
+int train_run(const struct assignment *a, struct link *l, enum train_end *end, struct err *e)
 {
-    struct trainer t = {.attempt = a, .job = a->job, .link = l};
+    struct trainer t = {.assignment = a, .job = a->job, .link = l};
     page_state(a->page, RANK_STARTING);
     int rc = open_all(&t, e);
     if (!rc && a->restore_step < a->job->train.steps)

@@ -16,4 +16,4 @@ enum train_end {
 
 // Attempt and link are borrowed. On an error the world is closed (or aborted) and threads joined;
 // the code picks the exit code (rank_exit_code).
-int train_run(const struct attempt *a, struct link *l, enum train_end *end, struct err *e);
+int train_run(const struct assignment *a, struct link *l, enum train_end *end, struct err *e);
