@@ -26,7 +26,6 @@
 #include "common/ckpt/commit.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
-#include "common/ckpt/store_names.h"
 #include "worker/finder.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
@@ -263,23 +262,12 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
-static int drop_probe(void *arg, const char *name, struct err *e)
-{
-    const struct store *s = arg;
-    char trash[STORE_NAME_MAX];
-    (void)e;
-    if (!store_begins(name, PROBE, NULL) && !store_begins(name, PROBED, NULL))
-        return 0;
-    store_fresh_name(STORE_TRASH, "probe", trash);
-    (void)renameat(s->fd, name, s->fd, trash); // swept with the rest
-    return 0;
-}
-
 static void tidy(struct act *t, struct store *s)
 {
     if (t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FENCE || !t->answer.ok)
         return;
-    (void)store_list(s->fd, drop_probe, s, NULL);
+    store_discard(s, PROBE);
+    store_discard(s, PROBED);
     store_sweep(s, (int64_t)t->ask->epoch, 0);
 }
 

@@ -68,6 +68,8 @@ int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e); //
 int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
 // Removes .dead-* and .trash-*, and what (epoch, steps below `step`) left open. Best effort.
 void store_sweep(struct store *s, int64_t epoch, int64_t step);
+// Moves all whose name begins with `prefix` out of the way; store_sweep removes them. Best effort.
+void store_discard(struct store *s, const char *prefix);
 
 // Reads a whole small file; ERR_NOTFOUND, ERR_LIMIT over `max` bytes.
 int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e);

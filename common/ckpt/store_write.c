@@ -228,3 +228,26 @@ void store_sweep(struct store *s, int64_t epoch, int64_t step)
     struct sweep w = {s, epoch, step};
     store_list(s->fd, sweep_one, &w, NULL);
 }
+
+struct discard {
+    struct store *s;
+    const char *prefix;
+};
+
+static int discard_one(void *arg, const char *name, struct err *e)
+{
+    const struct discard *d = arg;
+    char trash[STORE_NAME_MAX];
+    (void)e;
+    if (!store_begins(name, d->prefix, NULL))
+        return 0;
+    store_fresh_name(STORE_TRASH, "discarded", trash);
+    (void)renameat(d->s->fd, name, d->s->fd, trash);
+    return 0;
+}
+
+void store_discard(struct store *s, const char *prefix)
+{
+    struct discard d = {s, prefix};
+    (void)store_list(s->fd, discard_one, &d, NULL);
+}
