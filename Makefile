@@ -511,11 +511,12 @@ $(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/lib
 check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
-## make lint         include arrows, formatting, clang-tidy
+## make lint         the rules of tests/lint, formatting, clang-tidy
 ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLLECTIVE_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
         $(if $(CUDA_INCLUDE),$(CUDA_SRC))
-lint:
-	$(Q)/usr/bin/python3 tests/lint/includes.py
+lint: all
+	$(Q)/usr/bin/python3 -m pytest -q -p no:cacheprovider tests/lint
+	$(Q)/usr/bin/python3 tests/lint/lint.py --build "$(BUILD)"
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format --dry-run -Werror
 	$(Q)$(MAKE) --no-print-directory $(PROTO_C) $(SERVICE_C)
 	$(Q)printf '%s\n' $(ALL_C) | xargs -P 2 -n 6 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- -I. -I$(BUILD)/gen $(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE)) -D_GNU_SOURCE -DWEFT_VERSION=\"x\" -std=c11 2>/dev/null' tidy

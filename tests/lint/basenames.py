@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of the product is found by its name alone: no two share one, but for each program's main.c."""
+import collections
+
+from source import Finding
+
+SHARED = {"main.c"}
+
+
+def check(tree):
+    paths = collections.defaultdict(list)
+    for path in tree.product():
+        paths[path.rsplit("/", 1)[-1]].append(path)
+    for name, same in sorted(paths.items()):
+        if len(same) > 1 and name not in SHARED:
+            for path in same:
+                others = ", ".join(p for p in same if p != path)
+                yield Finding(path, 1, f"has the same name as {others}")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rc = rc ? rc : next()` is for straight lines of steps, each tried if those before went well.
+
+    int rc = open_a(x, e);
+    rc = rc ? rc : open_b(x, e);
+    rc = rc ? rc : open_c(x, e);
+
+Such a line begins with an assignment of the same variable, nothing else stands between its
+statements, and it is short. In loops, after branches and behind other statements an ordinary
+`if (rc)` shows better where control goes."""
+import re
+
+from source import Finding, without_comments
+
+LONGEST_LINE = 8  # of such statements; a longer one is a table or several functions
+CHAINED = re.compile(r"\b(\w+) = \1 \? \1 :")
+
+
+def statement_before(text, at):
+    """The statement that ends right before `at`, or "" if a block, branch or label does."""
+    end = len(text[:at].rstrip())
+    if end == 0 or text[end - 1] != ";":
+        return ""
+    start = max(text.rfind(c, 0, end - 1) for c in ";{}")
+    return text[start + 1 : end].strip()
+
+
+def find_violations(text):
+    """(line, what) of a source without comments."""
+    run = 0
+    for match in CHAINED.finditer(text):
+        before = statement_before(text, match.start())
+        line = text.count("\n", 0, match.start()) + 1
+        chained = CHAINED.match(before)
+        run = run + 1 if chained and chained[1] == match[1] else 1
+        assigned = re.search(rf"\b{match[1]} = ", before)
+        if re.match(r"(if|for|while|else|return|switch|case|goto)\b", before) or not assigned:
+            yield line, f"`{match[1]} = {match[1]} ? {match[1]} :` behind something else than its own line of steps"
+        elif run == LONGEST_LINE + 1:
+            yield line, f"a line of more than {LONGEST_LINE} steps"
+
+
+def check(tree):
+    for path in tree.product():
+        for line, what in find_violations(without_comments(tree.text(path))):
+            yield Finding(path, line, what)

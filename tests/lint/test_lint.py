@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of the lint names a violation that is planted in a small tree, and nothing in the clean one."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import lint
+from source import Tree
+
+SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
+CLEAN = {
+    "README.md": "A house: see [the job](common/job/README.md) and `common/job`.\n",
+    "common/job/README.md": "What a job is.\n",
+    "common/job/tree.h": SPDX + "// A tree of text. Inside job/ only.\n#pragma once\nint tree_read(void);\n",
+    "common/job/tree.c": SPDX + '// See tree.h.\n#include "common/job/tree.h"\nint tree_read(void) { return 0; }\n',
+    "common/job/job.h": SPDX + "// A job.\n#pragma once\nenum { JOB_MAX = 64 };\nint job_read(void);\n",
+    "common/job/job.c": SPDX + '#include "common/job/job.h"\n#include "common/job/tree.h"\n'
+                               "int job_read(void)\n{\n    int rc = tree_read();\n    rc = rc ? rc : tree_read();\n"
+                               "    rc = rc ? rc : tree_read();\n    return rc;\n}\n",
+    "coordinator/main.c": SPDX + '#include "common/job/job.h"\nint main(void) { return job_read(); }\n',
+    "worker/main.c": SPDX + "int main(void) { return 0; }\n",
+}
+
+
+def run_rules(root, files, objects=None):
+    """What the lint says of a tree of these files: a list of "path: what [rule]"."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    left, _ = lint.find_violations(Tree(root, files=list(files), objects=objects), list(lint.RULES))
+    return [f"{f.path}: {f.what} [{rule}]" for rule, f in left]
+
+
+def test_a_clean_tree_has_no_violation(tmp_path):
+    assert run_rules(tmp_path, CLEAN) == []
+
+
+# What is planted, and the one thing that is said of it.
+PLANTED = {
+    "a room includes what it may not": (
+        {"common/job/job.c": SPDX + '#include "coordinator/coord.h"\n', "coordinator/coord.h": SPDX},
+        "common/job/job.c: common/job may not include coordinator/coord.h [includes]"),
+    "a foreign header outside its home": (
+        {"common/job/job.c": SPDX + "#include <sqlite3.h>\n"}, "common/job/job.c: sqlite3.h belongs to coordinator/db [includes]"),
+    "a source without its licence": (
+        {"common/job/job.c": "int x;\n"}, "common/job/job.c: the first line is not the SPDX line [includes]"),
+    "a room's own header in another room": (
+        {"coordinator/main.c": SPDX + '#include "common/job/tree.h"\n'},
+        "coordinator/main.c: includes common/job/tree.h, which is for common/job/ alone [private_headers]"),
+    "two files of one name": (
+        {"worker/job.c": SPDX}, "worker/job.c: has the same name as common/job/job.c [basenames]"),
+    "a source that is too long": (
+        {"worker/long.c": SPDX + "int x;\n" * 700}, "worker/long.c: 701 lines; over 700 a noun is hiding [lengths]"),
+    "a header that is too long": (
+        {"worker/long.h": SPDX + "\n" * 220}, "worker/long.h: 221 lines; over 220 a noun is hiding [lengths]"),
+    "a section of a document elsewhere": (
+        {"worker/a.c": SPDX + "// As design \u00a79 says.\n"},
+        "worker/a.c: '\u00a7' points into a document that is not here: name the room's README.md [documents]"),
+    "a promise of a document elsewhere": (
+        {"worker/a.c": SPDX + "int x; // promise 5\n"},
+        "worker/a.c: 'promise 5' points into a document that is not here: name the room's README.md [documents]"),
+    "a comment that names a document that is gone": (
+        {"worker/a.c": SPDX + "/* See\n * compiler.md. */\n"}, "worker/a.c: there is no compiler.md [documents]"),
+    "a comment that names a file that has moved": (
+        {"worker/a.c": SPDX + "// See old/place.h.\n"}, "worker/a.c: there is no old/place.h [documents]"),
+    "a docstring that names a file that has moved": (
+        {"tests/a.py": '"""As in place.c."""\n'}, "tests/a.py: there is no place.c [documents]"),
+    "a README's link into nothing": (
+        {"common/job/README.md": "See [the tree](../tree/README.md).\n"},
+        "common/job/README.md: ../tree/README.md leads nowhere [documents]"),
+    "a README's path that is gone": (
+        {"README.md": "It is in `common/jobs`.\n"}, "README.md: common/jobs leads nowhere [documents]"),
+    "one constant in two files": (
+        {"worker/a.c": SPDX + "enum { BLAME_MS = 1500 };\n", "coordinator/b.c": SPDX + "enum { A, BLAME_MS = 1500 };\n"},
+        "worker/a.c: BLAME_MS is 1500 here and in coordinator/b.c: one constant for both [limits]"),
+    "an array with a bare size": (
+        {"worker/a.c": SPDX + "struct l {\n    int pending[64], n;\n};\n"},
+        "worker/a.c: an array of 64: its size has no name [limits]"),
+    "a loop with a bare bound": (
+        {"worker/a.c": SPDX + "void f(int n)\n{\n    for (int i = 0; i < n && i < 8; i++)\n        g();\n}\n"},
+        "worker/a.c: a loop that ends at 8: the bound has no name [limits]"),
+    "a duration in the midst of code": (
+        {"worker/a.c": SPDX + "int f(void) { return now - lost < 60 * CLOCK_S; }\n"},
+        "worker/a.c: 60 * CLOCK_S: a duration without a name [limits]"),
+    "a message that says a constant's number": (
+        {"worker/a.c": SPDX + 'void f(void) { say("no answer within 60 s"); }\n'},
+        "worker/a.c: a message says 60 s: print the constant that decides it [limits]"),
+    "chained errors in a loop": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = 0;\n    for (int i = 0; i < 3; i++)\n        rc = rc ? rc : g();\n    return rc;\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),
+    "chained errors behind a branch": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    if (x) {\n        b();\n    }\n    rc = rc ? rc : g();\n    return rc;\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),
+    "chained errors without an end": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n" + "    rc = rc ? rc : g();\n" * 9 + "    return rc;\n}\n"},
+        "worker/a.c: a line of more than 8 steps [chained_rc]"),
+    "an exception that excepts nothing": (
+        {"tests/lint/exceptions.txt": "# known\nlengths worker/gone.c\n"},
+        "tests/lint/exceptions.txt: 'lengths worker/gone.c' excepts nothing any more [lengths]"),
+}
+
+
+@pytest.mark.parametrize("files, said", PLANTED.values(), ids=PLANTED)
+def test_it_names(tmp_path, files, said):
+    assert said in run_rules(tmp_path, {**CLEAN, **files})
+
+
+def test_it_leaves_out_what_is_excepted(tmp_path):
+    known = {"worker/long.c": SPDX + "int x;\n" * 700, "tests/lint/exceptions.txt": "lengths worker/long.c # a parser\n"}
+    assert run_rules(tmp_path, {**CLEAN, **known}) == []
+
+
+def compile_all(root, files):
+    for path in files:
+        out = root / "build/obj" / path.replace(".c", ".o")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", "-c", str(root / path), "-o", str(out)], check=True)
+    return root / "build/obj"
+
+
+def test_it_names_a_cycle_between_the_files_of_a_folder(tmp_path):
+    circle = {
+        "worker/a.c": SPDX + "int b(void);\nint a(void) { return b(); }\n",
+        "worker/b.c": SPDX + "int c(void);\nint b(void) { return c(); }\n",
+        "worker/c.c": SPDX + "int a(void);\nint c(void) { return a(); }\n",
+        "worker/d.c": SPDX + "int a(void);\nint d(void) { return a(); }\n",
+    }
+    run_rules(tmp_path, circle)
+    said = run_rules(tmp_path, circle, objects=compile_all(tmp_path, circle))
+    assert said == ["worker: 3 files need each other: a b c; for one a (b) → b (c) → c (a) → a [cycles]"]
+
+
+def test_what_goes_down_between_two_folders_is_no_cycle(tmp_path):
+    rooms = {
+        "worker/a.c": SPDX + "int b(void);\nint a(void) { return b(); }\n",
+        "common/job/b.c": SPDX + "int a(void);\nint b(void) { return a(); }\n",
+    }
+    run_rules(tmp_path, rooms)
+    assert run_rules(tmp_path, rooms, objects=compile_all(tmp_path, rooms)) == []
