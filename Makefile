@@ -457,17 +457,24 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
         $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED) $(GPU_BENCH)
 
-## make test         everything that runs within 15 minutes on two cores
-test: all tests
+# A bare machine is brought what the tests need first; then make reads this file again, with a compiler.
+test_all = sh deploy/deps.sh && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested
+## make test         installs what is missing, builds on all cores, and runs all but what check-long adds
+test:
+	@n=$$(nproc); echo "make test: installs what is missing, builds and runs every test: about $$((10 + 16 / n)) minutes on $$n cores"
+	+$(Q)$(test_all)
+
+## make check-long   the same with the full counts (30 kills, power loss, …)
+check-long: export WEFT_LONG := 1
+check-long:
+	@echo "make check-long: make test with the full counts: about 45 minutes"
+	+$(Q)$(test_all)
+
+.PHONY: tested
+tested: all tests
 	$(NO_EMULATION)
 	$(NO_CUDNN)
 	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
-
-## make check-long   the same with the full counts (30 kills, power loss, …)
-check-long: all tests
-	$(NO_EMULATION)
-	$(NO_CUDNN)
-	$(Q)WEFT_LONG=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
 gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
