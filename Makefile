@@ -40,10 +40,10 @@ EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 
-DATA_SRC    := data_schema array idx npy llmc dataset tokens pattern sampler inspect prepare
+DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json store store_write load commit ls
+CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.

@@ -24,6 +24,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/ckpt/commit.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
 #include "worker/finder.h"
@@ -161,7 +162,7 @@ static int check_nonce(struct store *s, const char *dir, const char *pair, struc
     if (!plain(host))
         return err_set(e, ERR_INVALID, "a nonce without a host");
     snprintf(path, sizeof path, "%s/%s", dir, host);
-    int rc = store_read_file(s->fd, path, NONCE_MAX, &b, e);
+    int rc = durable_read_file(s->fd, path, NONCE_MAX, &b, e);
     if (rc)
         err_wrap(e, "the file of host %s is not to be seen", host);
     else if (strcmp(buf_str(&b), nonce + 1))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sections of a job whose schema rows lie in modules that stand beside job/ and must not see it:
-// data/ and ckpt/. Plain data; job/job.h embeds them in struct job.
+// The sections of a job that belong to common/data and common/ckpt, whose schema rows lie there.
+// Both rooms stand beside common/job and must not include it. Plain data; struct job holds them.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ struct job_data {
     int format;    // enum job_data_format
     int dtype;     // enum job_data_dtype: of the images, so that a plan opens no file
     int ids;       // enum job_data_ids: of raw token files
-    int tokenizer; // enum job_tokenizer: how tokens are told as text
+    int tokenizer; // enum job_tokenizer: how tokens are written as text
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
 };

@@ -19,7 +19,7 @@ const char *commit_state_name(enum commit_state s)
 }
 
 // ---- records ----
-static int find(const struct commit *c, struct store_entry id, bool *there)
+static int find_index(const struct commit *c, struct store_entry id, bool *there)
 {
     int lo = 0, hi = c->n;
     while (lo < hi) {
@@ -33,17 +33,17 @@ static int find(const struct commit *c, struct store_entry id, bool *there)
     return lo;
 }
 
-static struct commit_record *get(const struct commit *c, struct store_entry id)
+static struct commit_record *get_record(const struct commit *c, struct store_entry id)
 {
     bool there;
-    int i = find(c, id, &there);
+    int i = find_index(c, id, &there);
     return there ? &c->records[i] : NULL;
 }
 
-static int insert(struct commit *c, struct store_entry id, enum commit_state state)
+static int insert_record(struct commit *c, struct store_entry id, enum commit_state state)
 {
     bool there;
-    int i = find(c, id, &there);
+    int i = find_index(c, id, &there);
     PRE(!there);
     if (c->n == c->cap) {
         c->cap = c->cap ? 2 * c->cap : 16;
@@ -79,7 +79,7 @@ static void keep_report(struct commit *c, const struct shard_report *r)
     c->reported[r->rank] = true;
 }
 
-static int missing_rank(const struct commit *c) // −1: all are in
+static int find_missing_rank(const struct commit *c) // −1: all are in
 {
     for (int r = 0; r < c->config.nranks; r++)
         if (!c->reported[r])
@@ -93,8 +93,8 @@ struct out {
     struct commit_actions *actions;
 };
 
-static void act(struct out *o, enum commit_action_kind kind, struct store_entry id, int rank,
-                const char *text)
+static void add_action(struct out *o, enum commit_action_kind kind, struct store_entry id, int rank,
+                       const char *text)
 {
     struct commit_actions *s = o->actions;
     s->v = arena_grow(o->arena, s->v, sizeof *s->v, s->n, &s->cap);
@@ -103,14 +103,14 @@ static void act(struct out *o, enum commit_action_kind kind, struct store_entry 
     snprintf(a->text, sizeof a->text, "%s", text ? text : "");
 }
 
-static void answer(struct out *o, const struct commit_record *r, int rank)
+static void add_answer(struct out *o, const struct commit_record *r, int rank)
 {
     bool aborted = r->state == COMMIT_ABORTED;
-    act(o, aborted ? COMMIT_DO_ABORTED : COMMIT_DO_COMMITTED, r->id, rank, r->why);
+    add_action(o, aborted ? COMMIT_DO_ABORTED : COMMIT_DO_COMMITTED, r->id, rank, r->why);
 }
 
 // ---- moves ----
-static void move(struct commit_record *r, enum commit_state to)
+static void set_state(struct commit_record *r, enum commit_state to)
 {
     static const bool allowed[COMMIT_STATES][COMMIT_STATES] = {
         [COMMIT_PREPARING] = {[COMMIT_ORDERED] = true, [COMMIT_ABORTED] = true},
@@ -125,21 +125,21 @@ static void move(struct commit_record *r, enum commit_state to)
 static void abort_open(struct commit *c, struct out *o, const char *why)
 {
     struct commit_record *r = &c->records[c->open];
-    move(r, COMMIT_ABORTED);
+    set_state(r, COMMIT_ABORTED);
     snprintf(r->why, sizeof r->why, "%s", why);
     c->open = -1;
-    answer(o, r, -1);
+    add_answer(o, r, -1);
 }
 
-static void open_at(struct commit *c, struct store_entry id, int64_t now_ns, struct out *o)
+static void open_checkpoint(struct commit *c, struct store_entry id, int64_t now_ns, struct out *o)
 {
     bool busy = c->open >= 0;
-    int i = insert(c, id, busy ? COMMIT_ABORTED : COMMIT_PREPARING);
+    int i = insert_record(c, id, busy ? COMMIT_ABORTED : COMMIT_PREPARING);
     if (busy) {
         const struct commit_record *other = &c->records[c->open];
         snprintf(c->records[i].why, sizeof c->records[i].why,
                  "the checkpoint of step %" PRId64 " is still open", other->id.step);
-        answer(o, &c->records[i], -1);
+        add_answer(o, &c->records[i], -1);
         return;
     }
     c->open = i;
@@ -150,14 +150,14 @@ static void open_at(struct commit *c, struct store_entry id, int64_t now_ns, str
 // ---- retention ----
 // From the newest down: the newest `keep` good ones stay, and what is older than they goes unless
 // something holds it. Damaged ones count for nothing and go once they are older than that.
-static void retain(struct commit *c, struct out *o)
+static void delete_old(struct commit *c, struct out *o)
 {
     int keep = c->config.keep > KEEP_LEAST ? c->config.keep : KEEP_LEAST, good = 0;
     for (int i = c->n - 1; i >= 0; i--) {
         struct commit_record *r = &c->records[i];
         if (r->state == COMMIT_DELETING && r->retry) {
             r->retry = false;
-            act(o, COMMIT_DO_DELETE, r->id, 0, NULL);
+            add_action(o, COMMIT_DO_DELETE, r->id, 0, NULL);
         }
         if (r->state != COMMIT_COMMITTED || c->config.keep == 0)
             continue;
@@ -166,16 +166,16 @@ static void retain(struct commit *c, struct out *o)
         good += !r->bad;
         if (inside || every || r->pinned)
             continue;
-        move(r, COMMIT_DELETING);
-        act(o, COMMIT_DO_DELETE, r->id, 0, NULL);
+        set_state(r, COMMIT_DELETING);
+        add_action(o, COMMIT_DO_DELETE, r->id, 0, NULL);
     }
 }
 
 // ---- events ----
 static void on_opened(struct commit *c, const struct commit_event *ev, struct out *o)
 {
-    if (ev->id.epoch == c->epoch && !get(c, ev->id))
-        open_at(c, ev->id, ev->now_ns, o);
+    if (ev->id.epoch == c->epoch && !get_record(c, ev->id))
+        open_checkpoint(c, ev->id, ev->now_ns, o);
 }
 
 static void on_report(struct commit *c, const struct shard_report *rep, struct out *o)
@@ -189,11 +189,11 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
         return;
     }
     keep_report(c, rep);
-    if (WEFT_RULE(commit_all_in) && missing_rank(c) >= 0)
+    if (WEFT_RULE(commit_all_in) && find_missing_rank(c) >= 0)
         return;
     struct commit_record *r = &c->records[c->open];
-    move(r, COMMIT_ORDERED);
-    act(o, COMMIT_DO_ORDER, r->id, 0, NULL);
+    set_state(r, COMMIT_ORDERED);
+    add_action(o, COMMIT_DO_ORDER, r->id, 0, NULL);
 }
 
 // ORDERED: the writer repeats itself when the order has not reached it; after a restart of whoever
@@ -204,8 +204,8 @@ static void on_late_report(struct commit *c, const struct shard_report *rep, str
     bool was_in = c->reported[rep->rank];
     if (!was_in && !rep->code)
         keep_report(c, rep);
-    if (missing_rank(c) < 0 && (!was_in || rep->rank == 0))
-        act(o, COMMIT_DO_ORDER, id, 0, NULL);
+    if (find_missing_rank(c) < 0 && (!was_in || rep->rank == 0))
+        add_action(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
 
 static void on_shard(struct commit *c, const struct commit_event *ev, struct out *o)
@@ -214,37 +214,37 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
     PRE(rep && rep->step == ev->id.step);
     if (ev->id.epoch != c->epoch || rep->rank < 0 || rep->rank >= c->config.nranks)
         return;
-    struct commit_record *r = get(c, ev->id);
+    struct commit_record *r = get_record(c, ev->id);
     if (!r) {
-        open_at(c, ev->id, ev->now_ns, o);
-        r = get(c, ev->id);
+        open_checkpoint(c, ev->id, ev->now_ns, o);
+        r = get_record(c, ev->id);
         if (r->state == COMMIT_ABORTED)
             return; // all have just been told
     }
     if (r->state == COMMIT_PREPARING)
         on_report(c, rep, o);
     else if (r->state != COMMIT_ORDERED)
-        answer(o, r, rep->rank);
+        add_answer(o, r, rep->rank);
     else
         on_late_report(c, rep, r->id, o);
 }
 
 static void on_done(struct commit *c, const struct commit_event *ev, struct out *o)
 {
-    struct commit_record *r = get(c, ev->id);
+    struct commit_record *r = get_record(c, ev->id);
     if (!r || r->state != COMMIT_ORDERED)
         return;
     if (!ev->ok) {
         abort_open(c, o, ev->text ? ev->text : "the writer failed");
         return;
     }
-    move(r, COMMIT_COMMITTED);
+    set_state(r, COMMIT_COMMITTED);
     c->open = -1;
-    answer(o, r, -1);
-    retain(c, o);
+    add_answer(o, r, -1);
+    delete_old(c, o);
 }
 
-static bool preparing(const struct commit *c)
+static bool is_preparing(const struct commit *c)
 {
     return c->open >= 0 && c->records[c->open].state == COMMIT_PREPARING;
 }
@@ -255,20 +255,20 @@ static void on_tick(struct commit *c, const struct commit_event *ev, struct out 
     if (!due || ev->now_ns < due)
         return;
     char why[200];
-    snprintf(why, sizeof why, "rank %d's shard did not come in time", missing_rank(c));
+    snprintf(why, sizeof why, "rank %d's shard did not come in time", find_missing_rank(c));
     abort_open(c, o, why);
 }
 
 static void on_epoch_end(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     (void)ev;
-    if (preparing(c))
+    if (is_preparing(c))
         abort_open(c, o, "the epoch ended");
 }
 
 static void on_bad(struct commit *c, const struct commit_event *ev, struct out *o)
 {
-    struct commit_record *r = get(c, ev->id);
+    struct commit_record *r = get_record(c, ev->id);
     (void)o;
     if (r)
         r->bad = true;
@@ -276,7 +276,7 @@ static void on_bad(struct commit *c, const struct commit_event *ev, struct out *
 
 static void on_pin(struct commit *c, const struct commit_event *ev, struct out *o)
 {
-    struct commit_record *r = get(c, ev->id);
+    struct commit_record *r = get_record(c, ev->id);
     (void)o;
     if (r)
         r->pinned = ev->ok;
@@ -284,12 +284,12 @@ static void on_pin(struct commit *c, const struct commit_event *ev, struct out *
 
 static void on_deleted(struct commit *c, const struct commit_event *ev, struct out *o)
 {
-    struct commit_record *r = get(c, ev->id);
+    struct commit_record *r = get_record(c, ev->id);
     (void)o;
     if (!r || r->state != COMMIT_DELETING)
         return;
     if (ev->ok)
-        move(r, COMMIT_GONE);
+        set_state(r, COMMIT_GONE);
     else
         r->retry = true;
 }
@@ -343,9 +343,9 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
     c->epoch = epoch;
     forget_reports(c);
     for (int i = 0; i < n; i++) {
-        const struct commit_record *was = get(&old, scan[i]);
+        const struct commit_record *was = get_record(&old, scan[i]);
         bool deleting = was && (was->state == COMMIT_DELETING || was->state == COMMIT_GONE);
-        int at = insert(c, scan[i], deleting ? COMMIT_DELETING : COMMIT_COMMITTED);
+        int at = insert_record(c, scan[i], deleting ? COMMIT_DELETING : COMMIT_COMMITTED);
         struct commit_record *r = &c->records[at];
         r->retry = deleting;
         r->bad = was && was->bad;
@@ -360,7 +360,7 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
     PRE(c->n == 0);
     c->epoch = epoch;
     for (int i = 0; i < n; i++) {
-        int at = insert(c, records[i].id, records[i].state); // moves the array
+        int at = insert_record(c, records[i].id, records[i].state); // moves the array
         c->records[at] = records[i];
     }
     for (int i = 0; i < c->n; i++)
@@ -377,7 +377,7 @@ const struct shard_report *commit_reports(const struct commit *c)
 
 const struct commit_record *commit_find(const struct commit *c, struct store_entry id)
 {
-    return get(c, id);
+    return get_record(c, id);
 }
 
 const struct commit_record *commit_newest(const struct commit *c)
@@ -390,5 +390,5 @@ const struct commit_record *commit_newest(const struct commit *c)
 
 int64_t commit_deadline(const struct commit *c)
 {
-    return preparing(c) && c->config.deadline_ns ? c->opened_ns + c->config.deadline_ns : 0;
+    return is_preparing(c) && c->config.deadline_ns ? c->opened_ns + c->config.deadline_ns : 0;
 }

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decisions of a checkpoint's life: when it is ordered, committed, aborted, deleted. Pure: no
-// I/O, no clock (deadlines arrive as events' `now`), no threads. Whoever decides (a solo rank 0,
-// the coordinator) feeds it events and carries out the actions in order, persisting first what must
-// be durable first.
+// I/O, no clock (time arrives as an event's `now_ns`), no threads. The attempt's leader (rank 0 of a
+// solo run, else the coordinator) feeds it events and carries out the actions in order; it first
+// writes down what must be durable first.
 //
-//              first report           all reports in            writer: done
-//   (nothing) ──────────────► PREPARING ─────────────► ORDERED ─────────────► COMMITTED ──►
-//   DELETING
-//                                 │  failed shard,        │  writer: failed retention │  deadline,
-//                                 ▼ └─ end of epoch ───► ABORTED
-// From ORDERED only the writer's answer or the next fence's list decides: the directory is the
-// truth. The first answer for a step is final; a repeated report is answered with it. At most one
-// checkpoint is open. DELETING is left by `deleted` alone and is never restored from.
+//             1             2           3             4            5
+//   (nothing) ──► PREPARING ──► ORDERED ──► COMMITTED ──► DELETING ──► GONE
+//                     │ 6          │ 7
+//                     └─────┬──────┘
+//                           ▼
+//                        ABORTED
+//
+//   1  rank 0 begins a save, or the first report arrives
+//   2  every rank's report is in: the writer is ordered to commit
+//   3  the writer has sealed the checkpoint and given it its name
+//   4  retention: enough newer ones are good
+//   5  the writer has removed it
+//   6  a shard failed, the deadline passed, or the epoch ended
+//   7  the writer failed
+//
+// ORDERED is left only by the writer's answer or by what the next fence lists, because the directory
+// is the truth. The first answer for a step is final; a repeated report gets that answer again. At
+// most one checkpoint is open, that is PREPARING or ORDERED. A DELETING one is never restored from.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -78,8 +88,8 @@ struct commit_event {
 
 enum commit_action_kind {
     COMMIT_DO_ORDER,     // send Commit with commit_reports() to the writer; may come again
-    COMMIT_DO_COMMITTED, // tell `rank` (−1: all)
-    COMMIT_DO_ABORTED,   // tell `rank` (−1: all); `text` is why. To all: the writer removes it
+    COMMIT_DO_COMMITTED, // send to `rank` (−1: all)
+    COMMIT_DO_ABORTED,   // send to `rank` (−1: all); `text` is why. To all: the writer removes it
     COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
 };
 struct commit_action {
@@ -95,11 +105,11 @@ struct commit_actions {
 
 void commit_init(struct commit *c, const struct commit_config *config);
 void commit_clear(struct commit *c);
-// A new epoch begins: `scan` is what the fence listed, and the directory is the truth: what it
-// lists is COMMITTED (or DELETING, if that was decided), all else is forgotten.
+// A new epoch begins. `scan` is what the fence listed: those are COMMITTED (or DELETING, if that was
+// decided before), and every other record is forgotten.
 void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
-// After a restart of whoever decides: the records that were kept durably (in any order), at
-// `epoch`. The open one waits for its reports again; its deadline begins at `now_ns`.
+// After a restart of the leader: the records that were kept durably (in any order), at `epoch`. The
+// open one waits for its reports again; its deadline begins at `now_ns`.
 void commit_restore(struct commit *c, int64_t epoch, const struct commit_record *records, int n,
                     int64_t now_ns);
 // Actions are appended to `out`, their memory is the arena's.

@@ -86,8 +86,8 @@ static int by_class(const void *a, const void *b)
     return x->part - y->part;
 }
 
-static void give(struct deal *d, int rank, const struct deal_part *p, int part, int64_t row,
-                 int64_t rows)
+static void add_slice(struct deal *d, int rank, const struct deal_part *p, int part, int64_t row,
+                      int64_t rows)
 {
     struct deal_rank *r = &d->rank[rank];
     struct deal_slice *s = &r->slices[r->n++];
@@ -103,13 +103,13 @@ static void give(struct deal *d, int rank, const struct deal_part *p, int part, 
     r->bytes += s->bytes;
 }
 
-static void give_whole(struct deal *d, const struct deal_part *p, int part)
+static void deal_whole(struct deal *d, const struct deal_part *p, int part)
 {
     int best = p->ranks[0];
     for (int i = 1; i < p->nranks; i++)
         if (d->rank[p->ranks[i]].bytes < d->rank[best].bytes)
             best = p->ranks[i];
-    give(d, best, p, part, 0, -1);
+    add_slice(d, best, p, part, 0, -1);
 }
 
 // The load that every holder below it is filled up to: Σ max(0, level − load) ≥ bytes, least such.
@@ -134,7 +134,7 @@ static uint64_t find_level(const struct deal *d, const struct deal_part *p, uint
 }
 
 // Cuts at the row nearest to where the running sum of the holders' room says.
-static void give_rows(struct deal *d, const struct deal_part *p, int part, uint64_t bytes)
+static void deal_rows(struct deal *d, const struct deal_part *p, int part, uint64_t bytes)
 {
     int64_t rows = p->box.shape.dim[0], row = 0;
     uint64_t row_bytes = bytes / (uint64_t)rows, room = 0, level = find_level(d, p, bytes);
@@ -146,7 +146,7 @@ static void give_rows(struct deal *d, const struct deal_part *p, int part, uint6
         if (end > rows || i == p->nranks - 1)
             end = rows;
         if (end > row)
-            give(d, p->ranks[i], p, part, row, end - row);
+            add_slice(d, p->ranks[i], p, part, row, end - row);
         row = end > row ? end : row;
     }
 }
@@ -187,9 +187,9 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
     for (int i = 0; i < nparts; i++) {
         const struct deal_part *p = &parts[order[i].part];
         if (order[i].class == 2)
-            give_rows(out, p, order[i].part, order[i].bytes);
+            deal_rows(out, p, order[i].part, order[i].bytes);
         else
-            give_whole(out, p, order[i].part);
+            deal_whole(out, p, order[i].part);
     }
     sort_slices(out);
     return 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/stream.h"
+#include "common/ckpt/durable.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 
@@ -19,8 +20,8 @@ enum { CHUNK_BYTES = 1 << 20 };
 static int read_sealed(struct load *l, struct err *e)
 {
     struct buf text = {0}, commit = {0};
-    int rc = store_read_file(l->dirfd, "COMMIT", 4096, &commit, e);
-    rc = rc ? rc : store_read_file(l->dirfd, "MANIFEST.json", MANIFEST_MAX_BYTES, &text, e);
+    int rc = durable_read_file(l->dirfd, "COMMIT", 4096, &commit, e);
+    rc = rc ? rc : durable_read_file(l->dirfd, "MANIFEST.json", MANIFEST_MAX_BYTES, &text, e);
     if (rc == ERR_NOTFOUND || rc == ERR_LIMIT) // a committed checkpoint without it is damaged
         rc = e ? (e->code = ERR_DATA) : ERR_DATA;
     rc = rc ? rc : manifest_check_seal(buf_str(&text), text.len, buf_str(&commit), commit.len, e);
@@ -92,7 +93,7 @@ void load_close(struct load *l)
 }
 
 // ---- reading ----
-static int open_at(const struct load *l, int file, uint64_t at, int *fd, struct err *e)
+static int open_file_at(const struct load *l, int file, uint64_t at, int *fd, struct err *e)
 {
     const char *name = l->manifest.files[file].name;
     *fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -147,7 +148,7 @@ static int read_slice(struct load *l, const struct manifest_tensor *t,
                       struct err *e)
 {
     int fd = -1;
-    int rc = open_at(l, s->file, s->at, &fd, e);
+    int rc = open_file_at(l, s->file, s->at, &fd, e);
     rc = rc ? rc
             : read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
     if (fd >= 0)

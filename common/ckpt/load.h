@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a committed checkpoint. Opening checks the seal, the manifest and every file's length; each
-// byte that comes out of load_read was hashed in the same read, and a bad one fails the call naming
-// file and tensor: what is in the destination then is not to be used.
+// Reads a committed checkpoint. Opening checks the seal, the manifest and every file's length. Each
+// byte that load_read returns was hashed in the same read. When a digest differs the call fails and
+// names file and tensor; the destination must then not be used.
 //
-// Regions are read by intersecting them with the checkpoint's slices, so how it was cut when it was
-// written does not matter. One thread at a time per `struct load`.
+// A region is read by intersecting it with the checkpoint's slices, so it does not matter how the
+// tensors were cut when they were written. One thread at a time per `struct load`.
 #pragma once
 #include "common/base/arena.h"
 #include "common/ckpt/manifest.h"
@@ -30,9 +30,9 @@ int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
                 struct err *e);
 
-// The newest checkpoint that opens and, with `deep`, verifies. `refused` (may be null) is told of
-// each one passed over, and should log a line. ERR_NOTFOUND: there is none to try;
-// the newest one's error when there are some and all are bad.
+// The newest checkpoint that opens and, with `deep`, verifies. `refused` (may be null) is called for
+// each one that is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When all
+// are bad, the newest one's error.
 int load_open_newest_good(struct load *l, const struct store *s, bool deep,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);

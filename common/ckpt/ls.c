@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/json.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store_names.h"
 
@@ -40,7 +41,7 @@ static struct ls_item *add_item(struct ls *l, const char *dir, struct store_entr
     return i;
 }
 
-static void look_at(struct ls *l, const struct store *s, struct store_entry id)
+static void inspect_checkpoint(struct ls *l, const struct store *s, struct store_entry id)
 {
     struct load load;
     struct err e = {0};
@@ -59,12 +60,12 @@ static void look_at(struct ls *l, const struct store *s, struct store_entry id)
     load_close(&load);
 }
 
-struct open_ones {
+struct open_checkpoints {
     struct ls *ls;
     const struct store *store;
 };
 
-static int one_shard(void *arg, const char *name, struct err *e)
+static int count_shard(void *arg, const char *name, struct err *e)
 {
     struct ls_item *item = arg;
     (void)e;
@@ -73,9 +74,9 @@ static int one_shard(void *arg, const char *name, struct err *e)
 }
 
 // What is being written, or was when somebody died.
-static int one_open(void *arg, const char *name, struct err *e)
+static int collect_open(void *arg, const char *name, struct err *e)
 {
-    struct open_ones *o = arg;
+    struct open_checkpoints *o = arg;
     struct store_entry id;
     struct store tmp;
     const char *final;
@@ -86,7 +87,7 @@ static int one_open(void *arg, const char *name, struct err *e)
     if (store_open(&tmp, path, NULL))
         return 0;
     struct ls_item *item = add_item(o->ls, path, id, false);
-    store_list(tmp.fd, one_shard, item, NULL);
+    durable_list(tmp.fd, count_shard, item, NULL);
     store_close(&tmp);
     return 0;
 }
@@ -102,15 +103,15 @@ static int newest_first(const void *a, const void *b)
 static int collect_store(struct ls *l, const struct store *s, struct err *e)
 {
     struct store_entry *list;
-    struct open_ones open = {l, s};
+    struct open_checkpoints open = {l, s};
     int n, first = l->n;
     int rc = store_scan(s, &l->arena, &list, &n, e);
     if (rc)
         return rc;
     for (int i = 0; i < n; i++)
-        look_at(l, s, list[i]);
+        inspect_checkpoint(l, s, list[i]);
     if (!l->deep)
-        rc = store_list(s->fd, one_open, &open, e);
+        rc = durable_list(s->fd, collect_open, &open, e);
     if (l->n > first)
         qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, newest_first);
     return rc;
@@ -122,7 +123,7 @@ struct names {
     int n, cap;
 };
 
-static int one_name(void *arg, const char *name, struct err *e)
+static int collect_name(void *arg, const char *name, struct err *e)
 {
     struct names *x = arg;
     (void)e;
@@ -140,7 +141,7 @@ static int by_name(const void *a, const void *b)
 static int collect_below(struct ls *l, const struct store *s, struct err *e)
 {
     struct names names = {.arena = &l->arena};
-    int rc = store_list(s->fd, one_name, &names, e);
+    int rc = durable_list(s->fd, collect_name, &names, e);
     if (names.n)
         qsort(names.v, (size_t)names.n, sizeof *names.v, by_name);
     for (int i = 0; i < names.n && !rc; i++) {
@@ -168,7 +169,7 @@ static int collect_one(struct ls *l, const char *path, struct store_entry id, st
     int rc = store_open(&s, slash ? parent : ".", e);
     if (rc)
         return rc;
-    look_at(l, &s, id);
+    inspect_checkpoint(l, &s, id);
     store_close(&s);
     return 0;
 }

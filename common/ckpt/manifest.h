@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MANIFEST.json: what a checkpoint holds and where each byte of it lies; and COMMIT, which seals
-// it.
+// MANIFEST.json, which says what a checkpoint holds and where each byte of it lies, and COMMIT, which
+// seals it.
 //
 // COMMIT is the SHA-256 of MANIFEST.json as 64 hex digits and a newline. A manifest is valid if and
 // only if every key below is there and no other, files are unique, every slice lies inside its file
@@ -21,7 +21,7 @@ struct manifest_axis {
     const char *name;
     int64_t size;
 };
-// Promise 5: a run is bit-identical only where these agree.
+// Where two runs agree in these they are equal bit for bit; elsewhere they need not be.
 struct manifest_numerics {
     const char *backend, *device, *isa, *libraries, *algorithms;
     int64_t threads;

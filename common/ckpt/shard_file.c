@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shard files. See shard.h for the format.
+// Shard files. See shard_file.h for the format.
 #include "common/ckpt/shard_file.h"
 
 #include <inttypes.h>
@@ -134,13 +134,13 @@ int shard_write_slice(struct stream *to, const struct shard_plan *p, int i, cons
 }
 
 // ---- reading ----
-static int bad(struct err *e, const char *name, const char *what)
+static int reject_tensor(struct err *e, const char *name, const char *what)
 {
     return err_set(e, ERR_DATA, "tensor '%s': %s", name, what);
 }
 
 // Overflow-safe dtype × shape.
-static int slice_bytes(const struct shard_slice *s, uint64_t *bytes)
+static int count_slice_bytes(const struct shard_slice *s, uint64_t *bytes)
 {
     uint64_t n = dtype_size(s->dtype);
     for (int d = 0; d < s->shape.n; d++)
@@ -153,10 +153,10 @@ static int slice_bytes(const struct shard_slice *s, uint64_t *bytes)
 static int parse_shape(const struct json *dims, const char *name, struct shape *out, struct err *e)
 {
     if (dims->count > MAX_DIMS)
-        return bad(e, name, "more than 8 dimensions");
+        return reject_tensor(e, name, "more than 8 dimensions");
     for (const struct json *d = dims->first; d; d = d->next) {
         if (d->type != JSON_NUMBER || !d->is_int || d->integer < 0)
-            return bad(e, name, "a dimension is not a whole number");
+            return reject_tensor(e, name, "a dimension is not a whole number");
         out->dim[out->n++] = d->integer;
     }
     return 0;
@@ -169,7 +169,7 @@ static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t d
     const char *dtype;
     *out = (struct shard_slice){.name = o->key};
     if (o->type != JSON_OBJECT || o->count != 3)
-        return bad(e, o->key, "not an object of dtype, shape and data_offsets");
+        return reject_tensor(e, o->key, "not an object of dtype, shape and data_offsets");
     int rc = json_get_str(o, "dtype", &dtype, e);
     rc = rc ? rc : json_get_array(o, "shape", &dims, e);
     rc = rc ? rc : json_get_array(o, "data_offsets", &range, e);
@@ -184,21 +184,21 @@ static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t d
     if (rc)
         return rc;
     if (range->count != 2 || !range->first->is_int || !range->first->next->is_int)
-        return bad(e, o->key, "data_offsets are not two whole numbers");
+        return reject_tensor(e, o->key, "data_offsets are not two whole numbers");
     int64_t from = range->first->integer, end = range->first->next->integer;
     if (from < 0 || end < from || (uint64_t)end > len - data)
         return err_set(e, ERR_DATA,
                        "tensor '%s': bytes %" PRId64 " to %" PRId64 " are outside of the %" PRIu64
                        " bytes of data",
                        o->key, from, end, len - data);
-    if (slice_bytes(out, &out->bytes) || out->bytes != (uint64_t)(end - from))
+    if (count_slice_bytes(out, &out->bytes) || out->bytes != (uint64_t)(end - from))
         return err_set(e, ERR_DATA, "tensor '%s': dtype and shape do not make %" PRId64 " bytes",
                        o->key, end - from);
     out->at = data + (uint64_t)from;
     return 0;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const struct shard_slice *x = a, *y = b;
     if (x->at != y->at)
@@ -210,7 +210,7 @@ static int check_cover(struct shard_plan *p, uint64_t data, uint64_t len, struct
 {
     uint64_t at = data;
     if (p->n)
-        qsort(p->slices, (size_t)p->n, sizeof *p->slices, by_place);
+        qsort(p->slices, (size_t)p->n, sizeof *p->slices, by_offset);
     for (int i = 0; i < p->n; i++) {
         const struct shard_slice *s = &p->slices[i];
         if (s->at != at)

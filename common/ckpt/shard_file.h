@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shard file: one rank's slices as a safetensors file.
 //
-//   0        8           8 + h                                        8 + h + d
-//   +--------+-----------+--------------------------------------------+
-//   | h u64  | JSON head | slices, dense, in order, no holes          |
-//   +--------+-----------+--------------------------------------------+
+//   0        8                    8 + h                                        8 + h + d
+//   +--------+--------------------+--------------------------------------------+
+//   | h: u64 | JSON head, padding | slices: dense, in order, without holes     |
+//   +--------+--------------------+--------------------------------------------+
+//
 // h is little-endian; the JSON is padded with spaces until 8 + h is a multiple of 64. The JSON is
 // {"__metadata__": {…}, NAME: {"dtype": "F32", "shape": [..], "data_offsets": [b, e]}, …}; a file
 // is valid if and only if names are unique, every e − b equals dtype × shape, and the ranges cover
@@ -29,14 +30,14 @@ struct shard_meta {
     const char *key, *value;
 };
 
-// What the writer knows before the first byte: the head's text and each slice's place.
+// What the writer knows before the first byte: the head's text and each slice's offset.
 struct shard_plan {
     int n;
     struct shard_slice *slices; // the arena's
     struct buf head;            // length field, JSON, padding
     uint64_t bytes;             // of the whole file
 };
-// `slices` need name, dtype and shape; their places are filled in the plan's copy, in order.
+// `slices` need name, dtype and shape; their offsets are filled in the plan's copy, in order.
 int shard_plan_make(struct arena *a, const struct shard_slice *slices, int n,
                     const struct shard_meta *meta, int nmeta, struct shard_plan *out,
                     struct err *e);

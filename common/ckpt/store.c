@@ -3,7 +3,6 @@
 // store_write.c. See store.h.
 #include "common/ckpt/store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,6 +15,7 @@
 
 #include "common/base/json.h"
 #include "common/base/root.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
 
 enum { OWNER_MAX = 16 << 20, DIR_MODE = 0755 };
@@ -81,82 +81,6 @@ void store_fresh_name(const char *prefix, const char *name, char out[STORE_NAME_
     snprintf(out, STORE_NAME_MAX, "%s%.100s.%08" PRIx32, prefix, name, (uint32_t)r);
 }
 
-// ---- small durable acts ----
-int store_fsync(int fd, const char *what, struct err *e)
-{
-    return fsync(fd) ? err_errno(e, ERR_IO, "fsync of %s", what) : 0;
-}
-
-int store_list(int dirfd, int (*each)(void *arg, const char *name, struct err *e), void *arg,
-               struct err *e)
-{
-    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        rc = err_errno(e, ERR_IO, "cannot list the checkpoint directory");
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
-    while (!rc) {
-        errno = 0;
-        struct dirent *item = readdir(d);
-        if (!item) {
-            rc = errno ? err_errno(e, ERR_IO, "cannot list the checkpoint directory") : 0;
-            break;
-        }
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            rc = each(arg, item->d_name, e);
-    }
-    closedir(d);
-    return rc;
-}
-
-int store_write_file(int dirfd, const char *name, const void *data, size_t len, struct err *e)
-{
-    struct stream s = {0};
-    int rc = stream_create(&s, dirfd, name, e);
-    if (rc)
-        return rc;
-    rc = stream_write(&s, data, len, e);
-    rc = rc ? rc : stream_sync(&s, e);
-    if (rc) {
-        stream_close(&s, NULL);
-        return rc;
-    }
-    return stream_close(&s, e);
-}
-
-int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e)
-{
-    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
-    if (fd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", name);
-    struct stat st;
-    if (fstat(fd, &st))
-        rc = err_errno(e, ERR_IO, "cannot look at %s", name);
-    else if (!S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_DATA, "%s is no regular file", name);
-    else if (st.st_size > (off_t)max)
-        rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", name, (intmax_t)st.st_size, max);
-    while (!rc) {
-        buf_reserve(out, 65536);
-        ssize_t n = read(fd, out->data + out->len, 65536);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = err_errno(e, ERR_IO, "cannot read %s", name);
-        if (n <= 0)
-            break;
-        out->len += (size_t)n;
-        out->data[out->len] = 0;
-        if (out->len > max)
-            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", name, max);
-    }
-    close(fd);
-    return rc;
-}
-
 // ---- opening ----
 int store_open(struct store *s, const char *path, struct err *e)
 {
@@ -183,7 +107,7 @@ static int sync_path(const char *root, const char *path, bool may_refuse, struct
     int fd, rc = root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &fd, e);
     if (rc)
         return may_refuse && errno == EACCES ? 0 : rc;
-    rc = store_fsync(fd, path, e);
+    rc = durable_fsync(fd, path, e);
     close(fd);
     return rc;
 }
@@ -219,7 +143,7 @@ static bool is_missing(const char *root, const char *path)
 }
 
 // Makes what is missing above the job's directory.
-static int make_above(const char *root, const char *dir, struct err *e)
+static int make_parents(const char *root, const char *dir, struct err *e)
 {
     char part[STORE_PATH_MAX];
     for (const char *at = dir; *at; at++) {
@@ -235,7 +159,7 @@ static int make_above(const char *root, const char *dir, struct err *e)
 }
 
 // ---- owner ----
-static void owner_text(const struct store_owner *o, struct buf *out)
+static void print_owner(const struct store_owner *o, struct buf *out)
 {
     struct json_out w;
     json_out_init(&w, out);
@@ -254,7 +178,7 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
 {
     struct buf text = {0};
     struct json *top;
-    int rc = store_read_file(s->fd, "OWNER", OWNER_MAX, &text, e);
+    int rc = durable_read_file(s->fd, "OWNER", OWNER_MAX, &text, e);
     if (!rc) {
         rc = json_parse(a, text.data, text.len, &top, e);
         rc = rc ? rc : json_get_str(top, "cluster", &out->cluster, e);
@@ -272,15 +196,15 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
 
 // OWNER appears whole or not at all: a start that dies in between leaves a loose file, not a
 // directory that nobody may use.
-static int put_owner(struct store *s, const struct store_owner *owner, struct err *e)
+static int write_owner(struct store *s, const struct store_owner *owner, struct err *e)
 {
     char loose[STORE_NAME_MAX];
     struct buf text = {0};
-    owner_text(owner, &text);
+    print_owner(owner, &text);
     store_fresh_name(STORE_LOOSE, "owner", loose);
-    int rc = store_write_file(s->fd, loose, text.data, text.len, e);
+    int rc = durable_write_file(s->fd, loose, text.data, text.len, e);
     if (!rc)
-        rc = store_rename_new(s->fd, loose, "OWNER", e);
+        rc = durable_rename_new(s->fd, loose, "OWNER", e);
     if (rc)
         unlinkat(s->fd, loose, 0);
     buf_clear(&text);
@@ -297,7 +221,7 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
     arena_clear(&a);
-    return rc ? rc : store_fsync(s->fd, s->path, e);
+    return rc ? rc : durable_fsync(s->fd, s->path, e);
 }
 
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
@@ -318,11 +242,11 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
     int n = snprintf(path, sizeof path, "%s/%s-%.8s", dir, owner->name, owner->job);
     if (n >= (int)sizeof path || !*dir)
         return err_set(e, ERR_INVALID, "the path of the checkpoint directory is too long or empty");
-    rc = make_above(root, dir, e);
+    rc = make_parents(root, dir, e);
     rc = rc ? rc : make_dir(root, path, e);
     rc = rc ? rc : store_open_beneath(s, root, path, e);
     if (!rc && faccessat(s->fd, "OWNER", F_OK, 0))
-        rc = errno == ENOENT ? put_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
+        rc = errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
     rc = rc ? rc : check_owner(s, owner, e);
     if (rc)
         store_close(s);
@@ -336,7 +260,7 @@ struct scan {
     int n, cap;
 };
 
-static int scan_one(void *arg, const char *name, struct err *e)
+static int scan_entry(void *arg, const char *name, struct err *e)
 {
     struct scan *s = arg;
     struct store_entry entry;
@@ -357,7 +281,7 @@ int store_scan(const struct store *s, struct arena *a, struct store_entry **out,
                struct err *e)
 {
     struct scan scan = {.arena = a};
-    int rc = store_list(s->fd, scan_one, &scan, e);
+    int rc = durable_list(s->fd, scan_entry, &scan, e);
     if (scan.n)
         qsort(scan.v, (size_t)scan.n, sizeof *scan.v, newest_first);
     *out = scan.v;
@@ -366,7 +290,7 @@ int store_scan(const struct store *s, struct arena *a, struct store_entry **out,
 }
 
 // ---- fence ----
-static int greatest_one(void *arg, const char *name, struct err *e)
+static int find_greatest(void *arg, const char *name, struct err *e)
 {
     int64_t *greatest = arg, epoch;
     const char *end;
@@ -380,7 +304,7 @@ static int greatest_one(void *arg, const char *name, struct err *e)
 int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, struct err *e)
 {
     int64_t found = 0;
-    int rc = store_list(s->fd, greatest_one, &found, e);
+    int rc = durable_list(s->fd, find_greatest, &found, e);
     if (greatest)
         *greatest = found;
     if (!rc && found > epoch)
@@ -395,7 +319,7 @@ struct fence {
 };
 
 // What an older epoch has open can no longer be given its final name.
-static int bury_one(void *arg, const char *name, struct err *e)
+static int bury_open(void *arg, const char *name, struct err *e)
 {
     struct fence *f = arg;
     struct store_entry entry;
@@ -411,11 +335,11 @@ static int bury_one(void *arg, const char *name, struct err *e)
 }
 
 // Ours if it is there and says so.
-static int own_epoch(struct store *s, const char *name, int64_t epoch, const char *attempt,
-                     int64_t *greatest, struct err *e)
+static int check_epoch_owner(struct store *s, const char *name, int64_t epoch, const char *attempt,
+                             int64_t *greatest, struct err *e)
 {
     struct buf who = {0};
-    int rc = store_read_file(s->fd, name, 4096, &who, e);
+    int rc = durable_read_file(s->fd, name, 4096, &who, e);
     if (!rc && strcmp(buf_str(&who), attempt) != 0) {
         *greatest = epoch > *greatest ? epoch : *greatest;
         rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
@@ -430,9 +354,9 @@ static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64
     char name[64];
     snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
     if (!faccessat(s->fd, name, F_OK, 0))
-        return own_epoch(s, name, epoch, attempt, greatest, e);
-    int rc = store_write_file(s->fd, name, attempt, strlen(attempt), e);
-    return rc == ERR_EXISTS ? own_epoch(s, name, epoch, attempt, greatest, e) : rc;
+        return check_epoch_owner(s, name, epoch, attempt, greatest, e);
+    int rc = durable_write_file(s->fd, name, attempt, strlen(attempt), e);
+    return rc == ERR_EXISTS ? check_epoch_owner(s, name, epoch, attempt, greatest, e) : rc;
 }
 
 int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
@@ -442,13 +366,13 @@ int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *gr
     *greatest = 0;
     int rc = store_check_epoch(s, epoch, greatest, e);
     rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
-    rc = rc ? rc : store_fsync(s->fd, s->path, e);
+    rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     // Another fencer may have been as fast: with the own mark in place, look again.
     if (!rc) {
         rc = store_check_epoch(s, epoch, greatest, e);
         struct fence f = {s, epoch};
-        rc = rc ? rc : store_list(s->fd, bury_one, &f, e);
-        rc = rc ? rc : store_fsync(s->fd, s->path, e);
+        rc = rc ? rc : durable_list(s->fd, bury_open, &f, e);
+        rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     }
     return rc;
 }

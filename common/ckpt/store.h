@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory of one job's checkpoints, DIR/NAME-<id8>/, and every durable act in it.
 //
-//   OWNER                  cluster id, job id, resolved job; appears whole, once
-//   epoch-E                the fence: the id of the attempt that made it
-//   .tmp-step-00000200.e3  a checkpoint being written
-//   step-00000200.e3       a committed one; never changes
-//   .dead-*  .trash-*      fenced, aborted or deleted; sweep removes them
+//   OWNER                   cluster id, job id, resolved job; appears whole, once
+//   epoch-E                 the fence: the id of the attempt that made it
+//   .tmp-step-00000200.e3   a checkpoint being written
+//   step-00000200.e3        a committed one; never changes
+//   .dead-*  .trash-*       fenced, aborted or deleted; store_sweep removes them
 //
-// Whoever fences E makes epoch-E first and only then renames what older epochs have open: a zombie
-// either finds the fence when it looks or finds its directory gone when it renames. Everything that
-// must survive is fsynced here, and a failed fsync is final: ERR_IO, never tried again on that
-// file. Functions are stateless beside the open directory; several processes work in it at once.
+// A fence of E makes epoch-E first and only then renames what older epochs have open. So a process
+// of an older epoch either finds the fence when it looks, or finds its directory gone when it
+// renames. Everything that must survive is fsynced here, and a failed fsync is final: ERR_IO, never
+// tried again on that file. Nothing is kept in memory but the open directory, and several processes
+// may work in it at once. README.md in this folder tells the whole protocol.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -66,10 +67,7 @@ int store_commit(struct store *s, const struct manifest *m, struct err *e);
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e); // absent is fine
 // Durably gone from the scan, then unlinked. Absent is fine.
 int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
+// Renames what begins with `prefix` so that the next sweep removes it. Best effort.
+void store_discard(struct store *s, const char *prefix);
 // Removes .dead-* and .trash-*, and what (epoch, steps below `step`) left open. Best effort.
 void store_sweep(struct store *s, int64_t epoch, int64_t step);
-// Moves all whose name begins with `prefix` out of the way; store_sweep removes them. Best effort.
-void store_discard(struct store *s, const char *prefix);
-
-// Reads a whole small file; ERR_NOTFOUND, ERR_LIMIT over `max` bytes.
-int store_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e);

@@ -9,37 +9,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
 
-static void tmp_name(int64_t epoch, int64_t step, char out[STORE_NAME_MAX])
+static void print_tmp_name(int64_t epoch, int64_t step, char out[STORE_NAME_MAX])
 {
     char final[64];
     store_entry_name(epoch, step, final);
     snprintf(out, STORE_NAME_MAX, STORE_TMP "%s", final);
 }
 
-// RENAME_NOREPLACE where the file system has it. Elsewhere link() refuses an existing name for a
-// file, and rename() refuses a directory that is not empty, which a committed one never is.
-int store_rename_new(int dirfd, const char *from, const char *to, struct err *e)
-{
-    int rc = renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE);
-    if (rc && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
-        struct stat st;
-        rc = fstatat(dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
-        if (!rc && S_ISDIR(st.st_mode))
-            rc = renameat(dirfd, from, dirfd, to);
-        else if (!rc && !(rc = linkat(dirfd, from, dirfd, to, 0)))
-            unlinkat(dirfd, from, 0);
-    }
-    if (!rc)
-        return 0;
-    return err_errno(e, errno == EEXIST || errno == ENOTEMPTY ? ERR_EXISTS : ERR_IO,
-                     "cannot rename %s to %s", from, to);
-}
-
 // What is written through the open descriptor of a directory that was moved away would be
 // acknowledged and never found again.
-static int check_place(const struct store *s, struct err *e)
+static int check_same_directory(const struct store *s, struct err *e)
 {
     struct stat held, there;
     if (fstat(s->fd, &held) || stat(s->path, &there))
@@ -52,9 +34,9 @@ static int check_place(const struct store *s, struct err *e)
 int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e)
 {
     char name[STORE_NAME_MAX];
-    tmp_name(epoch, step, name);
+    print_tmp_name(epoch, step, name);
     *tmp = -1;
-    int rc = check_place(s, e);
+    int rc = check_same_directory(s, e);
     if (rc)
         return rc;
     if (mkdirat(s->fd, name, 0755) && errno != EEXIST)
@@ -67,8 +49,8 @@ int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct e
 
 int store_sync_shard(struct store *s, int tmp, struct err *e)
 {
-    int rc = store_fsync(tmp, "the checkpoint's directory", e);
-    return rc ? rc : store_fsync(s->fd, s->path, e);
+    int rc = durable_fsync(tmp, "the checkpoint's directory", e);
+    return rc ? rc : durable_fsync(s->fd, s->path, e);
 }
 
 // ---- commit ----
@@ -86,30 +68,30 @@ static int check_shards(int dir, const struct manifest *m, struct err *e)
     return 0;
 }
 
-static int seal(int dir, const struct manifest *m, struct err *e)
+static int seal_checkpoint(int dir, const struct manifest *m, struct err *e)
 {
     struct buf text = {0};
     char commit[COMMIT_BYTES + 1];
     manifest_write(m, &text);
     manifest_seal(text.data, text.len, commit);
-    int rc = store_write_file(dir, "MANIFEST.json", text.data, text.len, e);
-    rc = rc ? rc : store_write_file(dir, "COMMIT", commit, COMMIT_BYTES, e);
-    rc = rc ? rc : store_fsync(dir, "the checkpoint's directory", e);
+    int rc = durable_write_file(dir, "MANIFEST.json", text.data, text.len, e);
+    rc = rc ? rc : durable_write_file(dir, "COMMIT", commit, COMMIT_BYTES, e);
+    rc = rc ? rc : durable_fsync(dir, "the checkpoint's directory", e);
     buf_clear(&text);
     return rc;
 }
 
-static int commit_dir(struct store *s, int dir, const struct manifest *m, const char *tmp,
-                      const char *final, struct err *e)
+static int commit_directory(struct store *s, int dir, const struct manifest *m, const char *tmp,
+                            const char *final, struct err *e)
 {
     int rc = check_shards(dir, m, e);
     rc = rc ? rc : store_check_epoch(s, m->epoch, NULL, e);
-    rc = rc ? rc : seal(dir, m, e);
-    rc = rc ? rc : check_place(s, e);
-    rc = rc ? rc : store_rename_new(s->fd, tmp, final, e);
+    rc = rc ? rc : seal_checkpoint(dir, m, e);
+    rc = rc ? rc : check_same_directory(s, e);
+    rc = rc ? rc : durable_rename_new(s->fd, tmp, final, e);
     if (rc)
         return rc;
-    rc = store_fsync(s->fd, s->path, e);
+    rc = durable_fsync(s->fd, s->path, e);
     // What will be answered as failed goes back to where an abort finds it. Should the final name
     // outlive a power loss all the same, it is whole, and nobody was told that it is not.
     if (rc)
@@ -120,17 +102,17 @@ static int commit_dir(struct store *s, int dir, const struct manifest *m, const 
 int store_commit(struct store *s, const struct manifest *m, struct err *e)
 {
     char tmp[STORE_NAME_MAX], final[64];
-    tmp_name(m->epoch, m->step, tmp);
+    print_tmp_name(m->epoch, m->step, tmp);
     store_entry_name(m->epoch, m->step, final);
     if (!faccessat(s->fd, final, F_OK, AT_SYMLINK_NOFOLLOW))
-        return store_fsync(s->fd, s->path, e);
+        return durable_fsync(s->fd, s->path, e);
     if (errno != ENOENT)
         return err_errno(e, ERR_IO, "cannot look for %s", final);
     int rc, dir = openat(s->fd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) {
         rc = err_errno(e, errno == ENOENT ? ERR_DATA : ERR_IO, "cannot open %s", tmp);
     } else {
-        rc = commit_dir(s, dir, m, tmp, final, e);
+        rc = commit_directory(s, dir, m, tmp, final, e);
         close(dir);
     }
     struct err fenced = {0}; // whatever call met it, a fence that took the directory is the reason
@@ -144,7 +126,7 @@ struct removal {
     int dir;
 };
 
-static int unlink_one(void *arg, const char *name, struct err *e)
+static int unlink_entry(void *arg, const char *name, struct err *e)
 {
     struct removal *r = arg;
     if (unlinkat(r->dir, name, 0) && errno != ENOENT)
@@ -153,12 +135,12 @@ static int unlink_one(void *arg, const char *name, struct err *e)
 }
 
 // A checkpoint's directory is flat.
-static int remove_dir(int dirfd, const char *name, struct err *e)
+static int remove_directory(int dirfd, const char *name, struct err *e)
 {
     struct removal r = {openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
     if (r.dir < 0)
         return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot open %s", name);
-    int rc = store_list(r.dir, unlink_one, &r, e);
+    int rc = durable_list(r.dir, unlink_entry, &r, e);
     close(r.dir);
     if (!rc && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
         rc = err_errno(e, ERR_IO, "cannot remove %s", name);
@@ -170,14 +152,14 @@ static int remove_dir(int dirfd, const char *name, struct err *e)
 // and not the files.
 static int remove_renamed(struct store *s, const char *name, struct err *e)
 {
-    int rc = store_fsync(s->fd, s->path, e);
-    return rc ? rc : remove_dir(s->fd, name, e);
+    int rc = durable_fsync(s->fd, s->path, e);
+    return rc ? rc : remove_directory(s->fd, name, e);
 }
 
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
 {
     char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX], final[64];
-    tmp_name(epoch, step, tmp);
+    print_tmp_name(epoch, step, tmp);
     store_entry_name(epoch, step, final);
     store_fresh_name(STORE_DEAD, final, dead);
     // Renamed first: a rank that still writes into it cannot mistake what is left for its own.
@@ -193,9 +175,32 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
     store_fresh_name(STORE_TRASH, final, trash);
     if (renameat(s->fd, final, s->fd, trash))
         // Gone already, perhaps by an act whose fsync is still owed.
-        return errno == ENOENT ? store_fsync(s->fd, s->path, e)
+        return errno == ENOENT ? durable_fsync(s->fd, s->path, e)
                                : err_errno(e, ERR_IO, "cannot rename %s", final);
     return remove_renamed(s, trash, e);
+}
+
+struct discard {
+    struct store *s;
+    const char *prefix;
+};
+
+static int discard_entry(void *arg, const char *name, struct err *e)
+{
+    const struct discard *d = arg;
+    char trash[STORE_NAME_MAX];
+    (void)e;
+    if (!store_begins(name, d->prefix, NULL))
+        return 0;
+    store_fresh_name(STORE_TRASH, "discarded", trash);
+    (void)renameat(d->s->fd, name, d->s->fd, trash);
+    return 0;
+}
+
+void store_discard(struct store *s, const char *prefix)
+{
+    struct discard d = {s, prefix};
+    (void)durable_list(s->fd, discard_entry, &d, NULL);
 }
 
 struct sweep {
@@ -203,7 +208,7 @@ struct sweep {
     int64_t epoch, step;
 };
 
-static int sweep_one(void *arg, const char *name, struct err *e)
+static int sweep_entry(void *arg, const char *name, struct err *e)
 {
     struct sweep *w = arg;
     struct store_entry entry;
@@ -226,28 +231,5 @@ static int sweep_one(void *arg, const char *name, struct err *e)
 void store_sweep(struct store *s, int64_t epoch, int64_t step)
 {
     struct sweep w = {s, epoch, step};
-    store_list(s->fd, sweep_one, &w, NULL);
-}
-
-struct discard {
-    struct store *s;
-    const char *prefix;
-};
-
-static int discard_one(void *arg, const char *name, struct err *e)
-{
-    const struct discard *d = arg;
-    char trash[STORE_NAME_MAX];
-    (void)e;
-    if (!store_begins(name, d->prefix, NULL))
-        return 0;
-    store_fresh_name(STORE_TRASH, "discarded", trash);
-    (void)renameat(d->s->fd, name, d->s->fd, trash);
-    return 0;
-}
-
-void store_discard(struct store *s, const char *prefix)
-{
-    struct discard d = {s, prefix};
-    (void)store_list(s->fd, discard_one, &d, NULL);
+    durable_list(s->fd, sweep_entry, &w, NULL);
 }

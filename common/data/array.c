@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays in files: recognition by magic, mapping, sizes, element access. See array.h; the headers
-// themselves are read in idx.c and npy.c.
+// themselves are read in idx.c, npy.c and llmc.c.
 #include "common/data/array.h"
 
 #include <errno.h>
@@ -18,33 +18,9 @@
 #error "elements are taken from little-endian files without a swap"
 #endif
 
-static const struct {
-    const char *name;
-    size_t size;
-    bool is_int;
-} types[ARRAY_TYPE_COUNT] = {
-#define X(name, text, bytes, integer) [ARRAY_##name] = {text, bytes, integer},
-    ARRAY_TYPES(X)
-#undef X
-};
-
-const char *array_type_name(enum array_type t)
-{
-    return types[t].name;
-}
-
-size_t array_type_size(enum array_type t)
-{
-    return types[t].size;
-}
-
-bool array_type_is_int(enum array_type t)
-{
-    return types[t].is_int;
-}
-
-// What a file can begin with. Rows without a reader are formats people try, refused by name. `raw`
-// is said where nothing but token ids is expected, null: such ids may well begin so.
+// What a file can begin with. Rows without a reader are formats that people try; they are refused by
+// name. `raw` is the refusal where the file should hold nothing but token ids; null: such ids may
+// well begin so.
 static const struct format {
     const char *magic;
     size_t len;
@@ -68,7 +44,7 @@ static const struct format {
      "a zip archive: take the files out of it first"},
 };
 
-static const struct format *format_of(const struct array *a)
+static const struct format *find_format(const struct array *a)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (a->file_len >= formats[i].len && memcmp(a->file, formats[i].magic, formats[i].len) == 0)
@@ -101,7 +77,7 @@ static int check_length(struct array *a, struct err *e)
 
 static int parse_file(struct array *a, struct err *e)
 {
-    const struct format *f = format_of(a);
+    const struct format *f = find_format(a);
     if (!f)
         return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
                        a->file_len
@@ -118,7 +94,7 @@ static int parse_file(struct array *a, struct err *e)
 // Nothing but elements.
 static int parse_raw(struct array *a, enum array_type type, struct err *e)
 {
-    const struct format *f = format_of(a);
+    const struct format *f = find_format(a);
     size_t size = array_type_size(type);
     if (f && f->parse == llmc_parse)
         return parse_file(a, e);
@@ -231,14 +207,14 @@ int array_check(const struct array *a, struct err *e)
     return 0;
 }
 
-static uint32_t load32(const struct array *a, uint64_t i)
+static uint32_t load_u32(const struct array *a, uint64_t i)
 {
     uint32_t w;
     memcpy(&w, a->data + i * sizeof w, sizeof w);
     return a->big_endian ? __builtin_bswap32(w) : w;
 }
 
-static uint64_t load64(const struct array *a, uint64_t i)
+static uint64_t load_u64(const struct array *a, uint64_t i)
 {
     uint64_t w;
     memcpy(&w, a->data + i * sizeof w, sizeof w);
@@ -256,8 +232,8 @@ int64_t array_int(const struct array *a, uint64_t i)
         return w;
     }
     if (a->type == ARRAY_U32)
-        return load32(a, i);
-    return a->type == ARRAY_I32 ? (int32_t)load32(a, i) : (int64_t)load64(a, i);
+        return load_u32(a, i);
+    return a->type == ARRAY_I32 ? (int32_t)load_u32(a, i) : (int64_t)load_u64(a, i);
 }
 
 double array_real(const struct array *a, uint64_t i)
@@ -265,7 +241,7 @@ double array_real(const struct array *a, uint64_t i)
     if (array_type_is_int(a->type))
         return (double)array_int(a, i);
     PRE(i < a->count);
-    uint32_t w = load32(a, i);
+    uint32_t w = load_u32(a, i);
     float f;
     memcpy(&f, &w, sizeof f);
     return (double)f;
@@ -282,7 +258,7 @@ void array_copy(const struct array *a, uint64_t first, uint64_t count, void *out
     PRE(size == 4); // idx has no integer of eight bytes
     unsigned char *to = out;
     for (uint64_t i = 0; i < count; i++) {
-        uint32_t w = load32(a, first + i);
+        uint32_t w = load_u32(a, first + i);
         memcpy(to + i * sizeof w, &w, sizeof w);
     }
 }

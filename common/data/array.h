@@ -2,11 +2,12 @@
 // One array of numbers in a file: its element type, its shape, and a pointer to its elements.
 //
 // array_open() maps the file (read-only, private) and recognises the format by its first bytes:
-//   idx  00 00 TYPE NDIM, NDIM big-endian u32 sizes, elements big-endian, row-major
-//   npy  93 'NUMPY' MAJOR MINOR, header length, a Python dict as text, elements row-major
-//   llm.c  256 little-endian i32: magic 20240520 (u16) or 20240801 (u32), version 1 or 7, tokens,
-//   0…;
-//        then the tokens' ids
+//
+//   idx     00 00 TYPE NDIM, NDIM big-endian u32 sizes, elements big-endian, row-major
+//   npy     93 'NUMPY' MAJOR MINOR, header length, a Python dict as text, elements row-major
+//   llm.c   256 little-endian i32: magic 20240520 (u16) or 20240801 (u32), version 1 or 7, number of
+//           tokens, zeros; then the tokens' ids
+//
 // array_open_raw() takes a file that is nothing but elements. Nothing is copied: `data` points into
 // the mapping, possibly unaligned and, for idx files of more than one byte an element, in
 // big-endian order; array_int(), array_real() and array_copy() hide both. A file is accepted only
@@ -28,10 +29,15 @@
 #include "common/op/op.h"
 
 // X(name, text, bytes, is integer)
-#define ARRAY_TYPES(X)     \
-    X(U8, "u8", 1, true)   \
-    X(I32, "i32", 4, true) \
-    X(I64, "i64", 8, true) X(F32, "f32", 4, false) X(U16, "u16", 2, true) X(U32, "u32", 4, true)
+// clang-format off
+#define ARRAY_TYPES(X)      \
+    X(U8,  "u8",  1, true)  \
+    X(I32, "i32", 4, true)  \
+    X(I64, "i64", 8, true)  \
+    X(F32, "f32", 4, false) \
+    X(U16, "u16", 2, true)  \
+    X(U32, "u32", 4, true)
+// clang-format on
 enum array_type {
 #define X(name, text, bytes, integer) ARRAY_##name,
     ARRAY_TYPES(X)

@@ -41,8 +41,9 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .derived = "bytes where model.vocab is at most 256, else ids",
      .names = tokenizers,
      .when = TOKENS,
-     .doc = "how prompts and samples are told: bytes (a token is a byte of text) or ids (numbers "
-            "with spaces between them)"},
+     .doc =
+         "how prompts and samples are written: bytes (a token is a byte of text) or ids (numbers "
+         "with spaces between them)"},
     {.path = "data.train.tokens",
      .type = SCHEMA_STRING,
      .offset = AT(train.tokens),

@@ -5,7 +5,7 @@
 #include "common/data/tokens.h"
 
 // Label of sample i, or −1 with the error set.
-static int32_t label_at(const struct dataset *ds, uint64_t i, struct err *e)
+static int32_t read_label(const struct dataset *ds, uint64_t i, struct err *e)
 {
     const struct array *a = &ds->labels;
     int64_t label = array_int(a, i);
@@ -47,7 +47,7 @@ static int check_labels(const struct dataset *ds, struct err *e)
         return err_set(e, ERR_DATA, "%s holds %llu images, %s %llu labels", ds->images.path,
                        (unsigned long long)ds->n, a->path, (unsigned long long)a->count);
     for (uint64_t i = 0; i < ds->n; i++)
-        if (label_at(ds, i, e) < 0)
+        if (read_label(ds, i, e) < 0)
             return ERR_DATA;
     return 0;
 }
@@ -111,7 +111,7 @@ int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *
     for (size_t k = 0; k < n; k++) {
         PRE(ids[k] < ds->n);
         array_copy(&ds->images, ids[k] * ds->features, ds->features, to + k * bytes);
-        if (ds->labelled && (labels_out[k] = label_at(ds, ids[k], e)) < 0)
+        if (ds->labelled && (labels_out[k] = read_label(ds, ids[k], e)) < 0)
             return ERR_DATA;
     }
     return 0;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a file of images and one of labels or none, sample i in row i of both; or files of
-// tokens (shards), sample i of one its ids from i·seq on, seq + 1 of them (the last is the next
-// sample's first). No sample reaches over the end of its shard: what is left there is left out.
+// A data set. Either a file of images and perhaps one of labels, where sample i is row i of both; or
+// files of tokens, where sample i of a file is its ids i·seq … i·seq + seq (seq + 1 of them; the last
+// is also the next sample's first). No sample reaches over the end of its file; what is left there is
+// left out.
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
 // and every label against the number of classes (the label file is read once, whole). What a sample
 // is made of beyond its element count (rows, columns, channels) does not matter here.
-// Images stay in the file's type, so that a u8 pixel travels to the device as one byte; the device
-// casts with `scale`. Which samples a step takes is sampler.h's business.
+// Images stay in the file's type, so that a u8 pixel is copied to the device as one byte; the device
+// casts with `scale`. Which samples a step takes is decided in sampler.h.
 #pragma once
 #include "common/data/array.h"
 
-struct shard {
+struct token_file {
     struct array tokens;
     uint64_t first; // its first sample's number in the set
 };
@@ -19,8 +20,8 @@ struct shard {
 struct dataset {
     struct array images, labels; // not of tokens
     bool labelled;
-    struct shard *shards; // of tokens, in the order of their names; owned
-    int nshards;
+    struct token_file *files; // of tokens, in the order of their names; owned
+    int nfiles;
     uint64_t n;        // samples
     uint64_t features; // elements of one image
     int64_t classes;   // labels are 0 … classes − 1
@@ -45,9 +46,9 @@ void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
 size_t dataset_label_bytes(const struct dataset *ds);  // of one label; 0: there is none
 
-// Of tokens images_out gets seq + 1 ids of i32 a sample; without labels labels_out is not written.
-// Gathers: row k of images_out (n × features elements of `dtype`) and labels_out[k] are sample
-// ids[k] < ds->n. Any thread, several at once. ERR_DATA if a file was cut since it was opened or a
-// label overwritten by one out of range; the outputs are then undefined.
+// Gathers samples: row k of images_out (n × features elements of `dtype`) and labels_out[k] become
+// sample ids[k] < ds->n. Of tokens a row of images_out is seq + 1 ids of i32; without labels
+// labels_out is not written. Any thread, several at once. ERR_DATA if a file was cut since it was
+// opened or a label overwritten by one out of range; the outputs are then undefined.
 int dataset_read(const struct dataset *ds, const uint64_t *ids, size_t n, void *images_out,
                  int32_t *labels_out, struct err *e);

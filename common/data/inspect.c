@@ -70,7 +70,8 @@ void inspect_text(const struct inspect *in, struct buf *out)
     buf_putc(out, '\n');
 }
 
-static void json_value(const struct inspect *in, const char *key, double v, struct json_out *out)
+static void print_json_value(const struct inspect *in, const char *key, double v,
+                             struct json_out *out)
 {
     if (in->finite)
         json_double(out, key, v);
@@ -92,9 +93,9 @@ void inspect_json(const struct inspect *in, const char *key, struct json_out *ou
     json_uint(out, "bytes", a->file_len);
     json_uint(out, "offset", a->offset);
     json_uint(out, "count", a->count);
-    json_value(in, "min", in->min, out);
-    json_value(in, "max", in->max, out);
-    json_value(in, "mean", in->mean, out);
+    print_json_value(in, "min", in->min, out);
+    print_json_value(in, "max", in->max, out);
+    print_json_value(in, "mean", in->mean, out);
     json_uint(out, "nonfinite_values", a->count - in->finite);
     if (in->classes) {
         json_array(out, "classes");

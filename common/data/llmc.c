@@ -12,7 +12,7 @@
 
 enum { LLMC_HEADER = 1024 };
 
-static uint32_t word(const struct array *a, size_t i)
+static uint32_t read_word(const struct array *a, size_t i)
 {
     uint32_t w;
     memcpy(&w, a->file + i * sizeof w, sizeof w);
@@ -25,12 +25,12 @@ int llmc_parse(struct array *a, struct err *e)
         return err_set(e, ERR_DATA, "%s: byte %zu: the file ends within its header of %d bytes",
                        a->path, a->file_len, LLMC_HEADER);
     bool wide = memcmp(a->file, LLMC_U32, 4) == 0;
-    uint32_t version = word(a, 1), want = wide ? 7 : 1;
+    uint32_t version = read_word(a, 1), want = wide ? 7 : 1;
     if (version != want)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 4: version %u of llm.c's tokens, not %u",
                        a->path, version, want);
     a->type = wide ? ARRAY_U32 : ARRAY_U16;
-    a->shape = (struct shape){1, {word(a, 2)}};
+    a->shape = (struct shape){1, {read_word(a, 2)}};
     a->offset = LLMC_HEADER;
     return 0;
 }

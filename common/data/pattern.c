@@ -29,8 +29,8 @@ static bool is_there(const char *root, const char *path)
     return true;
 }
 
-static int collect(DIR *dir, const char *folder, const char *name, struct arena *a,
-                   const char ***files, int *n)
+static int collect_matches(DIR *dir, const char *folder, const char *name, struct arena *a,
+                           const char ***files, int *n)
 {
     int cap = 0;
     struct dirent *d;
@@ -72,7 +72,7 @@ int pattern_files(const char *root, const char *path, struct arena *a, const cha
         close(fd);
         return rc;
     }
-    errno = collect(dir, folder, name, a, files, n);
+    errno = collect_matches(dir, folder, name, a, files, n);
     if (errno)
         rc = err_errno(e, ERR_IO, "cannot read the folder of %s", path);
     else if (*n == 0)

@@ -7,15 +7,15 @@
 
 #include "common/data/pattern.h"
 
-static int open_shards(struct dataset *ds, const char *root, const char *const *files, int n,
-                       enum array_type type, struct err *e)
+static int open_files(struct dataset *ds, const char *root, const char *const *files, int n,
+                      enum array_type type, struct err *e)
 {
-    ds->shards = calloc((size_t)n, sizeof *ds->shards);
-    if (!ds->shards)
+    ds->files = calloc((size_t)n, sizeof *ds->files);
+    if (!ds->files)
         return err_set(e, ERR_NOMEM, "no memory for %d files of tokens", n);
-    for (; ds->nshards < n; ds->nshards++) {
-        struct shard *s = &ds->shards[ds->nshards];
-        int rc = array_open_raw(&s->tokens, root, files[ds->nshards], type, e);
+    for (; ds->nfiles < n; ds->nfiles++) {
+        struct token_file *s = &ds->files[ds->nfiles];
+        int rc = array_open_raw(&s->tokens, root, files[ds->nfiles], type, e);
         if (rc)
             return rc;
         s->first = ds->n;
@@ -26,16 +26,16 @@ static int open_shards(struct dataset *ds, const char *root, const char *const *
 
 static int check_samples(const struct dataset *ds, struct err *e)
 {
-    const struct array *first = &ds->shards[0].tokens;
+    const struct array *first = &ds->files[0].tokens;
     if (ds->n)
         return 0;
-    if (ds->nshards == 1)
+    if (ds->nfiles == 1)
         return err_set(e, ERR_DATA, "%s: %llu tokens: a sample takes %lld (model.seq and one)",
                        first->path, (unsigned long long)first->count, (long long)ds->seq + 1);
     return err_set(e, ERR_DATA,
                    "%s and %d more files: none has the %lld tokens that a sample takes (model.seq "
                    "and one)",
-                   first->path, ds->nshards - 1, (long long)ds->seq + 1);
+                   first->path, ds->nfiles - 1, (long long)ds->seq + 1);
 }
 
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
@@ -48,34 +48,36 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
     *ds = (struct dataset){
         .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32, .scale = 1};
     rc = pattern_files(root, path, &names, &files, &n, e);
-    rc = rc ? rc : open_shards(ds, root, files, n, type, e);
+    rc = rc ? rc : open_files(ds, root, files, n, type, e);
     rc = rc ? rc : check_samples(ds, e);
-    if (rc)
-        dataset_close(ds);
+    if (rc) {
+        tokens_close(ds);
+        *ds = (struct dataset){0};
+    }
     arena_clear(&names);
     return rc;
 }
 
 void tokens_close(struct dataset *ds)
 {
-    for (int i = 0; i < ds->nshards; i++)
-        array_close(&ds->shards[i].tokens);
-    free(ds->shards);
+    for (int i = 0; i < ds->nfiles; i++)
+        array_close(&ds->files[i].tokens);
+    free(ds->files);
 }
 
-// The last shard that begins at or before the sample; ones too short to hold a sample begin where
-// the next does, so the last is the one that has it.
-static const struct shard *shard_of(const struct dataset *ds, uint64_t id)
+// The last file that begins at or before the sample. A file too short to hold a sample begins where
+// the next one does, so the last of them is the one that has it.
+static const struct token_file *find_file(const struct dataset *ds, uint64_t id)
 {
-    int low = 0, high = ds->nshards - 1;
+    int low = 0, high = ds->nfiles - 1;
     while (low < high) {
         int middle = (low + high + 1) / 2;
-        if (ds->shards[middle].first <= id)
+        if (ds->files[middle].first <= id)
             low = middle;
         else
             high = middle - 1;
     }
-    return &ds->shards[low];
+    return &ds->files[low];
 }
 
 static int read_sample(const struct dataset *ds, const struct array *a, uint64_t at, int32_t *out,
@@ -96,14 +98,16 @@ static int read_sample(const struct dataset *ds, const struct array *a, uint64_t
 int tokens_read(const struct dataset *ds, const uint64_t *ids, size_t n, int32_t *out,
                 struct err *e)
 {
-    const struct shard *checked = NULL;
+    const struct token_file *checked = NULL;
     for (size_t k = 0; k < n; k++, out += ds->seq + 1) {
         PRE(ids[k] < ds->n);
-        const struct shard *s = shard_of(ds, ids[k]);
-        PRE(s != NULL);
-        int rc = s == checked ? 0 : array_check(&s->tokens, e);
-        checked = s;
-        rc = rc ? rc : read_sample(ds, &s->tokens, (ids[k] - s->first) * (uint64_t)ds->seq, out, e);
+        const struct token_file *f = find_file(ds, ids[k]);
+        PRE(f != NULL);
+        int rc = f == checked ? 0 : array_check(&f->tokens, e);
+        if (rc)
+            return rc;
+        checked = f;
+        rc = read_sample(ds, &f->tokens, (ids[k] - f->first) * (uint64_t)ds->seq, out, e);
         if (rc)
             return rc;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading samples of tokens; for dataset.c.
+// Reading samples of tokens, for dataset.c. Inside common/data/ only.
 #pragma once
 #include "common/data/dataset.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading checkpoints: any region of any cut, and no damage ever becomes a number.
+#include "common/ckpt/durable.h"
 #include "tests/unit/ckpt_fixture.h"
 
 static void every_element_comes_back(void **state)
@@ -106,7 +107,7 @@ static struct buf whole(int dir, const char *name)
 {
     struct buf b = {0};
     struct err e = {0};
-    assert_int_equal(store_read_file(dir, name, 1 << 26, &b, &e), 0);
+    assert_int_equal(durable_read_file(dir, name, 1 << 26, &b, &e), 0);
     return b;
 }
 

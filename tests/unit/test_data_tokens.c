@@ -198,7 +198,7 @@ static void a_pattern_is_its_files_in_the_order_of_their_names(void **state)
     shards_add(&s, "val-00.bin", 500, 9);
     shards_add(&s, ".train-00.bin", 600, 9);
     assert_int_equal(shards_open(&s, "train-*.bin", &ds, NULL), 0);
-    assert_int_equal(ds.nshards, 4);
+    assert_int_equal(ds.nfiles, 4);
     assert_int_equal(ds.n, 6);
     for (uint64_t i = 0; i < 6; i++) {
         assert_int_equal(dataset_read(&ds, &i, 1, out, NULL, NULL), 0);

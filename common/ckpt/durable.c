@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durable acts in one directory. See durable.h.
+#include "common/ckpt/durable.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/stream.h"
+
+int durable_fsync(int fd, const char *what, struct err *e)
+{
+    return fsync(fd) ? err_errno(e, ERR_IO, "fsync of %s", what) : 0;
+}
+
+int durable_list(int dirfd, int (*each)(void *arg, const char *name, struct err *e), void *arg,
+                 struct err *e)
+{
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        rc = err_errno(e, ERR_IO, "cannot list the checkpoint directory");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    while (!rc) {
+        errno = 0;
+        struct dirent *item = readdir(d);
+        if (!item) {
+            rc = errno ? err_errno(e, ERR_IO, "cannot list the checkpoint directory") : 0;
+            break;
+        }
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
+            rc = each(arg, item->d_name, e);
+    }
+    closedir(d);
+    return rc;
+}
+
+int durable_write_file(int dirfd, const char *name, const void *data, size_t len, struct err *e)
+{
+    struct stream s = {0};
+    int rc = stream_create(&s, dirfd, name, e);
+    if (rc)
+        return rc;
+    rc = stream_write(&s, data, len, e);
+    rc = rc ? rc : stream_sync(&s, e);
+    if (rc) {
+        stream_close(&s, NULL);
+        return rc;
+    }
+    return stream_close(&s, e);
+}
+
+int durable_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+    if (fd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", name);
+    struct stat st;
+    if (fstat(fd, &st))
+        rc = err_errno(e, ERR_IO, "cannot look at %s", name);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_DATA, "%s is no regular file", name);
+    else if (st.st_size > (off_t)max)
+        rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", name, (intmax_t)st.st_size, max);
+    while (!rc) {
+        buf_reserve(out, 65536);
+        ssize_t n = read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            rc = err_errno(e, ERR_IO, "cannot read %s", name);
+        if (n <= 0)
+            break;
+        out->len += (size_t)n;
+        out->data[out->len] = 0;
+        if (out->len > max)
+            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", name, max);
+    }
+    close(fd);
+    return rc;
+}
+
+// RENAME_NOREPLACE where the file system has it. Elsewhere link() refuses an existing name for a
+// file, and rename() refuses a directory that is not empty, which a committed one never is.
+int durable_rename_new(int dirfd, const char *from, const char *to, struct err *e)
+{
+    int rc = renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE);
+    if (rc && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
+        struct stat st;
+        rc = fstatat(dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
+        if (!rc && S_ISDIR(st.st_mode))
+            rc = renameat(dirfd, from, dirfd, to);
+        else if (!rc && !(rc = linkat(dirfd, from, dirfd, to, 0)))
+            unlinkat(dirfd, from, 0);
+    }
+    if (!rc)
+        return 0;
+    return err_errno(e, errno == EEXIST || errno == ENOTEMPTY ? ERR_EXISTS : ERR_IO,
+                     "cannot rename %s to %s", from, to);
+}
