@@ -74,9 +74,9 @@ RANK_SRC    += $(addprefix train/,train inputs feed evaluate sampling choice alg
 RANK_SRC    += $(addprefix lead/,lead rank_join solo status spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags cli_link cli_print progress request resolved_job run_record own_daemons programs
+CLI_SRC     := main flags completion cli_link cli_print progress request resolved_job run_record own_daemons programs
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_completion verb_doctor verb_files verb_jobs verb_logs verb_plan verb_run verb_submit verb_watch verb_why
+CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update

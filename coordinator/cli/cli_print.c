@@ -80,8 +80,9 @@ const char *word_duration(double s, char out[WORD_MAX])
 const char *word_rate(double v, char out[WORD_MAX])
 {
     static const char *const units[] = {"", "k", "M", "G", "T"};
+    enum { UNITS = sizeof units / sizeof *units };
     int u = 0;
-    for (; v >= 999.5 && u < 4; u++)
+    for (; v >= 999.5 && u + 1 < UNITS; u++)
         v /= 1000;
     snprintf(out, WORD_MAX, u == 0 && v >= 10 ? "%.0f%s" : "%.3g%s", v, units[u]);
     return out;
@@ -266,4 +267,13 @@ void put_out(struct buf *out)
     fwrite(buf_str(out), 1, out->len, stdout);
     fflush(stdout);
     buf_clear(out);
+}
+
+void complain(const struct verb *v, const char *what, const char *where, const char *todo)
+{
+    fflush(stdout);
+    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    if (where)
+        fprintf(stderr, "  where: %s\n", where);
+    fprintf(stderr, "  to do: %s\n", todo);
 }

@@ -163,3 +163,20 @@ int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
     }
     return a->npos < v->least ? usage(v, "an argument is missing") : CLIENT_OK;
 }
+
+void print_usage(const struct verb *v, FILE *to)
+{
+    fprintf(to, "usage: weft %s%s%s", v->name, *v->args ? " " : "", v->args);
+    for (int i = 0; i < FLAGS; i++)
+        if (v->flags & FLAG_BIT(i))
+            fprintf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
+                    *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
+    fputc('\n', to);
+}
+
+int usage(const struct verb *v, const char *what)
+{
+    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    print_usage(v, stderr);
+    return CLIENT_USAGE;
+}

@@ -8,6 +8,8 @@
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
 
+static int verb_completion(const struct verb *v, const struct args *a);
+
 #define F(name) FLAG_BIT(FLAG_##name)
 #define REMOTE  (F(COORDINATOR) | F(TLS) | F(JSON))
 #define A_JOB   "JOB is an id, a unique start of one, or a name: then the newest job of that name."
@@ -74,9 +76,10 @@ static const struct verb verbs[] = {
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
-const struct verb *verb_at(int i)
+// The shell completes what the table holds.
+static int verb_completion(const struct verb *v, const struct args *a)
 {
-    return i < VERBS ? &verbs[i] : NULL;
+    return print_completion(v, a, verbs, VERBS);
 }
 
 static const struct verb *find_verb(const char *name)
@@ -100,41 +103,15 @@ static void print_help(FILE *to)
         "refused or\ndoes not know the job, 130 interrupted\n");
 }
 
-void verb_usage(const struct verb *v, FILE *to)
-{
-    fprintf(to, "usage: weft %s%s%s", v->name, *v->args ? " " : "", v->args);
-    for (int i = 0; i < FLAGS; i++)
-        if (v->flags & FLAG_BIT(i))
-            fprintf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
-                    *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
-    fputc('\n', to);
-}
-
 static void print_verb_help(const struct verb *v)
 {
     printf("weft %s: %s\n", v->name, v->doc);
-    verb_usage(v, stdout);
+    print_usage(v, stdout);
     for (int i = 0; i < FLAGS; i++)
         if (v->flags & FLAG_BIT(i))
             printf("  %-14s %-10s %s\n", flag_name(i), flag_value(i), flag_doc(i));
     if (v->more)
         printf("%s\n", v->more);
-}
-
-int usage(const struct verb *v, const char *what)
-{
-    fprintf(stderr, "weft %s: %s\n", v->name, what);
-    verb_usage(v, stderr);
-    return CLIENT_USAGE;
-}
-
-void complain(const struct verb *v, const char *what, const char *where, const char *todo)
-{
-    fflush(stdout);
-    fprintf(stderr, "weft %s: %s\n", v->name, what);
-    if (where)
-        fprintf(stderr, "  where: %s\n", where);
-    fprintf(stderr, "  to do: %s\n", todo);
 }
 
 static int refuse_verb(const char *word)

@@ -22,6 +22,8 @@ enum {
     LONGEST_PAUSE_MS = 5000,
     MOST_FAILURES = 8,   // in a row by itself: it will not get better
     GOOD_RUN_S = 10,     // after which failures are counted from 0 again
+    LISTEN_S = 5,        // for the coordinator's socket to be there
+    KILLED_S = 10,       // for a killed process to be gone
     LOG_BYTES = 4 << 20, // a greater log is turned over at the start of a daemon
     GRPC_PATH_MAX = 100, // it refuses Unix paths of over 107 characters
 };
@@ -167,7 +169,7 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
 static void await_socket(struct own_daemons *m)
 {
     const char *path = m->address + strlen("unix:");
-    int64_t until = clock_mono_ns() + 5 * CLOCK_S;
+    int64_t until = clock_mono_ns() + LISTEN_S * CLOCK_S;
     while (access(path, F_OK) && clock_mono_ns() < until) {
         reap_children(m);
         if (!m->daemon[OWN_COORDINATOR].pid)
@@ -254,7 +256,7 @@ static bool wait_until_gone(struct own_daemons *m, int first, int64_t until_ns)
 // Ranks whose worker is gone are ours now; they end by themselves, or else by us.
 static void reap_orphans(void)
 {
-    int64_t until = clock_mono_ns() + 10 * CLOCK_S;
+    int64_t until = clock_mono_ns() + KILLED_S * CLOCK_S;
     int pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && clock_mono_ns() < until)
         if (pid == 0)
@@ -275,7 +277,7 @@ void daemons_stop(struct own_daemons *m, int64_t grace_ms)
     }
     if (m->lifeline[1] >= 0)
         close(m->lifeline[1]);
-    wait_until_gone(m, 0, clock_mono_ns() + 10 * CLOCK_S);
+    wait_until_gone(m, 0, clock_mono_ns() + KILLED_S * CLOCK_S);
     if (m->lifeline[0] >= 0)
         close(m->lifeline[0]);
     reap_orphans();

@@ -22,6 +22,7 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/programs.h"
 
+enum { HEAR_S = 10, ANSWER_S = 5 };
 enum health { OK, WARN, BAD };
 static const char *const health_names[] = {"ok", "warn", "bad"};
 
@@ -67,13 +68,13 @@ static void check_programs(struct check *c)
                WEFT_VERSION, (int)(strrchr(c->rank, '/') - c->rank), c->rank);
 }
 
-// What a program says until it ends, at most ten seconds; its exit code, or -1.
+// What a program prints until it ends, for HEAR_S at most; returns its exit code, or -1.
 static int read_program_output(char *const *argv, struct buf *out, struct err *e)
 {
     int p[2], status = 0;
     char chunk[4096];
     ssize_t n;
-    int64_t end = clock_mono_ns() + 10 * CLOCK_S;
+    int64_t end = clock_mono_ns() + HEAR_S * CLOCK_S;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_IO, "pipe"), -1;
     int pid = start_program(argv, p[1], NULL, e);
@@ -341,7 +342,7 @@ static void check_coordinator(struct check *c)
     weft__v1__jobs_request__init(&req);
     if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
         set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
-    else if (link_try(&l, LINK_JOBS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
+    else if (link_try(&l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "start weft-coordinator there, or name another with --coordinator",
                    "%s (from %s): %s", l.address, l.origin, e.text);
     else {
@@ -382,7 +383,7 @@ static void check_workers(struct check *c)
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
     else if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
-             link_try(&l, LINK_WORKERS, &req.base, 5 * CLOCK_S, &reply, &code, &e))
+             link_try(&l, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "see coordinator", "%s", e.text);
     else {
         judge_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);

@@ -40,12 +40,11 @@ int verb_logs(const struct verb *v, const struct args *a);
 int verb_why(const struct verb *v, const struct args *a);
 int verb_act(const struct verb *v, const struct args *a);
 int verb_doctor(const struct verb *v, const struct args *a);
-int verb_completion(const struct verb *v, const struct args *a);
+// Of the table in main.c: the shell completes its verbs and flags.
+int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n);
 
-// The table, for completion and help.
-const struct verb *verb_at(int i); // null behind the last
-
-void verb_usage(const struct verb *v, FILE *to);
-int usage(const struct verb *v, const char *what); // prints it, returns CLIENT_USAGE
-// What went wrong, where, and what to do about it: a line each. `where` may be null.
+// flags.c
+void print_usage(const struct verb *v, FILE *to);
+int usage(const struct verb *v, const char *what); // says what is wrong, returns CLIENT_USAGE
+// cli_print.c: what went wrong, where, and what to do about it, a line each. `where` may be null.
 void complain(const struct verb *v, const char *what, const char *where, const char *todo);

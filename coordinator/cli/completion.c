@@ -22,7 +22,7 @@ static const char *words_of(const struct verb *v)
     return strcmp(v->args, "bash") == 0 ? "echo bash" : NULL;
 }
 
-int verb_completion(const struct verb *v, const struct args *a)
+int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n)
 {
     if (strcmp(a->pos[0], "bash") != 0)
         return usage(v, "bash is the only shell it knows");
@@ -30,11 +30,11 @@ int verb_completion(const struct verb *v, const struct args *a)
          "    local cur=${COMP_WORDS[COMP_CWORD]} IFS=$' \\t\\n' words= flags=\n"
          "    if [ \"$COMP_CWORD\" = 1 ]; then");
     printf("        COMPREPLY=($(compgen -W 'help");
-    for (int i = 0; verb_at(i); i++)
-        printf(" %s", verb_at(i)->name);
+    for (int i = 0; i < n; i++)
+        printf(" %s", verbs[i].name);
     puts("' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
-    for (int i = 0; verb_at(i); i++) {
-        const struct verb *o = verb_at(i);
+    for (int i = 0; i < n; i++) {
+        const struct verb *o = &verbs[i];
         const char *words = words_of(o);
         printf("    %s) flags='", o->name);
         for (int f = 0; f < FLAGS; f++)
