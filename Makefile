@@ -54,7 +54,8 @@ RPC_SRC     := rpc rpc_loop call packet address args rate_limit server health ch
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := coord found_jobs outbox job_record attempt frames checkpoint recover host placement queue requests acts story views
+DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt checkpoint recover queue \
+               requests acts found_jobs frames attach coord story views
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)

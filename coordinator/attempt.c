@@ -10,6 +10,8 @@
 #include "coordinator/checkpoint.h"
 #include "coordinator/frames.h"
 #include "coordinator/host.h"
+#include "coordinator/outbox.h"
+#include "coordinator/plain_text.h"
 #include "coordinator/recover.h"
 
 enum {
@@ -45,6 +47,7 @@ static int host_index(struct attempt *at, struct host *host, const char *incarna
             return i;
     struct attempt_host *h = &at->hosts[at->nhosts];
     h->host = host;
+    host->nattempts++;
     snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);
     return at->nhosts++;
 }
@@ -52,11 +55,11 @@ static int host_index(struct attempt *at, struct host *host, const char *incarna
 static struct attempt *attempt_new(struct job_record *j)
 {
     struct attempt *at = calloc(1, sizeof *at);
-    size_t n = (size_t)j->row->ranks;
+    size_t n = (size_t)j->ranks;
     PRE(at != NULL);
     at->job = j;
     list_append(&j->coord->live, &at->link);
-    at->nranks = at->alive = j->row->ranks;
+    at->nranks = at->alive = j->ranks;
     at->hosts = calloc(n, sizeof *at->hosts);
     at->ranks = calloc(n, sizeof *at->ranks);
     at->shards = calloc(n, sizeof(void *));
@@ -74,6 +77,8 @@ void attempt_free(struct attempt *at)
     if (!at)
         return;
     list_remove(&at->link);
+    for (int i = 0; i < at->nhosts; i++)
+        at->hosts[i].host->nattempts--;
     for (int r = 0; r < at->nranks; r++)
         if (at->shards[r])
             weft__rank__shard_done__free_unpacked(at->shards[r], NULL);
@@ -85,31 +90,34 @@ void attempt_free(struct attempt *at)
     free(at);
 }
 
-static void clear_placement(Weft__Rows__Job *row)
+void attempts_free(struct coord *c)
 {
-    for (size_t i = 0; i < row->n_placement; i++)
-        weft__rows__placed__free_unpacked(row->placement[i], NULL);
-    free(row->placement);
-    row->placement = NULL;
-    row->n_placement = 0;
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        at->job->attempt = NULL;
+        attempt_free(at);
+    }
+}
+
+static void clear_placement(struct job_record *j)
+{
+    free(j->placement);
+    j->placement = NULL;
+    j->nplaced = 0;
 }
 
 static void set_placement(struct attempt *at)
 {
-    Weft__Rows__Job *row = at->job->row;
-    clear_placement(row);
-    row->placement = calloc((size_t)at->nranks, sizeof *row->placement);
-    PRE(row->placement != NULL);
+    struct job_record *j = at->job;
+    clear_placement(j);
+    j->placement = calloc((size_t)at->nranks, sizeof *j->placement);
+    PRE(j->placement != NULL);
     for (int r = 0; r < at->nranks; r++) {
         const struct attempt_host *h = &at->hosts[at->ranks[r].host];
-        ROW_NEW(Placed, placed, p);
-        char incarnation[ID_LEN];
-        snprintf(incarnation, sizeof incarnation, "%s", h->incarnation);
-        p.rank = r;
-        p.host = h->host->row->id;
-        p.incarnation = incarnation;
-        p.device = at->ranks[r].device;
-        row->placement[row->n_placement++] = msg_heap(&p.base);
+        struct placed *p = &j->placement[j->nplaced++];
+        memcpy(p->host, h->host->id, ID_LEN);
+        memcpy(p->incarnation, h->incarnation, ID_LEN);
+        p->device = at->ranks[r].device;
     }
 }
 
@@ -120,7 +128,7 @@ static void keep_log_hosts(struct attempt *at)
     j->log_hosts = calloc((size_t)at->nranks, sizeof *j->log_hosts);
     PRE(j->log_hosts != NULL);
     for (int r = 0; r < at->nranks; r++)
-        snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].host->row->id);
+        snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].host->id);
 }
 
 static void hold_all(struct attempt *at)
@@ -134,22 +142,14 @@ static void hold_all(struct attempt *at)
 
 static void new_identity(struct job_record *j)
 {
-    unsigned char key[32];
-    char id[ID_LEN];
-    coord_new_id(j->coord, id);
-    text_set(&j->row->attempt_id, id);
-    coord_random(j->coord, key);
-    free(j->row->key.data);
-    j->row->key.data = malloc(sizeof key);
-    PRE(j->row->key.data != NULL);
-    memcpy(j->row->key.data, key, sizeof key);
-    j->row->key.len = sizeof key;
+    coord_new_id(j->coord, j->attempt_id);
+    coord_random(j->coord, j->key);
 }
 
 static void tell_placed(struct attempt *at)
 {
     struct buf text = {0};
-    struct job_note n = NOTE("placed");
+    struct job_note n = NOTE(PLACED);
     n.host = at->nhosts == 1 ? host_name(at->hosts[0].host) : NULL;
     for (int i = 0; i < at->nhosts; i++) {
         int ranks = 0;
@@ -158,8 +158,8 @@ static void tell_placed(struct attempt *at)
         if (text.len < 300)
             buf_printf(&text, "%s%d on %s", i ? ", " : "", ranks, host_name(at->hosts[i].host));
     }
-    job_move(at->job, JOB(STARTING), JOB(JOB_NONE), &n, "epoch %llu: %d rank%s placed: %s",
-             (unsigned long long)at->job->row->epoch, at->nranks, at->nranks == 1 ? "" : "s",
+    job_move(at->job, JOB_STARTING, JOB_NONE, &n, "epoch %llu: %d rank%s placed: %s",
+             (unsigned long long)at->job->epoch, at->nranks, at->nranks == 1 ? "" : "s",
              buf_str(&text));
     buf_clear(&text);
 }
@@ -167,11 +167,10 @@ static void tell_placed(struct attempt *at)
 void attempt_begin(struct job_record *j, const struct place *places)
 {
     struct attempt *at = attempt_new(j);
-    Weft__Rows__Job *row = j->row;
     checkpoint_open(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
-        at->ranks[r].host = host_index(at, places[r].host, places[r].host->row->incarnation);
+        at->ranks[r].host = host_index(at, places[r].host, places[r].host->incarnation);
         at->ranks[r].device = places[r].device;
     }
     for (int i = 0; i < at->nhosts; i++)
@@ -180,38 +179,35 @@ void attempt_begin(struct job_record *j, const struct place *places)
     set_placement(at);
     keep_log_hosts(at);
     new_identity(j);
-    row->epoch++;
-    row->fenced = false;
-    text_set(&row->restore, "");
-    row->restore_step = 0;
-    row->not_before_ms = 0;
+    j->epoch++;
+    j->fenced = false;
+    text_set(&j->restore, "");
+    j->restore_step = 0;
+    j->not_before_ms = 0;
     j->not_before_ns = 0;
     j->since_ckpt_ms = 0;
     tell_placed(at);
     attempt_enter(at, PHASE_WRITE);
 }
 
-static enum attempt_phase phase_of(const Weft__Rows__Job *row)
+static enum attempt_phase phase_of(const struct job_record *j)
 {
-    if (row->state == JOB(RUNNING))
+    if (j->state == JOB_RUNNING)
         return PHASE_RUN;
-    if (row->state == JOB(STARTING))
-        return row->fenced ? PHASE_START : PHASE_WRITE;
-    return row->goal == JOB(SUCCEEDED) ? PHASE_END : PHASE_STOP;
+    if (j->state == JOB_STARTING)
+        return j->fenced ? PHASE_START : PHASE_WRITE;
+    return j->goal == JOB_SUCCEEDED ? PHASE_END : PHASE_STOP;
 }
 
 void attempt_restore(struct job_record *j)
 {
-    Weft__Rows__Job *row = j->row;
     struct attempt *at = attempt_new(j);
     checkpoint_open(j);
     j->attempt = at;
-    for (size_t i = 0; i < row->n_placement && (int)i < at->nranks; i++) {
-        const Weft__Rows__Placed *p = row->placement[i];
-        ROW_NEW(Host, host, known);
-        known.id = p->host;
-        known.incarnation = p->incarnation;
-        struct host *host = host_load(j->coord, &known); // its row is lost: known by the placement
+    for (int i = 0; i < j->nplaced; i++) {
+        const struct placed *p = &j->placement[i];
+        // Its host's row may be lost: then the placement is all that is known of it.
+        struct host *host = host_add(j->coord, p->host, p->incarnation);
         at->ranks[i].host = host_index(at, host, p->incarnation);
         at->ranks[i].device = p->device;
         at->hosts[at->ranks[i].host].reaped |= p->reaped;
@@ -219,33 +215,33 @@ void attempt_restore(struct job_record *j)
     keep_log_hosts(at);
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].reaped |= !host_is(at->hosts[i].host, at->hosts[i].incarnation);
-    if (row->state == JOB(STARTING) && !row->fenced)
+    if (j->state == JOB_STARTING && !j->fenced)
         new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
     job_touch(j);
-    attempt_enter(at, phase_of(row));
+    attempt_enter(at, phase_of(j));
 }
 
 // ---- sending ----
 
 static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__StorageOp op)
 {
-    const Weft__Rows__Job *row = at->job->row;
+    const struct job_record *j = at->job;
     struct arena *a = at->job->coord->out->arena;
     V1_NEW(Storage, storage, s);
     s.op = op;
-    s.job = row->id;
-    s.epoch = row->epoch;
-    s.attempt = row->attempt_id;
-    s.name = row->name;
-    s.resolved = row->resolved;
+    s.job = frame_text(j->id);
+    s.epoch = j->epoch;
+    s.attempt = frame_text(j->attempt_id);
+    s.name = j->name;
+    s.resolved = j->resolved;
     s.dir = frame_text(at->job->spec.checkpoint.dir);
-    s.base_dir = row->base_dir;
+    s.base_dir = j->base_dir;
     s.nonce = h->nonce;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
         s.nonces = arena_array(a, char *, at->nhosts);
         for (int i = 0; i < at->nhosts; i++)
             s.nonces[s.n_nonces++] =
-                arena_printf(a, "%s=%s", at->hosts[i].host->row->id, at->hosts[i].nonce);
+                arena_printf(a, "%s=%s", at->hosts[i].host->id, at->hosts[i].nonce);
     }
     DOWN(d, STORAGE, storage, &s);
     out_down(at->job->coord, h->host->conn, &d);
@@ -254,29 +250,34 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
 static void fill_assign(const struct attempt *at, const struct attempt_host *h,
                         Weft__Rank__Assign *a)
 {
-    const Weft__Rows__Job *row = at->job->row;
-    const Weft__V1__Register *about = h->host->about;
+    const struct job_record *j = at->job;
+    const struct host *host = h->host;
+    union {
+        const unsigned char *from;
+        unsigned char *to;
+    } key = {.from = j->key};
     struct coord *c = at->job->coord;
     a->ranks = at->nranks;
-    a->epoch = row->epoch;
-    a->job_text = row->resolved;
-    a->job_hash = row->job_hash;
-    a->job_id = row->id;
+    a->epoch = j->epoch;
+    a->job_text = j->resolved;
+    a->job_hash = frame_text(j->job_hash);
+    a->job_id = frame_text(j->id);
     a->cluster_id = c->cluster;
-    a->attempt_id = row->attempt_id;
-    a->run_id = row->run_id;
-    a->key = row->key;
-    a->store = row->store;
-    a->restore = row->restore;
-    a->restore_step = row->restore_step;
+    a->attempt_id = frame_text(j->attempt_id);
+    a->run_id = frame_text(j->run_id);
+    a->key.data = key.to;
+    a->key.len = sizeof j->key;
+    a->store = j->store;
+    a->restore = j->restore;
+    a->restore_step = j->restore_step;
     a->hang_after_ns = at->job->spec.restart.hang_after;
     a->leader_host = frame_text("coordinator");
-    a->base_dir = row->base_dir;
-    if (at->nhosts > 1 && about && about->address[0])
-        a->listen = arena_printf(c->out->arena, "%s:0", about->address);
-    if (about && !row->base_dir[0]) {
-        a->data_root = about->data_root;
-        a->checkpoint_root = about->checkpoint_root;
+    a->base_dir = j->base_dir;
+    if (at->nhosts > 1 && host->address && host->address[0])
+        a->listen = arena_printf(c->out->arena, "%s:0", host->address);
+    if (host->version && !j->base_dir[0]) {
+        a->data_root = frame_text(host->data_root);
+        a->checkpoint_root = frame_text(host->checkpoint_root);
     }
 }
 
@@ -287,14 +288,14 @@ static void send_start(struct attempt *at, struct attempt_host *h)
     FRAME_BODY(assign, Assign, assign);
     V1_NEW(Start, start, s);
     fill_assign(at, h, &assign);
-    s.job = j->row->id;
-    s.epoch = j->row->epoch;
+    s.job = frame_text(j->id);
+    s.epoch = j->epoch;
     s.incarnation = h->incarnation;
     s.assign = &assign;
-    s.name = j->row->name;
+    s.name = j->name;
     s.dir = frame_text(j->spec.checkpoint.dir);
     s.threads = (int)j->spec.resources.threads;
-    s.kind = j->row->kind;
+    s.kind = frame_text(j->kind);
     s.ranks = arena_array(a, Weft__V1__RankPlace *, at->nranks);
     for (int r = 0; r < at->nranks; r++) {
         if (&at->hosts[at->ranks[r].host] != h)
@@ -312,8 +313,8 @@ static void send_start(struct attempt *at, struct attempt_host *h)
 static void send_stop(struct attempt *at, struct attempt_host *h)
 {
     V1_NEW(Stop, stop, s);
-    s.job = at->job->row->id;
-    s.epoch = at->job->row->epoch;
+    s.job = at->job->id;
+    s.epoch = at->job->epoch;
     s.reason = at->reason;
     s.grace_ms = at->grace_ms;
     DOWN(d, STOP, stop, &s);
@@ -388,7 +389,7 @@ static void storage_failed(struct attempt *at, const struct attempt_host *h, con
                            bool config)
 {
     struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
-                      .what = "failed",
+                      .event = EVENT_FAILED,
                       .rank = -1,
                       .host = host_name(h->host),
                       .sign = "storage"};
@@ -399,8 +400,8 @@ static void storage_failed(struct attempt *at, const struct attempt_host *h, con
 static void refence(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
 {
     struct job_record *j = at->job;
-    uint64_t base = greatest > j->row->epoch ? greatest : j->row->epoch;
-    struct job_note n = NOTE("fence");
+    uint64_t base = greatest > j->epoch ? greatest : j->epoch;
+    struct job_note n = NOTE(FENCE);
     if (greatest > EPOCH_MOST) {
         char why[100];
         snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
@@ -408,19 +409,18 @@ static void refence(struct attempt *at, const struct attempt_host *h, uint64_t g
         storage_failed(at, h, why, true);
         return;
     }
-    j->row->epoch = base + 1;
+    j->epoch = base + 1;
     job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
-              (unsigned long long)greatest, (unsigned long long)j->row->epoch);
+              (unsigned long long)greatest, (unsigned long long)j->epoch);
     attempt_enter(at, PHASE_FENCE);
 }
 
 static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = at->job;
-    Weft__Rows__Job *row = j->row;
-    struct job_note n = NOTE("fenced");
+    struct job_note n = NOTE(FENCED);
     checkpoint_fenced(j, d);
-    text_set(&row->store, d->store);
+    text_set(&j->store, d->store);
     const struct commit_record *from = checkpoint_choose(j);
     if (!from && checkpoint_all_bad(j)) {
         storage_failed(at, at->hosts, "every checkpoint there is damaged", true);
@@ -429,21 +429,21 @@ static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);
-        text_set(&row->restore, name);
-        row->restore_step = n.step = from->id.step;
-        n.kind = "restored";
+        text_set(&j->restore, name);
+        j->restore_step = n.step = from->id.step;
+        n.kind = EVENT_RESTORED;
     }
-    row->last_step = row->restore_step;
-    if (from && from->id.step >= row->steps) {
+    j->last_step = j->restore_step;
+    if (from && from->id.step >= j->steps) {
         at->grace_ms = 0;
-        job_move(j, JOB(DRAINING), JOB(SUCCEEDED), &n,
+        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n,
                  "the checkpoint of the last step is there: nothing is left to do");
         attempt_enter(at, PHASE_END);
         attempt_settle(at);
         return;
     }
-    row->fenced = true;
-    job_event(j, &n, from ? "goes on from %s" : "begins anew", row->restore);
+    j->fenced = true;
+    job_event(j, &n, from ? "goes on from %s" : "begins anew", j->restore);
     attempt_enter(at, PHASE_START);
 }
 
@@ -452,9 +452,9 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
     static const Weft__V1__StorageOp ops[] = {
         WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
         WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
-    const Weft__Rows__Job *row = at->job->row;
-    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != row->epoch ||
-        strcmp(d->attempt, row->attempt_id) || !is_asked(at, h))
+    const struct job_record *j = at->job;
+    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != j->epoch ||
+        strcmp(d->attempt, j->attempt_id) || !is_asked(at, h))
         return;
     if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
         refence(at, h, d->greatest);
@@ -479,11 +479,11 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
 
 void attempt_running(struct attempt *at)
 {
-    struct job_note n = NOTE("started");
+    struct job_note n = NOTE(STARTED);
     if (at->phase != PHASE_START)
         return;
-    n.step = at->job->row->restore_step;
-    job_move(at->job, JOB(RUNNING), JOB(JOB_NONE), &n, "all %d ranks are ready, their plans agree",
+    n.step = at->job->restore_step;
+    job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "all %d ranks are ready, their plans agree",
              at->nranks);
     attempt_enter(at, PHASE_RUN);
 }
@@ -530,11 +530,11 @@ int64_t attempt_step(const struct attempt *at)
 
 // ---- the end ----
 
-void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const struct job_note *n,
-                   const char *why)
+void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
+                   const struct job_note *n, const char *why)
 {
     bool begun = at->phase > PHASE_FENCE;
-    job_move(at->job, JOB(DRAINING), goal, n, "%s", why);
+    job_move(at->job, JOB_DRAINING, goal, n, "%s", why);
     at->grace_ms = begun ? grace_ms : 0;
     snprintf(at->reason, sizeof at->reason, "%.190s", why);
     attempt_enter(at, PHASE_STOP);
@@ -558,8 +558,8 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
         host_hold(h->host, k->device, NULL, -1);
         if (host_is(h->host, h->incarnation))
             host_idle(j->coord, h->host, k->device);
-        if (r < (int)j->row->n_placement)
-            j->row->placement[r]->reaped = true;
+        if (r < j->nplaced)
+            j->placement[r].reaped = true;
     }
     j->coord->place = true;
     job_touch(j);
@@ -570,7 +570,7 @@ static bool nothing_lives(const struct attempt *at)
 {
     if (!WEFT_RULE(reaped_frees))
         return true;
-    if (!at->job->row->fenced)
+    if (!at->job->fenced)
         return true;
     for (int i = 0; i < at->nhosts; i++)
         if (!at->hosts[i].reaped)
@@ -592,7 +592,7 @@ void attempt_settle(struct attempt *at)
         attempt_reaped(at, &at->hosts[i]);
     checkpoint_over(j);
     job_lost(j);
-    clear_placement(j->row);
+    clear_placement(j);
     j->attempt = NULL;
     job_touch(j);
     attempt_free(at);
@@ -607,13 +607,12 @@ void attempts_host_lost(struct coord *c, struct host *host, const char *why)
         struct attempt *at = list_entry(it, struct attempt, link);
         struct attempt_host *h = NULL;
         for (int i = 0; i < at->nhosts; i++)
-            if (at->hosts[i].host == host &&
-                !strcmp(at->hosts[i].incarnation, host->row->incarnation))
+            if (at->hosts[i].host == host && !strcmp(at->hosts[i].incarnation, host->incarnation))
                 h = &at->hosts[i];
         if (!h || h->reaped)
             continue;
         struct fault f = {
-            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(host)};
+            .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
         snprintf(f.text, sizeof f.text, "host %s is fenced: %s", host_name(host), why);
         attempt_reaped(at, h);
         recover_fault(at, &f);
@@ -625,13 +624,13 @@ void attempts_drain_host(struct coord *c, struct host *host, const char *why)
     list_for_each (it, &c->live) {
         struct job_record *j = list_entry(it, struct attempt, link)->job;
         if (!attempt_find_host(j->attempt, host) ||
-            (j->row->state != JOB(RUNNING) && j->row->state != JOB(STARTING)))
+            (j->state != JOB_RUNNING && j->state != JOB_STARTING))
             continue;
-        struct job_note n = NOTE("drained");
+        struct job_note n = NOTE(DRAINED);
         char text[300];
         n.host = host_name(host);
         snprintf(text, sizeof text, "host %.100s drains: %.150s", host_name(host), why);
-        attempt_drain(j->attempt, JOB(QUEUED), GRACE_MS, &n, text);
+        attempt_drain(j->attempt, JOB_QUEUED, GRACE_MS, &n, text);
     }
 }
 
@@ -649,7 +648,7 @@ void attempts_hold(struct coord *c, struct host *host)
 static void overdue(struct attempt *at)
 {
     struct coord *c = at->job->coord;
-    struct fault f = {.kind = FAULT_RANK, .what = "failed", .rank = -1, .sign = "start"};
+    struct fault f = {.kind = FAULT_RANK, .event = EVENT_FAILED, .rank = -1, .sign = "start"};
     if (!attempt_all_back(at)) { // leases decide about hosts that are away
         at->deadline_ns = c->now_ns + limit_s[at->phase] * CLOCK_S;
         return;
@@ -706,7 +705,7 @@ static void check_hang(struct attempt *at)
     char at_text[400];
     const struct attempt_rank *k = &at->ranks[v.rank];
     struct fault f = {.kind = FAULT_RANK,
-                      .what = "hang",
+                      .event = EVENT_HANG,
                       .rank = v.rank,
                       .host = host_name(at->hosts[k->host].host),
                       .sign = "hang"};
@@ -720,7 +719,7 @@ static void check_blame(struct attempt *at)
 {
     const struct attempt_rank *k = &at->ranks[at->blame_rank];
     struct fault f = {.kind = FAULT_OUTSIDE,
-                      .what = "lost",
+                      .event = EVENT_LOST,
                       .rank = at->blame_rank,
                       .host = host_name(at->hosts[k->host].host)};
     snprintf(f.text, sizeof f.text, "rank %d on host %s gave up: %s", at->blame_rank, f.host,

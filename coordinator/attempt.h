@@ -15,6 +15,7 @@
 #pragma once
 #include "common/attempt/board.h"
 #include "common/attempt/watch.h"
+#include "coordinator/host.h"
 #include "coordinator/job_record.h"
 
 enum attempt_phase {
@@ -73,6 +74,7 @@ struct place { // of rank i
 void attempt_begin(struct job_record *j, const struct place *places); // → STARTING
 void attempt_restore(struct job_record *j); // from the row, after a restart
 void attempt_free(struct attempt *at);      // null is fine
+void attempts_free(struct coord *c);
 void attempt_enter(struct attempt *at, enum attempt_phase phase);
 void attempt_drive(struct attempt *at); // sends what the phase still has to
 void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d);
@@ -85,8 +87,8 @@ void attempt_where(const struct attempt *at, int rank, char *out, size_t size);
 int64_t attempt_step(const struct attempt *at); // greatest step any rank has shown; −1
 
 // RUNNING or STARTING → DRAINING(goal): stop at one step, save, within the grace.
-void attempt_drain(struct attempt *at, job_state goal, int64_t grace_ms, const struct job_note *n,
-                   const char *why);
+void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
+                   const struct job_note *n, const char *why);
 
 void attempts_host_lost(struct coord *c, struct host *host, const char *why);
 void attempts_drain_host(struct coord *c, struct host *host, const char *why);
@@ -95,5 +97,3 @@ void attempts_tick(struct coord *c);
 void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
 
 enum { GRACE_MS = 60000 }; // of a stop that somebody asked for
-// Greater ones are nobody's: names in the folder hold 18 digits, and there must be a next.
-#define EPOCH_MOST UINT64_C(100000000000000000)

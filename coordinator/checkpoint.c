@@ -11,91 +11,70 @@
 #include <string.h>
 
 #include "coordinator/frames.h"
+#include "coordinator/outbox.h"
 #include "coordinator/recover.h"
+#include "coordinator/row_codec.h"
 
 enum { SAVE_S = 600 }; // from the first report of a checkpoint to the last
 
 // ---- rows ----
 
-static void row_of(const struct job_record *j, const struct ckpt_row *k, const char *why,
-                   Weft__Rows__Checkpoint *out)
-{
-    weft__rows__checkpoint__init(out);
-    out->job = j->row->id;
-    out->epoch = (uint64_t)k->id.epoch;
-    out->step = k->id.step;
-    out->state = k->state;
-    out->bad = k->bad;
-    out->pinned = k->pinned;
-    out->why = frame_text(why);
-    out->t_ms = k->t_ms;
-}
-
-static bool same(const struct ckpt_row *a, const struct ckpt_row *b)
+static bool are_same(const struct checkpoint_record *a, const struct checkpoint_record *b)
 {
     return a->state == b->state && a->bad == b->bad && a->pinned == b->pinned;
-}
-
-static void erase(struct job_record *j, const struct ckpt_row *k)
-{
-    Weft__Rows__Checkpoint row;
-    row_of(j, k, "", &row);
-    OUT_ERASE(j->coord, CHECKPOINT, &row);
 }
 
 // Writes what differs from what the store holds: both lists ascend by (epoch, step).
 static void sync_rows(struct job_record *j)
 {
     const struct commit *m = &j->commit;
-    struct ckpt_row *now = calloc((size_t)m->n + 1, sizeof *now);
+    struct checkpoint_record *now = calloc((size_t)m->n + 1, sizeof *now);
     int k = 0;
     PRE(now != NULL);
     for (int i = 0; i < m->n; i++) {
         const struct commit_record *r = &m->records[i];
-        now[i] = (struct ckpt_row){r->id, (int)r->state, r->bad, r->pinned, j->coord->wall_ms};
-        while (k < j->nckpts && store_entry_compare(j->ckpts[k].id, r->id) < 0)
-            erase(j, &j->ckpts[k++]);
-        bool there = k < j->nckpts && !store_entry_compare(j->ckpts[k].id, r->id);
-        if (there && same(&j->ckpts[k], &now[i])) {
-            now[i].t_ms = j->ckpts[k].t_ms;
+        now[i] = (struct checkpoint_record){r->id, r->state, r->bad, r->pinned, j->coord->wall_ms};
+        while (k < j->ncheckpoints && store_entry_compare(j->checkpoints[k].id, r->id) < 0)
+            row_erase_checkpoint(j, &j->checkpoints[k++]);
+        bool there = k < j->ncheckpoints && !store_entry_compare(j->checkpoints[k].id, r->id);
+        if (there && are_same(&j->checkpoints[k], &now[i])) {
+            now[i].t_ms = j->checkpoints[k].t_ms;
         } else {
-            Weft__Rows__Checkpoint row;
-            row_of(j, &now[i], r->why, &row);
-            OUT_ROW(j->coord, CHECKPOINT, &row);
+            row_write_checkpoint(j, &now[i], r->why);
         }
         k += there;
     }
-    while (k < j->nckpts)
-        erase(j, &j->ckpts[k++]);
-    free(j->ckpts);
-    j->ckpts = now;
-    j->nckpts = m->n;
+    while (k < j->ncheckpoints)
+        row_erase_checkpoint(j, &j->checkpoints[k++]);
+    free(j->checkpoints);
+    j->checkpoints = now;
+    j->ncheckpoints = m->n;
 }
 
 void checkpoint_forget(struct job_record *j)
 {
-    for (int i = 0; i < j->nckpts; i++)
-        erase(j, &j->ckpts[i]);
+    for (int i = 0; i < j->ncheckpoints; i++)
+        row_erase_checkpoint(j, &j->checkpoints[i]);
 }
 
 static void restore(struct job_record *j)
 {
-    const Weft__Rows__Job *row = j->row;
-    struct commit_record *r = calloc((size_t)j->nckpts + 1, sizeof *r);
-    bool fence_is_due = row->n_placement && !row->fenced;
+    struct commit_record *r = calloc((size_t)j->ncheckpoints + 1, sizeof *r);
+    bool fence_is_due = j->nplaced && !j->fenced;
     PRE(r != NULL);
-    for (int i = 0; i < j->nckpts; i++)
-        r[i] = (struct commit_record){.id = j->ckpts[i].id,
-                                      .state = (enum commit_state)j->ckpts[i].state,
-                                      .bad = j->ckpts[i].bad,
-                                      .pinned = j->ckpts[i].pinned};
-    commit_restore(&j->commit, (int64_t)row->epoch - fence_is_due, r, j->nckpts, j->coord->now_ns);
+    for (int i = 0; i < j->ncheckpoints; i++)
+        r[i] = (struct commit_record){.id = j->checkpoints[i].id,
+                                      .state = j->checkpoints[i].state,
+                                      .bad = j->checkpoints[i].bad,
+                                      .pinned = j->checkpoints[i].pinned};
+    commit_restore(&j->commit, (int64_t)j->epoch - fence_is_due, r, j->ncheckpoints,
+                   j->coord->now_ns);
     free(r);
 }
 
 void checkpoint_open(struct job_record *j)
 {
-    struct commit_config config = {.nranks = j->row->ranks,
+    struct commit_config config = {.nranks = j->ranks,
                                    .deadline_ns = SAVE_S * CLOCK_S,
                                    .keep = (int)j->spec.checkpoint.keep,
                                    .keep_every = j->spec.checkpoint.keep_every};
@@ -106,18 +85,16 @@ void checkpoint_open(struct job_record *j)
     j->deciding = true;
 }
 
-void checkpoint_load(struct job_record *j, const Weft__Rows__Checkpoint *row)
+void checkpoint_load(struct job_record *j, const struct checkpoint_record *k)
 {
-    struct ckpt_row k = {
-        {(int64_t)row->epoch, row->step}, row->state, row->bad, row->pinned, row->t_ms};
-    j->ckpts = realloc(j->ckpts, sizeof k * (size_t)(j->nckpts + 1));
-    PRE(j->ckpts != NULL);
-    int at = j->nckpts++;
-    while (at > 0 && store_entry_compare(j->ckpts[at - 1].id, k.id) > 0) {
-        j->ckpts[at] = j->ckpts[at - 1];
+    j->checkpoints = realloc(j->checkpoints, sizeof *k * (size_t)(j->ncheckpoints + 1));
+    PRE(j->checkpoints != NULL);
+    int at = j->ncheckpoints++;
+    while (at > 0 && store_entry_compare(j->checkpoints[at - 1].id, k->id) > 0) {
+        j->checkpoints[at] = j->checkpoints[at - 1];
         at--;
     }
-    j->ckpts[at] = k;
+    j->checkpoints[at] = *k;
 }
 
 // ---- actions ----
@@ -171,38 +148,38 @@ static void send_delete(struct attempt *at, struct store_entry id)
 
 static void committed(struct job_record *j, struct store_entry id)
 {
-    struct job_note n = NOTE("committed");
+    struct job_note n = NOTE(COMMITTED);
     struct attempt *at = j->attempt;
     n.step = id.step;
     job_account(j);
     j->since_ckpt_ms = 0;
-    j->row->committed_step = id.step;
-    j->row->committed_epoch = (uint64_t)id.epoch;
-    j->row->committed_since = true;
-    if (id.step > j->row->last_step)
-        j->row->last_step = id.step;
+    j->committed_step = id.step;
+    j->committed_epoch = (uint64_t)id.epoch;
+    j->committed_since = true;
+    if (id.step > j->last_step)
+        j->last_step = id.step;
     j->coord->committed++;
     job_event(j, &n, "checkpoint of step %lld", (long long)id.step);
     job_publish(j);
-    if (!at || id.step < j->row->steps)
+    if (!at || id.step < j->steps)
         return;
-    struct job_note done = NOTE("finished");
+    struct job_note done = NOTE(FINISHED);
     done.step = id.step;
-    if (j->row->state == JOB(RUNNING)) {
-        job_move(j, JOB(DRAINING), JOB(SUCCEEDED), &done, "the last step is done and saved");
+    if (j->state == JOB_RUNNING) {
+        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &done, "the last step is done and saved");
         attempt_enter(at, PHASE_END);
         attempt_settle(at);
-    } else if (j->row->state == JOB(DRAINING) && j->row->goal != JOB(SUCCEEDED)) {
-        job_goal(j, JOB(SUCCEEDED), &done, "the last step is done and saved");
+    } else if (j->state == JOB_DRAINING && j->goal != JOB_SUCCEEDED) {
+        job_goal(j, JOB_SUCCEEDED, &done, "the last step is done and saved");
     }
 }
 
 static void aborted(struct job_record *j, const struct commit_action *x)
 {
-    struct job_note n = NOTE("aborted");
+    struct job_note n = NOTE(ABORTED);
     n.step = x->id.step;
     job_event(j, &n, "checkpoint of step %lld: %s", (long long)x->id.step, x->text);
-    if (j->attempt && x->id.step >= j->row->steps && j->row->state == JOB(RUNNING))
+    if (j->attempt && x->id.step >= j->steps && j->state == JOB_RUNNING)
         j->attempt->final_aborted = true;
 }
 
@@ -282,8 +259,8 @@ void checkpoint_fenced(struct job_record *j, const Weft__V1__StorageDone *d)
     }
     sync_rows(j);
     const struct commit_record *newest = commit_newest(&j->commit);
-    j->row->committed_step = newest ? newest->id.step : -1;
-    j->row->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
+    j->committed_step = newest ? newest->id.step : -1;
+    j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
     job_touch(j);
 }
 
@@ -310,11 +287,11 @@ void checkpoint_shard(struct attempt *at, int rank, const Weft__Rank__ShardDone 
 {
     struct job_record *j = at->job;
     struct commit *m = &j->commit;
-    if (j->row->state == JOB(RECOVERING))
+    if (j->state == JOB_RECOVERING)
         return; // the epoch has ended
     struct shard_report r = {.rank = rank, .step = f->step, .code = f->code};
     snprintf(r.text, sizeof r.text, "%s", f->text);
-    struct store_entry id = {(int64_t)j->row->epoch, f->step};
+    struct store_entry id = {(int64_t)j->epoch, f->step};
     const struct commit_record *known = commit_find(m, id);
     if (!known || (known->state <= COMMIT_ORDERED && at->shards_step != f->step)) {
         forget_shards(at);
@@ -334,7 +311,7 @@ void checkpoint_writer(struct attempt *at, const Weft__Rank__Frame *f)
     struct commit_event ev = {0};
     if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT_DONE) {
         ev.kind = COMMIT_EV_DONE;
-        ev.id = (struct store_entry){(int64_t)j->row->epoch, f->commit_done->step};
+        ev.id = (struct store_entry){(int64_t)j->epoch, f->commit_done->step};
         ev.ok = f->commit_done->code == 0;
         ev.text = f->commit_done->text;
     } else {

@@ -5,7 +5,7 @@
 #include "coordinator/attempt.h"
 
 void checkpoint_open(struct job_record *j); // before an attempt: from the rows, if it is not yet
-void checkpoint_load(struct job_record *j, const Weft__Rows__Checkpoint *row);
+void checkpoint_load(struct job_record *j, const struct checkpoint_record *k);
 void checkpoint_fenced(struct job_record *j, const Weft__V1__StorageDone *d); // a new epoch's list
 const struct commit_record *checkpoint_choose(const struct job_record *j);    // null: none is good
 bool checkpoint_all_bad(const struct job_record *j); // there are some, and none is good

@@ -12,18 +12,21 @@
 
 #include "common/base/protocol_rule.h"
 #include "coordinator/acts.h"
+#include "coordinator/attach.h"
 #include "coordinator/attempt.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
 #include "coordinator/queue.h"
 #include "coordinator/requests.h"
+#include "coordinator/row_codec.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
 
-struct waiting_row { // a checkpoint whose job has not been loaded yet
+struct waiting_checkpoint { // of a job that may not have been loaded yet
     struct list link;
-    Weft__Rows__Checkpoint *row;
+    char job[ID_LEN];
+    struct checkpoint_record record;
 };
 
 // ---- life ----
@@ -55,10 +58,9 @@ struct coord *coord_new(const struct coord_config *config)
     return c;
 }
 
-static void free_waiting(struct waiting_row *w)
+static void free_waiting(struct waiting_checkpoint *w)
 {
     list_remove(&w->link);
-    weft__rows__checkpoint__free_unpacked(w->row, NULL);
     free(w);
 }
 
@@ -66,13 +68,15 @@ void coord_free(struct coord *c)
 {
     if (!c)
         return;
+    attempts_free(c);
     list_for_each (it, &c->jobs)
         job_forget(list_entry(it, struct job_record, link));
     map_clear(&c->by_id);
+    attach_free(c);
     hosts_free(c);
     requests_free(c);
     list_for_each (it, &c->loaded)
-        free_waiting(list_entry(it, struct waiting_row, link));
+        free_waiting(list_entry(it, struct waiting_checkpoint, link));
     free(c);
 }
 
@@ -80,40 +84,44 @@ void coord_free(struct coord *c)
 
 static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
 {
-    if (strlen(row->id) != ID_LEN - 1 || row->state < JOB(QUEUED) || row->state > JOB(CANCELLED) ||
-        row->ranks < 1 || row->ranks > RANK_MAX)
-        return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
     if (job_find(c, row->id))
         return err_set(e, ERR_DATA, "job %s has two rows", row->id);
-    struct job_record *j = job_add(c, msg_heap(&row->base));
+    struct job_record *j = job_new(c);
+    int rc = row_read_job(row, j, e);
+    if (rc) {
+        job_forget(j);
+        return rc;
+    }
+    job_add(j);
     // What has ended is kept for its story, though this version may not read its job file any more;
     // acts.c refuses to resume it.
-    if (!job_state_ended(row->state) && job_spec(j, e)) {
-        err_wrap(e, "job %s", row->id);
+    if (!job_state_ended(j->state) && job_spec(j, e)) {
+        err_wrap(e, "job %s", j->id);
         return ERR_DATA;
     }
-    if (row->seq >= c->next_seq)
-        c->next_seq = row->seq + 1;
+    if (j->seq >= c->next_seq)
+        c->next_seq = j->seq + 1;
     return 0;
 }
 
-static void load_meta(struct coord *c, const Weft__Rows__Meta *row)
+static void load_host(struct coord *c, const Weft__Rows__Host *row)
 {
-    if (row->cluster[0])
-        snprintf(c->cluster, sizeof c->cluster, "%s", row->cluster);
-    if (row->next_seq > c->next_seq)
-        c->next_seq = row->next_seq;
-    if (row->next_audit > c->next_audit)
-        c->next_audit = row->next_audit;
-    c->lost_ms = row->lost_ms;
-    c->had_meta = true;
+    row_read_host(row, host_add(c, row->id, row->incarnation));
+}
+
+static void load_fence(struct coord *c, const Weft__Rows__Fenced *row)
+{
+    struct fenced f;
+    row_read_fence(row, &f);
+    fence_add(c, &f);
 }
 
 static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
 {
-    struct waiting_row *w = calloc(1, sizeof *w);
+    struct waiting_checkpoint *w = calloc(1, sizeof *w);
     PRE(w != NULL);
-    w->row = msg_heap(&row->base);
+    snprintf(w->job, sizeof w->job, "%s", row->job);
+    row_read_checkpoint(row, &w->record);
     list_append(&c->loaded, &w->link);
 }
 
@@ -124,10 +132,10 @@ int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
     case WEFT__ROWS__WRITE__ROW_JOB:
         return load_job(c, row->job, e);
     case WEFT__ROWS__WRITE__ROW_HOST:
-        host_load(c, row->host);
+        load_host(c, row->host);
         return 0;
     case WEFT__ROWS__WRITE__ROW_FENCED:
-        host_load_fenced(c, row->fenced);
+        load_fence(c, row->fenced);
         return 0;
     case WEFT__ROWS__WRITE__ROW_CHECKPOINT:
         load_checkpoint(c, row->checkpoint);
@@ -136,7 +144,7 @@ int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
         request_load(c, row->request);
         return 0;
     case WEFT__ROWS__WRITE__ROW_META:
-        load_meta(c, row->meta);
+        row_read_meta(c, row->meta);
         return 0;
     default:
         return 0; // events and audit rows are the store's
@@ -146,23 +154,22 @@ int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
 static void give_checkpoints(struct coord *c)
 {
     list_for_each (it, &c->loaded) {
-        struct waiting_row *w = list_entry(it, struct waiting_row, link);
-        struct job_record *j = job_find(c, w->row->job);
+        struct waiting_checkpoint *w = list_entry(it, struct waiting_checkpoint, link);
+        struct job_record *j = job_find(c, w->job);
         if (j)
-            checkpoint_load(j, w->row);
+            checkpoint_load(j, &w->record);
         free_waiting(w);
     }
 }
 
 static void revive(struct job_record *j)
 {
-    Weft__Rows__Job *row = j->row;
     struct coord *c = j->coord;
-    int64_t wait_ms = row->not_before_ms - c->wall_ms;
+    int64_t wait_ms = j->not_before_ms - c->wall_ms;
     int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
     if (wait_ms > 0)
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
-    if (row->n_placement)
+    if (j->nplaced)
         attempt_restore(j);
 }
 
@@ -170,17 +177,9 @@ static void flush(struct coord *c)
 {
     list_for_each (it, &c->dirty)
         job_flush(list_entry(it, struct job_record, touched));
-    if (c->hosts_dirty)
-        hosts_flush(c);
-    c->hosts_dirty = false;
-    if (!c->meta_dirty)
-        return;
-    ROW_NEW(Meta, meta, row);
-    row.cluster = c->cluster;
-    row.next_seq = c->next_seq;
-    row.next_audit = c->next_audit;
-    row.lost_ms = c->lost_ms;
-    OUT_ROW(c, META, &row);
+    hosts_flush(c);
+    if (c->meta_dirty)
+        row_write_meta(c);
     c->meta_dirty = false;
 }
 
@@ -212,17 +211,12 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
 
 static void forget_job(struct coord *c, struct job_record *j)
 {
-    const Weft__Rows__Job *row = j->row;
     uint64_t keep = (uint64_t)c->config.keep_events;
-    uint64_t first = row->events > keep ? row->events - keep + 1 : 1;
-    for (uint64_t s = first; s <= row->events; s++) {
-        ROW_NEW(Event, event, ev);
-        ev.job = row->id;
-        ev.seq = s;
-        OUT_ERASE(c, EVENT, &ev);
-    }
+    uint64_t first = j->events > keep ? j->events - keep + 1 : 1;
+    for (uint64_t s = first; s <= j->events; s++)
+        row_erase_event(c, j->id, s);
     checkpoint_forget(j);
-    OUT_ERASE(c, JOB, row);
+    row_erase_job(j);
     job_forget(j);
 }
 
@@ -234,8 +228,7 @@ static void sweep(struct coord *c)
     requests_trim(c);
     list_for_each (it, &c->jobs) {
         struct job_record *j = list_entry(it, struct job_record, link);
-        if (job_state_ended(j->row->state) &&
-            c->wall_ms - j->row->ended_ms >= c->config.keep_ended_ms)
+        if (job_state_ended(j->state) && c->wall_ms - j->ended_ms >= c->config.keep_ended_ms)
             forget_job(c, j);
     }
     hosts_sweep(c);
@@ -258,18 +251,18 @@ static void wake_backoff(struct coord *c)
 
 static void on_up(struct coord *c, const struct coord_event *ev)
 {
-    host_up(c, ev->conn, ev->up);
+    attach_up(c, ev->conn, ev->up);
 }
 
 static void on_gone(struct coord *c, const struct coord_event *ev)
 {
-    host_gone(c, ev->conn);
+    attach_gone(c, ev->conn);
 }
 
 static void on_tick(struct coord *c, const struct coord_event *ev)
 {
     (void)ev;
-    hosts_tick(c);
+    attach_tick(c);
     attempts_tick(c);
     wake_backoff(c);
     sweep(c);

@@ -19,6 +19,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "coordinator/words.h"
 #include "proto/rows.pb-c.h"
 #include "proto/weft.pb-c.h"
 
@@ -58,7 +59,8 @@ struct coord_event {
     const char *who, *role;
     const Weft__V1__SubmitRequest *submit;
     const Weft__V1__ActRequest *act;
-    const char *verb, *target, *result;
+    enum audit_verb verb;
+    const char *target, *result;
 };
 
 enum coord_action_kind {
@@ -101,8 +103,8 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
 Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
                                   struct err *e);
 // All but `events`, which the store has.
-Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
-                              int64_t wall_ms, struct arena *a, struct err *e);
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t wall_ms,
+                              struct arena *a, struct err *e);
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
                                               struct arena *a, struct err *e);
@@ -111,8 +113,8 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
                     char job[33], struct err *e);
 struct coord_counts { // for /metrics
-    int64_t jobs[16]; // by enum JobState
-    int64_t hosts_ready, hosts_away, devices, devices_busy;
+    int64_t jobs[JOB_STATES], hosts[HOST_STATES];
+    int64_t devices, devices_busy;
     int64_t restarts, committed, failures, steps;
 };
 void coord_count(const struct coord *c, struct coord_counts *out);

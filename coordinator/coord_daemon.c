@@ -125,7 +125,7 @@ static int find_tls(struct daemon *d, struct err *e)
 static void print_metrics(void *ctx, struct buf *out)
 {
     const struct daemon *d = ctx;
-    metrics_print(d->coord, &d->commits, clock_mono_ns(), clock_wall_ms(), out);
+    metrics_print(d->coord, &d->commits, out);
 }
 
 static bool is_ready(void *ctx, struct buf *why)

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the decider's modules share: the state itself, how rows and actions leave, randomness.
-// Inside coordinator/ only; the contract with the owner is coord.h.
+// The state that the decider's files share. Inside coordinator/ only; the contract with the owner
+// is coord.h.
 #pragma once
-#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "coordinator/coord.h"
+#include "coordinator/ids.h"
 #include "coordinator/placement.h"
-
-enum { // gRPC's numbers
-    CODE_INVALID = 3,
-    CODE_NOT_FOUND = 5,
-    CODE_DENIED = 7,
-    CODE_EXHAUSTED = 8,
-    CODE_PRECONDITION = 9,
-    CODE_ABORTED = 10,
-};
-enum { ID_LEN = 33, TEXT_MAX = 600 };
 
 struct host;
 struct job_record;
@@ -69,40 +59,6 @@ struct coord {
     struct coord_out *out;                        // of the step at hand
 };
 
-// ---- what leaves (out.c): everything is copied into out's arena ----
-ProtobufCMessage *msg_dup(struct arena *a, const ProtobufCMessage *m);
-void *msg_heap(const ProtobufCMessage *m); // free with the type's free_unpacked(m, NULL)
-void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCMessage *row,
-             bool erase);
-#define OUT_ROW(c, WHICH, msg)   out_row((c), WEFT__ROWS__WRITE__ROW_##WHICH, &(msg)->base, false)
-#define OUT_ERASE(c, WHICH, msg) out_row((c), WEFT__ROWS__WRITE__ROW_##WHICH, &(msg)->base, true)
-void out_down(struct coord *c, uint64_t conn, const Weft__V1__Down *down); // conn 0: nobody
-void out_drop(struct coord *c, uint64_t conn, int code, const char *text);
-void out_reply(struct coord *c, uint64_t call, const ProtobufCMessage *reply);
-void out_refuse(struct coord *c, uint64_t call, int code, const char *text);
-void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *update);
-
-// An empty message: ROW_NEW(Audit, audit, row). (The generated initialisers cast const away.)
-#define ROW_NEW(Type, type, name) \
-    Weft__Rows__##Type name;      \
-    weft__rows__##type##__init(&name)
-#define V1_NEW(Type, type, name) \
-    Weft__V1__##Type name;       \
-    weft__v1__##type##__init(&name)
-// A Down with one body: DOWN(d, START, start, &start).
-#define DOWN(name, CASE, member, ptr)             \
-    Weft__V1__Down name = WEFT__V1__DOWN__INIT;   \
-    name.body_case = WEFT__V1__DOWN__BODY_##CASE; \
-    name.member = (ptr)
-
-void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
-void coord_new_id(struct coord *c, char out[ID_LEN]);
-
-// For people, and for every client's decoder: what is no UTF-8 and what steers a terminal becomes
-// '?'; lines and tabs stay.
-void text_plain(char *s);
-// A protobuf text field of the heap.
-void text_set(char **field, const char *s);
 static inline int64_t ms_ns(int64_t ms)
 {
     return ms * CLOCK_MS;

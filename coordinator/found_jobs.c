@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "common/model/schema_list.h"
-#include "coordinator/acts.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
+#include "coordinator/outbox.h"
+#include "coordinator/plain_text.h"
+#include "coordinator/row_codec.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
 
@@ -15,17 +17,12 @@ void found_ask(struct coord *c, struct host *host)
 {
     if (!c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
         return;
-    if (!host->about->checkpoint_root || !host->about->checkpoint_root[0])
+    if (!host->checkpoint_root || !host->checkpoint_root[0])
         return;
     V1_NEW(Storage, storage, s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;
     DOWN(d, STORAGE, storage, &s);
     out_down(c, host->conn, &d);
-}
-
-static bool id_ok(const char *id)
-{
-    return strlen(id) == ID_LEN - 1 && strspn(id, "0123456789abcdef") == ID_LEN - 1;
 }
 
 static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
@@ -43,41 +40,41 @@ static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
 static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
                     const struct job *spec)
 {
-    struct job_record *j = acts_make_job(c, spec, f->job, "found again", "");
+    struct job_record *j = job_create(c, spec, f->job, "found again", "");
     static const char unknown[] = "nobody knows whether it is still wanted: `weft resume` goes on, "
                                   "`weft cancel` lets it rest";
     uint64_t epoch = 0;
     int64_t step = newest_step(f, &epoch);
-    j->row->epoch = f->epoch;
-    j->row->committed_step = j->row->last_step = step;
-    j->row->committed_epoch = epoch;
-    text_set(&j->row->store, f->store);
-    struct job_note n = NOTE("found");
-    n.host = host->row->name;
+    j->epoch = f->epoch;
+    j->committed_step = j->last_step = step;
+    j->committed_epoch = epoch;
+    text_set(&j->store, f->store);
+    struct job_note n = NOTE(FOUND);
+    n.host = host->name;
     n.step = step;
-    job_move(j, JOB(QUEUED), JOB(JOB_NONE), &n,
+    job_move(j, JOB_QUEUED, JOB_NONE, &n,
              "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
              f->n_committed, f->n_committed == 1 ? "" : "s");
-    struct job_note held = NOTE("held");
-    text_set(&j->row->goal_why, unknown);
-    job_move(j, JOB(HELD), JOB(JOB_NONE), &held, "%s", unknown);
+    struct job_note held = NOTE(HELD);
+    text_set(&j->goal_why, unknown);
+    job_move(j, JOB_HELD, JOB_NONE, &held, "%s", unknown);
     for (size_t i = 0; i < f->n_committed; i++) {
-        Weft__Rows__Checkpoint row = *f->committed[i];
-        row.job = j->row->id;
-        row.state = COMMIT_COMMITTED;
-        row.t_ms = c->wall_ms;
-        checkpoint_load(j, &row);
-        OUT_ROW(c, CHECKPOINT, &row);
+        struct checkpoint_record k;
+        row_read_checkpoint(f->committed[i], &k);
+        k.state = COMMIT_COMMITTED;
+        k.t_ms = c->wall_ms;
+        checkpoint_load(j, &k);
+        row_write_checkpoint(j, &k, "");
     }
 }
 
 // What a host says is believed only as far as it can be so.
-static bool plausible(const Weft__V1__FoundJob *f)
+static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)
         if (f->committed[i]->epoch > f->epoch || f->committed[i]->step < 0)
             return false;
-    return id_ok(f->job) && f->epoch < (uint64_t)1 << 62;
+    return id_is_valid(f->job) && f->epoch < (uint64_t)1 << 62;
 }
 
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
@@ -87,7 +84,7 @@ void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone 
         struct arena a;
         struct job spec;
         struct job_errors errs = {0};
-        if (!plausible(f) || job_find(c, f->job))
+        if (!is_plausible(f) || job_find(c, f->job))
             continue;
         arena_init(&a);
         if (!job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,

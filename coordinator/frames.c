@@ -12,6 +12,7 @@
 #include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
+#include "coordinator/outbox.h"
 #include "coordinator/recover.h"
 
 enum { BLAME_MS = 1500, FLUSH_S = 10 };
@@ -28,8 +29,8 @@ static void send_one(struct attempt *at, const struct attempt_host *h, int rank,
     V1_NEW(RankFrame, rank_frame, body);
     if (h->reaped || !host_is(h->host, h->incarnation))
         return;
-    body.job = at->job->row->id;
-    body.epoch = at->job->row->epoch;
+    body.job = frame_text(at->job->id);
+    body.epoch = at->job->epoch;
     body.rank = rank;
     body.frame = frame.to;
     DOWN(d, FRAME, frame, &body);
@@ -78,7 +79,7 @@ static bool find(struct coord *c, struct host *host, const char *job, uint64_t e
 {
     struct job_record *j = job_find(c, job);
     out->at = j ? j->attempt : NULL;
-    if (!out->at || j->row->epoch != epoch)
+    if (!out->at || j->epoch != epoch)
         return false;
     out->h = attempt_find_host(out->at, host);
     return out->h != NULL;
@@ -102,7 +103,7 @@ static bool is_of(const struct told *t, int rank)
 // A rank's page is the rank's to write: no step of its is beyond the job.
 static int64_t step_within(const struct attempt *at, int64_t step)
 {
-    int64_t last = at->job->row->steps;
+    int64_t last = at->job->steps;
     return step < -1 ? -1 : step > last ? last : step;
 }
 
@@ -129,7 +130,7 @@ static void see(struct told *t, const Weft__Rank__Progress *p)
     k->seen = true;
     if (!k->ended)
         watch_see(&at->watch, p->rank, &v, at->job->coord->now_ns);
-    if (p->rank == 0 && at->job->row->state == JOB(RUNNING))
+    if (p->rank == 0 && at->job->state == JOB_RUNNING)
         job_save_state(at->job, v.state == RANK_SAVING);
 }
 
@@ -152,7 +153,7 @@ static void blame_later(struct attempt *at, int rank)
 
 static void all_left(struct attempt *at)
 {
-    struct fault f = {.kind = FAULT_OUTSIDE, .what = "lost", .rank = -1};
+    struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
     snprintf(f.text, sizeof f.text,
              "all ranks have left and the last checkpoint is not acknowledged");
     recover_fault(at, &f);
@@ -168,7 +169,7 @@ static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
     else
         snprintf(sign, sizeof sign, "exit %d", e->code);
     struct fault f = {.kind = e->signal ? FAULT_RANK : kind_of(e->code),
-                      .what = "failed",
+                      .event = EVENT_FAILED,
                       .rank = e->rank,
                       .host = host_name(at->hosts[k->host].host),
                       .sign = sign,
@@ -216,13 +217,13 @@ static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
 static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped *r)
 {
     struct told t;
-    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, host->row->incarnation);
+    bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, host->incarnation);
     if (own && find(c, host, r->job, r->epoch, &t) && has_begun(&t)) {
         int alive = t.at->alive;
         attempt_reaped(t.at, t.h);
         bool runs = t.at->phase == PHASE_START || t.at->phase == PHASE_RUN;
         struct fault f = {
-            .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(host)};
+            .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
         snprintf(f.text, sizeof f.text, "host %s has no rank of the attempt any more",
                  host_name(host));
         if (runs && t.at->alive < alive)
@@ -237,7 +238,7 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
 
 static void on_ready(struct attempt *at)
 {
-    struct fault f = {.kind = FAULT_CONFIG, .what = "failed", .rank = -1};
+    struct fault f = {.kind = FAULT_CONFIG, .event = EVENT_FAILED, .rank = -1};
     if (!at->board.agreed || at->phase != PHASE_START)
         return;
     if (!at->board.agreed[0]) {
@@ -248,28 +249,38 @@ static void on_ready(struct attempt *at)
     recover_fault(at, &f);
 }
 
+static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
+{
+    j->report.known = true;
+    j->report.loss = r->loss;
+    j->report.tokens_per_s = r->tokens_per_s;
+    j->report.samples_per_s = r->samples_per_s;
+    if (!r->evaluated)
+        return;
+    j->report.evaluated = true;
+    j->report.eval_loss = r->eval_loss;
+    j->report.eval_accuracy = r->eval_accuracy;
+}
+
 static void on_report(struct attempt *at, const Weft__Rank__StepReport *r)
 {
     struct job_record *j = at->job;
     struct coord *c = j->coord;
-    if (r->step < 0 || r->step > j->row->steps)
+    if (r->step < 0 || r->step > j->steps)
         return;
-    if (j->report)
-        weft__rank__step_report__free_unpacked(j->report, NULL);
-    j->report = msg_heap(&r->base);
-    if (r->evaluated) {
-        j->evaluated = true;
-        j->eval_loss = r->eval_loss;
-        j->eval_accuracy = r->eval_accuracy;
-    }
-    c->steps += r->step > j->row->last_step ? r->step - j->row->last_step : 0;
-    if (r->step > j->row->last_step)
-        j->row->last_step = r->step;
+    take_report(j, r);
+    c->steps += r->step > j->last_step ? r->step - j->last_step : 0;
+    if (r->step > j->last_step)
+        j->last_step = r->step;
     if (c->now_ns - j->flushed_ns >= FLUSH_S * CLOCK_S)
         job_touch(j);
     V1_NEW(WatchUpdate, watch_update, update);
-    update.report = j->report;
-    out_publish(c, j->row->id, &update);
+    union {
+        const Weft__Rank__StepReport *from;
+        Weft__Rank__StepReport *to;
+    } report = {.from = r};
+    update.report = report.to;
+    out_publish(c, j->id, &update);
 }
 
 static void on_frame(struct told *t, int rank, const Weft__Rank__Frame *f)
@@ -396,16 +407,16 @@ static void take_attempt(struct coord *c, struct host *host, const Weft__V1__Att
 static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_record *j = job_find(c, h->job);
-    if (!j || h->epoch <= j->row->epoch || h->epoch > EPOCH_MOST)
+    if (!j || h->epoch <= j->epoch || h->epoch > EPOCH_MOST)
         return;
-    struct fault f = {.kind = FAULT_OUTSIDE, .what = "lost", .rank = -1};
-    struct job_note n = NOTE("fence");
+    struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
+    struct job_note n = NOTE(FENCE);
     snprintf(f.text, sizeof f.text, "a newer attempt of this job is known to a host");
     if (j->attempt)
         recover_fault(j->attempt, &f);
     if (j->attempt)
         return; // its hosts answer for the epoch in the row; the next fence finds the greater one
-    j->row->epoch = h->epoch;
+    j->epoch = h->epoch;
     job_event(j, &n, "%s: epoch %llu", f.text, (unsigned long long)h->epoch);
 }
 
@@ -421,7 +432,7 @@ static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptH
     if (h->reaped) {
         r.job = h->job;
         r.epoch = h->epoch;
-        r.incarnation = host->row->incarnation;
+        r.incarnation = host->incarnation;
         on_reaped(c, host, &r);
     } else if (!known || t.h->reaped) {
         send_away(c, host, h->job, h->epoch);
@@ -431,7 +442,7 @@ static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptH
 static bool is_listed(const Weft__V1__Register *r, const struct job_record *j)
 {
     for (size_t i = 0; i < r->n_attempts; i++)
-        if (!strcmp(r->attempts[i]->job, j->row->id) && r->attempts[i]->epoch == j->row->epoch)
+        if (!strcmp(r->attempts[i]->job, j->id) && r->attempts[i]->epoch == j->epoch)
             return true;
     return false;
 }
@@ -440,7 +451,7 @@ static bool is_listed(const Weft__V1__Register *r, const struct job_record *j)
 static void on_absent(struct attempt *at, struct attempt_host *h)
 {
     struct fault f = {
-        .kind = FAULT_OUTSIDE, .what = "lost", .rank = -1, .host = host_name(h->host)};
+        .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(h->host)};
     snprintf(f.text, sizeof f.text, "host %s does not know the attempt", host_name(h->host));
     if (at->phase == PHASE_RUN || h->started)
         recover_fault(at, &f);

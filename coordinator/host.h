@@ -1,65 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts: who may speak, who lives, which of its devices are free.
+// Hosts: what is known of each machine with a worker, which of its devices are free, and which
+// incarnations of it are fenced. Who may speak for a host is attach.h's business.
 //
-//   Hello ─► Challenge(nonce) ─► Register(nonce) ─► Registered, or FencedOut
-//
-// A registration counts once the worker has echoed the newest nonce of its host. A host that is not
-// heard for a lease is fenced: its incarnation is never accepted again, durably, and its attempts
-// there are over. A second incarnation that registers while the first lives fences the first.
+// An incarnation is one life of a host's worker. The fenced ones are never accepted again, durably.
 // A device is free when no attempt holds it and the latest report of the host shows no rank on it.
+// Inside coordinator/ only.
 #pragma once
 #include "coordinator/coord_state.h"
-
-struct job_record;
-
-struct conn { // a worker's stream
-    uint64_t number;
-    char id[ID_LEN]; // the host of its Hello
-    char incarnation[ID_LEN];
-    char nonce[ID_LEN]; // open challenge; empty: none
-    struct host *host;  // registered
-};
+#include "coordinator/words.h"
 
 struct device {
-    char kind[16], model[128];
+    const char *kind, *model; // these texts and those below are of the host's arena
     int64_t memory;
-    struct job_record *holder; // whose attempt has it, or null
+    int index;                                     // as the worker counts it
+    const char *isa, *driver, *pci, *uuid, *peers; // of an accelerator, else ""
+    struct job_record *holder;                     // whose attempt has it, or null
     int rank;
     bool busy; // the latest report shows a rank on it
 };
 
 struct host {
     struct list link;
-    Weft__Rows__Host *row;
-    bool dirty;
-    bool fenced;       // its newest incarnation is; cleared by a registration
-    bool leaving;      // its worker was asked to stop
-    uint64_t conn;     // 0: away
-    char open[ID_LEN]; // nonce of the newest challenge
+
+    // ---- durable ----
+    char id[ID_LEN];
+    char incarnation[ID_LEN]; // the newest that was accepted
+    char *name;               // the heap's; may be empty: host_name()
+    bool cordoned, draining;
+    int64_t seen_ms;
+
+    // ---- of this process's life ----
+    bool dirty;    // its row is to be written
+    bool fenced;   // its newest incarnation is; cleared by a registration
+    bool leaving;  // its worker was asked to stop
+    uint64_t conn; // its stream; 0: away
     int64_t heard_ns;
-    Weft__V1__Register *about; // its latest registration, or null; attempts are left out
+    int nattempts; // that have a rank on it
+    int in_round;  // its number in the round of placement at hand; −1: it takes no part
+
+    // ---- of its latest registration; null and 0 before the first ----
+    struct arena about;
+    const char *version, *rack;
+    const char *address; // that other hosts' ranks reach it by; "": they cannot
+    const char *share;   // hosts with the same text reach each other without an address
+    const char *data_root, *checkpoint_root;
+    int64_t memory;
     int ndevices;
     struct device *devices;
-    int in_round; // its number in the round of placement at hand; −1: it takes no part
+};
+
+struct fenced { // an incarnation that is never accepted again
+    struct list link;
+    char host[ID_LEN], incarnation[ID_LEN];
+    enum fence_reason why;
+    int64_t t_ms;
 };
 
 struct host *host_find(const struct coord *c, const char *id);
-// An id, a name, or a unique start of an id.
+// An id, a name, or a unique start of an id. Null with `e`.
 struct host *host_of(const struct coord *c, const char *target, struct err *e);
-struct host *host_load(struct coord *c, const Weft__Rows__Host *row);
-void host_load_fenced(struct coord *c, const Weft__Rows__Fenced *row);
+// The known one as it is, or a new one of which only this is known.
+struct host *host_add(struct coord *c, const char *id, const char *incarnation);
 void hosts_free(struct coord *c);
-const char *host_name(const struct host *host);  // never empty
-const char *host_state(const struct host *host); // as in WorkerStatus
-bool host_takes_work(const struct host *host);
-bool host_is(const struct host *host, const char *incarnation);   // lives as this one, not fenced
-bool host_silent(const struct coord *c, const struct host *host); // for more than a heartbeat
-void host_hold(struct host *host, int device, struct job_record *j, int rank); // j null: gives back
-void host_idle(struct coord *c, struct host *host, int device); // its process is gone
 
-void host_up(struct coord *c, uint64_t conn, const Weft__V1__Up *up);
-void host_gone(struct coord *c, uint64_t conn);
-void hosts_tick(struct coord *c);    // leases
+const char *host_name(const struct host *h); // never empty
+enum host_state host_state(const struct host *h);
+bool host_takes_work(const struct host *h);
+bool host_is(const struct host *h, const char *incarnation);       // lives as this one, not fenced
+bool host_silent(const struct coord *c, const struct host *h);     // for more than a heartbeat
+void host_take_about(struct host *h, const Weft__V1__Register *r); // what it registers with
+void host_hold(struct host *h, int device, struct job_record *j, int rank); // j null: gives back
+void host_idle(struct coord *c, struct host *h, int device); // the process on it is gone
+void host_touch(struct coord *c, struct host *h);            // its row is to be written
+
+void fence_add(struct coord *c, const struct fenced *f); // no row is written
+const struct fenced *fence_find(const struct coord *c, const char *host, const char *incarnation);
+
 void hosts_started(struct coord *c); // all rows are in
 void hosts_afresh(struct coord *c);  // all leases begin now
 void hosts_sweep(struct coord *c);   // forgets who has been gone for long

@@ -7,56 +7,45 @@
 #include <string.h>
 
 #include "common/model/schema_list.h"
-#include "coordinator/attempt.h"
-#include "coordinator/checkpoint.h"
+#include "coordinator/outbox.h"
+#include "coordinator/plain_text.h"
 #include "coordinator/queue.h"
+#include "coordinator/row_codec.h"
 #include "coordinator/story.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
 
 static const struct {
-    const char *name;
-    const char *spent; // where time in this state goes; null: it has ended
-    bool to[JOB_STATES];
+    enum time_kind spent; // where time in this state goes; TIME_KINDS: it has ended
+    bool to[JOB_STATES];  // the moves that are allowed
 } states[JOB_STATES] = {
-    [JOB(JOB_NONE)] = {"NONE", NULL, {[JOB(QUEUED)] = true}},
-    [JOB(QUEUED)] = {"QUEUED",
-                     "queued",
-                     {[JOB(STARTING)] = true, [JOB(HELD)] = true, [JOB(CANCELLED)] = true}},
-    [JOB(STARTING)] = {"STARTING",
-                       "starting",
-                       {[JOB(RUNNING)] = true, [JOB(DRAINING)] = true, [JOB(RECOVERING)] = true}},
-    [JOB(RUNNING)] = {"RUNNING", "running", {[JOB(DRAINING)] = true, [JOB(RECOVERING)] = true}},
-    [JOB(DRAINING)] = {"DRAINING",
-                       "draining",
-                       {[JOB(SUCCEEDED)] = true,
-                        [JOB(QUEUED)] = true,
-                        [JOB(HELD)] = true,
-                        [JOB(CANCELLED)] = true}},
-    [JOB(RECOVERING)] = {"RECOVERING",
-                         "recovering",
-                         {[JOB(STARTING)] = true,
-                          [JOB(QUEUED)] = true,
-                          [JOB(HELD)] = true,
-                          [JOB(FAILED)] = true,
-                          [JOB(CANCELLED)] = true}},
-    [JOB(HELD)] = {"HELD", "held", {[JOB(QUEUED)] = true, [JOB(CANCELLED)] = true}},
-    [JOB(SUCCEEDED)] = {"SUCCEEDED", NULL, {0}},
-    [JOB(FAILED)] = {"FAILED", NULL, {[JOB(QUEUED)] = true}},
-    [JOB(CANCELLED)] = {"CANCELLED", NULL, {[JOB(QUEUED)] = true}},
+    [JOB_NONE] = {TIME_KINDS, {[JOB_QUEUED] = true}},
+    [JOB_QUEUED] = {TIME_QUEUED,
+                    {[JOB_STARTING] = true, [JOB_HELD] = true, [JOB_CANCELLED] = true}},
+    [JOB_STARTING] = {TIME_STARTING,
+                      {[JOB_RUNNING] = true, [JOB_DRAINING] = true, [JOB_RECOVERING] = true}},
+    [JOB_RUNNING] = {TIME_RUNNING, {[JOB_DRAINING] = true, [JOB_RECOVERING] = true}},
+    [JOB_DRAINING] =
+        {TIME_DRAINING,
+         {[JOB_SUCCEEDED] = true, [JOB_QUEUED] = true, [JOB_HELD] = true, [JOB_CANCELLED] = true}},
+    [JOB_RECOVERING] = {TIME_RECOVERING,
+                        {[JOB_STARTING] = true,
+                         [JOB_QUEUED] = true,
+                         [JOB_HELD] = true,
+                         [JOB_FAILED] = true,
+                         [JOB_CANCELLED] = true}},
+    [JOB_HELD] = {TIME_HELD, {[JOB_QUEUED] = true, [JOB_CANCELLED] = true}},
+    [JOB_SUCCEEDED] = {TIME_KINDS, {0}},
+    [JOB_FAILED] = {TIME_KINDS, {[JOB_QUEUED] = true}},
+    [JOB_CANCELLED] = {TIME_KINDS, {[JOB_QUEUED] = true}},
 };
 
-const char *job_state_name(job_state s)
+bool job_state_ended(enum job_state s)
 {
-    return (int)s >= 0 && (int)s < JOB_STATES ? states[s].name : "?";
+    return states[s].spent == TIME_KINDS;
 }
 
-bool job_state_ended(job_state s)
-{
-    return states[s].spent == NULL;
-}
-
-bool job_can_move(job_state from, job_state to)
+bool job_can_move(enum job_state from, enum job_state to)
 {
     return states[from].to[to];
 }
@@ -66,16 +55,16 @@ bool job_can_move(job_state from, job_state to)
 static void insert_by_seq(struct coord *c, struct job_record *j)
 {
     struct list *at = c->jobs.prev;
-    while (at != &c->jobs && list_entry(at, struct job_record, link)->row->seq > j->row->seq)
+    while (at != &c->jobs && list_entry(at, struct job_record, link)->seq > j->seq)
         at = at->prev;
     list_append(at->next, &j->link); // before the one behind it
 }
 
 bool job_goes_before(const struct job_record *a, const struct job_record *b)
 {
-    if (a->row->priority != b->row->priority)
-        return a->row->priority > b->row->priority;
-    return a->row->seq < b->row->seq;
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->seq < b->seq;
 }
 
 // Whom it goes before. Looked for from both ends: a new job belongs near the last, one that was
@@ -110,20 +99,28 @@ static void dequeue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-struct job_record *job_add(struct coord *c, Weft__Rows__Job *row)
+struct job_record *job_new(struct coord *c)
 {
     struct job_record *j = calloc(1, sizeof *j);
     PRE(j != NULL);
     j->coord = c;
-    j->row = row;
-    j->stored = row->state;
+    list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    insert_by_seq(c, j);
-    map_put(&c->by_id, row->id, j);
-    if (row->state == JOB(QUEUED))
-        enqueue(j);
+    char **texts[] = {&j->name,     &j->owner,   &j->resolved,  &j->base_dir,
+                      &j->goal_why, &j->restore, &j->diagnosis, &j->store};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text_set(texts[i], "");
+    j->committed_step = j->last_step = -1;
     return j;
+}
+
+void job_add(struct job_record *j)
+{
+    insert_by_seq(j->coord, j);
+    map_put(&j->coord->by_id, j->id, j);
+    if (j->state == JOB_QUEUED)
+        enqueue(j);
 }
 
 static void clear_spec(const struct job_record *j)
@@ -138,18 +135,21 @@ static void clear_spec(const struct job_record *j)
 
 void job_forget(struct job_record *j)
 {
+    PRE(!j->attempt);
     dequeue(j);
     list_remove(&j->touched);
     list_remove(&j->link);
-    map_remove(&j->coord->by_id, j->row->id);
-    attempt_free(j->attempt);
+    map_remove(&j->coord->by_id, j->id);
     if (j->deciding)
         commit_clear(&j->commit);
-    free(j->ckpts);
+    char **texts[] = {&j->name,     &j->owner,   &j->resolved,  &j->base_dir,
+                      &j->goal_why, &j->restore, &j->diagnosis, &j->store};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text_free(texts[i]);
+    free(j->placement);
+    free(j->failures_ms);
+    free(j->checkpoints);
     free(j->log_hosts);
-    if (j->report)
-        weft__rank__step_report__free_unpacked(j->report, NULL);
-    weft__rows__job__free_unpacked(j->row, NULL);
     clear_spec(j);
     free(j);
 }
@@ -168,9 +168,9 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
         return exact;
     list_for_each (it, &c->jobs) { // by seq: the last of a name is the newest
         struct job_record *j = list_entry(it, struct job_record, link);
-        if (!strcmp(j->row->name, target))
+        if (!strcmp(j->name, target))
             named = j;
-        if (target[0] && !strncmp(j->row->id, target, strlen(target))) {
+        if (target[0] && !strncmp(j->id, target, strlen(target))) {
             begun = j;
             n++;
         }
@@ -215,8 +215,8 @@ int job_spec(struct job_record *j, struct err *e)
     if (j->parsed)
         return 0;
     arena_init(&a);
-    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->row->resolved, strlen(j->row->resolved),
-                       NULL, 0, &spec, &errs);
+    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0,
+                       &spec, &errs);
     if (rc)
         rc = job_errors_err(&errs, e);
     else
@@ -225,48 +225,62 @@ int job_spec(struct job_record *j, struct err *e)
     return rc;
 }
 
-// ---- time ----
-
-static Weft__Rows__Spent *spent_of(Weft__Rows__Job *row, const char *what)
+struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
+                              const char *owner, const char *base_dir)
 {
-    for (size_t i = 0; i < row->n_spent; i++)
-        if (!strcmp(row->spent[i]->what, what))
-            return row->spent[i];
-    row->spent = realloc(row->spent, (row->n_spent + 1) * sizeof *row->spent);
-    PRE(row->spent != NULL);
-    Weft__Rows__Spent *s = malloc(sizeof *s);
-    PRE(s != NULL);
-    weft__rows__spent__init(s);
-    text_set(&s->what, what);
-    row->spent[row->n_spent++] = s;
-    return s;
+    struct job_record *j = job_new(c);
+    struct buf resolved = {0};
+    if (known_id)
+        snprintf(j->id, sizeof j->id, "%s", known_id);
+    else
+        coord_new_id(c, j->id);
+    job_print(spec, &resolved);
+    job_hash(spec, j->job_hash);
+    text_set(&j->name, spec->name);
+    text_set(&j->owner, owner);
+    text_set(&j->resolved, buf_str(&resolved));
+    text_set(&j->base_dir, base_dir);
+    j->seq = c->next_seq++;
+    j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
+    j->priority = spec->resources.priority;
+    j->ranks = (int)spec->resources.devices;
+    snprintf(j->kind, sizeof j->kind, "%s", job_device_kind(spec->resources.kind));
+    j->max_hosts = (int)spec->resources.hosts;
+    j->steps = spec->train.steps;
+    c->meta_dirty = true;
+    job_add(j);
+    coord_new_id(c, j->run_id);
+    job_take_spec(j, spec);
+    buf_clear(&resolved);
+    return j;
 }
 
-const char *job_spends(const struct job_record *j)
+// ---- time ----
+
+enum time_kind job_spends(const struct job_record *j)
 {
-    bool saves = j->row->state == JOB(RUNNING) && j->saving;
-    return saves ? "checkpoint" : states[j->row->state].spent;
+    bool saves = j->state == JOB_RUNNING && j->saving;
+    return saves ? TIME_CHECKPOINT : states[j->state].spent;
 }
 
 void job_account(struct job_record *j)
 {
-    Weft__Rows__Job *row = j->row;
-    int64_t ms = j->coord->wall_ms - row->spent_ms;
-    const char *what = job_spends(j);
-    if (row->spent_ms && ms > 0 && what) {
-        spent_of(row, what)->ms += ms;
-        j->since_ckpt_ms += row->state == JOB(RUNNING) && !j->saving ? ms : 0;
+    int64_t ms = j->coord->wall_ms - j->counted_ms;
+    enum time_kind kind = job_spends(j);
+    if (j->counted_ms && ms > 0 && kind < TIME_KINDS) {
+        j->spent_ms[kind] += ms;
+        j->since_ckpt_ms += kind == TIME_RUNNING ? ms : 0;
     }
-    row->spent_ms = j->coord->wall_ms;
+    j->counted_ms = j->coord->wall_ms;
 }
 
 void job_lost(struct job_record *j)
 {
     job_account(j);
-    Weft__Rows__Spent *ran = spent_of(j->row, "running");
-    int64_t ms = j->since_ckpt_ms < ran->ms ? j->since_ckpt_ms : ran->ms;
-    ran->ms -= ms;
-    spent_of(j->row, "lost")->ms += ms;
+    int64_t ran = j->spent_ms[TIME_RUNNING];
+    int64_t ms = j->since_ckpt_ms < ran ? j->since_ckpt_ms : ran;
+    j->spent_ms[TIME_RUNNING] -= ms;
+    j->spent_ms[TIME_LOST] += ms;
     j->since_ckpt_ms = 0;
 }
 
@@ -280,8 +294,8 @@ void job_save_state(struct job_record *j, bool saving)
 
 int64_t job_lost_ms(const struct job_record *j)
 {
-    bool runs = j->row->state == JOB(RUNNING) && !j->saving;
-    return j->since_ckpt_ms + (runs ? j->coord->wall_ms - j->row->spent_ms : 0);
+    bool runs = j->state == JOB_RUNNING && !j->saving;
+    return j->since_ckpt_ms + (runs ? j->coord->wall_ms - j->counted_ms : 0);
 }
 
 // ---- events and moves ----
@@ -289,39 +303,40 @@ int64_t job_lost_ms(const struct job_record *j)
 static void trim_events(struct job_record *j)
 {
     uint64_t keep = (uint64_t)j->coord->config.keep_events;
-    if (j->row->events <= keep)
-        return;
-    ROW_NEW(Event, event, old);
-    old.job = j->row->id;
-    old.seq = j->row->events - keep;
-    OUT_ERASE(j->coord, EVENT, &old);
+    if (j->events > keep)
+        row_erase_event(j->coord, j->id, j->events - keep);
+}
+
+static void publish_event(struct job_record *j, const struct event_record *ev)
+{
+    Weft__Rows__Event row;
+    V1_NEW(WatchUpdate, watch_update, update);
+    row_of_event(ev, &row);
+    update.event = &row;
+    out_publish(j->coord, j->id, &update);
 }
 
 static void add_event(struct job_record *j, const struct job_note *n, const char *fmt, va_list ap)
 {
-    struct coord *c = j->coord;
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
     if (text.len > EVENT_TEXT)
         text.data[text.len = EVENT_TEXT] = 0;
     if (text.len)
         text_plain(text.data);
-    ROW_NEW(Event, event, ev);
-    ev.job = j->row->id;
-    ev.seq = ++j->row->events;
-    ev.t_ms = c->wall_ms;
-    ev.state = j->row->state;
-    ev.kind = frame_text(n->kind);
-    ev.rank = n->rank;
-    ev.host = frame_text(n->host);
-    ev.step = n->step;
-    ev.text = frame_text(buf_str(&text));
-    OUT_ROW(c, EVENT, &ev);
+    struct event_record ev = {.job = j->id,
+                              .seq = ++j->events,
+                              .t_ms = j->coord->wall_ms,
+                              .state = j->state,
+                              .kind = n->kind,
+                              .rank = n->rank,
+                              .host = n->host,
+                              .step = n->step,
+                              .text = buf_str(&text)};
+    row_write_event(j->coord, &ev);
     trim_events(j);
     job_touch(j);
-    V1_NEW(WatchUpdate, watch_update, update);
-    update.event = &ev;
-    out_publish(c, j->row->id, &update);
+    publish_event(j, &ev);
     buf_clear(&text);
 }
 
@@ -333,31 +348,29 @@ void job_event(struct job_record *j, const struct job_note *n, const char *fmt, 
     va_end(ap);
 }
 
-static void set_state(struct job_record *j, job_state to, job_state goal)
+static void set_state(struct job_record *j, enum job_state to, enum job_state goal)
 {
     struct coord *c = j->coord;
-    Weft__Rows__Job *row = j->row;
-    bool is_new = row->state == JOB(JOB_NONE);
-    PRE(job_can_move(row->state, to));
-    PRE((goal != JOB(JOB_NONE)) == (to == JOB(DRAINING) || to == JOB(RECOVERING)));
+    bool is_new = j->state == JOB_NONE;
+    PRE(job_can_move(j->state, to));
+    PRE((goal != JOB_NONE) == (to == JOB_DRAINING || to == JOB_RECOVERING));
     job_account(j);
-    row->state = to;
-    row->goal = goal;
+    j->state = to;
+    j->goal = goal;
     j->saving = false;
     dequeue(j);
-    if (to == JOB(QUEUED)) {
-        row->queued_ms = c->wall_ms;
+    if (to == JOB_QUEUED) {
+        j->queued_ms = c->wall_ms;
         enqueue(j);
     }
-    row->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
-    row->exit_code = to == JOB(FAILED) || to == JOB(CANCELLED) || to == JOB(HELD);
-    if (job_state_ended(to) || to == JOB(QUEUED) || to == JOB(STARTING))
-        text_set(&row->goal_why, "");
+    j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
+    if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)
+        text_set(&j->goal_why, "");
     c->place = c->place || !is_new || !queue_knows(j);
 }
 
-void job_move(struct job_record *j, job_state to, job_state goal, const struct job_note *n,
-              const char *fmt, ...)
+void job_move(struct job_record *j, enum job_state to, enum job_state goal,
+              const struct job_note *n, const char *fmt, ...)
 {
     va_list ap;
     set_state(j, to, goal);
@@ -367,10 +380,11 @@ void job_move(struct job_record *j, job_state to, job_state goal, const struct j
     job_publish(j);
 }
 
-void job_goal(struct job_record *j, job_state goal, const struct job_note *n, const char *fmt, ...)
+void job_goal(struct job_record *j, enum job_state goal, const struct job_note *n, const char *fmt,
+              ...)
 {
     va_list ap;
-    j->row->goal = goal;
+    j->goal = goal;
     va_start(ap, fmt);
     add_event(j, n, fmt, ap);
     va_end(ap);
@@ -390,9 +404,8 @@ void job_flush(struct job_record *j)
     job_account(j);
     list_remove(&j->touched);
     j->flushed_ns = j->coord->now_ns;
-    j->row->old_state = j->stored;
-    OUT_ROW(j->coord, JOB, j->row);
-    j->stored = j->row->state;
+    row_write_job(j);
+    j->stored = j->state;
 }
 
 void job_publish(struct job_record *j)
@@ -400,5 +413,5 @@ void job_publish(struct job_record *j)
     struct coord *c = j->coord;
     V1_NEW(WatchUpdate, watch_update, update);
     update.status = story_status(j, c->out->arena);
-    out_publish(c, j->row->id, &update);
+    out_publish(c, j->id, &update);
 }

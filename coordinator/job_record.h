@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as the coordinator knows it: its row, its state, what it waits for, where its time goes.
+// A job as the coordinator knows it: its state, what it waits for, where its time goes.
 //
-//   QUEUED ──► STARTING ──► RUNNING ──┬──► DRAINING(goal) ──► SUCCEEDED QUEUED HELD CANCELLED
-//     │  ▲        └──────────┬────────┴──► RECOVERING(goal) ─► STARTING QUEUED HELD FAILED
-//     CANCELLED ▼  │                   └ (either)
-//   HELD · CANCELLED      HELD, FAILED, CANCELLED ──resume──► QUEUED
+//             ┌───────────────────────────────────────────────┐
+//             ▼                                               │ (goal QUEUED, or no device is free)
+//   NONE ─► QUEUED ─► STARTING ─► RUNNING ─► DRAINING(goal) ──┼─► SUCCEEDED · HELD · CANCELLED
+//             │  ▲        ▲ │        │           ▲            │
+//             │  │        │ ├────────┼───────────┘            │
+//             │  │        │ └────────┴─────► RECOVERING(goal) ┴─► HELD · FAILED · CANCELLED
+//             │  │        └────────────────────────┘ (goal STARTING)
+//             │  └── resume ── HELD · FAILED · CANCELLED
+//             └──────────────► HELD · CANCELLED
 //
-// A move is one event row. The job's row is written once a step, whatever happened in it
-// (job_flush). Memory is the heap's; the row is a protobuf-c message whose texts are the heap's.
+// DRAINING and RECOVERING wait until no process of the attempt lives; then the job goes to its
+// goal. A move is one event row. The job's own row is written once a step, whatever happened in
+// it. Inside coordinator/ only.
 #pragma once
 #include "common/ckpt/commit.h"
 #include "common/job/job.h"
 #include "coordinator/coord_state.h"
-
-typedef Weft__Rows__JobState job_state;
-#define JOB(name) WEFT__ROWS__JOB_STATE__##name
-enum { JOB_STATES = JOB(CANCELLED) + 1 };
+#include "coordinator/words.h"
 
 enum job_wait {   // why a queued job is not placed; the story tells it
     WAIT_NEW,     // no round has seen it yet
@@ -26,52 +29,109 @@ enum job_wait {   // why a queued job is not placed; the story tells it
     WAIT_BEHIND,  // `behind` is first
 };
 
-struct ckpt_row { // what the store holds
+struct placed { // one rank on one device
+    char host[ID_LEN], incarnation[ID_LEN];
+    int device;
+    bool reaped; // its host has confirmed that no process lives, or was fenced
+};
+
+struct checkpoint_record { // what the database holds
     struct store_entry id;
-    int state;
+    enum commit_state state;
     bool bad, pinned;
     int64_t t_ms; // when its state last changed
+};
+
+struct job_report { // the newest of rank 0
+    bool known, evaluated;
+    double loss, tokens_per_s, samples_per_s;
+    double eval_loss, eval_accuracy; // of the newest evaluation
 };
 
 struct attempt;
 struct job_record {
     struct list link, queued, touched;
     struct coord *coord;
-    Weft__Rows__Job *row;
-    job_state stored; // what the store holds
+
+    // ---- durable: the columns of its row; texts are the heap's and never null ----
+    char id[ID_LEN], run_id[ID_LEN];
+    char job_hash[65], kind[16]; // kind of devices: "cpu", "cuda"
+    char *name, *owner;          // owner: who submitted
+    char *resolved, *base_dir;   // base_dir: what relative paths start from; "": the worker's roots
+    enum job_state state;
+    enum job_state goal; // of DRAINING and RECOVERING, else NONE
+    char *goal_why;      // a person's words for the next event
+    char *diagnosis;     // of the newest failure
+    uint64_t seq;        // order of submission, the queue's tie-break
+    int64_t submitted_ms, queued_ms, ended_ms;
+    int64_t priority, steps;
+    int ranks, max_hosts; // max_hosts 0: any number
+
+    uint64_t epoch; // greatest used; only grows
+    char attempt_id[ID_LEN];
+    unsigned char key[32];
+    struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
+    int nplaced;
+    bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
+    char *restore; // the checkpoint that the attempt goes on from; "": none
+    char *store;   // its checkpoint folder, as the fence's host names it; "": not known
+    int64_t restore_step, last_step;
+    int64_t committed_step; // the newest acknowledged; −1: none
+    uint64_t committed_epoch;
+
+    int64_t *failures_ms; // [nfailures] of those that cost budget, within its window
+    int nfailures;
+    bool committed_since; // a checkpoint was committed since the last rank failure
+    int64_t same_failure_step;
+    int same_failures; // the same failure at that step, in a row
+    int barren;        // attempts in a row that completed no step
+    int restarts;
+    int64_t not_before_ms; // backoff
+
+    int64_t spent_ms[TIME_KINDS]; // where its time went
+    int64_t counted_ms;           // until when that is counted; 0: not begun
+    uint64_t events;              // number of the newest event
+
+    // ---- of this process's life ----
+    enum job_state stored; // what the database holds
     bool in_queue;
+    enum job_wait wait;
+    char behind[ID_LEN];
+    int64_t not_before_ns; // 0: now
 
     bool parsed;
     struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
-    int budget;
 
     bool deciding; // `commit` is made
     struct commit commit;
-    struct ckpt_row *ckpts; // by (epoch, step)
-    int nckpts;
+    struct checkpoint_record *checkpoints; // by (epoch, step)
+    int ncheckpoints;
 
     struct attempt *attempt; // null: none
     bool saving;             // rank 0 waits for a save's answer: counted as such
     int64_t since_ckpt_ms;   // of running, in this attempt: what a failure would lose
-    int64_t not_before_ns;   // 0: now
     int64_t flushed_ns;      // when last_step was last stored
-
-    Weft__Rank__StepReport *report; // newest, or null
-    bool evaluated;
-    double eval_loss, eval_accuracy;
-
-    enum job_wait wait;
-    char behind[ID_LEN];
-    char (*log_hosts)[ID_LEN]; // [row->ranks] of the newest attempt; null: none known
+    struct job_report report;
+    char (*log_hosts)[ID_LEN]; // [ranks] of the newest attempt; null: none known
 };
 
-const char *job_state_name(job_state s); // "QUEUED"
-bool job_state_ended(job_state s);
+bool job_state_ended(enum job_state s);
 bool job_goes_before(const struct job_record *a, const struct job_record *b); // in the queue
-bool job_can_move(job_state from, job_state to);
+static inline int job_exit_code(const struct job_record *j) // of the client that waits for it
+{
+    return j->state == JOB_FAILED || j->state == JOB_CANCELLED || j->state == JOB_HELD;
+}
+bool job_can_move(enum job_state from, enum job_state to);
 
-struct job_record *job_add(struct coord *c, Weft__Rows__Job *row); // takes the row
-void job_forget(struct job_record *j);                             // leaves the tables and is freed
+// A job that knows nothing of itself yet: `state` NONE, texts empty. Its id and seq are set before
+// job_add puts it into the tables.
+struct job_record *job_new(struct coord *c);
+void job_add(struct job_record *j);
+// A new job, in the tables, and not yet in any state. known_id: of a job that is found again;
+// null: a new one.
+struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
+                              const char *owner, const char *base_dir);
+void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
@@ -79,26 +139,37 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
 int job_spec(struct job_record *j, struct err *e);
 void job_take_spec(struct job_record *j, const struct job *spec); // what is needed of a parsed one
 
+struct event_record { // one row of its story
+    const char *job;
+    uint64_t seq;
+    int64_t t_ms;
+    enum job_state state; // after it
+    enum event_kind kind;
+    int rank; // −1: none
+    const char *host;
+    int64_t step; // −1: none
+    const char *text;
+};
 struct job_note { // of an event
-    const char *kind;
+    enum event_kind kind;
     int rank;         // −1: none
     const char *host; // name, or null
     int64_t step;     // −1: none
 };
-#define NOTE(what) ((struct job_note){.kind = (what), .rank = -1, .step = -1})
+#define NOTE(what) ((struct job_note){.kind = EVENT_##what, .rank = -1, .step = -1})
 void job_event(struct job_record *j, const struct job_note *n, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 // PRE: the move is allowed. `goal` of DRAINING and RECOVERING, else JOB_NONE. Writes the event.
-void job_move(struct job_record *j, job_state to, job_state goal, const struct job_note *n,
-              const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-void job_goal(struct job_record *j, job_state goal, const struct job_note *n, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+void job_move(struct job_record *j, enum job_state to, enum job_state goal,
+              const struct job_note *n, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void job_goal(struct job_record *j, enum job_state goal, const struct job_note *n, const char *fmt,
+              ...) __attribute__((format(printf, 4, 5)));
 void job_touch(struct job_record *j);   // the row is to be written
 void job_flush(struct job_record *j);   // writes it
 void job_account(struct job_record *j); // counts the time up to now where the job is
 void job_lost(struct job_record *j);    // what ran since the last checkpoint is to be done again
 void job_save_state(struct job_record *j, bool saving);
 void job_publish(struct job_record *j); // its status, to whoever watches
-const char *
-job_spends(const struct job_record *j); // what its time is counted as now; null: it has ended
+// What its time is counted as now; TIME_KINDS: it has ended.
+enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

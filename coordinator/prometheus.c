@@ -10,7 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "coordinator/job_record.h"
+#include "coordinator/words.h"
 
 static const struct {
     int64_t ns;
@@ -88,21 +88,15 @@ static void by(struct buf *out, const char *name, const char *key, const char *v
 static void print_jobs(const struct coord_counts *n, struct buf *out)
 {
     family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
-    for (int s = JOB(QUEUED); s < JOB_STATES; s++)
-        by(out, "weft_jobs", "state", job_state_name((job_state)s), n->jobs[s]);
+    for (int s = JOB_QUEUED; s < JOB_STATES; s++)
+        by(out, "weft_jobs", "state", job_state_word((enum job_state)s), n->jobs[s]);
 }
 
-static void print_hosts(const Weft__V1__WorkersReply *w, struct buf *out)
+static void print_hosts(const struct coord_counts *n, struct buf *out)
 {
-    static const char *const states[] = {"ready",    "away",    "cordoned",
-                                         "draining", "drained", "fenced"};
     family(out, "weft_hosts", "gauge", "Known hosts, by state.");
-    for (size_t s = 0; s < sizeof states / sizeof *states; s++) {
-        int n = 0;
-        for (size_t i = 0; i < w->n_workers; i++)
-            n += !strcmp(w->workers[i]->state, states[s]);
-        by(out, "weft_hosts", "state", states[s], n);
-    }
+    for (enum host_state s = 0; s < HOST_STATES; s++)
+        by(out, "weft_hosts", "state", host_state_word(s), n->hosts[s]);
 }
 
 static void print_devices(const struct coord_counts *n, struct buf *out)
@@ -177,18 +171,16 @@ static void print_commits(const struct metrics_commits *m, struct buf *out)
     count(out, "weft_commit_rows_total", "Rows that they wrote.", m->rows);
 }
 
-void metrics_print(const struct coord *c, const struct metrics_commits *m, int64_t now_ns,
-                   int64_t wall_ms, struct buf *out)
+void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out)
 {
     struct coord_counts n;
     struct arena a;
-    (void)wall_ms;
     arena_init(&a);
     coord_count(c, &n);
     family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
     by(out, "weft_build_info", "version", WEFT_VERSION, 1);
     print_jobs(&n, out);
-    print_hosts(coord_workers(c, now_ns, &a), out);
+    print_hosts(&n, out);
     print_devices(&n, out);
     count(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
           (uint64_t)n.restarts);

@@ -13,5 +13,4 @@ struct metrics_commits { // of db_commit, kept by the owner
     uint64_t under[6]; // cumulative buckets: 1 ms, 3 ms, 10 ms, 30 ms, 100 ms, 1 s
 };
 void metrics_commit(struct metrics_commits *m, int64_t ns, int rows);
-void metrics_print(const struct coord *c, const struct metrics_commits *m, int64_t now_ns,
-                   int64_t wall_ms, struct buf *out);
+void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out);

@@ -9,6 +9,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
 #include "coordinator/placement.h"
+#include "coordinator/plain_text.h"
 #include "coordinator/recover.h"
 
 enum { TURNS_MAX = 64 };
@@ -32,8 +33,7 @@ struct round {
 
 static bool is_stopping(const struct job_record *j)
 {
-    return j->row->state == JOB(DRAINING) ||
-           (j->row->state == JOB(RECOVERING) && j->row->goal != JOB(STARTING));
+    return j->state == JOB_DRAINING || (j->state == JOB_RECOVERING && j->goal != JOB_STARTING);
 }
 
 // A rank that is no one's is told to stop.
@@ -44,10 +44,10 @@ static bool becomes_free(const struct device *d)
 
 static void add_host(struct round *r, struct host *host)
 {
-    struct place_host h = {.rack = host->about->rack,
+    struct place_host h = {.rack = host->rack,
                            .name = host_name(host),
-                           .share = host->about->share,
-                           .address = host->about->address[0] != 0};
+                           .share = host->share,
+                           .address = host->address[0] != 0};
     int all = 0, coming = 0;
     for (int i = 0; i < host->ndevices; i++) {
         const struct device *d = &host->devices[i];
@@ -89,8 +89,8 @@ static void round_init(struct round *r, struct coord *c, const char *kind, struc
 static void want_of(const struct job_record *j, struct place_want *w)
 {
     memset(w, 0, sizeof *w); // it is compared whole
-    w->ranks = j->row->ranks;
-    w->max_hosts = j->row->max_hosts;
+    w->ranks = j->ranks;
+    w->max_hosts = j->max_hosts;
     for (int i = 0; i < j->spec.mesh.n && i < 8; i++)
         w->axes[w->naxes++] = (int)j->spec.mesh.axis[i].size;
 }
@@ -122,7 +122,7 @@ static bool fits(struct round *r, const struct job_record *j, const struct place
 
 static void begin(struct round *r, struct job_record *j, int nshares)
 {
-    struct place *p = arena_array(r->arena, struct place, j->row->ranks);
+    struct place *p = arena_array(r->arena, struct place, j->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {
         struct host *host = r->hosts_of[r->shares[i].host];
@@ -137,7 +137,7 @@ static void begin(struct round *r, struct job_record *j, int nshares)
         r->hosts[r->shares[i].host].free -= r->shares[i].ranks;
         r->coming[r->shares[i].host].free -= r->shares[i].ranks;
     }
-    PRE(rank == j->row->ranks);
+    PRE(rank == j->ranks);
     attempt_begin(j, p);
 }
 
@@ -147,7 +147,7 @@ static void begin(struct round *r, struct job_record *j, int nshares)
 static void reserve(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
-        bool useful = j->row->max_hosts != 1 || r->all[i].free >= j->row->ranks;
+        bool useful = j->max_hosts != 1 || r->all[i].free >= j->ranks;
         if (useful)
             r->hosts[i].free = 0;
         r->reserved[i] = r->reserved[i] || useful;
@@ -160,12 +160,12 @@ static int loses_less(const void *a, const void *b)
 {
     const struct job_record *x = *(struct job_record *const *)a,
                             *y = *(struct job_record *const *)b;
-    if (x->row->priority != y->row->priority)
-        return x->row->priority < y->row->priority ? -1 : 1;
+    if (x->priority != y->priority)
+        return x->priority < y->priority ? -1 : 1;
     int64_t lx = job_lost_ms(x), ly = job_lost_ms(y);
     if (lx != ly)
         return lx < ly ? -1 : 1;
-    return x->row->seq > y->row->seq ? -1 : 1; // the younger first
+    return x->seq > y->seq ? -1 : 1; // the younger first
 }
 
 static int victims_of(struct round *r, const struct job_record *j, struct job_record ***out)
@@ -176,8 +176,8 @@ static int victims_of(struct round *r, const struct job_record *j, struct job_re
     *out = arena_array(r->arena, struct job_record *, cap + 1);
     list_for_each (it, &r->c->live) {
         struct job_record *v = list_entry(it, struct attempt, link)->job;
-        bool runs = v->row->state == JOB(RUNNING) || v->row->state == JOB(STARTING);
-        if (runs && v->row->priority < j->row->priority && !strcmp(v->row->kind, r->kind))
+        bool runs = v->state == JOB_RUNNING || v->state == JOB_STARTING;
+        if (runs && v->priority < j->priority && !strcmp(v->kind, r->kind))
             (*out)[n++] = v;
     }
     qsort(*out, (size_t)n, sizeof **out, loses_less);
@@ -199,12 +199,12 @@ static void give(struct place_host *hosts, const struct job_record *v, int sign)
 
 static void preempt(struct job_record *v, const struct job_record *by)
 {
-    struct job_note n = NOTE("preempted");
+    struct job_note n = NOTE(PREEMPTED);
     char text[200];
-    snprintf(text, sizeof text, "preempted by %s (priority %lld)", by->row->name,
-             (long long)by->row->priority);
-    text_set(&v->row->goal_why, text);
-    attempt_drain(v->attempt, JOB(QUEUED), GRACE_MS, &n, text);
+    snprintf(text, sizeof text, "preempted by %s (priority %lld)", by->name,
+             (long long)by->priority);
+    text_set(&v->goal_why, text);
+    attempt_drain(v->attempt, JOB_QUEUED, GRACE_MS, &n, text);
 }
 
 static bool make_room(struct round *r, struct job_record *j)
@@ -235,7 +235,7 @@ static bool make_room(struct round *r, struct job_record *j)
 static void wait_behind(struct job_record *j, const struct job_record *first)
 {
     j->wait = WAIT_BEHIND;
-    memcpy(j->behind, first->row->id, ID_LEN);
+    memcpy(j->behind, first->id, ID_LEN);
 }
 
 static void waits(struct round *r, struct job_record *j)
@@ -275,7 +275,7 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
     list_for_each (it, &c->queue) {
         struct job_record *j = list_entry(it, struct job_record, queued);
         int n;
-        if (strcmp(j->row->kind, r.kind))
+        if (strcmp(j->kind, r.kind))
             continue;
         seen++;
         if (j->not_before_ns > c->now_ns) {
@@ -318,7 +318,7 @@ bool queue_knows(struct job_record *j)
     const struct queue_tail *tail = j->coord->tails;
     struct place_want w;
     int kind = 0;
-    while (kind < QUEUE_KINDS && strcmp(j->row->kind, kinds[kind]))
+    while (kind < QUEUE_KINDS && strcmp(j->kind, kinds[kind]))
         kind++;
     if (kind == QUEUE_KINDS)
         return false;
@@ -342,12 +342,12 @@ bool queue_place_now(struct job_record *j)
     int n;
     list_for_each (it, &c->queue) {
         const struct job_record *o = list_entry(it, struct job_record, queued);
-        if (o->row->priority > j->row->priority && o->wait != WAIT_NEVER &&
-            o->wait != WAIT_BACKOFF && !strcmp(o->row->kind, j->row->kind))
+        if (o->priority > j->priority && o->wait != WAIT_NEVER && o->wait != WAIT_BACKOFF &&
+            !strcmp(o->kind, j->kind))
             return false;
     }
     arena_init(&a);
-    round_init(&r, c, j->row->kind, &a);
+    round_init(&r, c, j->kind, &a);
     bool ok = fits(&r, j, r.hosts, NULL, &n);
     if (ok)
         begin(&r, j, n);

@@ -11,8 +11,8 @@ enum fault_kind {
 };
 struct fault {
     enum fault_kind kind;
-    const char *what; // of the event: "failed", "lost", "hang"
-    int rank;         // −1: none
+    enum event_kind event; // FAILED, LOST or HANG
+    int rank;              // −1: none
     const char *host;
     const char *sign; // "exit 71": the same at the same step three times fails the job; null: none
     const char *log;  // its last lines, or null

@@ -7,16 +7,13 @@
 
 #include "common/base/hash.h"
 #include "common/base/protocol_rule.h"
+#include "coordinator/outbox.h"
+#include "coordinator/row_codec.h"
 
-enum { DIGEST = 32, REQUEST_ID_MAX = 128 };
+enum { REQUEST_ID_MAX = 128 };
 static const int64_t keep_ms = 24LL * 3600 * 1000;
 
-struct request {
-    struct list link;
-    Weft__Rows__Request *row;
-};
-
-static void digest_of(const ProtobufCMessage *m, unsigned char out[DIGEST])
+static void digest_call(const ProtobufCMessage *m, unsigned char out[REQUEST_DIGEST])
 {
     struct sha256 s;
     size_t len = protobuf_c_message_get_packed_size(m);
@@ -29,25 +26,36 @@ static void digest_of(const ProtobufCMessage *m, unsigned char out[DIGEST])
     free(bytes);
 }
 
+// By the time they were answered; takes q.
+static void keep_request(struct coord *c, struct request *q)
+{
+    struct list *at = c->answered.prev;
+    while (at != &c->answered && list_entry(at, struct request, link)->t_ms > q->t_ms)
+        at = at->prev;
+    list_append(at->next, &q->link);
+    map_put(&c->requests, q->id, q);
+}
+
+static struct request *new_request(void)
+{
+    struct request *q = calloc(1, sizeof *q);
+    PRE(q != NULL);
+    return q;
+}
+
 void request_load(struct coord *c, const Weft__Rows__Request *row)
 {
     if (map_get(&c->requests, row->id))
         return;
-    struct request *q = calloc(1, sizeof *q);
-    PRE(q != NULL);
-    q->row = msg_heap(&row->base);
-    struct list *at = c->answered.prev;
-    while (at != &c->answered && list_entry(at, struct request, link)->row->t_ms > row->t_ms)
-        at = at->prev;
-    list_append(at->next, &q->link);
-    map_put(&c->requests, row->id, q);
+    struct request *q = new_request();
+    row_read_request(row, q);
+    keep_request(c, q);
 }
 
-static void repeat(struct coord *c, uint64_t call, const struct request *q,
-                   const ProtobufCMessageDescriptor *reply)
+static void repeat_answer(struct coord *c, uint64_t call, const struct request *q,
+                          const ProtobufCMessageDescriptor *reply)
 {
-    ProtobufCMessage *m =
-        protobuf_c_message_unpack(reply, NULL, q->row->reply.len, q->row->reply.data);
+    ProtobufCMessage *m = protobuf_c_message_unpack(reply, NULL, q->reply_len, q->reply);
     if (!m) {
         out_refuse(c, call, CODE_INVALID, "this request id was used for another kind of call");
         return;
@@ -59,7 +67,7 @@ static void repeat(struct coord *c, uint64_t call, const struct request *q,
 bool request_known(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
                    const ProtobufCMessageDescriptor *reply)
 {
-    unsigned char digest[DIGEST];
+    unsigned char digest[REQUEST_DIGEST];
     if (!id[0] || strlen(id) > REQUEST_ID_MAX) {
         out_refuse(c, call, CODE_INVALID, "a request id has 1 to 128 characters");
         return true;
@@ -67,37 +75,36 @@ bool request_known(struct coord *c, uint64_t call, const char *id, const Protobu
     const struct request *q = WEFT_RULE(request_ids) ? map_get(&c->requests, id) : NULL;
     if (!q)
         return false;
-    digest_of(request, digest);
-    if (q->row->digest.len != DIGEST || memcmp(q->row->digest.data, digest, DIGEST) != 0)
+    digest_call(request, digest);
+    if (memcmp(q->digest, digest, REQUEST_DIGEST) != 0)
         out_refuse(c, call, CODE_INVALID, "this request id was used for another call");
     else
-        repeat(c, call, q, reply);
+        repeat_answer(c, call, q, reply);
     return true;
 }
 
 void request_answer(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
                     const ProtobufCMessage *reply)
 {
-    unsigned char digest[DIGEST];
-    ROW_NEW(Request, request, row);
-    digest_of(request, digest);
-    row.id = frame_text(id);
-    row.digest.data = digest;
-    row.digest.len = DIGEST;
-    row.reply.len = protobuf_c_message_get_packed_size(reply);
-    row.reply.data = arena_alloc(c->out->arena, row.reply.len + 1);
-    protobuf_c_message_pack(reply, row.reply.data);
-    row.t_ms = c->wall_ms;
-    OUT_ROW(c, REQUEST, &row);
-    request_load(c, &row);
+    struct request *q = new_request();
+    digest_call(request, q->digest);
+    q->id = strdup(id);
+    q->reply_len = protobuf_c_message_get_packed_size(reply);
+    q->reply = malloc(q->reply_len + 1);
+    PRE(q->id && q->reply);
+    protobuf_c_message_pack(reply, q->reply);
+    q->t_ms = c->wall_ms;
+    keep_request(c, q);
+    row_write_request(c, q);
     out_reply(c, call, reply);
 }
 
-static void forget(struct coord *c, struct request *q)
+static void forget_request(struct coord *c, struct request *q)
 {
     list_remove(&q->link);
-    map_remove(&c->requests, q->row->id);
-    weft__rows__request__free_unpacked(q->row, NULL);
+    map_remove(&c->requests, q->id);
+    free(q->id);
+    free(q->reply);
     free(q);
 }
 
@@ -105,18 +112,16 @@ void requests_trim(struct coord *c)
 {
     list_for_each (it, &c->answered) {
         struct request *q = list_entry(it, struct request, link);
-        if (c->wall_ms - q->row->t_ms < keep_ms)
+        if (c->wall_ms - q->t_ms < keep_ms)
             return;
-        ROW_NEW(Request, request, row);
-        row.id = q->row->id;
-        OUT_ERASE(c, REQUEST, &row);
-        forget(c, q);
+        row_erase_request(c, q);
+        forget_request(c, q);
     }
 }
 
 void requests_free(struct coord *c)
 {
     list_for_each (it, &c->answered)
-        forget(c, list_entry(it, struct request, link));
+        forget_request(c, list_entry(it, struct request, link));
     map_clear(&c->requests);
 }

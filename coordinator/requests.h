@@ -4,6 +4,15 @@
 #pragma once
 #include "coordinator/coord_state.h"
 
+enum { REQUEST_DIGEST = 32 };
+struct request { // one that was answered
+    struct list link;
+    char *id;
+    unsigned char digest[REQUEST_DIGEST]; // of the call: the same id with another call is refused
+    unsigned char *reply;                 // packed
+    size_t reply_len;
+    int64_t t_ms;
+};
 void request_load(struct coord *c, const Weft__Rows__Request *row);
 // True when the call is answered or refused here: it was made before, or its id is not usable.
 bool request_known(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,

@@ -132,7 +132,9 @@ static const char *who_of(const struct rpc_peer *p)
 }
 
 struct verdict { // on a call that the decider does not decide about
-    const char *who, *role, *verb, *target, *result;
+    const char *who, *role;
+    enum audit_verb verb;
+    const char *target, *result;
 };
 
 static void audit(struct service *s, const struct verdict *v, struct coord_out *out)
@@ -175,7 +177,7 @@ static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out 
     snprintf(p.role, sizeof p.role, "%s", rpc_role_name(ev->peer->role));
     if (((const Weft__V1__SubmitRequest *)ev->message)->base_dir[0] &&
         ev->peer->role != RPC_LOCAL) {
-        const struct verdict v = {p.who, p.role, "submit", "",
+        const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "",
                                   "base_dir is for `weft run`, on this host only"};
         deny(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
         return;
@@ -189,7 +191,7 @@ void service_planned(struct service *s, struct coord_out *out)
 {
     struct planned p;
     while (planner_next(s->o.planner, &p)) {
-        const struct verdict v = {p.who, p.role, "submit", "", p.refused.text};
+        const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "", p.refused.text};
         struct coord_event x = event_at(COORD_EV_SUBMIT);
         x.call = p.call;
         x.who = p.who;
@@ -211,7 +213,7 @@ static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *ou
     x.role = rpc_role_name(ev->peer->role);
     x.act = (const Weft__V1__ActRequest *)ev->message;
     if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT) {
-        const struct verdict v = {x.who, x.role, "act on a host", x.act->target,
+        const struct verdict v = {x.who, x.role, AUDIT_ACT_ON_HOST, x.act->target,
                                   "hosts are the admin's business"};
         deny(s, ev->call, RPC_PERMISSION_DENIED, &v, out);
         return;
@@ -247,7 +249,7 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
     Weft__V1__JoinReply *reply = arena_new(out->arena, Weft__V1__JoinReply);
     weft__v1__join_reply__init(reply);
     int rc = join(s, (const Weft__V1__JoinRequest *)ev->message, reply, out->arena, &e);
-    const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), "join", "",
+    const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), AUDIT_JOIN, "",
                               rc ? e.text : "ok"};
     log_info("join", "%s: %s", ev->peer->address, v.result);
     if (rc) { // in the log only: strangers write no rows
@@ -417,7 +419,7 @@ static void keep_newest(Weft__V1__WhyReply *r)
 static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
                                           struct err *e)
 {
-    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), clock_wall_ms(), a, e);
+    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_wall_ms(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
     keep_newest(r);

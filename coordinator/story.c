@@ -7,6 +7,7 @@
 
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
+#include "coordinator/plain_text.h"
 
 static char *mesh_text(const struct job *spec, struct arena *a)
 {
@@ -29,42 +30,40 @@ static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__Jo
 
 static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
 {
-    if (j->report) {
-        s->reported = true;
-        s->loss = j->report->loss;
-        s->tokens_per_s = j->report->tokens_per_s;
-        s->samples_per_s = j->report->samples_per_s;
-    }
-    s->evaluated = j->evaluated;
-    s->eval_loss = j->eval_loss;
-    s->eval_accuracy = j->eval_accuracy;
+    const struct job_report *r = &j->report;
+    s->reported = r->known;
+    s->loss = r->loss;
+    s->tokens_per_s = r->tokens_per_s;
+    s->samples_per_s = r->samples_per_s;
+    s->evaluated = r->evaluated;
+    s->eval_loss = r->eval_loss;
+    s->eval_accuracy = r->eval_accuracy;
 }
 
 Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
 {
-    const Weft__Rows__Job *row = j->row;
     Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
     weft__v1__job_status__init(s);
-    s->job = arena_strdup(a, row->id);
-    s->name = arena_strdup(a, row->name);
-    s->state = row->state;
-    s->goal = row->goal;
-    s->epoch = row->epoch;
-    s->step = row->last_step > 0 || j->report || row->committed_step >= 0 ? row->last_step : -1;
-    s->steps = row->steps;
+    s->job = arena_strdup(a, j->id);
+    s->name = arena_strdup(a, j->name);
+    s->state = (Weft__Rows__JobState)j->state;
+    s->goal = (Weft__Rows__JobState)j->goal;
+    s->epoch = j->epoch;
+    s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
+    s->steps = j->steps;
     fill_report(j, s);
     s->mesh = j->parsed ? mesh_text(&j->spec, a) : arena_strdup(a, "");
     fill_hosts(j, a, s);
-    s->restarts = row->restarts;
-    s->checkpoint_step = row->committed_step;
-    s->checkpoint_epoch = row->committed_epoch;
-    s->exit = row->exit_code;
-    s->priority = row->priority;
-    s->ranks = row->ranks;
-    s->owner = arena_strdup(a, row->owner);
-    s->submitted_ms = row->submitted_ms;
+    s->restarts = j->restarts;
+    s->checkpoint_step = j->committed_step;
+    s->checkpoint_epoch = j->committed_epoch;
+    s->exit = job_exit_code(j);
+    s->priority = j->priority;
+    s->ranks = j->ranks;
+    s->owner = arena_strdup(a, j->owner);
+    s->submitted_ms = j->submitted_ms;
     s->text = story_text(j, a);
-    s->store = arena_strdup(a, row->store);
+    s->store = arena_strdup(a, j->store);
     text_plain(s->store); // as a host told it
     return s;
 }
@@ -95,7 +94,6 @@ static const char *away_text(const struct coord *c, struct arena *a)
 
 static char *wait_text(const struct job_record *j, struct arena *a)
 {
-    const Weft__Rows__Job *row = j->row;
     const struct coord *c = j->coord;
     const struct job_record *other = job_find(c, j->behind);
     switch (j->wait) {
@@ -103,51 +101,49 @@ static char *wait_text(const struct job_record *j, struct arena *a)
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
         return arena_printf(a, "waits %.1f s: the last %d attempts made no step",
-                            (double)(j->not_before_ns - c->now_ns) / 1e9, row->barren);
+                            (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren);
     case WAIT_NEVER:
-        if (!is_known(c, row->kind))
+        if (!is_known(c, j->kind))
             return arena_printf(a,
                                 "no known host has a %s device, it needs %d: start weft-worker on "
                                 "a host that has them",
-                                row->kind, row->ranks);
-        return row->max_hosts
+                                j->kind, j->ranks);
+        return j->max_hosts
                    ? arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s on at most %d host%s%s",
-                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s", row->max_hosts,
-                                  row->max_hosts == 1 ? "" : "s", away_text(c, a))
+                                  j->ranks, j->kind, j->ranks == 1 ? "" : "s", j->max_hosts,
+                                  j->max_hosts == 1 ? "" : "s", away_text(c, a))
                    : arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s%s",
-                                  row->ranks, row->kind, row->ranks == 1 ? "" : "s",
-                                  away_text(c, a));
+                                  j->ranks, j->kind, j->ranks == 1 ? "" : "s", away_text(c, a));
     case WAIT_DEVICES:
-        return arena_printf(a, "first in line: waits for %d %s device%s that others hold",
-                            row->ranks, row->kind, row->ranks == 1 ? "" : "s");
+        return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
+                            j->kind, j->ranks == 1 ? "" : "s");
     case WAIT_COMING:
         return arena_strdup(a, "first in line: waits for jobs that are stopping");
     case WAIT_BEHIND:
         return arena_printf(a, "waits behind %s (%.8s, priority %lld), which is first in line",
-                            other ? other->row->name : "another job", j->behind,
-                            (long long)(other ? other->row->priority : 0));
+                            other ? other->name : "another job", j->behind,
+                            (long long)(other ? other->priority : 0));
     }
     return arena_strdup(a, "");
 }
 
 char *story_text(const struct job_record *j, struct arena *a)
 {
-    const Weft__Rows__Job *row = j->row;
-    switch (row->state) {
-    case JOB(QUEUED):
+    switch (j->state) {
+    case JOB_QUEUED:
         return wait_text(j, a);
-    case JOB(HELD):
-        return arena_strdup(a, row->goal_why[0] ? row->goal_why : row->diagnosis);
-    case JOB(FAILED):
-        return arena_strdup(a, row->diagnosis);
-    case JOB(DRAINING):
-    case JOB(RECOVERING):
-        return arena_printf(a, "on its way to %s%s%s", job_state_name(row->goal),
-                            row->goal_why[0] ? ": " : "", row->goal_why);
+    case JOB_HELD:
+        return arena_strdup(a, j->goal_why[0] ? j->goal_why : j->diagnosis);
+    case JOB_FAILED:
+        return arena_strdup(a, j->diagnosis);
+    case JOB_DRAINING:
+    case JOB_RECOVERING:
+        return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
+                            j->goal_why[0] ? ": " : "", j->goal_why);
     default:
         return arena_strdup(a, "");
     }
@@ -179,8 +175,8 @@ static char *phase_text(const struct attempt *at, struct arena *a)
         return silent ? arena_printf(a, "waits for %d of %d ranks to come up", silent, at->nranks)
                       : arena_printf(a, "%d of %d ranks are ready", ready, at->nranks);
     case PHASE_RUN:
-        return arena_printf(a, "runs; step %lld of %lld is next",
-                            (long long)at->job->row->last_step + 1, (long long)at->job->row->steps);
+        return arena_printf(a, "runs; step %lld of %lld is next", (long long)at->job->last_step + 1,
+                            (long long)at->job->steps);
     case PHASE_END:
         return arena_printf(a, "waits for its %d ranks to leave", at->alive);
     case PHASE_STOP:
@@ -191,17 +187,16 @@ static char *phase_text(const struct attempt *at, struct arena *a)
 
 char *story_next(const struct job_record *j, struct arena *a)
 {
-    const Weft__Rows__Job *row = j->row;
     if (j->attempt)
         return phase_text(j->attempt, a);
-    switch (row->state) {
-    case JOB(QUEUED):
+    switch (j->state) {
+    case JOB_QUEUED:
         return wait_text(j, a);
-    case JOB(HELD):
-        return arena_printf(a, "nothing: `weft resume %.8s` puts it back in the queue", row->id);
-    case JOB(FAILED):
-    case JOB(CANCELLED):
-        return arena_printf(a, "nothing: it has ended; `weft resume %.8s` tries again", row->id);
+    case JOB_HELD:
+        return arena_printf(a, "nothing: `weft resume %.8s` puts it back in the queue", j->id);
+    case JOB_FAILED:
+    case JOB_CANCELLED:
+        return arena_printf(a, "nothing: it has ended; `weft resume %.8s` tries again", j->id);
     default:
         return arena_strdup(a, "nothing: it has ended");
     }

@@ -6,6 +6,8 @@
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
+#include "coordinator/plain_text.h"
+#include "coordinator/row_codec.h"
 #include "coordinator/story.h"
 
 const char *coord_cluster(const struct coord *c)
@@ -23,7 +25,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
     r->cluster = arena_strdup(a, c->cluster);
     list_for_each (it, &c->jobs) { // by seq
         const struct job_record *j = list_entry(it, struct job_record, link);
-        if (j->row->seq <= after || (!all && job_state_ended(j->row->state)))
+        if (j->seq <= after || (!all && job_state_ended(j->state)))
             continue;
         if (max && r->n_jobs == max) {
             r->next = last;
@@ -31,7 +33,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
         }
         r->jobs = arena_grow(a, r->jobs, sizeof *r->jobs, (int)r->n_jobs, &cap);
         r->jobs[r->n_jobs++] = story_status(j, a);
-        last = j->row->seq;
+        last = j->seq;
     }
     return r;
 }
@@ -47,33 +49,25 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
 static void fill_spent(const struct job_record *j, int64_t wall_ms, struct arena *a,
                        Weft__V1__WhyReply *r)
 {
-    const Weft__Rows__Job *row = j->row;
-    const char *now = job_spends(j);
-    int64_t more = row->spent_ms && wall_ms > row->spent_ms ? wall_ms - row->spent_ms : 0;
-    r->spent = arena_array(a, Weft__Rows__Spent *, row->n_spent + 1);
-    for (size_t i = 0; i < row->n_spent; i++) {
-        Weft__Rows__Spent *s = arena_dup(a, row->spent[i], sizeof *s);
-        s->what = arena_strdup(a, s->what);
-        if (now && !strcmp(now, s->what)) {
-            s->ms += more;
-            now = NULL;
-        }
+    enum time_kind now = job_spends(j);
+    int64_t more = j->counted_ms && wall_ms > j->counted_ms ? wall_ms - j->counted_ms : 0;
+    r->spent = arena_array(a, Weft__Rows__Spent *, TIME_KINDS);
+    for (enum time_kind k = 0; k < TIME_KINDS; k++) {
+        int64_t ms = j->spent_ms[k] + (k == now ? more : 0);
+        if (!ms)
+            continue;
+        Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
+        weft__rows__spent__init(s);
+        s->what = arena_strdup(a, time_word(k));
+        s->ms = ms;
         r->spent[r->n_spent++] = s;
     }
-    if (!now || !more)
-        return;
-    Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
-    weft__rows__spent__init(s);
-    s->what = arena_strdup(a, now);
-    s->ms = more;
-    r->spent[r->n_spent++] = s;
 }
 
-Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
-                              int64_t wall_ms, struct arena *a, struct err *e)
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t wall_ms,
+                              struct arena *a, struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
-    (void)now_ns;
     if (!j)
         return NULL;
     Weft__V1__WhyReply *r = arena_new(a, Weft__V1__WhyReply);
@@ -81,15 +75,18 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     r->status = story_status(j, a);
     fill_spent(j, wall_ms, a, r);
     r->next = story_next(j, a);
-    r->trimmed = j->row->events > (uint64_t)c->config.keep_events;
+    r->trimmed = j->events > (uint64_t)c->config.keep_events;
     return r;
 }
 
-static Weft__V1__Device *about_device(const Weft__V1__Device *from, struct arena *a)
+static Weft__V1__Device *about_device(const struct device *from, struct arena *a)
 {
-    Weft__V1__Device *d = arena_dup(a, from, sizeof *from);
+    Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
+    weft__v1__device__init(d);
+    d->index = from->index;
     d->kind = arena_strdup(a, from->kind);
     d->model = arena_strdup(a, from->model);
+    d->memory = from->memory;
     d->isa = arena_strdup(a, from->isa);
     d->driver = arena_strdup(a, from->driver);
     d->pci = arena_strdup(a, from->pci);
@@ -106,11 +103,10 @@ static Weft__V1__DeviceStatus *device_status(const struct host *host, int i, str
     s->device = i;
     s->kind = arena_strdup(a, d->kind);
     s->model = arena_strdup(a, d->model);
-    s->job = arena_strdup(a, d->holder ? d->holder->row->id : "");
+    s->job = arena_strdup(a, d->holder ? d->holder->id : "");
     s->rank = d->holder ? d->rank : -1;
     s->memory = d->memory;
-    if (host->about && (size_t)i < host->about->n_devices)
-        s->about = about_device(host->about->devices[i], a);
+    s->about = about_device(d, a);
     return s;
 }
 
@@ -119,17 +115,17 @@ static Weft__V1__WorkerStatus *worker_status(const struct host *host, int64_t no
 {
     Weft__V1__WorkerStatus *s = arena_new(a, Weft__V1__WorkerStatus);
     weft__v1__worker_status__init(s);
-    s->host = arena_strdup(a, host->row->id);
+    s->host = arena_strdup(a, host->id);
     s->name = arena_strdup(a, host_name(host));
-    s->state = arena_strdup(a, host_state(host));
-    s->incarnation = arena_strdup(a, host->row->incarnation);
+    s->state = arena_strdup(a, host_state_word(host_state(host)));
+    s->incarnation = arena_strdup(a, host->incarnation);
     s->seen_ms_ago = (now_ns - host->heard_ns) / CLOCK_MS;
-    if (host->about) {
-        s->version = arena_strdup(a, host->about->version);
-        s->rack = arena_strdup(a, host->about->rack);
-        s->memory = host->about->memory;
-        s->data_root = arena_strdup(a, host->about->data_root);
-        s->checkpoint_root = arena_strdup(a, host->about->checkpoint_root);
+    if (host->version) { // it has registered
+        s->version = arena_strdup(a, host->version);
+        s->rack = arena_strdup(a, host->rack);
+        s->memory = host->memory;
+        s->data_root = arena_strdup(a, host->data_root);
+        s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
     }
     s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
     for (int i = 0; i < host->ndevices; i++)
@@ -158,25 +154,19 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         return NULL;
     Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
     weft__v1__checkpoints_reply__init(r);
-    r->store = arena_strdup(a, j->row->store);
+    r->store = arena_strdup(a, j->store);
     text_plain(r->store);
-    r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->nckpts + 1);
-    for (int i = j->nckpts - 1; i >= 0; i--) {
-        const struct ckpt_row *k = &j->ckpts[i];
+    r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->ncheckpoints + 1);
+    for (int i = j->ncheckpoints - 1; i >= 0; i--) {
+        const struct checkpoint_record *k = &j->checkpoints[i];
         if (k->state == COMMIT_GONE)
             continue;
-        Weft__Rows__Checkpoint *row = arena_new(a, Weft__Rows__Checkpoint);
-        weft__rows__checkpoint__init(row);
-        row->job = arena_strdup(a, j->row->id);
-        row->epoch = (uint64_t)k->id.epoch;
-        row->step = k->id.step;
-        row->state = k->state;
-        row->bad = k->bad;
-        row->pinned = k->pinned;
-        row->t_ms = k->t_ms;
         const struct commit_record *rec = j->deciding ? commit_find(&j->commit, k->id) : NULL;
-        row->why = arena_strdup(a, rec ? rec->why : "");
-        text_plain(row->why);
+        char *why = arena_strdup(a, rec ? rec->why : "");
+        text_plain(why);
+        Weft__Rows__Checkpoint *row = arena_new(a, Weft__Rows__Checkpoint);
+        row_of_checkpoint(j, k, why, row);
+        row->job = arena_strdup(a, j->id);
         r->checkpoints[r->n_checkpoints++] = row;
     }
     return r;
@@ -200,17 +190,17 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     int n = 0;
     if (!j)
         return -1;
-    snprintf(job, ID_LEN, "%s", j->row->id);
-    if (rank >= j->row->ranks) {
-        err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->row->ranks);
+    snprintf(job, ID_LEN, "%s", j->id);
+    if (rank >= j->ranks) {
+        err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->ranks);
         return -1;
     }
     if (!j->log_hosts) { // not known since the restart: whoever has them answers
         list_for_each (it, &c->hosts)
-            n = add_conn(c, list_entry(it, struct host, link)->row->id, conns, n, max);
+            n = add_conn(c, list_entry(it, struct host, link)->id, conns, n, max);
         return n;
     }
-    for (int r = 0; r < j->row->ranks; r++)
+    for (int r = 0; r < j->ranks; r++)
         if (rank < 0 || r == rank)
             n = add_conn(c, j->log_hosts[r], conns, n, max);
     return n;
@@ -223,11 +213,10 @@ void coord_count(const struct coord *c, struct coord_counts *out)
                                  .failures = c->failures,
                                  .steps = c->steps};
     list_for_each (it, &c->jobs)
-        out->jobs[list_entry(it, struct job_record, link)->row->state & 15]++;
+        out->jobs[list_entry(it, struct job_record, link)->state]++;
     list_for_each (it, &c->hosts) {
         const struct host *host = list_entry(it, struct host, link);
-        out->hosts_ready += host_takes_work(host);
-        out->hosts_away += !host->conn;
+        out->hosts[host_state(host)]++;
         for (int i = 0; i < host->ndevices; i++) {
             out->devices++;
             out->devices_busy += host->devices[i].holder || host->devices[i].busy;

@@ -43,7 +43,7 @@ static void assert_says(const struct buf *out, const char *line)
 static void print_played(struct played *p, struct buf *out)
 {
     buf_reset(out);
-    metrics_print(p->w.c, &p->commits, p->w.now, p->w.wall, out);
+    metrics_print(p->w.c, &p->commits, out);
 }
 
 static void report(struct played *p, const char *job, int64_t step, double loss, double speed)

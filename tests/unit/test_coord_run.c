@@ -325,7 +325,7 @@ static void test_time_is_accounted_for(void **state)
     world_pass(w, 4000);
     arena_init(&a);
     struct err e = {0};
-    Weft__V1__WhyReply *why = coord_why(w->c, "tiny", w->now, w->wall, &a, &e);
+    Weft__V1__WhyReply *why = coord_why(w->c, "tiny", w->wall, &a, &e);
     assert_non_null(why);
     int64_t queued = 0, running = 0;
     for (size_t i = 0; i < why->n_spent; i++) {

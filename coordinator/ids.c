@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Randomness of the decider; see ids.h.
+#include "coordinator/ids.h"
+
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "coordinator/coord_state.h"
+
+static const char hex[] = "0123456789abcdef";
+
+// SHA-256(seed, number of the draw).
+void coord_random(struct coord *c, unsigned char out[32])
+{
+    struct sha256 s;
+    unsigned char n[8];
+    c->draws++;
+    for (int i = 0; i < 8; i++)
+        n[i] = (unsigned char)(c->draws >> (8 * i));
+    sha256_init(&s);
+    sha256_update(&s, c->config.seed, sizeof c->config.seed);
+    sha256_update(&s, n, sizeof n);
+    sha256_final(&s, out);
+}
+
+void coord_new_id(struct coord *c, char out[ID_LEN])
+{
+    unsigned char bytes[32];
+    coord_random(c, bytes);
+    for (int i = 0; i < 16; i++) {
+        out[2 * i] = hex[bytes[i] >> 4];
+        out[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    out[32] = 0;
+}
+
+bool id_is_valid(const char *s)
+{
+    return strspn(s, hex) == ID_LEN - 1 && !s[ID_LEN - 1];
+}

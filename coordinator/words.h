@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words that leave the coordinator: in rows, on the wire, in `--json` and in metrics. Inside,
+// each is an enum; here each is spelled once. A word that has been released never changes.
+#pragma once
+#include <stdbool.h>
+
+#include "proto/rows.pb-c.h"
+
+// The states of a job are numbers on the wire, so these are the wire's own.
+enum job_state {
+    JOB_NONE = WEFT__ROWS__JOB_STATE__JOB_NONE, // not a job yet; also: no goal
+    JOB_QUEUED = WEFT__ROWS__JOB_STATE__QUEUED,
+    JOB_STARTING = WEFT__ROWS__JOB_STATE__STARTING,
+    JOB_RUNNING = WEFT__ROWS__JOB_STATE__RUNNING,
+    JOB_DRAINING = WEFT__ROWS__JOB_STATE__DRAINING,
+    JOB_RECOVERING = WEFT__ROWS__JOB_STATE__RECOVERING,
+    JOB_HELD = WEFT__ROWS__JOB_STATE__HELD,
+    JOB_SUCCEEDED = WEFT__ROWS__JOB_STATE__SUCCEEDED,
+    JOB_FAILED = WEFT__ROWS__JOB_STATE__FAILED,
+    JOB_CANCELLED = WEFT__ROWS__JOB_STATE__CANCELLED,
+    JOB_STATES
+};
+
+// What an event of a job's story is about: the column `kind` of its row.
+enum event_kind {
+    EVENT_SUBMITTED, // somebody submitted it
+    EVENT_PLACED,    // its ranks have devices
+    EVENT_FENCE,     // a greater epoch was met: ours grows
+    EVENT_FENCED,    // it begins anew: nothing was saved
+    EVENT_RESTORED,  // it goes on from a checkpoint
+    EVENT_STARTED,   // all ranks are ready
+    EVENT_COMMITTED, // a checkpoint is complete
+    EVENT_ABORTED,   // a checkpoint could not be written
+    EVENT_FINISHED,  // the last step is done and saved
+    EVENT_FAILED,    // a rank failed, or the job did
+    EVENT_LOST,      // a host or a peer was lost
+    EVENT_HANG,      // no rank moves
+    EVENT_PREEMPTED, // by a job of a greater priority
+    EVENT_DRAINED,   // because its host drains
+    EVENT_WAITS,     // for its backoff
+    EVENT_QUEUED,    // back in the queue
+    EVENT_HELD,
+    EVENT_RESUMED,
+    EVENT_CANCELLED,
+    EVENT_SUCCEEDED,
+    EVENT_FOUND, // its folder was found after a lost database
+    EVENT_KINDS
+};
+
+// What a job's time is spent on.
+enum time_kind {
+    TIME_QUEUED,
+    TIME_STARTING,
+    TIME_RUNNING,
+    TIME_LOST, // ran, and is done again: no checkpoint followed
+    TIME_RECOVERING,
+    TIME_DRAINING,
+    TIME_CHECKPOINT, // rank 0 waits for the answer to a save
+    TIME_HELD,
+    TIME_KINDS
+};
+
+// What was asked for, as the audit tells it. The verbs of Act have the wire's numbers.
+enum audit_verb {
+    AUDIT_NONE,
+    AUDIT_CANCEL,
+    AUDIT_HOLD,
+    AUDIT_PREEMPT,
+    AUDIT_RESUME,
+    AUDIT_CORDON,
+    AUDIT_UNCORDON,
+    AUDIT_DRAIN,
+    AUDIT_SUBMIT,
+    AUDIT_JOIN,
+    AUDIT_ACT_ON_HOST, // refused to a client before it was read
+    AUDIT_VERBS
+};
+
+// How a host is, as people see it.
+enum host_state {
+    HOST_READY,
+    HOST_AWAY,
+    HOST_CORDONED, // takes no more ranks
+    HOST_DRAINING, // its ranks are leaving
+    HOST_DRAINED,
+    HOST_FENCED, // given up: its incarnation never comes back
+    HOST_STATES
+};
+
+// Why an incarnation of a host was fenced.
+enum fence_reason { FENCE_LEASE, FENCE_TWIN, FENCE_REASONS };
+
+const char *job_state_word(enum job_state s); // "QUEUED"
+const char *event_word(enum event_kind k);
+const char *time_word(enum time_kind k);
+const char *audit_word(enum audit_verb v);
+const char *host_state_word(enum host_state s);
+const char *fence_word(enum fence_reason r);
+// What a row says, or the count when this program does not know the word.
+enum time_kind time_of_word(const char *word);
+enum fence_reason fence_of_word(const char *word);
