@@ -64,12 +64,13 @@ AGENT_SRC   := attempts agent agent_ranks agent_say poll_loop rank_logs ranksloc
                home join_cluster worker_daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
 
-COLLECTIVE_SRC    := sum_tree world shm greet tcp communicator operation fake_world
-COLLECTIVE_SRC    := $(COLLECTIVE_SRC:%=worker/collective/%.c)
+COLLECTIVE_SRC := sum_tree world process_world fake_world shm greet tcp communicator operation progress_thread
+COLLECTIVE_SRC += host_transport staging
+COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link rank_frames metrics_file)
-RANK_SRC    += $(addprefix exec/,exec crew staging segments lane marks model_state)
+RANK_SRC    += $(addprefix exec/,exec crew segments lane marks model_state)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train inputs feed evaluate sampling choice algorithms giveup)
 RANK_SRC    += $(addprefix lead/,lead rank_join solo status spawn)

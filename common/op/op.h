@@ -16,6 +16,8 @@ const char *dtype_name(enum dtype t); // "f32"
 
 // ---- shapes: dense, row-major ----
 enum { MAX_DIMS = 8 };
+// Groups of ranks that have collectives: a plan uses no more, a world keeps as many communicators.
+enum { COMMUNICATORS = 64 };
 struct shape {
     int n;
     int64_t dim[MAX_DIMS];

@@ -24,7 +24,7 @@ ARROWS = {
     "common/attempt": ["common/base", "proto"],
     "common/rpc": ["common/base", "proto"],
     "kernels": ["common/base", "common/op"],
-    "worker/collective": ["common/base", "common/op", "common/attempt"],
+    "worker/collective": ["common/base", "common/op", "common/attempt", "kernels"],
     "worker/rank": ["proto", "common", "kernels", "worker/collective"],
     "worker/rank/link": ["proto", "common"],
     "worker/rank/lead": ["proto", "common", "worker/rank/link"],

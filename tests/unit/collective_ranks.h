@@ -174,3 +174,12 @@ static inline void test_await(const char *what)
     if (test_get(NULL, what, value, sizeof value, clock_mono_ns() + 60 * CLOCK_S, &e))
         abort();
 }
+
+// The group of tests twice: data moves only inside the ranks' calls, then in their progress threads
+// as well.
+static int failed_without;
+#define RUN_BOTH(tests)                                                                           \
+    (setenv("WEFT_PROGRESS", "off", 1),                                                           \
+     failed_without = cmocka_run_group_tests_name("without progress threads", tests, NULL, NULL), \
+     setenv("WEFT_PROGRESS", "on", 1),                                                            \
+     failed_without + cmocka_run_group_tests_name("with progress threads", tests, NULL, NULL))

@@ -420,5 +420,5 @@ int main(void)
         cmocka_unit_test(strangers_are_refused_and_do_no_harm),
         cmocka_unit_test(no_socket_stays_once_all_have_met),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_BOTH(tests);
 }

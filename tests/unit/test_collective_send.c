@@ -371,5 +371,5 @@ int main(void)
         cmocka_unit_test(what_does_not_match_is_never_moved),
         cmocka_unit_test(bf16_sums_are_rounded_once_wherever_the_ranks_are),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_BOTH(tests);
 }

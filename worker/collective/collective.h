@@ -49,7 +49,8 @@ struct world_options {
     uint64_t epoch;
     int64_t connect_ns, deadline_ns; // for world_open; for each operation (0: none)
     struct progress_page *progress;  // borrowed; may be null
-    const char *socket_dir;          // 0700 folder for unix sockets of this host
+    int threads; // of this rank that compute; 0: unknown, and then there is no progress thread
+    const char *socket_dir; // 0700 folder for unix sockets of this host
     // Bootstrap: rank-keyed put/get through whoever leads (KV frames; tests: a map). `get` blocks
     // until the value is there or the deadline passes. Values are text, < 256 bytes.
     int (*put)(void *ctx, const char *key, const char *value, struct err *e);
@@ -64,6 +65,9 @@ struct world_options {
 int world_open(const struct world_options *o, struct world **out, struct err *e);
 void world_close(struct world *w);
 void world_abort(struct world *w, const char *why); // any thread; async-signal-unsafe
+// Whom world_abort tells besides, on its thread; at once where the world was aborted already. Null
+// takes it back: it does not run any more when this returns.
+void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx);
 int world_rank(const struct world *w);
 int world_ranks(const struct world *w);
 
@@ -103,7 +107,7 @@ struct collective_ticket {
 enum { COLLECTIVES_OPEN = 64 };
 int collective_start(struct communicator *c, const struct collective_args *a,
                      struct collective_ticket *out, struct err *e);
-int collective_wait(struct communicator *c, struct collective_ticket *t, struct err *e);
+int collective_wait(struct communicator *c, const struct collective_ticket *t, struct err *e);
 // Works on what is open without waiting for anybody; moved (may be null): something went on. It has
 // no deadline: who must have the result comes to collective_wait in the end.
 int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,

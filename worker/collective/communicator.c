@@ -134,11 +134,13 @@ int communicator_new(struct world *w, const char *name, const int *ranks, int n,
         return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
     }
     c->key = find_free_key(w, name, ranks, n);
+    world_lock(w);
     w->communicators[w->ncommunicators++] = c;
     atomic_store_explicit(&w->page->communicators[c->slot].key, c->key, memory_order_release);
     for (int i = 0; i < n; i++)
         if (c->members[i]->link)
             tcp_send_key(c->members[i], c->slot, c->key);
+    world_unlock(w);
     *out = c;
     return 0;
 }
@@ -147,10 +149,12 @@ void communicator_free(struct communicator *c)
 {
     if (!c)
         return;
+    world_lock(c->w);
     PRE(c->started == c->completed || world_look(c->w, NULL)); // broken or aborted
     c->freed = true; // the world deletes it: a peer may still look for its key
     free(c->stage);
     c->stage = NULL;
+    world_unlock(c->w);
 }
 
 int communicator_size(const struct communicator *c)

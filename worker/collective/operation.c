@@ -141,40 +141,43 @@ static bool work_sum(struct communicator *c, struct operation *o)
     return o->ready == s.len;
 }
 
+// One piece of what members of this host have for us: their slice of a whole, or (exchange) our
+// slice of their whole, which has its place in the result by whose it is. False: there is more.
+// Pieces are for a progress thread that shares the world; without one a long copy goes faster.
+static bool copy_piece(struct communicator *c, struct operation *o, bool exchange)
+{
+    size_t mine = operation_slice(c, o, c->me).at;
+    for (; o->from < c->n; o->from++, o->copied = 0) {
+        struct span s = operation_slice(c, o, o->from);
+        bool own = o->from == c->me;
+        if ((own && !exchange) || !c->members[o->from]->local || o->copied == s.len)
+            continue;
+        const unsigned char *from = own ? find_operand(o) : find_buffer(c, o, o->from);
+        size_t len = s.len - o->copied;
+        if (c->w->thread)
+            len = least_of(PIECE, len);
+        memcpy((unsigned char *)o->args.buf + s.at + o->copied,
+               from + (exchange ? mine : s.at) + o->copied, len);
+        o->copied += len;
+        c->w->moved = true;
+        return false;
+    }
+    return true;
+}
+
 static bool work_copy(struct communicator *c, struct operation *o)
 {
     if (!o->agreed && !operation_agrees(c, o))
         return false;
-    for (int i = 0; i < c->n; i++) {
-        struct span s = operation_slice(c, o, i);
-        if (i != c->me && c->members[i]->local && s.len)
-            memcpy((unsigned char *)o->args.buf + s.at, find_buffer(c, o, i) + s.at, s.len);
-    }
     o->ready = operation_slice(c, o, c->me).len;
-    return true;
-}
-
-static bool work_exchange(struct communicator *c, struct operation *o)
-{
-    if (!o->agreed && !operation_agrees(c, o))
-        return false;
-    size_t mine = operation_slice(c, o, c->me).at;
-    for (int i = 0; i < c->n; i++) {
-        struct span s = operation_slice(c, o, i);
-        if (i == c->me || c->members[i]->local)
-            memcpy((unsigned char *)o->args.buf + s.at,
-                   (i == c->me ? find_operand(o) : find_buffer(c, o, i)) + mine, s.len);
-    }
-    o->ready = operation_slice(c, o, c->me).len;
-    return true;
+    return copy_piece(c, o, o->args.op == COLLECTIVE_ALL_TO_ALL);
 }
 
 const struct operation_kind operation_kinds[] = {
     [COLLECTIVE_ALL_REDUCE] = {"all_reduce", true, true, true, false, work_sum, finish_sum},
     [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter", true, false, true, true, work_sum, finish_sum},
     [COLLECTIVE_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
-    [COLLECTIVE_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_exchange,
-                               finish_exchange},
+    [COLLECTIVE_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_copy, finish_exchange},
     [COLLECTIVE_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
     [COLLECTIVE_SEND] = {"send", false, true, false, false, work_copy, finish_copy},
     [COLLECTIVE_RECV] = {"recv", false, true, false, false, work_copy, finish_copy},
@@ -385,8 +388,8 @@ static void init_operation(struct communicator *c, struct operation *o,
     size_t operand = a->op == COLLECTIVE_ALL_GATHER ? (size_t)o->per * esize : o->bytes;
     o->inlined = operand <= INLINE_MAX;
     o->agreed = false;
-    o->seen = 0;
-    o->ready = 0;
+    o->seen = o->from = 0;
+    o->ready = o->copied = 0;
 }
 
 static size_t put_payload(struct communicator *c, const struct operation *o, unsigned char *to)
@@ -425,13 +428,10 @@ static void announce_operand(struct communicator *c, struct operation *o, uint32
     }
 }
 
-int collective_start(struct communicator *c, const struct collective_args *a,
-                     struct collective_ticket *out, struct err *e)
+static int start_operation(struct communicator *c, const struct collective_args *a,
+                           struct collective_ticket *out, struct err *e)
 {
     struct world *w = c->w;
-    struct err own;
-    if (!e)
-        e = &own;
     int rc = world_look(w, e);
     if (rc)
         return world_break(w, e);
@@ -453,8 +453,19 @@ int collective_start(struct communicator *c, const struct collective_args *a,
     peer_page_enter(w, o->number, a->name, hash);
     c->started = seq;
     announce_operand(c, o, hash);
+    progress_begin(w);
     *out = (struct collective_ticket){.number = o->number, .slot = (int)(seq % COLLECTIVES_OPEN)};
     return 0;
+}
+
+int collective_start(struct communicator *c, const struct collective_args *a,
+                     struct collective_ticket *out, struct err *e)
+{
+    struct err own;
+    world_lock(c->w);
+    int rc = start_operation(c, a, out, e ? e : &own);
+    world_unlock(c->w);
+    return rc;
 }
 
 struct awaited {
@@ -470,13 +481,11 @@ static bool is_completed(void *arg)
     return a->c->completed >= a->seq;
 }
 
-int collective_wait(struct communicator *c, struct collective_ticket *t, struct err *e)
+static int wait_for_operation(struct communicator *c, const struct collective_ticket *t,
+                              struct err *e)
 {
     struct world *w = c->w;
     struct operation *o = &c->ops[t->slot];
-    struct err own;
-    if (!e)
-        e = &own;
     if (o->number != t->number) // its place was given to a later one: it is complete
         return world_look(w, e);
     struct awaited a = {c, o->seq};
@@ -493,21 +502,31 @@ int collective_wait(struct communicator *c, struct collective_ticket *t, struct 
     return rc;
 }
 
+int collective_wait(struct communicator *c, const struct collective_ticket *t, struct err *e)
+{
+    struct err own;
+    world_lock(c->w);
+    int rc = wait_for_operation(c, t, e ? e : &own);
+    world_unlock(c->w);
+    return rc;
+}
+
 int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,
                    bool *moved, struct err *e)
 {
     struct world *w = c->w;
     const struct operation *o = &c->ops[t->slot];
     struct err own;
-    if (!e)
-        e = &own;
-    if (world_look(w, e))
-        return world_break(w, e);
-    bool went = world_step(w);
+    world_lock(w);
+    int rc = world_look(w, e ? e : &own);
+    if (rc)
+        rc = world_break(w, e ? e : &own);
+    bool went = !rc && world_step(w);
     if (moved)
         *moved = went;
     *done = o->number != t->number || c->completed >= o->seq;
-    return 0;
+    world_unlock(w);
+    return rc;
 }
 
 int collective_run(struct communicator *c, const struct collective_args *a, struct err *e)

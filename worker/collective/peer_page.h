@@ -15,7 +15,6 @@
 #include "worker/collective/collective.h"
 
 enum {
-    COMMUNICATORS = 64,           // communicators ever made in a world
     NOTES = 2 * COLLECTIVES_OPEN, // see above
     INLINE_MAX = 4096,            // operands up to this travel within the note
     PIECE = 256 * 1024,           // bytes of work between two looks at the world; largest frame
@@ -50,6 +49,7 @@ struct peer_page {
     uint32_t magic, version;
     int32_t rank, pid;
     uint64_t epoch;
+    int32_t threads;                       // that compute for the owner; 0: it does not say
     cpu_set_t cpus;                        // where the owner may run
     alignas(64) _Atomic uint32_t sleeping; // the owner naps and wants a wake-up
     alignas(64) _Atomic uint64_t entered;

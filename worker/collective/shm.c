@@ -47,6 +47,7 @@ int shm_page_new(struct world *w, int *fd, struct err *e)
     p->rank = w->rank;
     p->pid = getpid();
     p->epoch = w->epoch;
+    p->threads = w->threads;
     (void)sched_getaffinity(0, sizeof p->cpus, &p->cpus);
     w->page = p;
     w->peers[w->rank].page = p;

@@ -1,33 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The world: opening, waiting, breaking, closing. All waiting of all operations is world_wait():
-// it steps what is open, spins for a while, then naps until a peer wakes it, a
-// connection ends or time is up. Nothing here knows what an operation does (operation.c) or how a peer
-// is reached (shm.c, tcp.c). There is no thread: a rank that computes does not move data.
+// The world: waiting, breaking, closing. All waiting of all operations is world_wait(): it steps
+// what is open, spins for a while, then naps until a peer wakes it, a connection ends or time is
+// up. Nothing here knows what an operation does (operation.c), how a peer is reached
+// (process_world.c, fake_world.c) or who else moves data meanwhile (carrier.c).
 #include "worker/collective/world.h"
 
 #include <inttypes.h>
-#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 
 // Turns before a nap. A turn pauses for some 40 of a bare loop's; after QUIET of them it yields the
 // core instead, which costs nothing where nobody else wants it.
-enum { QUIET = 40, SPIN = 400, SPIN_YIELD = 20, SPIN_REMOTE = 50 };
-
-struct sockets {
-    int page_fd, window_fd, poke_fd;
-    struct pollfd *polls; // [ranks + 1]
-    struct peer **polled;
-};
-
-static const struct world_kind process_world;
+enum { QUIET = 40, SPIN = 400 };
 
 // ---- life ----
 struct world *world_new(int rank, int ranks, const struct world_kind *kind)
@@ -40,6 +28,7 @@ struct world *world_new(int rank, int ranks, const struct world_kind *kind)
         return NULL;
     }
     *w = (struct world){.rank = rank, .ranks = ranks, .kind = kind, .peers = peers, .spin = SPIN};
+    pthread_mutex_init(&w->listener_lock, NULL);
     for (int i = 0; i < ranks; i++)
         peers[i] = (struct peer){.rank = i, .fd = -1};
     return w;
@@ -49,6 +38,7 @@ void world_free(struct world *w)
 {
     for (int i = 0; i < w->ncommunicators; i++)
         communicator_delete(w->communicators[i]);
+    pthread_mutex_destroy(&w->listener_lock);
     free(w->peers);
     free(w);
 }
@@ -98,6 +88,22 @@ void world_abort(struct world *w, const char *why)
     snprintf(w->abort_why, sizeof w->abort_why, "%s", why);
     atomic_store_explicit(&w->aborted, 2, memory_order_release);
     w->kind->poke(w);
+    pthread_mutex_lock(&w->listener_lock);
+    if (w->listener)
+        w->listener(w->listener_ctx, w->abort_why);
+    w->listener = NULL;
+    pthread_mutex_unlock(&w->listener_lock);
+}
+
+void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx)
+{
+    pthread_mutex_lock(&w->listener_lock);
+    bool aborted = atomic_load_explicit(&w->aborted, memory_order_acquire) == 2;
+    if (aborted && tell)
+        tell(ctx, w->abort_why);
+    w->listener = aborted ? NULL : tell;
+    w->listener_ctx = ctx;
+    pthread_mutex_unlock(&w->listener_lock);
 }
 
 // What a peer said when it broke, as our own error: who is lost or late stays the same thing, an
@@ -253,239 +259,12 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
     }
 }
 
-// ---- worlds of processes ----
-static void socket_wake(struct world *w, struct peer *p)
-{
-    (void)w;
-    // A full socket means that it has wake-ups to read; a broken one is seen by the next nap.
-    (void)!send(p->fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-static bool socket_pump(struct world *w)
-{
-    bool moved = false;
-    for (int i = 0; i < w->ranks; i++) {
-        struct peer *p = &w->peers[i];
-        if (!p->link || p->dead)
-            continue;
-        moved |= tcp_receive(w, p);
-        moved |= !p->dead && tcp_send(w, p);
-    }
-    return moved;
-}
-
-static int64_t milliseconds_until(int64_t until)
-{
-    if (!until)
-        return -1;
-    int64_t left = (until - clock_mono_ns() + CLOCK_MS - 1) / CLOCK_MS;
-    return left < 0 ? 0 : left > 3600000 ? 3600000 : left;
-}
-
-static int socket_nap(struct world *w, int64_t until, struct err *e)
-{
-    struct sockets *s = w->own;
-    nfds_t n = 0;
-    s->polls[n++] = (struct pollfd){.fd = s->poke_fd, .events = POLLIN};
-    for (int i = 0; i < w->ranks; i++) {
-        struct peer *p = &w->peers[i];
-        if (p->fd < 0 || p->dead)
-            continue;
-        s->polled[n] = p;
-        short out = p->link && tcp_is_blocked(p) ? POLLOUT : 0;
-        s->polls[n++] = (struct pollfd){.fd = p->fd, .events = POLLIN | out};
-    }
-    if (poll(s->polls, n, (int)milliseconds_until(until)) < 0)
-        return 0; // a signal: look again
-    for (nfds_t i = 1; i < n; i++)
-        if (s->polls[i].revents && s->polled[i]->local)
-            shm_read(w, s->polled[i]);
-    (void)e;
-    return 0;
-}
-
-static void socket_poke(struct world *w)
-{
-    struct sockets *s = w->own;
-    uint64_t one = 1;
-    (void)!write(s->poke_fd, &one, sizeof one);
-}
-
-static bool have_all_windows(void *arg)
-{
-    struct world *w = arg;
-    for (int i = 0; i < w->ranks; i++)
-        if (w->peers[i].local && !w->peers[i].window)
-            return false;
-    return true;
-}
-
-static int socket_window(struct world *w, size_t bytes, struct err *e)
-{
-    struct sockets *s = w->own;
-    int rc = shm_window(w, bytes, &s->window_fd, e);
-    for (int i = 0; i < w->ranks && !rc; i++)
-        if (w->peers[i].local && i != w->rank)
-            rc = shm_send(&w->peers[i], 'W', s->window_fd, e);
-    if (rc)
-        return world_break(w, e);
-    rc = world_wait(w, have_all_windows, w, w->connect_ns, e);
-    if (rc == ERR_TIMEOUT && !w->broken.code) {
-        int i = 0;
-        while (i < w->ranks - 1 && (!w->peers[i].local || w->peers[i].window))
-            i++;
-        err_set(e, rc, "rank %d has not opened its window", i);
-        world_break(w, e);
-    }
-    return rc;
-}
-
-static bool are_all_flushed(void *arg)
-{
-    struct world *w = arg;
-    for (int i = 0; i < w->ranks; i++)
-        if (w->peers[i].link && !w->peers[i].dead && !tcp_is_flushed(&w->peers[i]))
-            return false;
-    return true;
-}
-
-static void socket_close(struct world *w)
-{
-    struct sockets *s = w->own;
-    // The last frames go out even if the peer is slow to read; one that never does is not waited
-    // for long. What came meanwhile is read, or close() would reset what we sent.
-    int64_t until = clock_mono_ns() + CLOCK_S / 2;
-    while (!are_all_flushed(w) && clock_mono_ns() < until)
-        if (!socket_pump(w))
-            clock_sleep_ms(1);
-    for (int i = 0; i < w->ranks; i++) {
-        struct peer *p = &w->peers[i];
-        if (p->fd >= 0)
-            close(p->fd);
-        tcp_link_free(p->link);
-        if (p->window && i != w->rank)
-            munmap(p->window, p->window_size);
-        if (p->page && i != w->rank)
-            munmap(p->page, sizeof *p->page);
-    }
-    if (w->window)
-        munmap(w->window, w->window_size);
-    if (w->page)
-        munmap(w->page, sizeof *w->page);
-    int fds[] = {s->page_fd, s->window_fd, s->poke_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    free(s->polls);
-    free(s->polled);
-    free(s);
-}
-
-static const struct world_kind process_world = {
-    .wake = socket_wake,
-    .pump = socket_pump,
-    .nap = socket_nap,
-    .window = socket_window,
-    .poke = socket_poke,
-    .close = socket_close,
-};
-
-// ---- opening ----
-static int make_sockets(struct world *w, struct err *e)
-{
-    struct sockets *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
-    w->own = s;
-    s->page_fd = s->window_fd = -1;
-    s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    s->polls = calloc((size_t)w->ranks + 1, sizeof *s->polls);
-    s->polled = calloc((size_t)w->ranks + 1, sizeof *s->polled);
-    if (!s->polls || !s->polled)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
-    if (s->poke_fd < 0)
-        return err_errno(e, ERR_IO, "cannot make an event descriptor");
-    return shm_page_new(w, &s->page_fd, e);
-}
-
-static bool have_all_pages(void *arg)
-{
-    struct world *w = arg;
-    for (int i = 0; i < w->ranks; i++)
-        if (!w->peers[i].page)
-            return false;
-    return true;
-}
-
-// With more ranks than cores a spinning rank takes the core from the one it waits for. The cores
-// are those that any of the host's ranks may use: each may be bound to its own.
-static void choose_spin(struct world *w)
-{
-    int here = 0;
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    for (int i = 0; i < w->ranks; i++)
-        if (w->peers[i].local) {
-            here++;
-            CPU_OR(&all, &all, &w->peers[i].page->cpus);
-        }
-    w->yield = here > CPU_COUNT(&all);
-    w->spin = w->yield ? SPIN_YIELD : w->remotes ? SPIN_REMOTE : SPIN;
-}
-
-static int meet_peers(struct world *w, const struct world_options *o, struct err *e)
-{
-    struct sockets *s = w->own;
-    PRE(s);
-    int rc = greet_all(w, o, e);
-    for (int i = 0; i < w->ranks && !rc; i++) {
-        struct peer *p = &w->peers[i];
-        if (i == w->rank)
-            continue;
-        if (p->local)
-            rc = shm_send(p, 'P', s->page_fd, e);
-        else if (!(p->link = tcp_link_new()) || !(p->page = shm_private(sizeof *p->page)))
-            rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
-        w->remotes += !p->local;
-    }
-    if (!rc)
-        rc = world_wait(w, have_all_pages, w, o->connect_ns, e);
-    if (!rc)
-        choose_spin(w);
-    return rc;
-}
-
-int world_open(const struct world_options *o, struct world **out, struct err *e)
-{
-    *out = NULL;
-    if (o->ranks < 1 || o->ranks > RANKS_MAX || o->rank < 0 || o->rank >= o->ranks)
-        return err_set(e, ERR_INVALID, "rank %d of %d is out of range", o->rank, o->ranks);
-    struct world *w = world_new(o->rank, o->ranks, &process_world);
-    if (!w)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
-    w->epoch = o->epoch;
-    w->connect_ns = o->connect_ns;
-    w->deadline_ns = o->deadline_ns;
-    w->progress = o->progress;
-    int rc = make_sockets(w, e);
-    if (!rc)
-        rc = meet_peers(w, o, e);
-    if (!rc) {
-        *out = w;
-        return 0;
-    }
-    if (e)
-        err_wrap(e, "rank %d cannot meet its peers", o->rank);
-    if (w->own)
-        socket_close(w);
-    world_free(w);
-    return rc;
-}
-
+// ---- the window, and the end ----
 void world_close(struct world *w)
 {
     if (!w)
         return;
+    progress_stop(w);
     if (!w->broken.code)
         publish_state(w, PEER_LEFT, NULL);
     w->kind->close(w);

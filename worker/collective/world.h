@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside worker/collective: what its files share. Users include collective.h alone.
 #pragma once
+#include <pthread.h>
+
 #include "worker/collective/peer_page.h"
 
 struct tcp_link; // tcp.c
@@ -43,9 +45,12 @@ struct world {
     size_t window_size;
     struct peer *peers; // [ranks]
     int remotes;
-    int spin;   // turns before a nap
-    bool yield; // more ranks than cores: give the core away while spinning
-    bool moved; // set by whatever made progress
+    int spin;                       // turns before a nap
+    bool yield;                     // more ranks than cores: give the core away while spinning
+    int threads;                    // of ours that compute
+    bool spare_cores;               // the host has one for each rank's progress thread
+    bool moved;                     // set by whatever made progress
+    struct progress_thread *thread; // null: only the rank's own thread moves data
     struct communicator *communicators[COMMUNICATORS];
     int ncommunicators;
     struct communicator *waits; // the one whose operation is waited for; null: none
@@ -53,6 +58,9 @@ struct world {
     struct err broken;        // code 0: whole
     _Atomic uint32_t aborted; // 0, 1 while why is written, 2
     char abort_why[200];
+    pthread_mutex_t listener_lock; // of the next two
+    void (*listener)(void *ctx, const char *why);
+    void *listener_ctx;
 };
 
 struct operation {
@@ -64,6 +72,8 @@ struct operation {
     bool inlined, agreed;       // agreed: everyone announced the same operation
     size_t ready;               // bytes of this rank's slice that may go out in the gather stage
     int seen;                   // members whose announcement was checked
+    int from;                   // copies: the member whose turn it is,
+    size_t copied;              // and how much of its part is here
     uint64_t *sent[2], *got[2]; // [member]: bytes of the scatter and the gather stage
     uint64_t *allowed;          // [member]: what we let it send for the scatter stage
 };
@@ -99,6 +109,14 @@ int world_wait(struct world *w, bool (*ready)(void *arg), void *arg, int64_t lim
                struct err *e);
 bool world_step(struct world *w);                 // moves what can move now; true: something did
 void world_wake(struct world *w, struct peer *p); // after a store p may wait for
+
+// ---- progress_thread.c: data moves while the rank computes ----
+bool progress_is_wanted(const struct world *w);
+int progress_start(struct world *w, struct err *e);
+void progress_stop(struct world *w); // without a thread this does nothing, as do the next three
+void world_lock(struct world *w);    // the rank's own thread goes first
+void world_unlock(struct world *w);
+void progress_begin(struct world *w); // an operation was started; called under the lock
 
 // ---- shm.c: pages and windows as memfds, unix sockets ----
 int shm_page_new(struct world *w, int *fd, struct err *e);

@@ -11,17 +11,13 @@
 #include "worker/rank/exec/crew.h"
 #include "worker/rank/exec/marks.h"
 #include "worker/rank/exec/segments.h"
-#include "worker/rank/exec/staging.h"
 
 struct bound {
     const struct instr *instr;
     struct op_call call;         // OP
     struct op_attr attr;         // OP, when the coordinate changes it
     const struct op_call *calls; // OP: with those behind it that the backend runs at once; or null
-    struct communicator *comm;   // START, SEND, RECV and their WAIT
-    struct collective_args coll;
-    struct collective_ticket ticket; // START, SEND, RECV: what its WAIT waits for
-    struct staged *staged;           // the same on a device with memory of its own
+    struct collective *collective; // START, SEND, RECV and their WAIT
 };
 
 struct loaded {
@@ -34,23 +30,21 @@ struct loaded {
     int state_writes; // the first that changes what a checkpoint holds; −1: none
 };
 
-enum { EXEC_COMMS = 48 }; // a world has 64
-
 struct exec {
     struct exec_options o;
     struct arena arena;
     struct stream_q *stream;
-    bool apart;              // the device's memory is not the host's
-    struct staging *staging; // then, where anyone has collectives; else null
-    struct marks *marks;     // then, where the device itself writes the page; else null
+    bool apart;                        // the device's memory is not the host's
+    struct marks *marks;               // then, where the device itself writes the page; else null
+    const struct transport *transport; // where anyone has collectives, as the next; else null
+    struct fabric *fabric;
+    struct crew group[COMMUNICATORS]; // by the fabric's number of its communicator
+    int ngroups;
     struct lane inputs, saves;
     bool saving; // a checkpoint is on its way out: nothing it holds may change before
     int last;    // the program that ran last, −1
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
-    struct crew crew[EXEC_COMMS];
-    struct communicator *comm[EXEC_COMMS];
-    int ncomms;
 };
 
 // This rank's stage: its programs and what they need.
@@ -74,34 +68,33 @@ static bool anyone_shares(const struct exec *x)
     return false;
 }
 
-static int region_alloc(struct exec *x, enum region r, struct err *e)
+static void abort_fabric(void *ctx, const char *why)
 {
-    uint64_t bytes = memory_of(x)->region[r];
-    return bytes ? x->o.backend->memory.alloc(x->o.device, bytes, &x->region[r], e) : 0;
+    struct exec *x = ctx;
+    x->transport->abort(x->fabric, why);
 }
 
-// All ranks open a window together, also one whose own stage puts nothing into it. Where the device
-// has memory of its own the window is but the shared region's mirror.
-static int window_open(struct exec *x, struct err *e)
+// All ranks open the transport together, also one whose own stage has no collective.
+static int fabric_open(struct exec *x, struct err *e)
 {
-    const struct backend *b = x->o.backend;
-    uint64_t bytes = memory_of(x)->region[REGION_SHARED];
-    void *window;
+    const struct transport *t = x->o.transport ? x->o.transport : &host_transport;
     PRE(x->o.world);
-    int rc = world_window(x->o.world, bytes, &window, e);
-    if (rc || x->apart)
-        return rc ? rc
-                  : staging_open(&(struct staging_options){.backend = b,
-                                                           .device = x->o.device,
-                                                           .main = x->stream,
-                                                           .region = x->region[REGION_SHARED],
-                                                           .window = window,
-                                                           .bytes = bytes},
-                                 &x->staging, e);
-    if (bytes && b->memory.adopt)
-        rc = b->memory.adopt(x->o.device, window, bytes, e);
-    x->region[REGION_SHARED] = !rc && bytes ? window : NULL;
-    return rc;
+    int rc =
+        t->open(&(struct fabric_options){x->o.world, x->o.backend, x->o.device}, &x->fabric, e);
+    if (rc)
+        return rc;
+    x->transport = t;
+    if (t->abort)
+        world_on_abort(x->o.world, abort_fabric, x);
+    return t->memory(x->fabric, memory_of(x)->region[REGION_SHARED], &x->region[REGION_SHARED], e);
+}
+
+static void fabric_close(struct exec *x)
+{
+    if (!x->fabric)
+        return;
+    world_on_abort(x->o.world, NULL, NULL);
+    x->transport->close(x->fabric);
 }
 
 static int regions_zero(struct exec *x, struct err *e)
@@ -116,11 +109,12 @@ static int regions_zero(struct exec *x, struct err *e)
 
 static int regions_open(struct exec *x, struct err *e)
 {
-    int rc = region_alloc(x, REGION_PRIVATE, e);
-    if (!rc && x->apart)
-        rc = region_alloc(x, REGION_SHARED, e);
+    uint64_t bytes = memory_of(x)->region[REGION_PRIVATE];
+    int rc = 0;
+    if (bytes)
+        rc = x->o.backend->memory.alloc(x->o.device, bytes, &x->region[REGION_PRIVATE], e);
     if (!rc && anyone_shares(x))
-        rc = window_open(x, e);
+        rc = fabric_open(x, e);
     return rc ? rc : regions_zero(x, e);
 }
 
@@ -133,30 +127,33 @@ static void *address(const struct exec *x, const struct program *p, struct view 
 
 // ---- communicators -----------------------------------------------------------------------------
 
-// One a crew, made as the programs come to it; ranks of other stages may come to theirs in another
-// order (a communicator is known by its name and its ranks).
-static int comm_get(struct exec *x, struct crew crew, struct communicator **out, struct err *e)
+// A group's communicator is opened when the programs come to it. Ranks of other stages may come to
+// theirs in another order.
+static int find_communicator(struct exec *x, struct crew group, int *out, struct err *e)
 {
-    for (int i = 0; i < x->ncomms; i++)
-        if (crew_equal(&x->crew[i], &crew)) {
-            *out = x->comm[i];
+    for (*out = 0; *out < x->ngroups; ++*out)
+        if (crew_equal(&x->group[*out], &group))
             return 0;
-        }
-    PRE(x->o.world);
-    if (x->ncomms == EXEC_COMMS)
-        return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", EXEC_COMMS);
+    if (x->ngroups == COMMUNICATORS)
+        return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", COMMUNICATORS);
     const struct mesh *m = &x->o.compiled->mesh;
-    int *ranks = arena_array(&x->arena, int, crew_size(&crew, m));
-    int n = crew_ranks(&crew, m, x->o.rank, ranks);
+    int *ranks = arena_array(&x->arena, int, crew_size(&group, m));
+    int n = crew_ranks(&group, m, x->o.rank, ranks);
     struct buf name = {0};
-    crew_print(&crew, m, &name);
-    int rc = communicator_new(x->o.world, buf_str(&name), ranks, n, out, e);
+    crew_print(&group, m, &name);
+    int rc = x->transport->communicator(x->fabric, buf_str(&name), ranks, n, out, e);
     buf_clear(&name);
-    if (rc)
-        return rc;
-    x->crew[x->ncomms] = crew;
-    x->comm[x->ncomms++] = *out;
-    return 0;
+    x->group[x->ngroups] = group;
+    x->ngroups += !rc;
+    return rc;
+}
+
+static int prepare_collective(struct exec *x, struct bound *b, struct crew group,
+                              const struct collective_args *a, struct err *e)
+{
+    int communicator;
+    int rc = find_communicator(x, group, &communicator, e);
+    return rc ? rc : x->transport->prepare(x->fabric, communicator, a, &b->collective, e);
 }
 
 // ---- binding -----------------------------------------------------------------------------------
@@ -213,14 +210,15 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
     };
     const struct instr *i = b->instr;
     struct tensor t = tensor_at(x, p, i->out[0]);
-    b->coll = (struct collective_args){.op = ops[i->coll],
-                                       .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
-                                       .dtype = t.dtype,
-                                       .from = address(x, p, i->in[0]),
-                                       .buf = t.data,
-                                       .count = shape_count(&t.shape),
-                                       .name = p->graph->nodes[i->node].what};
-    return comm_get(x, i->stages ? crew_of_stages(i) : crew_of_axes(&i->group), &b->comm, e);
+    struct collective_args a = {.op = ops[i->coll],
+                                .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
+                                .dtype = t.dtype,
+                                .from = address(x, p, i->in[0]),
+                                .buf = t.data,
+                                .count = shape_count(&t.shape),
+                                .name = p->graph->nodes[i->node].what};
+    struct crew group = i->stages ? crew_of_stages(i) : crew_of_axes(&i->group);
+    return prepare_collective(x, b, group, &a, e);
 }
 
 // A message's name is the same on both sides, and another one for each microbatch: an order that
@@ -230,14 +228,13 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
     const struct instr *i = b->instr;
     bool sends = i->kind == INSTR_SEND;
     struct tensor t = tensor_at(x, p, sends ? i->in[0] : i->out[0]);
-    b->coll = (struct collective_args){.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
-                                       .dtype = t.dtype,
-                                       .buf = t.data,
-                                       .count = shape_count(&t.shape),
-                                       .name = arena_printf(&x->arena, "%s of microbatch %d",
-                                                            p->graph->nodes[i->node].what,
-                                                            i->microbatch)};
-    return comm_get(x, crew_of_message(i, p->stage), &b->comm, e);
+    struct collective_args a = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                                .dtype = t.dtype,
+                                .buf = t.data,
+                                .count = shape_count(&t.shape),
+                                .name = arena_printf(&x->arena, "%s of microbatch %d",
+                                                     p->graph->nodes[i->node].what, i->microbatch)};
+    return prepare_collective(x, b, crew_of_message(i, p->stage), &a, e);
 }
 
 static bool reads_inputs(const struct program *p, const struct instr *i)
@@ -267,7 +264,8 @@ static void segments_cut(struct exec *x, const struct program *p, struct loaded 
     l->state_writes = -1;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK;
+        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK ||
+                    (x->transport && x->transport->captured);
         if (in->kind == INSTR_OP && reads_inputs(p, in))
             l->inputs_read = i + 1;
         if (in->kind != INSTR_MARK && l->state_writes < 0 && writes_state(p, in))
@@ -277,11 +275,6 @@ static void segments_cut(struct exec *x, const struct program *p, struct loaded 
     if (l->state_writes >= 0)
         cut[l->state_writes] = true;
     segments_init(&l->segments, x->o.backend, x->stream, &x->arena, queued, cut, p->ninstrs);
-}
-
-static bool is_start(const struct instr *i)
-{
-    return i->kind == INSTR_START || i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
 
 // The calls of instructions that the backend runs at once, one behind the other. Who is told after
@@ -320,9 +313,7 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
         else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
             rc = bind_message(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
-            b->comm = l->bound[b->instr->start].comm;
-        if (!rc && x->staging && is_start(b->instr))
-            rc = staging_bind(x->staging, b->comm, &b->coll, &b->staged, e);
+            b->collective = l->bound[b->instr->start].collective;
         if (rc)
             return rc;
     }
@@ -445,14 +436,11 @@ void exec_close(struct exec *x)
     marks_close(x->marks);
     lane_close(&x->inputs);
     lane_close(&x->saves);
-    staging_close(x->staging);
     for (int k = 0; k < PROGRAM_KINDS; k++)
         segments_clear(&x->loaded[k].segments);
-    for (int i = 0; i < x->ncomms; i++)
-        communicator_free(x->comm[i]);
-    for (int r = 0; r < REGION_COUNT; r++)
-        if (x->region[r] && (r == REGION_PRIVATE || x->apart))
-            x->o.backend->memory.free(x->o.device, x->region[r]);
+    fabric_close(x);
+    if (x->region[REGION_PRIVATE])
+        x->o.backend->memory.free(x->o.device, x->region[REGION_PRIVATE]);
     if (x->stream)
         x->o.backend->stream.destroy(x->stream);
     arena_clear(&x->arena);
@@ -474,35 +462,30 @@ static int mark(struct exec *x, const struct loaded *l, const struct bound *b, s
     return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
 }
 
-static int run_one(struct exec *x, struct loaded *l, struct bound *b, struct err *e)
+// What an instruction puts on the stream.
+static int run_instr(struct exec *x, const struct bound *b, struct err *e)
 {
-    int marked = mark(x, l, b, e);
-    if (marked)
-        return marked;
     switch (b->instr->kind) {
     case INSTR_MARK:
-        if (x->o.page && !x->marks)
-            page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
         return 0;
     case INSTR_OP:
         return run_op(x, b, e);
     case INSTR_START:
     case INSTR_SEND:
-    case INSTR_RECV: {
-        if (b->staged)
-            return staging_start(x->staging, b->staged, e);
-        // The operand must be there before peers may read it; what is received overwrites only
-        // what was read.
-        int rc = x->o.backend->stream.sync(x->stream, e);
-        return rc ? rc : collective_start(b->comm, &b->coll, &b->ticket, e);
-    }
-    case INSTR_WAIT: {
-        struct bound *start = &l->bound[b->instr->start];
-        return start->staged ? staging_wait(x->staging, start->staged, e)
-                             : collective_wait(b->comm, &start->ticket, e);
-    }
+    case INSTR_RECV:
+        return x->transport->start(b->collective, x->stream, e);
+    case INSTR_WAIT:
+        return x->transport->wait(b->collective, x->stream, e);
     }
     return 0;
+}
+
+static int run_one(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
+{
+    int rc = mark(x, l, b, e);
+    if (b->instr->kind == INSTR_MARK && x->o.page && !x->marks)
+        page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
+    return rc ? rc : run_instr(x, b, e);
 }
 
 static int fail(const struct bound *b, int rc, struct err *e)
@@ -549,8 +532,7 @@ static int issue(void *ctx, int first, int end, struct err *e)
     for (int i = first; i < end; i++) {
         struct bound *b = &is->l->bound[i];
         int rc = mark(is->x, is->l, b, e);
-        if (!rc && b->instr->kind == INSTR_OP)
-            rc = run_op(is->x, b, e);
+        rc = rc ? rc : run_instr(is->x, b, e);
         if (rc)
             return fail(b, rc, e);
         i += b->calls ? b->instr->with : 0;
@@ -608,8 +590,8 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
         bool joins = trains && x->saving && g->first == l->state_writes;
         rc = joins ? lane_join(&x->saves, e) : 0;
         x->saving &= !joins;
-        if (!rc && x->staging)
-            rc = staging_poll(x->staging, e);
+        if (!rc && x->transport && x->transport->try)
+            rc = x->transport->try(x->fabric, e);
         if (!rc)
             rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
                                         : run_each(x, l, g->first, g->end, e);

@@ -13,7 +13,7 @@
 #pragma once
 #include "common/compile/compile.h"
 #include "kernels/backend.h"
-#include "worker/collective/collective.h"
+#include "worker/collective/transport.h"
 #include "worker/rank/exec/lane.h"
 
 struct exec;
@@ -22,7 +22,8 @@ struct exec_options {
     const struct compiled *compiled; // borrowed, as is all below
     const struct backend *backend;
     struct device *device;
-    struct world *world; // may be null when no program has a collective
+    struct world *world;               // may be null when no program has a collective
+    const struct transport *transport; // what carries them; null: host_transport
     int rank;
     struct progress_page *page; // may be null
     // May be null: told after each instruction of the train program, once the device is done with

@@ -207,6 +207,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .connect_ns = START_NS,
                               .deadline_ns = deadline_ns > COLL_NS ? deadline_ns : COLL_NS,
                               .progress = a->page,
+                              .threads = t->apart ? 1 : (int)t->job->resources.threads,
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport of the hosts: the world's windows are the memory that collectives touch. Where the
+// device computes in the host's memory, ops work in the window itself, and a collective is started
+// once the stream is idle. Where it has memory of its own, the window mirrors it: staging.h.
+#include <stdlib.h>
+
+#include "common/base/list.h"
+#include "worker/collective/staging.h"
+#include "worker/collective/transport.h"
+
+struct fabric {
+    struct fabric_options o;
+    struct communicator *communicator[COMMUNICATORS];
+    int ncommunicators;
+    struct staging *staging; // null: the device shares the host's memory
+    struct list prepared;
+};
+
+struct collective {
+    struct list link;
+    const struct fabric *fabric;
+    struct communicator *communicator;
+    struct collective_args args;
+    struct collective_ticket ticket;
+    struct staged *staged; // where the fabric stages
+};
+
+static void close_fabric(struct fabric *f)
+{
+    if (!f)
+        return;
+    staging_close(f->staging);
+    for (int i = 0; i < f->ncommunicators; i++)
+        communicator_free(f->communicator[i]);
+    list_for_each (it, &f->prepared)
+        free(list_entry(it, struct collective, link));
+    free(f);
+}
+
+static int open_fabric(const struct fabric_options *o, struct fabric **out, struct err *e)
+{
+    struct device_info info;
+    struct fabric *f = calloc(1, sizeof *f);
+    if (!f)
+        return err_set(e, ERR_NOMEM, "no memory for a transport");
+    f->o = *o;
+    list_init(&f->prepared);
+    o->backend->device.info(o->device, &info);
+    int rc = info.shares_host ? 0 : staging_open(o, &f->staging, e);
+    if (rc)
+        close_fabric(f);
+    else
+        *out = f;
+    return rc;
+}
+
+// All ranks open a window together, also one that has nothing to put into it.
+static int open_memory(struct fabric *f, uint64_t bytes, void **out, struct err *e)
+{
+    void *window;
+    int rc = world_window(f->o.world, bytes, &window, e);
+    if (rc)
+        return rc;
+    if (f->staging)
+        return staging_mirror(f->staging, window, bytes, out, e);
+    if (bytes && f->o.backend->memory.adopt)
+        rc = f->o.backend->memory.adopt(f->o.device, window, bytes, e);
+    *out = !rc && bytes ? window : NULL;
+    return rc;
+}
+
+static int open_communicator(struct fabric *f, const char *name, const int *ranks, int n, int *out,
+                             struct err *e)
+{
+    *out = f->ncommunicators;
+    int rc = communicator_new(f->o.world, name, ranks, n, &f->communicator[*out], e);
+    f->ncommunicators += !rc;
+    return rc;
+}
+
+static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
+                              struct collective **out, struct err *e)
+{
+    struct collective *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_NOMEM, "no memory for a collective");
+    list_append(&f->prepared, &c->link);
+    c->fabric = f;
+    c->communicator = f->communicator[communicator];
+    c->args = *a;
+    *out = c;
+    return f->staging ? staging_prepare(f->staging, c->communicator, a, &c->staged, e) : 0;
+}
+
+// Peers read the operand as soon as it is announced, so it must be there. What is received
+// overwrites only what was read.
+static int start_collective(struct collective *c, struct stream_q *q, struct err *e)
+{
+    if (c->staged)
+        return staging_start(c->staged, q, e);
+    int rc = c->fabric->o.backend->stream.sync(q, e);
+    return rc ? rc : collective_start(c->communicator, &c->args, &c->ticket, e);
+}
+
+static int wait_collective(struct collective *c, struct stream_q *q, struct err *e)
+{
+    return c->staged ? staging_wait(c->staged, q, e)
+                     : collective_wait(c->communicator, &c->ticket, e);
+}
+
+static int try_open(struct fabric *f, struct err *e)
+{
+    return f->staging ? staging_try(f->staging, e) : 0;
+}
+
+const struct transport host_transport = {
+    .name = "host",
+    .open = open_fabric,
+    .close = close_fabric,
+    .memory = open_memory,
+    .communicator = open_communicator,
+    .prepare = prepare_collective,
+    .start = start_collective,
+    .wait = wait_collective,
+    .try = try_open,
+};

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The progress thread: what was started moves while the rank's own thread computes. Without it data
+// moves only inside the calls of collective.h.
+//
+// One lock keeps the world: each call of the rank's own thread holds it from start to end, a wait
+// all the while, so the thread works only while the rank is elsewhere. It takes one step at a time,
+// a piece of work of each open operation, and then lets the rank pass. It never naps on the peers'
+// behalf (`sleeping` is the rank's own word): while nothing moves it looks again every LOOK_NS.
+//
+// Errors are not its affair: a step that finds one breaks the world, and the rank's next call says
+// so. Neither are deadlines nor dead peers: whoever waits looks for them.
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/log.h"
+#include "worker/collective/world.h"
+
+enum { LOOK_NS = 20 * 1000 };
+
+struct progress_thread {
+    pthread_t id;
+    pthread_mutex_t lock;
+    pthread_cond_t begun;
+    bool asleep, stop;       // under the lock
+    _Atomic bool rank_comes; // the rank's own thread wants the lock
+};
+
+// Where no core is left to it, a thread costs the computation more than it hides (README.md).
+bool progress_is_wanted(const struct world *w)
+{
+    const char *asked = getenv("WEFT_PROGRESS");
+    if (w->ranks == 1)
+        return false;
+    return asked ? !strcmp(asked, "on") : w->spare_cores;
+}
+
+static bool is_anything_open(struct world *w)
+{
+    for (int i = 0; i < w->ncommunicators; i++)
+        if (w->communicators[i]->completed < w->communicators[i]->started)
+            return !world_look(w, NULL);
+    return false;
+}
+
+static void pause_thread(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+}
+
+static void *move_data(void *arg)
+{
+    struct world *w = arg;
+    struct progress_thread *t = w->thread;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        if (!is_anything_open(w)) {
+            t->asleep = true;
+            pthread_cond_wait(&t->begun, &t->lock);
+            continue;
+        }
+        bool moved = world_step(w);
+        pthread_mutex_unlock(&t->lock);
+        if (!moved)
+            pause_thread();
+        while (atomic_load_explicit(&t->rank_comes, memory_order_relaxed))
+            sched_yield();
+        pthread_mutex_lock(&t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+int progress_start(struct world *w, struct err *e)
+{
+    struct progress_thread *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_NOMEM, "no memory for a thread");
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->begun, NULL);
+    w->thread = t;
+    int error = pthread_create(&t->id, NULL, move_data, w);
+    if (!error)
+        return 0;
+    log_warn("collective", "collectives move only while they are waited for: no thread: %s",
+             strerror(error));
+    w->thread = NULL;
+    free(t);
+    return 0;
+}
+
+void progress_stop(struct world *w)
+{
+    struct progress_thread *t = w->thread;
+    if (!t)
+        return;
+    world_lock(w);
+    t->stop = true;
+    pthread_cond_signal(&t->begun);
+    world_unlock(w);
+    pthread_join(t->id, NULL);
+    pthread_cond_destroy(&t->begun);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+    w->thread = NULL;
+}
+
+void world_lock(struct world *w)
+{
+    struct progress_thread *t = w->thread;
+    if (!t || !pthread_mutex_trylock(&t->lock))
+        return;
+    atomic_store_explicit(&t->rank_comes, true, memory_order_relaxed);
+    pthread_mutex_lock(&t->lock);
+    atomic_store_explicit(&t->rank_comes, false, memory_order_relaxed);
+}
+
+void world_unlock(struct world *w)
+{
+    if (w->thread)
+        pthread_mutex_unlock(&w->thread->lock);
+}
+
+void progress_begin(struct world *w)
+{
+    struct progress_thread *t = w->thread;
+    if (!t || !t->asleep)
+        return;
+    t->asleep = false;
+    pthread_cond_signal(&t->begun);
+}
