@@ -174,15 +174,16 @@ struct op_chain; // chain.h
 struct op_attr {
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;
-    float scale;                    // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION
-    float clip_norm;                // CLIP; 0: none
-    float beta1, beta2, eps, decay; // optimisers; NORM: eps
-    float lr_scale;                 // of this parameter's group
-    bool nesterov;                  // MOMENTUM
-    int64_t start;                  // the id of a row's first element here; ATTENTION: see there
-    int64_t limit;                  // ROW_*: ids from here on are padding, not there (but to the
-                                    // picks in ROW_LOSS and its gradient); 0: none
-    int64_t group;                  // ATTENTION: query heads that share a key and value head
+    float scale;           // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION
+    float clip_norm;       // CLIP; 0: none
+    double beta1, beta2;   // optimisers (average.h)
+    float eps, decay;      // optimisers; NORM: eps
+    float lr_scale;        // of this parameter's group
+    bool nesterov;         // MOMENTUM
+    int64_t start;         // the id of a row's first element here; ATTENTION: see there
+    int64_t limit;         // ROW_*: ids from here on are padding, not there (but to the
+                           // picks in ROW_LOSS and its gradient); 0: none
+    int64_t group;         // ATTENTION: query heads that share a key and value head
     bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
     bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
     bool center;           // NORM

@@ -446,17 +446,23 @@ VFN vf sgd(struct lanes *l, const struct vec_update *u)
     return l->p - u->lr * (l->g + u->decay * l->p);
 }
 
+// beta · x + more
+VFN vf average_decay(const struct average *a, vf x, vf more)
+{
+    return a->keep * x + (a->rest * x + more);
+}
+
 VFN vf momentum(struct lanes *l, const struct vec_update *u)
 {
     vf g = l->g + u->decay * l->p;
-    l->m = u->beta1 * l->m + g;
-    return l->p - u->lr * (u->nesterov ? g + u->beta1 * l->m : l->m);
+    l->m = average_decay(&u->first, l->m, g);
+    return l->p - u->lr * (u->nesterov ? average_decay(&u->first, l->m, g) : l->m);
 }
 
 VFN vf adam(struct lanes *l, const struct vec_update *u)
 {
-    l->m = u->beta1 * l->m + (1.0f - u->beta1) * l->g;
-    l->v = u->beta2 * l->v + (1.0f - u->beta2) * (l->g * l->g);
+    l->m = average_decay(&u->first, l->m, u->first.gain * l->g);
+    l->v = average_decay(&u->second, l->v, u->second.gain * (l->g * l->g));
     vf step = (l->m * u->bias1) / (v_sqrt(l->v * u->bias2) + u->eps);
     return l->p - u->lr * (step + u->decay * l->p);
 }

@@ -8,6 +8,7 @@
 #pragma once
 #include <stdint.h>
 
+#include "common/op/average.h"
 #include "common/op/op.h"
 
 // One elementwise op over n elements. A step of 0 repeats the first element. `out` may be an input.
@@ -25,8 +26,9 @@ struct vec_update {
     const float *g;
     float *m, *v; // MOMENTUM: m is the velocity
     int64_t n;
-    float clip, lr; // gradient scale; rate of this parameter
-    float beta1, beta2, eps, decay, bias1, bias2;
+    float clip, lr;               // gradient scale; rate of this parameter
+    struct average first, second; // moments; MOMENTUM: first is the velocity's
+    float eps, decay, bias1, bias2;
     bool nesterov;
 };
 

@@ -10,6 +10,7 @@
 //
 // A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied,
 // and so is p where a copy is wanted.
+#include "common/op/average.h"
 #include "kernels/cuda/lanes.h"
 
 #include <string.h>
@@ -87,10 +88,11 @@ struct update {
     enum op op;
     int64_t n;
     const float *g, *clip, *hyper;
-    const float *from[TENSORS]; // p, m or velocity, v: as they are ..
-    float *to[TENSORS];         // .. and as they become; null: there is none
-    uint16_t *copy;             // of p in bf16; null: none is wanted
-    float lr_scale, beta1, beta2, eps, decay;
+    const float *from[TENSORS];   // p, m or velocity, v: as they are ..
+    float *to[TENSORS];           // .. and as they become; null: there is none
+    uint16_t *copy;               // of p in bf16; null: none is wanted
+    struct average first, second; // moments; MOMENTUM: first is the velocity's
+    float lr_scale, eps, decay;
     bool nesterov;
 };
 
@@ -98,18 +100,24 @@ struct rates { // of this step
     float clip, lr, bias1, bias2;
 };
 
+// beta · x + more
+DEVICE float average_decay(const struct average *a, float x, float more)
+{
+    return a->keep * x + (a->rest * x + more);
+}
+
 DEVICE float momentum(const struct update *u, const struct rates *r, float p, float g, float *m)
 {
     g += u->decay * p;
-    *m = u->beta1 * *m + g;
-    return p - r->lr * (u->nesterov ? g + u->beta1 * *m : *m);
+    *m = average_decay(&u->first, *m, g);
+    return p - r->lr * (u->nesterov ? average_decay(&u->first, *m, g) : *m);
 }
 
 DEVICE float adam(const struct update *u, const struct rates *r, float p, float g, float *m,
                   float *v)
 {
-    *m = u->beta1 * *m + (1.0f - u->beta1) * g;
-    *v = u->beta2 * *v + (1.0f - u->beta2) * (g * g);
+    *m = average_decay(&u->first, *m, u->first.gain * g);
+    *v = average_decay(&u->second, *v, u->second.gain * (g * g));
     float step = (*m * r->bias1) / (sqrtf(*v * r->bias2) + u->eps);
     return p - r->lr * (step + u->decay * p);
 }
@@ -264,8 +272,8 @@ static void update_plan(const struct op_call *c, struct update *u, bool *in_plac
         *in_place = *in_place && u->from[k] == u->to[k];
     }
     u->lr_scale = a->lr_scale;
-    u->beta1 = a->beta1;
-    u->beta2 = a->beta2;
+    u->first = average_of(a->beta1);
+    u->second = average_of(a->beta2);
     u->eps = a->eps;
     u->decay = a->decay;
     u->nesterov = a->nesterov;
@@ -294,10 +302,16 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 
 // ---- many at once -------------------------------------------------------------------------------
 
+static bool same_average(const struct average *a, const struct average *b)
+{
+    return a->keep == b->keep && a->rest == b->rest && a->gain == b->gain;
+}
+
 static bool one_kind(const struct update *a, const struct update *b)
 {
-    return a->op == b->op && a->clip == b->clip && a->hyper == b->hyper && a->beta1 == b->beta1 &&
-           a->beta2 == b->beta2 && a->eps == b->eps && a->nesterov == b->nesterov;
+    return a->op == b->op && a->clip == b->clip && a->hyper == b->hyper &&
+           same_average(&a->first, &b->first) && same_average(&a->second, &b->second) &&
+           a->eps == b->eps && a->nesterov == b->nesterov;
 }
 
 static int ranges_launch(struct stream_q *q, const struct op_call *c, const struct ranges *r,

@@ -117,8 +117,7 @@ static struct op_call pass_call(const struct bench *x, const struct pass *p, str
     struct op_call c = {
         .op = p->op, .attr = attr, .nin = op_inputs(p->op), .nout = op_outputs(p->op)};
     int vectors = p->op == OP_ADAM ? 2 : 0;
-    *attr =
-        (struct op_attr){.scale = 1, .lr_scale = 1, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f};
+    *attr = (struct op_attr){.scale = 1, .lr_scale = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8f};
     for (int k = 0; k < c.nin + c.nout; k++)
         attr->label[k][1] = 1;
     for (int k = 0; k < c.nin; k++) {

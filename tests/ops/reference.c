@@ -668,7 +668,7 @@ static void update(const struct call *c)
 {
     const struct op_attr *a = c->attr;
     const double *clip_v = c->in[c->nin - 2].v, *hyper = c->in[c->nin - 1].v;
-    double b1 = (double)a->beta1, b2 = (double)a->beta2, decay = (double)a->decay;
+    double b1 = a->beta1, b2 = a->beta2, decay = (double)a->decay;
     double lr = hyper[HYPER_LR] * (double)a->lr_scale;
     int states = c->nin - 4;
     for (int64_t i = 0; i < shape_count(&c->in[0].shape); i++) {

@@ -145,7 +145,7 @@ static const char *const matmuls[] = {
 };
 
 static const struct op_attr usual = {
-    .scale = 0.75f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f, .lr_scale = 0.5f};
+    .scale = 0.75f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .decay = 0.01f, .lr_scale = 0.5f};
 
 static void attr_set(struct rig_case *c)
 {

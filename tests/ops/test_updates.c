@@ -95,8 +95,8 @@ static void bank_open(const struct rig *r, enum op op, const float *from, size_t
     struct tensor clip = vector(&at, CLIP_SLOTS), hyper = vector(&at, HYPER_SLOTS);
     for (int k = 0; k < UPDATES; k++) {
         struct op_call *to = &b->call[k];
-        b->attr[k] = (struct op_attr){.beta1 = 0.9f,
-                                      .beta2 = k == 20 ? 0.5f : 0.95f,
+        b->attr[k] = (struct op_attr){.beta1 = 0.9,
+                                      .beta2 = k == 20 ? 0.5 : 0.95,
                                       .eps = 1e-8f,
                                       .decay = k % 3 ? 0 : 0.1f,
                                       .lr_scale = k % 5 ? 1 : 0.25f};
@@ -253,7 +253,7 @@ static void a_copy_is_near_the_references(void **state)
             int64_t ext[26];
             letters(ext, sizes[s / 2]);
             rig_case(&c, &a, cases[t].op, cases[t].einsum, ext);
-            c.attr.beta1 = 0.9f, c.attr.beta2 = 0.99f, c.attr.eps = 1e-8f, c.attr.decay = 0.01f;
+            c.attr.beta1 = 0.9, c.attr.beta2 = 0.99, c.attr.eps = 1e-8f, c.attr.decay = 0.01f;
             for (int k = 0; k < c.nin; k++)
                 rig_fill(&c.in[k], (uint64_t)k + 1, 0.1, 1);
             c.in[c.nin - 2].v[CLIP_SKIP] = 0;
@@ -265,6 +265,66 @@ static void a_copy_is_near_the_references(void **state)
             c.nout++;
             run_everywhere(&c, "a copy", 0x1p-7, 1e-5); // a unit of bf16: a tie may turn
             arena_clear(&a);
+        }
+}
+
+// ---- moments whose decay is near 1 --------------------------------------------------------------
+
+enum { STEPS = 40 };
+
+static void set_step(struct rig_case *c, int step)
+{
+    double *clip = c->in[c->nin - 2].v, *hyper = c->in[c->nin - 1].v;
+    clip[CLIP_SCALE] = 1, clip[CLIP_SKIP] = 0;
+    hyper[HYPER_LR] = (double)0.01f;
+    hyper[HYPER_BIAS1] = (double)(float)(1 / (1 - pow(c->attr.beta1, step)));
+    hyper[HYPER_BIAS2] = (double)(float)(1 / (1 - pow(c->attr.beta2, step)));
+    rig_fill(&c->in[1], (uint64_t)step, 0.1, 1);
+}
+
+// What came out is what the next step begins with: parameters and states, the gradient is between.
+static void take_results(struct rig_case *c, double *const *out, int64_t n)
+{
+    for (int k = 0; k < c->nout; k++)
+        memcpy(c->in[k ? k + 1 : 0].v, out[k], (size_t)n * sizeof(double));
+}
+
+// Gradients have one sign, so that errors of the updates add up and those of rounding do not.
+static void train_beside_doubles(const struct rig *r, enum op op, double beta1, double beta2)
+{
+    struct arena a = {0};
+    struct rig_case here, exact;
+    int64_t ext[26], n = 33;
+    double *out[OP_MAX_OUT];
+    const char *einsum = op == OP_ADAM ? "i,i,i,i,a,b->i" : "i,i,i,a,b->i";
+    letters(ext, (struct extents){n, 1, 1, 1});
+    rig_case(&here, &a, op, einsum, ext);
+    rig_case(&exact, &a, op, einsum, ext);
+    here.attr.beta1 = beta1, here.attr.beta2 = beta2, here.attr.eps = 1e-8f, here.attr.lr_scale = 1;
+    exact.attr = here.attr;
+    for (int step = 1; step <= STEPS; step++) {
+        set_step(&here, step);
+        set_step(&exact, step);
+        rig_run(r, &here, &a, out);
+        take_results(&here, out, n);
+        rig_reference(&exact, &a, out);
+        take_results(&exact, out, n);
+    }
+    char what[100];
+    snprintf(what, sizeof what, "%s with decays %.9g and %.9g", op_name(op), beta1, beta2);
+    rig_compare(what, here.in[0].v, exact.in[0].v, n, 1.5e-6, 0);
+    arena_clear(&a);
+}
+
+static void a_decay_near_one_is_kept(void **state)
+{
+    static const double near[] = {0.999, 0.99999, 0.9999999, 0.99999999};
+    (void)state;
+    for (int r = 0; r < nrigs; r++)
+        for (size_t k = 0; k < sizeof near / sizeof *near; k++) {
+            train_beside_doubles(&rigs[r], OP_ADAM, 0.9, near[k]);
+            train_beside_doubles(&rigs[r], OP_ADAM, near[k], 0.999);
+            train_beside_doubles(&rigs[r], OP_MOMENTUM, near[k], 0);
         }
 }
 
@@ -300,6 +360,7 @@ int main(void)
         cmocka_unit_test(many_updates_at_once_have_the_bits_of_each_alone),
         cmocka_unit_test(a_copy_has_the_bits_of_a_cast_of_the_new_parameter),
         cmocka_unit_test(a_copy_is_near_the_references),
+        cmocka_unit_test(a_decay_near_one_is_kept),
         cmocka_unit_test(one_that_is_wrong_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -87,8 +87,8 @@ static void row_run(const struct row *r, struct extents s, enum types t)
     rig_case(&c, &a, r->op, r->einsum, ext);
     c.attr.scale = 0.75f;
     c.attr.lr_scale = 0.5f;
-    c.attr.beta1 = 0.9f;
-    c.attr.beta2 = 0.99f;
+    c.attr.beta1 = 0.9;
+    c.attr.beta2 = 0.99;
     c.attr.eps = 1e-8f;
     types_set(&c, t);
     for (int k = 0; k < c.nin; k++)

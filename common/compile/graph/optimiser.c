@@ -27,8 +27,8 @@ static int vector_op(struct graph *g, enum op op, int nin, const int *in, int64_
 static struct op_attr update_attr(const struct job_optimizer *o, const char *name)
 {
     struct op_attr a = {
-        .beta1 = (float)(o->kind == JOB_MOMENTUM ? o->momentum : o->beta1),
-        .beta2 = (float)o->beta2,
+        .beta1 = o->kind == JOB_MOMENTUM ? o->momentum : o->beta1,
+        .beta2 = o->beta2,
         .eps = (float)o->eps,
         .decay = (float)o->weight_decay,
         .lr_scale = 1,

@@ -30,6 +30,13 @@ static void put_float(struct buf *out, const char *key, float v)
     buf_printf(out, " %s=%s", key, text);
 }
 
+static void put_double(struct buf *out, const char *key, double v)
+{
+    char text[32];
+    json_format_double(v, text);
+    buf_printf(out, " %s=%s", key, text);
+}
+
 static void put_chain(const struct op_chain *c, int nout, struct buf *out)
 {
     for (int s = 0; s < c->steps; s++) {
@@ -88,8 +95,8 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
             put_hex(out, (unsigned)a->label[k][d] & 0xff);
     put_float(out, "scale", a->scale);
     put_float(out, "clip", a->clip_norm);
-    put_float(out, "b1", a->beta1);
-    put_float(out, "b2", a->beta2);
+    put_double(out, "b1", a->beta1);
+    put_double(out, "b2", a->beta2);
     put_float(out, "eps", a->eps);
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
