@@ -50,7 +50,7 @@ CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 ATTEMPT_SRC := life page frame board watch
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
-RPC_SRC     := rpc rpc_loop call packet address args rate_limit server health channel tls tls_cert tls_ca tls_token tls_join coordinator_address
+RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit server health channel tls tls_cert tls_ca tls_token tls_join coordinator_address
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.

@@ -22,7 +22,7 @@ void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
 const char *buf_str(const struct buf *b);      // "" when empty
 void buf_bytes(struct buf *b, uint64_t bytes); // "512 B", "1.5 GiB"
-// The text as the arena's; the buffer is cleared.
+// Copies the text into the arena and clears the buffer.
 const char *buf_keep(struct buf *b, struct arena *a);
 // How many columns a text takes on a terminal: its characters, not its bytes.
 int text_columns(const char *utf8);

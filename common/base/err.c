@@ -12,9 +12,10 @@
 
 const char *err_code_text(int code)
 {
-    static const char *const text[ERR_COUNT] = {[ERR_OK] = "ok",
+    static const char *const text[ERR_COUNT] = {
+        [ERR_OK] = "ok",
 #define X(name, words) [ERR_##name] = words,
-                                                ERR_TABLE(X)
+#include "common/base/err_codes.def"
 #undef X
     };
     return code >= 0 && code < ERR_COUNT ? text[code] : "unknown error";

@@ -1,38 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error values: a code from one table and a message that grows context on its way up.
 //
-// A function that can fail returns an int: 0 or one of ERR_*. When it takes a `struct err *` the
-// caller's message is filled too; every caller that knows more adds it in front with err_wrap(), so
-// what main() logs once reads "cannot load checkpoint: shard-00003: tensor 'w': digest differs".
+// A function that can fail returns an int: 0 or one of ERR_*, which err_codes.def lists. When it
+// takes a `struct err *` it also fills in the message. Every caller that knows more puts that in
+// front with err_wrap(), so that main() logs once, and logs the whole:
+//
+//   cannot load checkpoint: shard-00003: tensor 'w': digest differs
+//
 // Messages are lower case without a full stop. A null `struct err *` is allowed everywhere.
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define ERR_TABLE(X)                                                                           \
-    X(INVALID, "invalid argument")  /* the user's input is wrong: job file, flag, spec */      \
-    X(DATA, "bad data")             /* a data set or checkpoint file is not what it claims */  \
-    X(CORRUPT, "digest differs")    /* bytes read are not the bytes written */                 \
-    X(IO, "input/output failed")    /* the system refused a read, write, fsync, rename */      \
-    X(EXISTS, "exists")             /* somebody else was first */                              \
-    X(NOTFOUND, "not found")        /* */                                                      \
-    X(FENCED, "fenced")             /* a greater epoch exists: this one must end */            \
-    X(PEER, "lost a peer")          /* another rank, the agent or the coordinator went away */ \
-    X(TIMEOUT, "deadline passed")   /* */                                                      \
-    X(ABORTED, "aborted")           /* asked to stop from another thread */                    \
-    X(DEVICE, "device failed")      /* the accelerator or its driver */                        \
-    X(LIMIT, "limit reached")       /* a documented bound was hit */                           \
-    X(UNSUPPORTED, "not supported") /* a valid request this build cannot do */                 \
-    X(REFUSED, "refused")           /* a peer understood and said no */                        \
-    X(NOMEM, "out of memory")       /* a large allocation failed; small ones abort, arena.h */ \
-    X(INTERNAL, "internal error")   /* a bug of ours, found by a check */
-
 enum err_code {
     ERR_OK = 0,
 #define X(name, text) ERR_##name,
-    ERR_TABLE(X)
+#include "common/base/err_codes.def"
 #undef X
-        ERR_COUNT
+    ERR_COUNT
 };
 
 struct err {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of command-line flags. A text that is none is ERR_INVALID and says what would be.
+// Values of command-line flags. Any other text is ERR_INVALID, and the message says what would do.
 #pragma once
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of small files of our own: made with what lies above it, its files written whole or not
-// at all. Checkpoints have their own acts (common/ckpt/store.h).
+// A folder of small files of our own. It is made together with the folders above it, and its files
+// are written whole or not at all. Checkpoints have acts of their own (common/ckpt/store.h).
 #pragma once
 #include <stddef.h>
 
@@ -11,7 +11,7 @@ int folder_make(const char *path, struct err *e);
 int folder_sync(const char *path, struct err *e);
 
 enum folder_lasting { FOLDER_LOOSE, FOLDER_DURABLE }; // loose: a power loss may take it
-// DIR/name appears whole, mode 0600, in place of what was there.
+// DIR/name appears whole, mode 0600, and replaces what was there.
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
                  struct err *e);
 // At most size − 1 bytes of it; ERR_NOTFOUND when it is not there.

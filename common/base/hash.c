@@ -119,35 +119,35 @@ static const uint32_t round_constants[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotr(uint32_t x, int n)
+static uint32_t rotate_right(uint32_t x, int n)
 {
     return x >> n | x << (32 - n);
 }
 
-static void schedule(const unsigned char *block, uint32_t w[64])
+static void expand_block(const unsigned char *block, uint32_t w[64])
 {
     for (int i = 0; i < 16; i++)
         w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
                (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (rotr(a, 7) ^ rotr(a, 18) ^ a >> 3) +
-               (rotr(b, 17) ^ rotr(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + w[i - 7] + (rotate_right(a, 7) ^ rotate_right(a, 18) ^ a >> 3) +
+               (rotate_right(b, 17) ^ rotate_right(b, 19) ^ b >> 10);
     }
 }
 
-static void compress(uint32_t h[8], const unsigned char *block)
+static void compress_block(uint32_t h[8], const unsigned char *block)
 {
     uint32_t w[64], v[8];
-    schedule(block, w);
+    expand_block(block, w);
     memcpy(v, h, sizeof v);
     for (int i = 0; i < 64; i++) {
         uint32_t a = v[0], e = v[4];
         uint32_t choose = (e & v[5]) ^ (~e & v[6]);
         uint32_t majority = (a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]);
-        uint32_t t1 =
-            v[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + choose + round_constants[i] + w[i];
-        uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + majority;
+        uint32_t t1 = v[7] + (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)) +
+                      choose + round_constants[i] + w[i];
+        uint32_t t2 = (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22)) + majority;
         memmove(v + 1, v, 7 * sizeof *v);
         v[4] += t1;
         v[0] = t1 + t2;
@@ -168,11 +168,11 @@ void sha256_update(struct sha256 *s, const void *data, size_t len)
     while (len) {
         size_t at = s->bytes % 64, n = 64 - at < len ? 64 - at : len;
         if (n == 64) {
-            compress(s->h, p);
+            compress_block(s->h, p);
         } else {
             memcpy(s->block + at, p, n);
             if (at + n == 64)
-                compress(s->h, s->block);
+                compress_block(s->h, s->block);
         }
         s->bytes += n;
         p += n;

@@ -179,7 +179,7 @@ static void new_line(struct json_out *w)
 }
 
 // What stands before every value: comma, line, key.
-static void begin(struct json_out *w, const char *key)
+static void begin_value(struct json_out *w, const char *key)
 {
     struct json_level *level = &w->level[w->depth];
     bool in_object = w->depth > 0 && !level->is_array;
@@ -194,7 +194,7 @@ static void begin(struct json_out *w, const char *key)
     }
 }
 
-// Adds the step from the innermost level to the value that begin() has just begun.
+// Adds the step from the innermost level to the value that begin_value() has just begun.
 static void path_step(struct json_out *w, const char *key)
 {
     if (key)
@@ -213,7 +213,7 @@ static void path_cut(struct json_out *w, size_t len)
 static void open_level(struct json_out *w, const char *key, bool is_array)
 {
     PRE(w->depth < JSON_MAX_DEPTH);
-    begin(w, key);
+    begin_value(w, key);
     size_t outside = w->path.len;
     path_step(w, key);
     w->level[++w->depth] = (struct json_level){.is_array = is_array, .path_len = outside};
@@ -243,7 +243,7 @@ void json_end(struct json_out *w)
 // ---- values ------------------------------------------------------------------------------------
 void json_raw(struct json_out *w, const char *key, const char *text)
 {
-    begin(w, key);
+    begin_value(w, key);
     buf_puts(w->buf, text);
 }
 
@@ -257,19 +257,19 @@ void json_str(struct json_out *w, const char *key, const char *value)
 
 void json_strn(struct json_out *w, const char *key, const char *value, size_t len)
 {
-    begin(w, key);
+    begin_value(w, key);
     put_string(w->buf, value, len);
 }
 
 void json_int(struct json_out *w, const char *key, int64_t value)
 {
-    begin(w, key);
+    begin_value(w, key);
     buf_printf(w->buf, "%lld", (long long)value);
 }
 
 void json_uint(struct json_out *w, const char *key, uint64_t value)
 {
-    begin(w, key);
+    begin_value(w, key);
     buf_printf(w->buf, "%llu", (unsigned long long)value);
 }
 

@@ -7,7 +7,7 @@
 // print as U+FFFD. Misnesting and a missing or superfluous key are bugs of the caller.
 // Reader: strict RFC 8259 (no trailing text, no duplicate keys, valid UTF-8 and escapes), depth and
 // size limited; errors say the byte offset. ERR_DATA: not such JSON; ERR_LIMIT: past a bound.
-// Both expect the process to stay in the C locale (a decimal point is a point).
+// Both expect the process to stay in the C locale, where the decimal point is a point.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +32,8 @@ struct json_out {
         bool is_array;
         size_t items, path_len;  // values so far; of `path` outside this level
     } level[JSON_MAX_DEPTH + 1]; // 0: the top
-    struct buf path,
-        nonfinite; // "groups[1]" of the innermost level; paths, each with its zero byte
+    struct buf path;             // "groups[1]" of the innermost level
+    struct buf nonfinite;        // paths, each with its zero byte
 };
 
 void json_out_init(struct json_out *w, struct buf *buf);

@@ -24,13 +24,13 @@ static int fail_at(struct reader *r, size_t offset, const char *what)
     return err_set(r->e, ERR_DATA, "JSON at byte %zu: %s", offset, what);
 }
 
-static int fail(struct reader *r, const char *what)
+static int report_error(struct reader *r, const char *what)
 {
     return fail_at(r, r->at, r->at < r->len ? what : "the text ends too early");
 }
 
 // The byte at hand, or 0 at the end: a zero byte in the text is nowhere valid either.
-static char peek(const struct reader *r)
+static char peek_byte(const struct reader *r)
 {
     return r->at < r->len ? r->text[r->at] : 0;
 }
@@ -56,13 +56,13 @@ static int read_hex4(struct reader *r, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, r->at++) {
-        char c = peek(r), lower = c | 0x20;
+        char c = peek_byte(r), lower = c | 0x20;
         if (c >= '0' && c <= '9')
             *out = *out << 4 | (uint32_t)(c - '0');
         else if (lower >= 'a' && lower <= 'f')
             *out = *out << 4 | (uint32_t)(lower - 'a' + 10);
         else
-            return fail(r, "\\u wants four hexadecimal digits");
+            return report_error(r, "\\u wants four hexadecimal digits");
     }
     return 0;
 }
@@ -116,7 +116,7 @@ static int read_escape(struct reader *r, char **to)
         return 0;
     }
     if (c != 'u')
-        return fail(r, "an escape that JSON does not have");
+        return report_error(r, "an escape that JSON does not have");
     r->at++;
     uint32_t code;
     int rc = read_code_point(r, &code);
@@ -144,9 +144,9 @@ static int read_string(struct reader *r, const char **out)
         }
         size_t n = json_utf8_len(r->text + r->at, end - r->at);
         if (n == 0)
-            return fail(r, "bytes that are not UTF-8");
+            return report_error(r, "bytes that are not UTF-8");
         if (c < 0x20)
-            return fail(r, "a control character inside a string");
+            return report_error(r, "a control character inside a string");
         memcpy(to, r->text + r->at, n);
         to += n;
         r->at += n;
@@ -159,7 +159,7 @@ static int read_string(struct reader *r, const char **out)
 static size_t skip_digits(struct reader *r)
 {
     size_t start = r->at;
-    while (peek(r) >= '0' && peek(r) <= '9')
+    while (peek_byte(r) >= '0' && peek_byte(r) <= '9')
         r->at++;
     return r->at - start;
 }
@@ -168,25 +168,25 @@ static size_t skip_digits(struct reader *r)
 static int skip_number(struct reader *r, bool *is_int)
 {
     *is_int = true;
-    if (peek(r) == '-')
+    if (peek_byte(r) == '-')
         r->at++;
-    if (peek(r) == '0')
+    if (peek_byte(r) == '0')
         r->at++;
     else if (!skip_digits(r))
-        return fail(r, "a digit is missing");
-    if (peek(r) == '.') {
+        return report_error(r, "a digit is missing");
+    if (peek_byte(r) == '.') {
         *is_int = false;
         r->at++;
         if (!skip_digits(r))
-            return fail(r, "a digit is missing");
+            return report_error(r, "a digit is missing");
     }
-    if (peek(r) == 'e' || peek(r) == 'E') {
+    if (peek_byte(r) == 'e' || peek_byte(r) == 'E') {
         *is_int = false;
         r->at++;
-        if (peek(r) == '+' || peek(r) == '-')
+        if (peek_byte(r) == '+' || peek_byte(r) == '-')
             r->at++;
         if (!skip_digits(r))
-            return fail(r, "a digit is missing");
+            return report_error(r, "a digit is missing");
     }
     return 0;
 }
@@ -235,7 +235,7 @@ static int read_word(struct reader *r, struct json *v)
         r->at += n;
         return 0;
     }
-    return fail(r, "a value is missing");
+    return report_error(r, "a value is missing");
 }
 
 // ---- arrays and objects ------------------------------------------------------------------------
@@ -270,14 +270,14 @@ static int refuse_duplicates(struct reader *r, const struct json *object)
 static int read_key(struct reader *r, const char **key)
 {
     skip_space(r);
-    if (peek(r) != '"')
-        return fail(r, "a key in quotes is missing");
+    if (peek_byte(r) != '"')
+        return report_error(r, "a key in quotes is missing");
     int rc = read_string(r, key);
     if (rc)
         return rc;
     skip_space(r);
-    if (peek(r) != ':')
-        return fail(r, "':' is missing");
+    if (peek_byte(r) != ':')
+        return report_error(r, "':' is missing");
     r->at++;
     return 0;
 }
@@ -298,9 +298,9 @@ static int read_members(struct reader *r, struct json *v, char close)
         tail = &child->next;
         v->count++;
         skip_space(r);
-    } while (peek(r) == ',' && r->at++ < r->len);
-    if (peek(r) != close)
-        return fail(r, close == ']' ? "',' or ']' is missing" : "',' or '}' is missing");
+    } while (peek_byte(r) == ',' && r->at++ < r->len);
+    if (peek_byte(r) != close)
+        return report_error(r, close == ']' ? "',' or ']' is missing" : "',' or '}' is missing");
     r->at++;
     return v->type == JSON_OBJECT ? refuse_duplicates(r, v) : 0;
 }
@@ -313,7 +313,7 @@ static int read_container(struct reader *r, struct json *v, enum json_type type,
     v->type = type;
     r->at++;
     skip_space(r);
-    if (peek(r) == close) {
+    if (peek_byte(r) == close) {
         r->at++;
         return 0;
     }
@@ -331,7 +331,7 @@ static int read_value(struct reader *r, struct json **out)
                        JSON_MAX_VALUES);
     struct json *v = *out = arena_new(r->arena, struct json);
     v->offset = r->at;
-    char c = peek(r);
+    char c = peek_byte(r);
     if (c == '{')
         return read_container(r, v, JSON_OBJECT, '}');
     if (c == '[')
@@ -356,7 +356,7 @@ int json_parse(struct arena *a, const char *text, size_t len, struct json **out,
         return rc;
     skip_space(&r);
     if (r.at < len)
-        return fail(&r, "text behind the value");
+        return report_error(&r, "text behind the value");
     *out = root;
     return 0;
 }

@@ -17,7 +17,7 @@ static size_t hash_of(const char *key)
 }
 
 // The slot that holds `key`, or the free one where it would go. The map has a free slot.
-static struct map_slot *find(const struct map *m, const char *key)
+static struct map_slot *find_slot(const struct map *m, const char *key)
 {
     size_t i = hash_of(key) & (m->cap - 1);
     while (m->slots[i].key && strcmp(m->slots[i].key, key) != 0)
@@ -25,7 +25,7 @@ static struct map_slot *find(const struct map *m, const char *key)
     return &m->slots[i];
 }
 
-static void grow(struct map *m)
+static void grow_slots(struct map *m)
 {
     struct map old = *m;
     m->cap = old.cap ? old.cap * 2 : 16;
@@ -34,7 +34,7 @@ static void grow(struct map *m)
         err_bug(__FILE__, __LINE__, "out of memory for a map");
     for (size_t i = 0; i < old.cap; i++)
         if (old.slots[i].key)
-            *find(m, old.slots[i].key) = old.slots[i];
+            *find_slot(m, old.slots[i].key) = old.slots[i];
     free(old.slots);
 }
 
@@ -48,15 +48,15 @@ void map_clear(struct map *m)
 
 void *map_get(const struct map *m, const char *key)
 {
-    return m->cap ? find(m, key)->value : NULL;
+    return m->cap ? find_slot(m, key)->value : NULL;
 }
 
 void *map_put(struct map *m, const char *key, void *value)
 {
     PRE(value);
     if ((m->n + 1) * 4 > m->cap * 3)
-        grow(m);
-    struct map_slot *s = find(m, key);
+        grow_slots(m);
+    struct map_slot *s = find_slot(m, key);
     void *before = s->value;
     if (!s->key) {
         s->key = strdup(key);
@@ -70,7 +70,7 @@ void *map_put(struct map *m, const char *key, void *value)
 
 void *map_remove(struct map *m, const char *key)
 {
-    struct map_slot *s = m->cap ? find(m, key) : NULL;
+    struct map_slot *s = m->cap ? find_slot(m, key) : NULL;
     if (!s || !s->key)
         return NULL;
     void *before = s->value;

@@ -104,7 +104,7 @@ static uint32_t feistel_round(uint64_t half, int i, uint64_t seed, uint64_t roun
 }
 
 // A bijection of [0, 2^bits): the two halves (32 bits at most) change each other in turn.
-static uint64_t feistel(uint64_t x, int bits, uint64_t seed, uint64_t round)
+static uint64_t permute_feistel(uint64_t x, int bits, uint64_t seed, uint64_t round)
 {
     int low_bits = bits / 2;
     uint64_t low_mask = (1ull << low_bits) - 1, high_mask = (1ull << (bits - low_bits)) - 1;
@@ -121,7 +121,7 @@ uint64_t rand_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t round)
     PRE(index < n && n <= 1ull << 63);
     int bits = bits_for(n);
     do
-        index = feistel(index, bits, seed, round);
+        index = permute_feistel(index, bits, seed, round);
     while (index >= n);
     return index;
 }

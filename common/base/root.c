@@ -19,7 +19,7 @@ static bool no_root(const char *root)
     return !root || !*root;
 }
 
-static int leaves(const char *root, const char *path, struct err *e)
+static int leaves_root(const char *root, const char *path, struct err *e)
 {
     int rc = err_set(e, ERR_INVALID, "path '%s' leaves the root %s", path, root);
     errno = EXDEV;
@@ -27,7 +27,7 @@ static int leaves(const char *root, const char *path, struct err *e)
 }
 
 // errno as an error, and kept.
-static int failed(const char *act, const char *path, struct err *e)
+static int report_failure(const char *act, const char *path, struct err *e)
 {
     int saved = errno;
     int code = saved == ENOENT || saved == ENOTDIR ? ERR_NOTFOUND : ERR_IO;
@@ -45,7 +45,7 @@ int root_relative(const char *root, const char *path, const char **out, struct e
     while (n && root[n - 1] == '/')
         n--;
     if (strncmp(path, root, n) != 0 || (path[n] && path[n] != '/'))
-        return leaves(root, path, e);
+        return leaves_root(root, path, e);
     path += n;
     path += strspn(path, "/");
     *out = *path ? path : ".";
@@ -74,7 +74,7 @@ int root_open(const char *root, const char *path, int flags, mode_t mode, int *f
     flags |= O_CLOEXEC;
     if (no_root(root)) {
         *fd = open(path, flags, mode);
-        return *fd < 0 ? failed("open", path, e) : 0;
+        return *fd < 0 ? report_failure("open", path, e) : 0;
     }
     *fd = -1;
     const char *rest;
@@ -88,12 +88,12 @@ int root_open(const char *root, const char *path, int flags, mode_t mode, int *f
     if (*fd >= 0)
         return 0;
     if (errno == EXDEV)
-        return leaves(root, path, e);
+        return leaves_root(root, path, e);
     if (errno == ENOSYS)
         return err_set(e, ERR_UNSUPPORTED,
                        "this kernel has no openat2: no path can be held beneath the root %s", root);
     int saved = errno;
-    rc = failed("open", path, e);
+    rc = report_failure("open", path, e);
     if (*path != '/') // where it was looked for
         err_wrap(e, "beneath %s", root);
     errno = saved;
@@ -124,7 +124,7 @@ int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, str
     int dir;
     if (no_root(root)) {
         *there = mkdir(path, mode) != 0;
-        return *there && errno != EEXIST ? failed("make", path, e) : 0;
+        return *there && errno != EEXIST ? report_failure("make", path, e) : 0;
     }
     int rc = root_relative(root, path, &rest, e);
     if (rc)
@@ -135,7 +135,7 @@ int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, str
     }
     *there = mkdirat(dir, name, mode) != 0;
     if (*there && errno != EEXIST)
-        rc = failed("make", path, e);
+        rc = report_failure("make", path, e);
     close(dir);
     return rc;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths that must stay beneath a root, whatever they say and whatever symbolic links do.
 //
-// A job that somebody else submitted names paths; a worker with roots opens none outside of them. A
-// relative path starts at the root; an absolute one is taken only if its text begins with the root,
-// and is then opened relative to it. The kernel follows and checks every part (openat2 with
-// RESOLVE_BENEATH), so there is no moment between check and use; absolute links are refused even if
-// they point inside, as are links of /proc. A kernel without openat2 is ERR_UNSUPPORTED, never a
-// way around.
+// A job that somebody else submitted names paths; a worker with roots opens none outside of its
+// roots. A relative path starts at the root; an absolute one is taken only if its text begins with
+// the root, and is then opened relative to it. The kernel follows and checks every part (openat2
+// with RESOLVE_BENEATH), so there is no moment between check and use. Absolute links are refused
+// even if they point inside, and so are links of /proc. Without openat2 in the kernel every call is
+// ERR_UNSUPPORTED.
 //
 // A null or empty root stands for none: the calls are then what open(2) and mkdir(2) do.
 // ERR_INVALID: the path leaves the root. ERR_NOTFOUND, ERR_IO: the system's answer, errno is kept.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row type of configuration schemas. A module's rows are a const table beside it; one list
-// above job/ (model/schema_list.c) collects them and job/ parses against them. A row is at once the
-// parser's rule, the default, the documentation (`weft schema`, README's table) and the printer of
-// the resolved form.
+// The row type of the job file's schema. Each module has a const table of rows for its own keys.
+// One list above common/job collects them (model/schema_list.c), and common/job parses against it.
+// A row is at once the parser's rule, the default, the documentation (`weft schema`,
+// common/job/KEYS.md) and the printer of the resolved form.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

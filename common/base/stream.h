@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of bytes with a running checksum: five slots, one wrapper that hashes and injects
+// A stream of bytes with a running checksum: five slots, and one wrapper that hashes and injects
 // faults.
 //
 // Kinds: a file descriptor (write or read at a position of its own), a buf in memory. The hash
-// (xxh3-128) covers every byte that passed since the last stream_digest_reset().
-// A stream goes one way: it is written or it is read; `at` counts the bytes so far. To read a buf
-// back, make another stream on it.
-// Writing a file durably is stream_write… → stream_sync → stream_close; a failed sync is final:
-// the same file is never synced again (see facts about fsync after EIO), make a new one.
+// (xxh3-128) covers every byte that passed since the last stream_digest_reset(). A stream is either
+// written or read; `at` counts the bytes so far. To read a buf back, make another stream on it.
+//
+// To write a file durably: stream_write … → stream_sync → stream_close. A failed sync is final. The
+// kernel may have dropped the pages that it could not write, so a second fsync could succeed
+// without them; make a new file instead.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

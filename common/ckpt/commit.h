@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decisions of a checkpoint's life: when it is ordered, committed, aborted, deleted. Pure: no
-// I/O, no clock (time arrives as an event's `now_ns`), no threads. The attempt's leader (rank 0 of a
-// solo run, else the coordinator) feeds it events and carries out the actions in order; it first
+// I/O, no clock (time arrives as an event's `now_ns`), no threads. The attempt's leader (rank 0 of
+// a solo run, else the coordinator) feeds it events and carries out the actions in order; it first
 // writes down what must be durable first.
 //
 //             1             2           3             4            5
@@ -19,9 +19,10 @@
 //   6  a shard failed, the deadline passed, or the epoch ended
 //   7  the writer failed
 //
-// ORDERED is left only by the writer's answer or by what the next fence lists, because the directory
-// is the truth. The first answer for a step is final; a repeated report gets that answer again. At
-// most one checkpoint is open, that is PREPARING or ORDERED. A DELETING one is never restored from.
+// ORDERED is left only by the writer's answer or by what the next fence lists, because the
+// directory is the truth. The first answer for a step is final; a repeated report gets that answer
+// again. At most one checkpoint is open, that is PREPARING or ORDERED. A DELETING one is never
+// restored from.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -105,8 +106,8 @@ struct commit_actions {
 
 void commit_init(struct commit *c, const struct commit_config *config);
 void commit_clear(struct commit *c);
-// A new epoch begins. `scan` is what the fence listed: those are COMMITTED (or DELETING, if that was
-// decided before), and every other record is forgotten.
+// A new epoch begins. `scan` is what the fence listed: those are COMMITTED (or DELETING, if that
+// was decided before), and every other record is forgotten.
 void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
 // After a restart of the leader: the records that were kept durably (in any order), at `epoch`. The
 // open one waits for its reports again; its deadline begins at `now_ns`.

@@ -30,9 +30,9 @@ int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
                 struct err *e);
 
-// The newest checkpoint that opens and, with `deep`, verifies. `refused` (may be null) is called for
-// each one that is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When all
-// are bad, the newest one's error.
+// The newest checkpoint that opens and, with `deep`, verifies. `refused` (may be null) is called
+// for each one that is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When
+// all are bad, the newest one's error.
 int load_open_newest_good(struct load *l, const struct store *s, bool deep,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);

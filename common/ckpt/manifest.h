@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MANIFEST.json, which says what a checkpoint holds and where each byte of it lies, and COMMIT, which
-// seals it.
+// MANIFEST.json, which says what a checkpoint holds and where each byte of it lies, and COMMIT,
+// which seals it.
 //
 // COMMIT is the SHA-256 of MANIFEST.json as 64 hex digits and a newline. A manifest is valid if and
 // only if every key below is there and no other, files are unique, every slice lies inside its file

@@ -18,9 +18,9 @@
 #error "elements are taken from little-endian files without a swap"
 #endif
 
-// What a file can begin with. Rows without a reader are formats that people try; they are refused by
-// name. `raw` is the refusal where the file should hold nothing but token ids; null: such ids may
-// well begin so.
+// What a file can begin with. Rows without a reader are formats that people try; they are refused
+// by name. `raw` is the refusal where the file should hold nothing but token ids; null: such ids
+// may well begin so.
 static const struct format {
     const char *magic;
     size_t len;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set. Either a file of images and perhaps one of labels, where sample i is row i of both; or
-// files of tokens, where sample i of a file is its ids i·seq … i·seq + seq (seq + 1 of them; the last
-// is also the next sample's first). No sample reaches over the end of its file; what is left there is
-// left out.
+// A data set. Either a file of images and perhaps one of labels, where sample i is row i of both;
+// or files of tokens, where sample i of a file is its ids i·seq … i·seq + seq (seq + 1 of them; the
+// last is also the next sample's first). No sample reaches over the end of its file; what is left
+// there is left out.
 //
 // dataset_open() checks everything a step relies on: types, equal and nonempty first dimensions,
 // and every label against the number of classes (the label file is read once, whole). What a sample
 // is made of beyond its element count (rows, columns, channels) does not matter here.
-// Images stay in the file's type, so that a u8 pixel is copied to the device as one byte; the device
-// casts with `scale`. Which samples a step takes is decided in sampler.h.
+// Images stay in the file's type, so that a u8 pixel is copied to the device as one byte; the
+// device casts with `scale`. Which samples a step takes is decided in sampler.h.
 #pragma once
 #include "common/data/array.h"
 

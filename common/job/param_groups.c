@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of parameters with update rules of their own, optimizer.groups of a job file: [{match: "*/bias", weight_decay: 0, lr_scale: 0.1}, …].
+// Groups of parameters with update rules of their own, optimizer.groups of a job file: [{match:
+// "*/bias", weight_decay: 0, lr_scale: 0.1}, …].
 #include <fnmatch.h>
 #include <string.h>
 

@@ -190,7 +190,8 @@ static void read_row(struct reading *r, struct reading_row *row)
         row->ok = true;
 }
 
-// A key whose `when` asks about a setting that is itself wrong is not looked at: one error is enough.
+// A key whose `when` asks about a setting that is itself wrong is not looked at: one error is
+// enough.
 static void read_rows(struct reading *r)
 {
     for (int i = 0; i < r->n; i++) {

@@ -24,7 +24,7 @@ static int parse_unix(struct address *a, const char *text, struct err *e)
 }
 
 // Splits "HOST:PORT" and "[V6]:PORT".
-static int split(struct address *a, const char *text, struct err *e)
+static int split_host_port(struct address *a, const char *text, struct err *e)
 {
     const char *colon = strrchr(text, ':');
     size_t len = colon ? (size_t)(colon - text) : 0;
@@ -58,7 +58,7 @@ int address_parse(struct address *a, const char *text, bool tls, struct err *e)
     *a = (struct address){0};
     if (!strncmp(text, "unix:", 5))
         return parse_unix(a, text, e);
-    int rc = split(a, text, e);
+    int rc = split_host_port(a, text, e);
     if (rc)
         return rc;
     // Without TLS a name must not be left to the resolver.

@@ -6,7 +6,7 @@
 #include "common/base/err.h"
 #include "common/rpc/rpc.h"
 
-static grpc_arg *add(grpc_channel_args *a, const char *key, grpc_arg_type type)
+static grpc_arg *add_arg(grpc_channel_args *a, const char *key, grpc_arg_type type)
 {
     PRE(a->num_args < ARGS_MAX);
     grpc_arg *arg = &a->args[a->num_args++];
@@ -17,18 +17,18 @@ static grpc_arg *add(grpc_channel_args *a, const char *key, grpc_arg_type type)
 
 void args_int(grpc_channel_args *a, const char *key, int value)
 {
-    add(a, key, GRPC_ARG_INTEGER)->value.integer = value;
+    add_arg(a, key, GRPC_ARG_INTEGER)->value.integer = value;
 }
 
 void args_text(grpc_channel_args *a, const char *key, const char *value)
 {
-    add(a, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value;
+    add_arg(a, key, GRPC_ARG_STRING)->value.string = (char *)(uintptr_t)value;
 }
 
 void args_pointer(grpc_channel_args *a, const char *key, void *value,
                   const grpc_arg_pointer_vtable *vtable)
 {
-    grpc_arg *arg = add(a, key, GRPC_ARG_POINTER);
+    grpc_arg *arg = add_arg(a, key, GRPC_ARG_POINTER);
     arg->value.pointer.p = value;
     arg->value.pointer.vtable = vtable;
 }

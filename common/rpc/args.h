@@ -6,7 +6,7 @@
 
 enum { ARGS_MAX = 24 };
 
-void args_int(grpc_channel_args *a, const char *key, int value); // a->args has ARGS_MAX places
+void args_int(grpc_channel_args *a, const char *key, int value); // a->args has room for ARGS_MAX
 void args_text(grpc_channel_args *a, const char *key, const char *value); // borrowed
 void args_pointer(grpc_channel_args *a, const char *key, void *value,
                   const grpc_arg_pointer_vtable *vtable);

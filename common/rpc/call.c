@@ -17,7 +17,7 @@ struct call *call_new(struct rpc *r, const struct rpc_method *m)
     PRE(c != NULL);
     c->r = r;
     c->method = m;
-    c->tell = rpc_tell;
+    c->emit = rpc_emit;
     c->more = true; // the first message is read unasked
     list_init(&c->kick);
     list_init(&c->link);
@@ -160,7 +160,7 @@ static struct order take_order(struct call *c)
 
 // ---- batches ----
 
-static void launch(struct call *c, const grpc_op *ops, size_t n, struct loop_tag *tag)
+static void start_batch(struct call *c, const grpc_op *ops, size_t n, struct loop_tag *tag)
 {
     grpc_call_error rc = grpc_call_start_batch(c->core, ops, n, tag, NULL);
     PRE(rc == GRPC_CALL_OK); // never the world's fault: two reads at once, a write after the close
@@ -180,7 +180,7 @@ void call_begin(struct call *c, grpc_call *core)
         op.data.recv_status_on_client.trailing_metadata = &c->trailers;
     }
     c->fate = SIDE_BUSY;
-    launch(c, &op, 1, &c->fate_tag);
+    start_batch(c, &op, 1, &c->fate_tag);
 }
 
 static void start_read(struct call *c)
@@ -194,7 +194,7 @@ static void start_read(struct call *c)
         c->got_headers = true;
     }
     c->read = SIDE_BUSY;
-    launch(c, ops, n, &c->read_tag);
+    start_batch(c, ops, n, &c->read_tag);
 }
 
 static grpc_op closing_op(struct call *c)
@@ -238,12 +238,12 @@ static void start_write(struct call *c, const struct order *o)
     if (!n)
         return;
     c->write = SIDE_BUSY;
-    launch(c, ops, n, &c->write_tag);
+    start_batch(c, ops, n, &c->write_tag);
 }
 
 // How it ended. The server's own verdict stands when its status left. From here on wishes are
 // ignored: finish is set.
-static void conclude(struct call *c)
+static void set_outcome(struct call *c)
 {
     bool own = c->server && c->finish && !c->lost;
     const char *text = c->cancel ? "cancelled here" : "the client cancelled, was late or is gone";
@@ -277,16 +277,16 @@ void call_tick(struct call *c)
     if (c->write == SIDE_IDLE && c->fate == SIDE_BUSY)
         start_write(c, &o);
     if (o.room)
-        c->tell(c, RPC_ROOM, NULL);
+        c->emit(c, RPC_ROOM, NULL);
     if (c->fate != SIDE_OVER || c->flying)
         return;
     pthread_mutex_lock(&c->r->lock);
-    conclude(c);
+    set_outcome(c);
     pthread_mutex_unlock(&c->r->lock);
     // A status may overtake the last read: for the client its end is told here, always.
     if (!c->server && c->method->shape != RPC_UNARY)
-        c->tell(c, RPC_END, NULL);
-    c->tell(c, RPC_CLOSED, NULL);
+        c->emit(c, RPC_END, NULL);
+    c->emit(c, RPC_CLOSED, NULL);
     list_remove(&c->link);
     c->gone(c);
     call_free(c);
@@ -319,7 +319,7 @@ static void read_message(struct call *c)
     if (!m)
         return;
     c->replied = true;
-    c->tell(c, c->server && single ? RPC_CALL : RPC_MESSAGE, m);
+    c->emit(c, c->server && single ? RPC_CALL : RPC_MESSAGE, m);
 }
 
 static void read_nothing(struct call *c, bool ok)
@@ -328,7 +328,7 @@ static void read_nothing(struct call *c, bool ok)
     if (c->server && c->method->shape != RPC_BIDI)
         call_fail(c, RPC_INVALID_ARGUMENT, "no message");
     else if (c->server && ok && c->fate != SIDE_OVER)
-        c->tell(c, RPC_END, NULL);
+        c->emit(c, RPC_END, NULL);
 }
 
 static void on_read(struct loop_tag *t, bool ok)

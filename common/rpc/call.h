@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// One RPC at either end.
+// One RPC at either end. It has three sides, each a small machine of its own:
 //
-//   read    IDLE ──(more wished)──► BUSY ──message──► IDLE
-//                                    └──last or none──► OVER
-//   write   IDLE ──(something waits)──► BUSY ──ok──► IDLE
-//                                        └──status, half-close, failure──► OVER
-//   fate    BUSY from the start ──► OVER: the client's status; the server learns of it here when
-//   the
-//           client cancels, its deadline passes or its connection is lost
+//   read    IDLE ── the owner wants a message ──► BUSY ──┬── a message ───────────────────► IDLE
+//                                                        └── the last one, or none ───────► OVER
+//   write   IDLE ── something waits ────────────► BUSY ──┬── sent ────────────────────────► IDLE
+//                                                        └── status, half-close, failure ─► OVER
+//   fate    BUSY from the start ──────────────────────────────────────────────────────────► OVER
 //
-// Each side has at most one batch in flight, and its tag is in this struct. A landing stores what
-// it brought and ticks; a wish of the owner ticks too. call_tick() starts what may start, and when
-// fate is OVER and nothing flies, tells RPC_CLOSED and frees the call: nobody touches it after a
-// tick. Nothing is started any more once fate is OVER.
+// fate is OVER when the client has its status. At the server it is OVER when the status has left,
+// or when the client cancelled, its deadline passed or its connection was lost.
+//
+// Each side has at most one batch in flight, and its tag is in this struct. When a batch lands, it
+// stores what it brought and ticks the call; a wish of the owner ticks it too. call_tick() starts
+// what may start. Once fate is OVER nothing more is started, and when nothing flies any more it
+// emits RPC_CLOSED and frees the call, so nobody touches a call after a tick.
 //
 // Cancelling takes effect in the core, which then lands all three sides; no state here is skipped.
+// Inside common/rpc/ only.
 #pragma once
 #include "common/rpc/inside.h"
 #include "common/rpc/packet.h"
@@ -29,7 +31,7 @@ struct call {
     void *home;         // struct rpc_server or rpc_channel
     struct list link;   // in the home's calls
     struct list asking; // server: in the home's, until the request is here
-    void (*tell)(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
+    void (*emit)(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
     void (*gone)(struct call *c); // the home's farewell, before the call is freed
 
     // Under r->lock: the owner's wishes.

@@ -23,7 +23,7 @@ struct rpc_channel *channel_of(struct list *link)
     return list_entry(link, struct rpc_channel, link);
 }
 
-static void maybe_free(struct rpc_channel *c)
+static void free_if_done(struct rpc_channel *c)
 {
     struct rpc *r = c->r;
     if (!c->closing || !list_empty(&c->calls))
@@ -36,7 +36,7 @@ static void maybe_free(struct rpc_channel *c)
 
 static void on_gone(struct call *c)
 {
-    maybe_free(c->home);
+    free_if_done(c->home);
 }
 
 struct call *channel_call(struct rpc_channel *channel, const struct rpc_method *m)
@@ -70,10 +70,10 @@ void channel_close(struct rpc_channel *channel)
         struct call *c = list_entry(it, struct call, link);
         grpc_call_cancel_with_status(c->core, GRPC_STATUS_CANCELLED, "hung up", NULL);
     }
-    maybe_free(channel);
+    free_if_done(channel);
 }
 
-static int hang_up(struct rpc *r, void *arg)
+static int hang_up_command(struct rpc *r, void *arg)
 {
     (void)r;
     channel_close(arg);
@@ -83,7 +83,7 @@ static int hang_up(struct rpc *r, void *arg)
 void rpc_hang_up(struct rpc_channel *c)
 {
     if (c)
-        rpc_do(c->r, hang_up, c);
+        rpc_do(c->r, hang_up_command, c);
 }
 
 // ---- dialling ----
@@ -94,8 +94,9 @@ struct dialling {
     struct err *e;
 };
 
-static grpc_channel *channel_make(const struct rpc_channel_options *o, const struct address *to,
-                                  grpc_channel_credentials *credentials)
+static grpc_channel *make_core_channel(const struct rpc_channel_options *o,
+                                       const struct address *to,
+                                       grpc_channel_credentials *credentials)
 {
     int keepalive_ms = args_keepalive_ms(o->keepalive_ns);
     int backoff_ms = o->max_backoff_ns ? (int)(o->max_backoff_ns / CLOCK_MS) : 2000;
@@ -117,7 +118,7 @@ static grpc_channel *channel_make(const struct rpc_channel_options *o, const str
     return grpc_channel_create(to->dial, credentials, &all);
 }
 
-static int dial(struct rpc *r, void *arg)
+static int dial_command(struct rpc *r, void *arg)
 {
     struct dialling *d = arg;
     const struct rpc_channel_options *o = d->options;
@@ -134,7 +135,7 @@ static int dial(struct rpc *r, void *arg)
     PRE(c != NULL);
     c->r = r;
     list_init(&c->calls);
-    c->core = channel_make(o, &to, credentials);
+    c->core = make_core_channel(o, &to, credentials);
     grpc_channel_credentials_release(credentials);
     list_append(&r->channels, &c->link);
     return 0;
@@ -144,7 +145,7 @@ int rpc_dial(struct rpc *r, const struct rpc_channel_options *o, struct rpc_chan
              struct err *e)
 {
     struct dialling d = {.options = o, .e = e};
-    int rc = rpc_do(r, dial, &d);
+    int rc = rpc_do(r, dial_command, &d);
     *out = d.channel;
     return rc;
 }

@@ -37,7 +37,7 @@ bool health_is(const struct rpc_method *m)
 }
 
 // "weft.v1.Weft" of "/weft.v1.Weft/Submit".
-static bool serves(const struct rpc_server *s, const char *service)
+static bool is_known_service(const struct rpc_server *s, const char *service)
 {
     size_t len = strlen(service);
     if (!len)
@@ -48,7 +48,7 @@ static bool serves(const struct rpc_server *s, const char *service)
     return false;
 }
 
-static void answer(struct call *c)
+static void send_answer(struct call *c)
 {
     const struct rpc_server *s = c->home;
     Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
@@ -60,15 +60,15 @@ static void answer(struct call *c)
     call_send(c, &m.base);
 }
 
-void health_tell(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
+void health_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
 {
     if (kind != RPC_CALL)
         return;
     const Grpc__Health__V1__HealthCheckRequest *request = (const void *)m;
-    c->known = serves(c->home, request->service);
+    c->known = is_known_service(c->home, request->service);
     c->watching = c->method == &watch;
     if (c->watching || c->known)
-        answer(c);
+        send_answer(c);
     if (!c->watching)
         call_finish(c, c->known ? RPC_OK : RPC_NOT_FOUND, c->known ? "" : "no such service");
     protobuf_c_message_free_unpacked(m, NULL);
@@ -80,7 +80,7 @@ void health_changed(struct rpc_server *s)
         struct call *c = list_entry(it, struct call, link);
         if (!c->watching || !c->known)
             continue;
-        answer(c);
+        send_answer(c);
         call_tick(c);
     }
 }

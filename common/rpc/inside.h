@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of common/rpc share: struct rpc, its two threads, and what passes between them.
+// What the files of common/rpc share: struct rpc, its two threads, and what passes between them.
+// Inside common/rpc/ only.
 //
-//   owner ── wishes on calls, one command ──► lock ──► rpc thread (every call into the core)
-//   owner ◄── events, eventfd ─────────────── lock ◄── rpc thread
+//   owner  ── wishes on calls, one command ──►  lock  ──►  rpc thread (every call into the core)
+//   owner  ◄── events, eventfd ───────────────  lock  ◄──  rpc thread
 //
-// Nothing else is shared. The owner rings once for any number of wishes: the rpc thread then ticks
+// Nothing else is shared. The owner rings once for any number of wishes; the rpc thread then ticks
 // each call in `kicked`. Commands (serve, dial, hang up, close) are few and are waited for.
+//
+// Calls go down this list:
+//
+//   rpc.c                           life, the thread, the owner's calls
+//   server.c (health.c), channel.c  the two ends
+//   call.c                          one RPC
+//   exchange.c                      names of calls, events, wishes, commands
+//   rpc_loop.c                      the completion queue
 #pragma once
 #include <pthread.h>
 
@@ -22,6 +31,16 @@ struct slot {
     void *user;
     struct call *call; // null: it has ended
     uint32_t next;     // while free: the next free one
+};
+
+#define NO_SLOT UINT32_MAX
+
+// Something that the rpc thread runs for the owner, who waits for it.
+struct command {
+    int (*fn)(struct rpc *r, void *arg);
+    void *arg;
+    int rc;
+    bool done;
 };
 
 struct rpc {
@@ -47,18 +66,21 @@ struct rpc {
 // Runs fn on the rpc thread, after all wishes so far, and waits for what it returns.
 int rpc_do(struct rpc *r, int (*fn)(struct rpc *r, void *arg), void *arg);
 
-// Holding the lock: gives a call its name; marks it as having wishes, true when the owner must
-// ring.
+// Holding the lock: gives a call its name; finds it by that, null when it has ended; marks it as
+// having wishes, true when the owner must ring.
 void rpc_name(struct rpc *r, struct call *c, void *user);
+struct call *rpc_find_call(struct rpc *r, uint64_t id);
 bool rpc_kick(struct call *c);
+void rpc_unlock_and_ring(struct rpc *r, bool ring);
+struct call *rpc_next_kicked(struct rpc *r); // the rpc thread, without the lock; null: no more
 // An event for the owner; takes the message. RPC_CLOSED takes the call's name away.
-void rpc_tell(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
+void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
 
 // When closing: the loop ends once the last server and channel are gone.
 void rpc_maybe_stop(struct rpc *r);
 
 // server.c, on the rpc thread
-void server_close(struct rpc_server *s);  // open calls are told, then have the grace
+void server_close(struct rpc_server *s);  // open calls hear of it and have the grace to end
 void server_cancel(struct rpc_server *s); // the grace is over
 struct rpc_server *server_of(struct list *link);
 // channel.c

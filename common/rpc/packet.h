@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages as the core carries them: packed once by whoever sends, unpacked where they lie when
-// they came in one piece. Compressed messages are malformed here: nobody asked for them, and a
-// small one may hide a large one.
+// Messages as the core carries them. Inside common/rpc/ only. They are packed once by whoever
+// sends, unpacked where they lie when they came in one piece. Compressed messages are malformed
+// here: nobody asked for them, and a small one may hide a large one.
 #pragma once
 #include <grpc/grpc.h>
 #include <protobuf-c/protobuf-c.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets; see rate_limit.h.
+// Token buckets. See rate_limit.h.
 #include "common/rpc/rate_limit.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "common/base/err.h"
 
 struct bucket {
-    double turns;
-    int64_t at_ns; // when `turns` was true
+    double tokens;
+    int64_t at_ns; // when `tokens` was true
 };
 
 void rate_init(struct rate *r, int per_s)
@@ -24,16 +24,16 @@ void rate_clear(struct rate *r)
     map_clear(&r->callers);
 }
 
-static void fill(const struct rate *r, struct bucket *b, int64_t now_ns)
+static void fill_bucket(const struct rate *r, struct bucket *b, int64_t now_ns)
 {
     double most = (double)r->per_s * RATE_BURST;
-    b->turns += (double)(now_ns - b->at_ns) / CLOCK_S * r->per_s;
-    b->turns = b->turns < most ? b->turns : most;
+    b->tokens += (double)(now_ns - b->at_ns) / CLOCK_S * r->per_s;
+    b->tokens = b->tokens < most ? b->tokens : most;
     b->at_ns = now_ns;
 }
 
 // A full bucket says no more than none.
-static void forget(struct rate *r, int64_t now_ns)
+static void drop_full_buckets(struct rate *r, int64_t now_ns)
 {
     struct map kept = {0};
     for (size_t i = 0; i < r->callers.cap; i++) {
@@ -41,8 +41,8 @@ static void forget(struct rate *r, int64_t now_ns)
         struct bucket *b = s->value;
         if (!s->key)
             continue;
-        fill(r, b, now_ns);
-        if (b->turns < (double)r->per_s * RATE_BURST)
+        fill_bucket(r, b, now_ns);
+        if (b->tokens < (double)r->per_s * RATE_BURST)
             map_put(&kept, s->key, b);
         else
             free(b);
@@ -51,13 +51,13 @@ static void forget(struct rate *r, int64_t now_ns)
     r->callers = kept;
 }
 
-static struct bucket *bucket_of(struct rate *r, const char *who, int64_t now_ns)
+static struct bucket *find_bucket(struct rate *r, const char *who, int64_t now_ns)
 {
     struct bucket *b = map_get(&r->callers, who);
     if (b)
         return b;
     if (r->callers.n >= RATE_CALLERS) {
-        forget(r, now_ns);
+        drop_full_buckets(r, now_ns);
         who = r->callers.n >= RATE_CALLERS ? "" : who;
         b = map_get(&r->callers, who);
     }
@@ -72,10 +72,10 @@ static struct bucket *bucket_of(struct rate *r, const char *who, int64_t now_ns)
 
 bool rate_take(struct rate *r, const char *who, int64_t now_ns)
 {
-    struct bucket *b = bucket_of(r, who, now_ns);
-    fill(r, b, now_ns);
-    if (b->turns < 1)
+    struct bucket *b = find_bucket(r, who, now_ns);
+    fill_bucket(r, b, now_ns);
+    if (b->tokens < 1)
         return false;
-    b->turns -= 1;
+    b->tokens -= 1;
     return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a caller may call: a bucket of turns each, which fills again with time. Callers are
-// names; those who have not come for long are forgotten, and when too many are known at once the
-// rest share one bucket, so that memory is bounded whoever comes.
+// How often a caller may call: each has a bucket of tokens that fills again with time. Callers are
+// names. One that has not come for long is forgotten, and when too many are known at once the rest
+// share one bucket, so that memory is bounded whoever comes.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +17,5 @@ struct rate {
 
 void rate_init(struct rate *r, int per_s);
 void rate_clear(struct rate *r);
-// Whether `who` has a turn left now (a monotonic clock); takes it.
+// Whether `who` has a token left now (a monotonic clock); takes it.
 bool rate_take(struct rate *r, const char *who, int64_t now_ns);

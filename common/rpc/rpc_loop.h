@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rpc thread's loop: one completion queue, in which every operation's tag is a struct loop_tag
-// inside whatever started it. Everything runs on the thread inside loop_run(); other threads may
-// only loop_wake(). One alarm is enough here: deadlines of calls are the core's.
+// The rpc thread's loop. Inside common/rpc/ only. There is one completion queue, in which every
+// operation's tag is a struct loop_tag inside whatever started it. Everything runs on the thread
+// inside loop_run(); other threads may only loop_wake(). One alarm is enough here: deadlines of
+// calls are the core's.
 #pragma once
 #include <grpc/grpc.h>
 #include <stdbool.h>

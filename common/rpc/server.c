@@ -41,7 +41,7 @@ struct rpc_server *server_of(struct list *link)
     return list_entry(link, struct rpc_server, link);
 }
 
-static void maybe_free(struct rpc_server *s)
+static void free_if_done(struct rpc_server *s)
 {
     struct rpc *r = s->r;
     if (!(r->closing || s->failed) || !s->down || s->ncalls)
@@ -56,7 +56,7 @@ static void maybe_free(struct rpc_server *s)
 
 // ---- who calls ----
 
-static void peer_enter(struct rpc_server *s, const char *address)
+static void count_peer(struct rpc_server *s, const char *address)
 {
     struct peer_calls *p = map_get(&s->peers, address);
     if (!p) {
@@ -68,7 +68,7 @@ static void peer_enter(struct rpc_server *s, const char *address)
     p->n++;
 }
 
-static void peer_leave(struct rpc_server *s, const char *address)
+static void uncount_peer(struct rpc_server *s, const char *address)
 {
     struct peer_calls *p = map_get(&s->peers, address);
     if (--p->n)
@@ -81,13 +81,13 @@ static void peer_leave(struct rpc_server *s, const char *address)
 static void on_gone(struct call *c)
 {
     struct rpc_server *s = c->home;
-    peer_leave(s, c->peer.address);
+    uncount_peer(s, c->peer.address);
     s->ncalls--;
-    maybe_free(s);
+    free_if_done(s);
 }
 
 // A certificate's name; without one the host, whatever its port.
-static bool too_often(struct rpc_server *s, const struct rpc_peer *p, int64_t now_ns)
+static bool calls_too_often(struct rpc_server *s, const struct rpc_peer *p, int64_t now_ns)
 {
     char who[2 * RPC_NAME_MAX];
     size_t host = strlen(p->address);
@@ -102,7 +102,7 @@ static bool too_often(struct rpc_server *s, const struct rpc_peer *p, int64_t no
 
 // ---- arrivals ----
 
-static const struct rpc_method *method_find(const struct rpc_server *s, grpc_slice path)
+static const struct rpc_method *find_method(const struct rpc_server *s, grpc_slice path)
 {
     for (int i = 0; i < s->nmethods; i++)
         if (!grpc_slice_str_cmp(path, s->methods[i].path))
@@ -118,7 +118,7 @@ static bool is_new(const struct rpc_server *s, const struct call *c)
 }
 
 // Deny by default: the first row that holds is the answer.
-static enum rpc_code judge(struct rpc_server *s, const struct call *c, const char **why)
+static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, const char **why)
 {
     bool may = c->peer.role == RPC_LOCAL || (c->method->roles & (unsigned)c->peer.role);
     const struct {
@@ -129,7 +129,8 @@ static enum rpc_code judge(struct rpc_server *s, const struct call *c, const cha
         {!c->method->request, RPC_UNIMPLEMENTED, "no such method"},
         {s->draining && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
         {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
-        {too_often(s, &c->peer, c->since_ns), RPC_RESOURCE_EXHAUSTED, "too many calls a second"},
+        {calls_too_often(s, &c->peer, c->since_ns), RPC_RESOURCE_EXHAUSTED,
+         "too many calls a second"},
         {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
         {s->npeers > s->max_peers && is_new(s, c), RPC_RESOURCE_EXHAUSTED, "too many peers"},
     };
@@ -154,10 +155,10 @@ static void drop_late(struct rpc_server *s, int64_t now_ns)
     }
 }
 
-static void arrive(struct rpc_server *s, struct arrival *a)
+static void accept_call(struct rpc_server *s, struct arrival *a)
 {
     static const struct rpc_method unknown = {.path = "?"};
-    const struct rpc_method *m = method_find(s, a->details.method);
+    const struct rpc_method *m = find_method(s, a->details.method);
     struct call *c = call_new(s->r, m ? m : &unknown);
     const char *why;
     c->server = true;
@@ -166,17 +167,17 @@ static void arrive(struct rpc_server *s, struct arrival *a)
     c->since_ns = clock_mono_ns();
     drop_late(s, c->since_ns);
     if (health_is(c->method))
-        c->tell = health_tell;
+        c->emit = health_emit;
     tls_peer(a->core, s->tls, &c->peer);
     list_append(&s->calls, &c->link);
     s->ncalls++;
-    peer_enter(s, c->peer.address);
+    count_peer(s, c->peer.address);
     call_begin(c, a->core);
-    enum rpc_code code = judge(s, c, &why);
+    enum rpc_code code = decide_call(s, c, &why);
     if (code)
         call_fail(c, code, why);
     else if (c->method->shape == RPC_BIDI)
-        c->tell(c, RPC_CALL, NULL);
+        c->emit(c, RPC_CALL, NULL);
     else
         list_append(&s->asking, &c->asking);
     call_tick(c);
@@ -189,19 +190,19 @@ static void arrival_free(struct arrival *a)
     free(a);
 }
 
-static void expect(struct rpc_server *s);
+static void request_next_call(struct rpc_server *s);
 
 static void on_arrival(struct loop_tag *t, bool ok)
 {
     struct arrival *a = list_entry(t, struct arrival, tag);
     if (ok) {
-        expect(a->server);
-        arrive(a->server, a);
+        request_next_call(a->server);
+        accept_call(a->server, a);
     } // else the server shuts down: no call came with this
     arrival_free(a);
 }
 
-static void expect(struct rpc_server *s)
+static void request_next_call(struct rpc_server *s)
 {
     struct arrival *a = calloc(1, sizeof *a);
     PRE(a != NULL);
@@ -221,10 +222,10 @@ static void on_down(struct loop_tag *t, bool ok)
     struct rpc_server *s = list_entry(t, struct rpc_server, down_tag);
     (void)ok;
     s->down = true;
-    maybe_free(s);
+    free_if_done(s);
 }
 
-static void drain(struct rpc_server *s)
+static void drain_server(struct rpc_server *s)
 {
     if (s->draining)
         return;
@@ -237,7 +238,7 @@ static void drain(struct rpc_server *s)
 // core is told only when closing.
 static void shut_down(struct rpc_server *s)
 {
-    drain(s);
+    drain_server(s);
     grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
 }
 
@@ -254,7 +255,7 @@ void server_close(struct rpc_server *s)
         call_tick(c);
     }
     s->ncalls--;
-    maybe_free(s);
+    free_if_done(s);
 }
 
 void server_cancel(struct rpc_server *s)
@@ -265,7 +266,7 @@ void server_cancel(struct rpc_server *s)
 static int drain_command(struct rpc *r, void *arg)
 {
     (void)r;
-    drain(arg);
+    drain_server(arg);
     return 0;
 }
 
@@ -307,14 +308,14 @@ struct offer {
 };
 
 // The core refuses or slows what does not fit; no peer can make it hold more.
-static void args_quota(grpc_channel_args *all, grpc_resource_quota **quota)
+static void add_quota(grpc_channel_args *all, grpc_resource_quota **quota)
 {
     *quota = grpc_resource_quota_create("server");
     grpc_resource_quota_resize(*quota, QUOTA);
     args_pointer(all, GRPC_ARG_RESOURCE_QUOTA, *quota, grpc_resource_quota_arg_vtable());
 }
 
-static grpc_server *server_make(const struct rpc_server_options *o)
+static grpc_server *make_core_server(const struct rpc_server_options *o)
 {
     grpc_arg args[ARGS_MAX];
     grpc_channel_args all = {0, args};
@@ -326,7 +327,7 @@ static grpc_server *server_make(const struct rpc_server_options *o)
     // Below every client's keepalive (args.c), else its pings are called too many.
     args_int(&all, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, LEAST_PING_MS);
     grpc_resource_quota *quota;
-    args_quota(&all, &quota);
+    add_quota(&all, &quota);
     grpc_server *made = grpc_server_create(&all, NULL);
     grpc_resource_quota_unref(quota);
     return made;
@@ -362,12 +363,12 @@ static struct rpc_server *server_new(struct rpc *r, const struct rpc_server_opti
     s->down_tag.landed = on_down;
     list_init(&s->calls);
     list_init(&s->asking);
-    s->core = server_make(o);
+    s->core = make_core_server(o);
     grpc_server_register_completion_queue(s->core, r->loop.queue, NULL);
     return s;
 }
 
-static void bound_name(const struct address *a, int port, char *bound, size_t size)
+static void print_bound(const struct address *a, int port, char *bound, size_t size)
 {
     if (!bound)
         return;
@@ -377,7 +378,7 @@ static void bound_name(const struct address *a, int port, char *bound, size_t si
         snprintf(bound, size, strchr(a->host, ':') ? "[%s]:%d" : "%s:%d", a->host, port);
 }
 
-static int serve(struct rpc *r, void *arg)
+static int serve_command(struct rpc *r, void *arg)
 {
     struct offer *f = arg;
     const struct rpc_server_options *o = f->options;
@@ -399,8 +400,8 @@ static int serve(struct rpc *r, void *arg)
         shut_down(s);
         return rc;
     }
-    expect(s);
-    bound_name(&a, port, f->bound, f->size);
+    request_next_call(s);
+    print_bound(&a, port, f->bound, f->size);
     f->server = s;
     return 0;
 }
@@ -409,7 +410,7 @@ int rpc_serve(struct rpc *r, const struct rpc_server_options *o, struct rpc_serv
               char *bound, size_t size, struct err *e)
 {
     struct offer f = {.options = o, .bound = bound, .size = size, .e = e};
-    int rc = rpc_do(r, serve, &f);
+    int rc = rpc_do(r, serve_command, &f);
     *out = f.server;
     return rc;
 }

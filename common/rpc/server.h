@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server and the health service inside it, as its two files see them. The rpc thread's.
+// A server and the health service inside it, as its two files see them. All is the rpc thread's.
+// Inside common/rpc/ only.
 #pragma once
 #include "common/base/map.h"
 #include "common/rpc/call.h"
@@ -26,5 +27,5 @@ struct rpc_server {
 // The health service's method at `path`, or null.
 const struct rpc_method *health_method(grpc_slice path);
 bool health_is(const struct rpc_method *m);
-void health_tell(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m); // calls' tell
+void health_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m); // calls' tell
 void health_changed(struct rpc_server *s);

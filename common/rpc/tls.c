@@ -110,8 +110,8 @@ int tls_channel_credentials(const struct rpc_tls *t, grpc_channel_credentials **
 // ---- peers ----
 
 // The only value of a property as text; false when there is none, several, or it does not fit.
-static bool property(grpc_auth_context *auth, const char *name, const char *prefix, char *out,
-                     size_t size)
+static bool find_property(grpc_auth_context *auth, const char *name, const char *prefix, char *out,
+                          size_t size)
 {
     grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(auth, name);
     size_t skip = strlen(prefix);
@@ -128,7 +128,7 @@ static bool property(grpc_auth_context *auth, const char *name, const char *pref
     return found == 1;
 }
 
-static enum rpc_role role_of(const char *name)
+static enum rpc_role parse_role(const char *name)
 {
     static const enum rpc_role carried[] = {RPC_CLIENT, RPC_WORKER, RPC_ADMIN};
     for (size_t i = 0; i < sizeof carried / sizeof *carried; i++)
@@ -147,9 +147,9 @@ void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
     if (!tls)
         return;
     grpc_auth_context *auth = grpc_call_auth_context(call);
-    bool named = property(auth, GRPC_X509_CN_PROPERTY_NAME, "", p->name, sizeof p->name);
-    if (named && property(auth, GRPC_PEER_URI_PROPERTY_NAME, "weft:role:", role, sizeof role))
-        p->role = role_of(role);
+    bool named = find_property(auth, GRPC_X509_CN_PROPERTY_NAME, "", p->name, sizeof p->name);
+    if (named && find_property(auth, GRPC_PEER_URI_PROPERTY_NAME, "weft:role:", role, sizeof role))
+        p->role = parse_role(role);
     else
         p->name[0] = 0;
     grpc_auth_context_release(auth);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys and certificates as the cluster makes them, and their files: what the authority (tls_ca.c),
-// its tokens (tls_token.c) and a joiner (tls_join.c) share. Private to common/rpc/tls*.
+// its tokens (tls_token.c) and a joiner (tls_join.c) share. Inside common/rpc/ only.
 //
 // EC P-256 and SHA-256 throughout. Roles travel as a URI name "weft:role:ROLE".
 #pragma once

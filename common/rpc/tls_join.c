@@ -237,7 +237,7 @@ static int choose_ca(SSL *ssl, const char *ca_sha256, struct buf *pem, struct er
 }
 
 // Nothing is believed of this handshake but what choose_ca checks.
-static int look(int fd, const char *ca_sha256, struct buf *pem, struct err *e)
+static int fetch_authority(int fd, const char *ca_sha256, struct buf *pem, struct err *e)
 {
     static const unsigned char h2[] = {2, 'h', '2'};
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
@@ -265,7 +265,7 @@ int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file
     int fd = -1, rc = connect_to(address, &fd, e);
     if (rc)
         return rc;
-    rc = look(fd, ca_sha256, &pem, e);
+    rc = fetch_authority(fd, ca_sha256, &pem, e);
     close(fd);
     if (rc)
         err_wrap(e, "%s", address);

@@ -44,7 +44,7 @@ static bool parse_token(const char *text, struct token *out)
 // ---- making ----
 
 // Removes what died claimed and what has expired; best effort, it is harmless where it lies.
-static void sweep(const char *tokens, int64_t now_s)
+static void sweep_tokens(const char *tokens, int64_t now_s)
 {
     DIR *d = opendir(tokens);
     struct dirent *item;
@@ -103,7 +103,7 @@ int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl
     rc = rc ? rc : new_secret(secret, e);
     if (rc)
         return rc;
-    sweep(tokens, now_s);
+    sweep_tokens(tokens, now_s);
     sha256_hex(secret, 64, name);
     snprintf(text, sizeof text, "role %s\nexpires %" PRId64 "\n", role, now_s + ttl_s);
     rc = tls_file_write(tokens, name, text, e);
@@ -115,24 +115,24 @@ int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl
 
 // ---- using up ----
 
-static int refuse(struct err *e, const char *why)
+static int refuse_token(struct err *e, const char *why)
 {
     return err_set(e, ERR_REFUSED, "%s", why);
 }
 
 // Takes the token of that name out of the directory, durably; *text is what it says.
-static int take(int tokens, const char *name, char *text, size_t size, struct err *e)
+static int claim_token(int tokens, const char *name, char *text, size_t size, struct err *e)
 {
     char claimed[120];
     ssize_t n = -1;
     int fd = openat(tokens, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+        return errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open the join token");
     snprintf(claimed, sizeof claimed, CLAIMED "%s", name);
     int rc = 0;
     if (renameat(tokens, name, tokens, claimed)) // another one was first
-        rc = errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+        rc = errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
                              : err_errno(e, ERR_IO, "cannot take the join token");
     else if ((n = read(fd, text, size - 1)) < 0)
         rc = err_errno(e, ERR_IO, "cannot read the join token");
@@ -143,24 +143,24 @@ static int take(int tokens, const char *name, char *text, size_t size, struct er
     return rc;
 }
 
-static int use_up(const char *dir, const char *secret, int64_t now_s, struct token *out,
-                  struct err *e)
+static int use_up_token(const char *dir, const char *secret, int64_t now_s, struct token *out,
+                        struct err *e)
 {
     char path[PATH_MAX], name[65], text[200];
     if (!is_hex64(secret))
-        return refuse(e, "the join token is unknown or was used");
+        return refuse_token(e, "the join token is unknown or was used");
     sha256_hex(secret, 64, name);
     snprintf(path, sizeof path, "%s/tokens", dir);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? refuse(e, "the join token is unknown or was used")
+        return errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open %s", path);
-    int rc = take(fd, name, text, sizeof text, e);
+    int rc = claim_token(fd, name, text, sizeof text, e);
     close(fd);
     if (!rc && !parse_token(text, out))
-        rc = refuse(e, "the join token is damaged");
+        rc = refuse_token(e, "the join token is damaged");
     if (!rc && out->expires_s <= now_s)
-        rc = refuse(e, "the join token has expired");
+        rc = refuse_token(e, "the join token has expired");
     return rc;
 }
 
@@ -184,19 +184,19 @@ static int read_request(const char *pem, X509_REQ **out, char name[TLS_NAME_MAX]
     if (!req || !key)
         rc = tls_failed(e, ERR_REFUSED, "the request is no certificate request in PEM");
     else if (!EVP_PKEY_is_a(key, "EC") || EVP_PKEY_get_bits(key) != 256)
-        rc = refuse(e, "the request's key is not of P-256");
+        rc = refuse_token(e, "the request's key is not of P-256");
     else if (X509_REQ_verify(req, key) != 1)
         rc = tls_failed(e, ERR_REFUSED, "the request's signature is wrong");
     else if (!request_name(req, name, TLS_NAME_MAX))
-        rc = refuse(e, "the request's name is no name for a certificate");
+        rc = refuse_token(e, "the request's name is no name for a certificate");
     *out = rc ? NULL : req;
     if (rc)
         X509_REQ_free(req);
     return rc;
 }
 
-static int sign(const struct tls_pair *ca, X509_REQ *req, const struct tls_leaf *leaf,
-                struct arena *a, const char **cert_pem, const char **ca_pem, struct err *e)
+static int sign_request(const struct tls_pair *ca, X509_REQ *req, const struct tls_leaf *leaf,
+                        struct arena *a, const char **cert_pem, const char **ca_pem, struct err *e)
 {
     struct buf leaf_text = {0}, ca_text = {0};
     X509 *cert = NULL;
@@ -222,11 +222,11 @@ int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int
     X509_REQ *req = NULL;
     int rc = read_request(csr_pem, &req, name, e);
     rc = rc ? rc : tls_pair_read(dir, "ca", &pair, e); // what may fail without costing the token
-    rc = rc ? rc : use_up(dir, secret, now_s, &token, e);
+    rc = rc ? rc : use_up_token(dir, secret, now_s, &token, e);
     if (!rc) {
         struct tls_leaf leaf = {
             .role = token.role, .name = name, .now_s = now_s, .days = TLS_LEAF_DAYS};
-        rc = sign(&pair, req, &leaf, a, cert, ca, e);
+        rc = sign_request(&pair, req, &leaf, a, cert, ca, e);
     }
     X509_REQ_free(req);
     tls_pair_clear(&pair);

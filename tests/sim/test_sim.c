@@ -29,7 +29,7 @@ unsigned long long weft_rules_off;
 
 static const char *const rules[RULE_COUNT] = {
 #define X(name) #name,
-    WEFT_RULES(X)
+#include "common/base/protocol_rules.def"
 #undef X
 };
 
