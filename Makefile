@@ -571,6 +571,8 @@ PREFIX     ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
 DOCDIR  := $(PREFIX)/share/doc/weft
+# What is read by who uses weft, not by who changes it; links among them hold where they are installed.
+USER_DOCS := README.md coordinator/cli/README.md deploy/README.md
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
@@ -579,7 +581,7 @@ install: all
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
 	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
 	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done
-	$(Q)install -D -m 644 -t $(DESTDIR)$(DOCDIR) LICENSE README.md
+	$(Q)for d in LICENSE $(USER_DOCS); do install -D -m 644 $$d $(DESTDIR)$(DOCDIR)/$$d || exit; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
 	$(Q)for d in coordinator worker; do \

@@ -23,6 +23,8 @@ TEXTS = [
     "share/bash-completion/completions/weft",
     "share/doc/weft/LICENSE",
     "share/doc/weft/README.md",
+    "share/doc/weft/coordinator/cli/README.md",
+    "share/doc/weft/deploy/README.md",
 ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units under a real systemd: this machine's own root, seen through an overlay, with weft installed into
 it, booted in a container. The overlay lies in a mount namespace that ends with the test; a network of its own
-keeps its daemons from ours. The cluster is set up by the words of README's "Deploying", with certificates."""
+keeps its daemons from ours. The cluster is set up by the words of deploy/README.md, with certificates."""
 import contextlib
 import json
 import os

@@ -69,12 +69,15 @@ class Names:
             self.ends.update("/".join(parts[i:]) for i in range(len(parts)))
 
     def has_file(self, name):
+        if "NAME" in name:  # stands for any
+            return True
         if any(c in name for c in "*?"):
             return any(pathlib.PurePosixPath(f).match(name) for f in self.files)
         return name in self.ends or name in FOREIGN
 
     def has_path(self, name, near):
         """Of a link or path: from the root, or from the folder of who says it."""
+        name = name.partition("NAME")[0]
         for start in ("", near):
             parts = []
             for part in (f"{start}/{name}" if start else name).rstrip("/").split("/"):
