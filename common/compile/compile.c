@@ -17,8 +17,6 @@
 #include "common/compile/program/verify.h"
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/stage.h"
-#include "common/explain/heads.h"
-#include "common/explain/usage.h"
 
 struct pipeline {
     const struct job *job;
@@ -28,7 +26,6 @@ struct pipeline {
     struct compiled *out;
     struct buf *dump;
     struct err *err;
-    struct sharding sharding;
 };
 
 static void mesh_from_job(const struct job *job, struct mesh *m)
@@ -58,7 +55,7 @@ static int64_t sample_batch(const struct pipeline *p)
     axis_set axes = 0;
     for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
         struct value v = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = (enum point)i};
-        struct spec spec = sharding_spec(&p->sharding, &p->out->mesh, &v);
+        struct spec spec = sharding_spec(p->out->sharding, &p->out->mesh, &v);
         axes |= dim_axes(&spec.dim[0]);
     }
     int64_t ways = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
@@ -171,12 +168,10 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     if (rc)
         return rc;
     graph_init(cut, p->arena, p->err);
-    if (kind == PROGRAM_TRAIN) {
-        optim_check(g, &p->job->optimizer, &p->out->findings);
-        sharding_check(&p->sharding, p->job, m, g, &p->out->findings);
-        heads_check(&p->sharding, p->job, m, g, &p->out->findings);
-    }
-    rc = partition(g, m, &p->sharding, cut, p->err);
+    p->out->global[kind] = g;
+    if (kind == PROGRAM_TRAIN)
+        sharding_check(p->out->sharding, m, g);
+    rc = partition(g, m, p->out->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
     if (!rc && p->job->train.fuse) {
         copies_make(cut, kind == PROGRAM_TRAIN ? NULL : p->out->program[PROGRAM_TRAIN][0].graph);
@@ -187,10 +182,9 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
         return failed(p, rc, "partitioned graph", cut, m);
-    p->out->global[kind] = g;
     rc = lower_program(p, kind, cut);
     for (int i = 0; i < p->out->nstages; i++)
-        p->out->program[kind][i].zigzag = sharding_zigzag(&p->sharding, m, p->job->model.seq);
+        p->out->program[kind][i].zigzag = sharding_zigzag(p->out->sharding, m, p->job->model.seq);
     return rc;
 }
 
@@ -241,38 +235,8 @@ const struct memory *compiled_memory(const struct compiled *c, int stage)
     return &c->by_stage[stage];
 }
 
-static void tf32_check(const struct job *job, struct compiled *c)
-{
-    if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
-        findings_add(&c->findings,
-                     &(struct finding){.code = FINDING_TF32_IS_F32,
-                                       .message = "precision.compute: tf32: products on the CPU "
-                                                  "are computed in f32, as with f32",
-                                       .fix = "precision.compute=f32"});
-}
-
-static void deterministic_check(const struct job *job, struct compiled *c)
-{
-    bool cpu = job->resources.kind == JOB_CPU;
-    if (!job->precision.deterministic)
-        findings_add(&c->findings,
-                     &(struct finding){
-                         .code = cpu ? FINDING_DETERMINISTIC_ANYWAY : FINDING_NOT_DETERMINISTIC,
-                         .message = cpu ? "precision.deterministic: false: on the CPU a step run "
-                                          "twice gives the same bits all the same"
-                                        : "precision.deterministic: false: a step run twice may "
-                                          "differ in its last bits",
-                         .fix = "precision.deterministic=true"});
-}
-
-int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
-                struct buf *dump, struct err *e)
-{
-    return compile_job_as(job, build, &(struct compile_options){0}, a, out, dump, e);
-}
-
-int compile_job_as(const struct job *job, build_fn build, const struct compile_options *o,
-                   struct arena *a, struct compiled *out, struct buf *dump, struct err *e)
+int compile_job(const struct job *job, build_fn build, const struct compile_options *o,
+                struct arena *a, struct compiled *out, struct buf *dump, struct err *e)
 {
     struct pipeline p = {
         .job = job, .build = build, .options = o, .arena = a, .out = out, .dump = dump, .err = e};
@@ -282,8 +246,8 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
     for (int i = 0; i < out->nstages; i++)
         out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
-    findings_init(&out->findings, job, a);
-    sharding_make(&p.sharding, job, &out->mesh, &out->findings);
+    out->sharding = arena_new(a, struct sharding);
+    sharding_resolve(out->sharding, job, &out->mesh, a);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
     if (out->nprograms == 2 && job->eval.sample.prompt)
         out->nprograms = 3;
@@ -292,13 +256,11 @@ int compile_job_as(const struct job *job, build_fn build, const struct compile_o
         rc = compile_program(&p, (enum program_kind)i);
     for (int s = 0; s < out->nstages && !rc; s++)
         rc = plan_stage(&p, s);
-    if (!rc) {
-        hash_programs(out);
-        out->whole = true;
-        usage_check(out, job, a, &out->findings);
-        tf32_check(job, out);
-        deterministic_check(job, out);
-    }
-    const struct finding *error = findings_first_error(&out->findings);
-    return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;
+    if (rc)
+        return rc;
+    hash_programs(out);
+    out->whole = true;
+    return out->sharding->facts.errors
+               ? err_set(e, ERR_INVALID, "the sharding asks for what cannot be")
+               : 0;
 }

@@ -10,7 +10,7 @@
 #include "common/compile/program/memory_plan.h"
 #include "common/compile/program/program.h"
 #include "common/compile/program/schedule.h"
-#include "common/explain/findings.h"
+#include "common/compile/shard/sharding.h"
 #include "common/job/job.h"
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
@@ -28,9 +28,9 @@ struct compiled {
     struct schedule_cost turns;               // of the train program
     int nprograms; // train, eval when the job evaluates, sample when it samples then
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
-    const struct graph *global[PROGRAM_KINDS]; // before partitioning: reports and tests
-    struct findings findings;
-    bool whole; // the programs and their memory are made, though there may be errors among findings
+    const struct graph *global[PROGRAM_KINDS]; // before partitioning; null: that failed
+    struct sharding *sharding;                 // the specs, and what is wrong with them
+    bool whole; // the programs and their memory are made, though what is wrong may be an error
     struct memory memory;    // of the stage that needs the most
     struct memory *by_stage; // compiled_memory()
     char hash[65];           // SHA-256 of the programs as text: the plan hash all ranks agree on
@@ -46,10 +46,8 @@ struct compile_options {
     bool as_read; // collectives stay where their results are read: no overlap (order.h)
 };
 
-// Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be, or there is an
-// error among the findings; the message says what would do. ERR_INTERNAL: a check failed; `dump`,
-// if given, then holds the graph.
-int compile_job(const struct job *job, build_fn build, struct arena *a, struct compiled *out,
-                struct buf *dump, struct err *e);
-int compile_job_as(const struct job *job, build_fn build, const struct compile_options *o,
-                   struct arena *a, struct compiled *out, struct buf *dump, struct err *e);
+// Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with
+// its sharding is told by out->sharding->facts, which common/explain phrases. ERR_INTERNAL: a check
+// failed; `dump`, if given, then holds the graph.
+int compile_job(const struct job *job, build_fn build, const struct compile_options *o,
+                struct arena *a, struct compiled *out, struct buf *dump, struct err *e);

@@ -170,6 +170,20 @@ uint64_t cost_batch_bytes(const struct program *p)
     return bytes;
 }
 
+uint64_t cost_saved(const struct program *p, enum buffer_kind kind)
+{
+    uint64_t saved = 0;
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->kind != kind)
+            continue;
+        const struct value *v = &p->graph->values[buf->value];
+        struct shape own = spec_local(&p->graph->values[v->of].spec, &p->mesh, &v->shape);
+        saved += (uint64_t)shape_count(&own) * dtype_size(v->dtype) - buf->bytes;
+    }
+    return saved;
+}
+
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);

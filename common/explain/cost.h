@@ -35,4 +35,7 @@ double cost_node_flops(const struct graph *g, const struct mesh *m, const struct
 double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n); // op's
 // Of one step's inputs on a device: whole samples, as it reads them.
 uint64_t cost_batch_bytes(const struct program *p);
+// Bytes of gradients, or of optimiser state, that a device does not hold because they are cut
+// further than their parameters.
+uint64_t cost_saved(const struct program *p, enum buffer_kind kind);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/explain/explain.h"
 #include "common/explain/picture.h"
 
 enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
@@ -140,12 +141,15 @@ static uint64_t need_with(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
     struct compiled c = {0};
+    struct findings found;
     struct job_errors errs = {0};
     struct err e = {0};
     struct job *job = arena_new(&scratch, struct job);
     int rc = job_parse(&scratch, f->job->schema, "fix", f->job->base_dir, f->resolved,
                        strlen(f->resolved), s->text, s->n, job, &errs);
-    rc = rc ? rc : compile_job(job, f->build, &scratch, &c, NULL, &e);
+    if (!rc)
+        rc = explain_job(job, f->build, &(struct compile_options){0}, &scratch, &c, &found, NULL,
+                         &e);
     uint64_t need = rc ? 0 : need_of(&c, f->device);
     arena_clear(&scratch);
     return need;
@@ -296,7 +300,7 @@ static const char *message(const struct fitting *f, const struct memory *m,
 }
 
 void fit_check(const struct job *job, build_fn build, const struct device_model *d,
-               struct compiled *c, struct arena *a)
+               const struct compiled *c, struct findings *found, struct arena *a)
 {
     struct fitting f = {.job = job, .build = build, .device = d, .arena = a};
     struct buf text = {0};
@@ -305,12 +309,12 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
     job_print(job, &text);
     f.resolved = buf_keep(&text, a);
     uint64_t need = f.least = need_of(c, d);
-    const char *fix = c->findings.errors ? NULL : find_fix(&f); // errors first
+    const char *fix = found->errors ? NULL : find_fix(&f); // errors first
     const struct buffer *most = largest(c);
-    findings_add(&c->findings, &(struct finding){.code = FINDING_DOES_NOT_FIT,
-                                                 .tensor = most->name,
-                                                 .waste = need - d->memory,
-                                                 .message = message(&f, &c->memory, most, need,
-                                                                    fix || c->findings.errors),
-                                                 .fix = fix});
+    findings_add(found, &(struct finding){
+                            .code = FINDING_DOES_NOT_FIT,
+                            .tensor = most->name,
+                            .waste = need - d->memory,
+                            .message = message(&f, &c->memory, most, need, fix || found->errors),
+                            .fix = fix});
 }

@@ -11,9 +11,10 @@
 #pragma once
 #include "common/compile/compile.h"
 #include "common/explain/device_models.h"
+#include "common/explain/findings.h"
 
 bool fit_fits(const struct compiled *c, const struct device_model *d);
-// Adds DOES_NOT_FIT to c's findings where it does not. Memory of the tries is
+// Adds DOES_NOT_FIT to the findings where it does not. Memory of the tries is
 // given back.
 void fit_check(const struct job *job, build_fn build, const struct device_model *d,
-               struct compiled *c, struct arena *a);
+               const struct compiled *c, struct findings *found, struct arena *a);

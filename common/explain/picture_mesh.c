@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/compile/shard/sharding_words.h"
+#include "common/explain/fixes.h"
 #include "common/explain/picture.h"
 
 enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8, CELL_COLUMNS = 12, LINE_COLUMNS = 48 };
@@ -355,7 +355,7 @@ static int tensors(const struct compiled *c, const struct graph *g, struct arena
         if (v->kind != VALUE_PARAM || v->alias >= 0)
             continue;
         struct seen one = {
-            .name = words_glob(a, v->name), .v = v, .stages = stages_with(c, v->name)};
+            .name = layers_glob(a, v->name), .v = v, .stages = stages_with(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
                          !alike(out[k].v, v)))

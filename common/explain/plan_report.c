@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "common/compile/shard/refine.h"
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
 
@@ -38,9 +37,9 @@ static uint64_t checkpoint_share(const struct compiled *c, int stage)
 }
 
 void report_make(struct report *r, const struct job *job, const struct compiled *c,
-                 const struct device_model *d, struct arena *a)
+                 const struct findings *found, const struct device_model *d, struct arena *a)
 {
-    *r = (struct report){.job = job, .compiled = c, .device = d};
+    *r = (struct report){.job = job, .compiled = c, .findings = found, .device = d};
     cost_count(c, a, &r->cost);
     r->staging = arena_array(a, uint64_t, c->nstages);
     for (int s = 0; s < c->nstages; s++) {
@@ -183,7 +182,7 @@ static void json_pipeline(const struct report *r, struct json_out *w)
 
 static void json_findings(const struct report *r, struct json_out *w)
 {
-    const struct findings *f = &r->compiled->findings;
+    const struct findings *f = r->findings;
     json_array(w, "findings");
     for (int i = 0; i < f->n; i++) {
         const struct finding *one = &f->items[i];
@@ -282,7 +281,7 @@ static void text_params(const struct report *r, struct buf *out)
 // What ZeRO does not hold.
 static void text_saved(const struct report *r, int stage, enum buffer_kind kind, struct buf *out)
 {
-    uint64_t saved = refine_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
+    uint64_t saved = cost_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
     if (!saved)
         return;
     buf_puts(out, "              ");
@@ -367,7 +366,7 @@ static void text_fixes(const char *fix, struct buf *out)
 
 static void text_findings(const struct report *r, struct buf *out)
 {
-    const struct findings *f = &r->compiled->findings;
+    const struct findings *f = r->findings;
     for (int i = 0; i < f->n; i++) {
         const struct finding *one = &f->items[i];
         buf_printf(out, "%s %s: %s", finding_severity(one->code), finding_name(one->code),
@@ -432,7 +431,7 @@ void report_text(const struct report *r, struct buf *out)
     text_mfu(r, out);
     text_findings(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
-               !r->fits                       ? "it does not fit, see above"
-               : r->compiled->findings.errors ? "refused, see above"
-                                              : "it would run");
+               !r->fits              ? "it does not fit, see above"
+               : r->findings->errors ? "refused, see above"
+                                     : "it would run");
 }

@@ -4,10 +4,12 @@
 #include "common/base/json.h"
 #include "common/explain/cost.h"
 #include "common/explain/device_models.h"
+#include "common/explain/findings.h"
 
 struct report {
     const struct job *job;
     const struct compiled *compiled;
+    const struct findings *findings;
     const struct device_model *device;
     struct cost cost;
     uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
@@ -15,7 +17,8 @@ struct report {
     bool fits;
 };
 
+// Everything is borrowed.
 void report_make(struct report *r, const struct job *job, const struct compiled *c,
-                 const struct device_model *d, struct arena *a);
+                 const struct findings *found, const struct device_model *d, struct arena *a);
 void report_text(const struct report *r, struct buf *out);
 void report_json(const struct report *r, struct json_out *w); // one object

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/compile/graph/optable.h"
-#include "common/compile/shard/resolve.h"
 #include "common/explain/cost.h"
+#include "common/explain/fixes.h"
 
 enum { REPEATED_PERCENT = 25 }; // of the matmuls: a small head may well be repeated
 
@@ -142,7 +142,7 @@ static const char *cut_also_on(const struct compiled *c, const struct job *job,
     for (int x = 0; x < c->mesh.n; x++)
         if (axes >> x & 1)
             dim_append(&spec.dim[d], x);
-    return sharding_fix_param(job, &c->mesh, v, &spec, a);
+    return fix_param(&(struct fixer){a, job, c->sharding, &c->mesh}, v, &spec);
 }
 
 // The weight of the largest matmul that is not split over the axes, cut on them.

@@ -3,6 +3,7 @@
 // that wait for others.
 #pragma once
 #include "common/compile/compile.h"
+#include "common/explain/findings.h"
 
 // Adds UNUSED_AXIS, REDUNDANT, STAGE_IMBALANCE and FEW_MICROBATCHES findings.
 void usage_check(const struct compiled *c, const struct job *job, struct arena *a,

@@ -10,21 +10,22 @@ static const build_fn models[] = {
     [JOB_MODEL_VAE] = vae_build,
 };
 
+int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,
+                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e)
+{
+    PRE((size_t)job->model.kind < sizeof models / sizeof *models);
+    return explain_job(job, models[job->model.kind], o, a, out, found, dump, e);
+}
+
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e)
 {
-    return model_compile_as(job, &(struct compile_options){0}, a, out, dump, e);
+    struct findings found;
+    return model_explain(job, &(struct compile_options){0}, a, out, &found, dump, e);
 }
 
-int model_compile_as(const struct job *job, const struct compile_options *o, struct arena *a,
-                     struct compiled *out, struct buf *dump, struct err *e)
+void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
+               struct findings *found, struct arena *a)
 {
-    PRE((size_t)job->model.kind < sizeof models / sizeof *models);
-    return compile_job_as(job, models[job->model.kind], o, a, out, dump, e);
-}
-
-void model_fit(const struct job *job, const struct device_model *d, struct compiled *c,
-               struct arena *a)
-{
-    fit_check(job, models[job->model.kind], d, c, a);
+    fit_check(job, models[job->model.kind], d, c, found, a);
 }

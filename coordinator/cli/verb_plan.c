@@ -118,6 +118,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
 {
     struct job job;
     struct compiled compiled;
+    struct findings found;
     struct report report;
     struct finding wrong = {0};
     struct device_model device;
@@ -129,15 +130,15 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }
-    int rc = model_compile(&job, a, &compiled, NULL, &e);
+    int rc = model_explain(&job, &(struct compile_options){0}, a, &compiled, &found, NULL, &e);
     if (rc)
         buf_printf(why, "%s: %s\n", file, e.text);
     if (rc && !compiled.whole)
         return CLIENT_USAGE;
     if (wrong.message)
-        findings_add(&compiled.findings, &wrong);
-    model_fit(&job, &device, &compiled, a);
-    report_make(&report, &job, &compiled, &device, a);
+        findings_add(&found, &wrong);
+    model_fit(&job, &device, &compiled, &found, a);
+    report_make(&report, &job, &compiled, &found, &device, a);
     print_report(&report, f, out);
     return !rc && report.fits && !wrong.message ? CLIENT_OK : CLIENT_USAGE;
 }

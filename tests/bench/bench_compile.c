@@ -70,6 +70,7 @@ static struct times run(int at)
     struct job job;
     struct job_errors errs = {0};
     struct compiled c;
+    struct findings found;
     struct report r;
     struct buf out = {0};
     struct err e = {0};
@@ -78,10 +79,10 @@ static struct times run(int at)
     const char *text = cases[at].text;
     if (job_parse(&a, &weft_schema, "bench", NULL, text, strlen(text), NULL, 0, &job, &errs))
         die(cases[at].what, errs.items[0].message);
-    if (model_compile(&job, &a, &c, NULL, &e))
+    if (model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e))
         die(cases[at].what, e.text);
     if (cases[at].report) {
-        report_make(&r, &job, &c, device_model_find("cpu"), &a);
+        report_make(&r, &job, &c, &found, device_model_find("cpu"), &a);
         report_text(&r, &out);
     }
     struct times ms = {(double)(clock_mono_ns() - start) / 1e6, cpu_ms() - cpu};

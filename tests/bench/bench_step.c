@@ -379,6 +379,7 @@ static int arguments(int argc, char **argv)
 int main(int argc, char **argv)
 {
     static struct bench b;
+    struct findings found;
     struct job_errors errs = {0};
     struct err e = {0};
     int status, failed = 0;
@@ -391,7 +392,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_step: %s: %s\n", o.job, errs.items[0].message);
         return 2;
     }
-    if (model_compile_as(&b.job, &o.compile, &b.arena, &b.compiled, NULL, &e)) {
+    if (model_explain(&b.job, &o.compile, &b.arena, &b.compiled, &found, NULL, &e)) {
         fprintf(stderr, "bench_step: %s\n", e.text);
         return 2;
     }

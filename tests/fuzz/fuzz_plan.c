@@ -21,12 +21,13 @@ static void must(int truth)
         abort();
 }
 
-static void check_report(struct arena *a, const struct job *job, const struct compiled *c)
+static void check_report(struct arena *a, const struct job *job, const struct compiled *c,
+                         const struct findings *found)
 {
     struct report r;
     struct buf out = {0};
     struct json_out w;
-    report_make(&r, job, c, device_model_find("h200"), a);
+    report_make(&r, job, c, found, device_model_find("h200"), a);
     report_text(&r, &out);
     json_out_init(&w, &out);
     report_json(&r, &w);
@@ -46,19 +47,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct job job;
     struct job_errors errs;
     struct compiled c = {0};
+    struct findings found;
     struct err e = {0};
     int rc =
         job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job, &errs);
     // A fuzzer would only wait for many layers or microbatches.
     if (rc == 0 && job.train.microbatches <= 4 && job.model.hidden.n <= 6 &&
         job.model.layers <= 4) {
-        rc = model_compile(&job, &a, &c, NULL, &e);
+        rc = model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e);
         must(rc == 0 || (rc != ERR_INTERNAL && e.code == rc && e.text[0]));
-        must(!c.findings.errors || rc == ERR_INVALID);
-        if (c.whole && !c.findings.errors && job.model.layers <= 1)
-            model_fit(&job, &tiny, &c, &a);
+        must(!found.errors || rc == ERR_INVALID);
+        if (c.whole && !found.errors && job.model.layers <= 1)
+            model_fit(&job, &tiny, &c, &found, &a);
         if (c.whole)
-            check_report(&a, &job, &c);
+            check_report(&a, &job, &c, &found);
     }
     arena_clear(&a);
     return 0;

@@ -20,7 +20,7 @@ ARROWS = {
     "common/explain": ["common/base", "common/op", "common/job", "common/compile"],
     "common/data": ["common/base", "common/op"],
     "common/ckpt": ["common/base", "common/op"],
-    "common/model": ["common/base", "common/op", "common/job", "common/compile"],
+    "common/model": ["common/base", "common/op", "common/job", "common/compile", "common/explain"],
     "common/attempt": ["common/base", "proto"],
     "common/rpc": ["common/base", "proto"],
     "kernels": ["common/base", "common/op"],
@@ -42,14 +42,6 @@ ARROWS = {
 EXCEPTIONS = {
     "kernels/cuda/launch.h": ["tests/cuda"],
     "common/model/schema_list.c": ["common/data", "common/ckpt"],
-    # Findings are still phrased where they are found.
-    "common/compile/compile.h": ["common/explain"],
-    "common/compile/compile.c": ["common/explain"],
-    "common/compile/graph/optimiser.h": ["common/explain"],
-    "common/compile/shard/resolve.h": ["common/explain"],
-    "common/compile/shard/refine.h": ["common/compile/program"],
-    "common/model/model.c": ["common/explain"],
-    "common/model/model.h": ["common/explain"],
 }
 HOMES = {  # header prefix -> the only place that may include it
     "yaml.h": "common/job/",

@@ -24,6 +24,7 @@ struct fixture {
     struct arena a;
     struct job job;
     struct compiled c;
+    struct findings found;
     int64_t batch, features;
     double *images, *labels;
     struct err e; // of the compiler
@@ -42,7 +43,8 @@ static inline int compile_or_not(struct fixture *f, const char *text, bool *pars
         job_errors_print(&errs, &said);
         err_set(&f->e, rc, "%s", buf_str(&said));
     } else {
-        rc = model_compile(&f->job, &f->a, &f->c, &said, &f->e);
+        rc = model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, &said,
+                           &f->e);
     }
     buf_clear(&said);
     return rc;

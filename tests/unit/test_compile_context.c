@@ -306,8 +306,8 @@ static void a_sequence_that_does_not_deal_out_is_refused_with_one_that_does(void
                      decoder_long(models[0], cases[c].seq, cases[c].mesh, 1, cases[c].sharding, ""),
                      ERR_INVALID);
         assert_true(f.c.whole);
-        assert_int_equal(f.c.findings.n, 1); // though every point has the sequence
-        found = &f.c.findings.items[0];
+        assert_int_equal(f.found.n, 1); // though every point has the sequence
+        found = &f.found.items[0];
         assert_int_equal(found->code, FINDING_INDIVISIBLE);
         assert_string_equal(found->tensor, cases[c].tensor);
         if (!strstr(found->message, cases[c].says))

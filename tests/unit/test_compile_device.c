@@ -90,9 +90,9 @@ static void what_is_no_model_is_told_with_what_would_do(void **state)
 
 static const struct finding *does_not_fit(const struct fixture *f)
 {
-    for (int i = 0; i < f->c.findings.n; i++)
-        if (f->c.findings.items[i].code == FINDING_DOES_NOT_FIT)
-            return &f->c.findings.items[i];
+    for (int i = 0; i < f->found.n; i++)
+        if (f->found.items[i].code == FINDING_DOES_NOT_FIT)
+            return &f->found.items[i];
     return NULL;
 }
 
@@ -104,7 +104,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     (void)state;
     compile_text(&f, GPT3, 0);
     d = read_model(&f.a, "a100-80g", NULL);
-    assert_int_equal(f.c.findings.n, 0);
+    assert_int_equal(f.found.n, 0);
     // A layer: qkv 3·12288², out 12288², mlp 2·4·12288², cut by 8, and their biases and norms; the
     // tokens (50257 rounded up to 128: 50304 rows) are cut by 8 too, positions and norms are not.
     uint64_t embed = 12288,
@@ -113,7 +113,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     assert_int_equal(f.c.memory.params, 4 * count);
     assert_int_equal(f.c.memory.grads, 4 * count);
     assert_int_equal(f.c.memory.optimizer, 8 * count);
-    model_fit(&f.job, &d, &f.c, &f.a);
+    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
     const struct finding *one = does_not_fit(&f);
     assert_non_null(one);
     assert_string_equal(one->fix, "sharding.rules.embed=[fsdp, data] and "
@@ -125,7 +125,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     // 50304 · 12288 / 8 · 4 bytes: a little more than a layer's mlp/in, 4 · 12288² / 8 · 4.
     assert_string_equal(one->tensor, "embed/tokens");
     assert_non_null(strstr(one->message, "the largest tensor, embed/tokens, takes 294.8 MiB"));
-    report_make(&r, &f.job, &f.c, &d, &f.a);
+    report_make(&r, &f.job, &f.c, &f.found, &d, &f.a);
     assert_false(r.fits);
     fixture_clear(&f);
     struct job_errors errs = {0};
@@ -133,11 +133,12 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     f = (struct fixture){0};
     assert_int_equal(
         job_parse(&f.a, &weft_schema, "t", NULL, GPT3, strlen(GPT3), set, 2, &f.job, &errs), 0);
-    assert_int_equal(model_compile(&f.job, &f.a, &f.c, NULL, &f.e), 0);
+    assert_int_equal(
+        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e), 0);
     d = read_model(&f.a, "a100-80g", NULL);
     assert_true(fit_fits(&f.c, &d));
-    model_fit(&f.job, &d, &f.c, &f.a);
-    assert_int_equal(f.c.findings.n, 0);
+    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    assert_int_equal(f.found.n, 0);
     fixture_clear(&f);
 }
 
@@ -165,7 +166,7 @@ static void state_gradients_and_weights_are_cut_as_far_as_it_takes(void **state)
         assert_int_equal(f.c.memory.params + f.c.memory.grads + f.c.memory.optimizer,
                          (uint64_t)16 * PARAMS);
         struct device_model d = {"small", (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20), 0, 0};
-        model_fit(&f.job, &d, &f.c, &f.a);
+        model_fit(&f.job, &d, &f.c, &f.found, &f.a);
         const struct finding *one = does_not_fit(&f);
         assert_non_null(one);
         assert_non_null(one->fix);
@@ -188,7 +189,7 @@ static void too_many_activations_want_more_microbatches(void **state)
     // 32768 rows of 64 floats are 8 MiB; the forward keeps one a layer.
     assert_true(f.c.memory.stash >= 4 * ((uint64_t)8 << 20));
     struct device_model d = read_model(&f.a, "tiny:memory=24MiB,libraries=1MiB", NULL);
-    model_fit(&f.job, &d, &f.c, &f.a);
+    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
     const struct finding *one = does_not_fit(&f);
     assert_non_null(one);
     assert_non_null(one->fix);
@@ -203,7 +204,7 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
     (void)state;
     compile_text(&f, WIDE, 0);
     struct device_model d = read_model(&f.a, "tiny:memory=1MiB,libraries=1MiB", NULL);
-    model_fit(&f.job, &d, &f.c, &f.a);
+    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
     const struct finding *one = does_not_fit(&f);
     assert_non_null(one);
     assert_null(one->fix);
@@ -234,7 +235,7 @@ static uint64_t arena_with(const char *text, const char *set)
     struct job_errors errs = {0};
     assert_int_equal(
         job_parse(&f.a, &weft_schema, "t", NULL, text, strlen(text), &set, 1, &f.job, &errs), 0);
-    if (model_compile(&f.job, &f.a, &f.c, NULL, &f.e))
+    if (model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e))
         fail_msg("%s: %s", set, f.e.text);
     uint64_t bytes = f.c.memory.arena;
     fixture_clear(&f);
@@ -269,7 +270,7 @@ static void a_setting_that_just_fits_is_not_dismissed_unseen(void **state)
         compile_text(&f, TALL, 0);
         struct device_model d = {"small", arena_with(TALL, set) - i % 2, 0, 0};
         assert_true(d.memory < f.c.memory.arena);
-        fit_check(&f.job, decoder_build, &d, &f.c, &f.a);
+        fit_check(&f.job, decoder_build, &d, &f.c, &f.found, &f.a);
         const struct finding *one = does_not_fit(&f);
         assert_non_null(one);
         assert_non_null(one->fix);
@@ -288,7 +289,7 @@ static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **stat
     (void)state;
     compile_text(&f, TALL, 0);
     whole = 0;
-    fit_check(&f.job, build_counted, &d, &f.c, &f.a);
+    fit_check(&f.job, build_counted, &d, &f.c, &f.found, &f.a);
     const struct finding *one = does_not_fit(&f);
     assert_non_null(one);
     assert_null(one->fix);

@@ -20,13 +20,14 @@ static int load(struct fixture *f, const char *file, const char *const *set, int
         job_errors_print(&errs, &said);
         fail_msg("%s", buf_str(&said));
     }
-    return model_compile(&f->job, &f->a, &f->c, NULL, &f->e);
+    return model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
+                         &f->e);
 }
 
 static bool has_finding(const struct fixture *f, enum finding_code code)
 {
-    for (int i = 0; i < f->c.findings.n; i++)
-        if (f->c.findings.items[i].code == code)
+    for (int i = 0; i < f->found.n; i++)
+        if (f->found.items[i].code == code)
             return true;
     return false;
 }
@@ -46,8 +47,8 @@ static void every_example_plans_or_is_refused_as_it_says(void **state)
         int rc = load(&f, at->d_name, NULL, 0);
         if (rc != (refused ? ERR_INVALID : 0) || !f.c.whole)
             fail_msg("%s: %d %s", at->d_name, rc, f.e.text);
-        if (!refused && f.c.findings.n)
-            fail_msg("%s: %s", at->d_name, f.c.findings.items[0].message);
+        if (!refused && f.found.n)
+            fail_msg("%s: %s", at->d_name, f.found.items[0].message);
         files++;
         fixture_clear(&f);
     }
@@ -285,8 +286,8 @@ static void at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads(vo
     assert_int_equal(load(&f, "cookbook-fsdp-tensor.yaml", set, 3), ERR_INVALID);
     assert_non_null(strstr(f.e.text, "layers/0/attn/out/weight and 3 like it: dimension heads of "
                                      "size 8 does not divide by 128 (fsdp): 128 would do"));
-    assert_int_equal(f.c.findings.errors, 1);
-    const char *fix = f.c.findings.items[0].fix;
+    assert_int_equal(f.found.errors, 1);
+    const char *fix = f.found.items[0].fix;
     struct fixture g;
     assert_int_equal(
         load(&g, "cookbook-fsdp-tensor.yaml", (const char *[]){set[0], set[1], set[2], fix}, 4), 0);
@@ -300,7 +301,7 @@ static void weights_on_data_are_refused_with_two_ways_out(void **state)
     char fix[2][300];
     (void)state;
     assert_int_equal(load(&f, "weights-on-data.yaml", NULL, 0), ERR_INVALID);
-    const struct finding *one = findings_first_error(&f.c.findings);
+    const struct finding *one = findings_first_error(&f.found);
     assert_int_equal(one->code, FINDING_WEIGHT_ON_BATCH_AXIS);
     assert_string_equal(one->tensor, "layers/0/weight");
     assert_int_equal(one->axes, 1);
@@ -321,19 +322,19 @@ static void gpt3_is_refused_by_80_gb_devices_and_fits_with_its_fix(void **state)
     struct fixture f;
     (void)state;
     assert_int_equal(load(&f, "gpt3-175b.yaml", NULL, 0), 0);
-    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.a);
-    assert_int_equal(f.c.findings.n, 1);
-    assert_int_equal(f.c.findings.items[0].code, FINDING_DOES_NOT_FIT);
+    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
+    assert_int_equal(f.found.n, 1);
+    assert_int_equal(f.found.items[0].code, FINDING_DOES_NOT_FIT);
     char fix[300];
-    snprintf(fix, sizeof fix, "%s", f.c.findings.items[0].fix);
+    snprintf(fix, sizeof fix, "%s", f.found.items[0].fix);
     char *and = strstr(fix, " and ");
     assert_non_null(and);
     assert_null(strstr(fix, " or "));
     *and = 0;
     fixture_clear(&f);
     assert_int_equal(load(&f, "gpt3-175b.yaml", (const char *[]){fix, and+5}, 2), 0);
-    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.a);
-    assert_int_equal(f.c.findings.n, 0);
+    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
+    assert_int_equal(f.found.n, 0);
     fixture_clear(&f);
 }
 

@@ -3,7 +3,7 @@
 // away. And the specs of the sharding section on tensors of the source guides' sizes.
 #include <stdio.h>
 
-#include "common/compile/shard/resolve.h"
+#include "common/compile/shard/sharding.h"
 #include "tests/unit/compile_case.h"
 
 // Two hidden layers and a head, on 2 × 2 devices.
@@ -24,14 +24,15 @@ static int read_with(struct fixture *f, const char *text, const char *fix)
         job_errors_print(&errs, &said);
         fail_msg("%s", buf_str(&said));
     }
-    return model_compile(&f->job, &f->a, &f->c, NULL, &f->e);
+    return model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
+                         &f->e);
 }
 
 static const struct finding *find(const struct fixture *f, enum finding_code code,
                                   const char *tensor)
 {
-    for (int i = 0; i < f->c.findings.n; i++) {
-        const struct finding *one = &f->c.findings.items[i];
+    for (int i = 0; i < f->found.n; i++) {
+        const struct finding *one = &f->found.items[i];
         if (one->code == code && (!tensor || (one->tensor && !strcmp(one->tensor, tensor))))
             return one;
     }
@@ -207,7 +208,9 @@ static void the_resolved_form_has_no_lines_to_tell(void **state)
         assert_int_equal(job_parse(&f.a, &weft_schema, NULL, NULL, texts[i], strlen(texts[i]), NULL,
                                    0, &f.job, &errs),
                          0);
-        assert_int_not_equal(model_compile(&f.job, &f.a, &f.c, NULL, &f.e), 0);
+        assert_int_not_equal(
+            model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e),
+            0);
         assert_null(strstr(f.e.text, "line"));
         fixture_clear(&f);
         (void)read_with(&f, texts[i], NULL);
@@ -264,8 +267,8 @@ static void a_sound_sharding_has_no_findings(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct fixture f;
         int rc = read_with(&f, texts[i], NULL);
-        if (rc || f.c.findings.n)
-            fail_msg("%s: %s", texts[i], f.c.findings.n ? f.c.findings.items[0].message : f.e.text);
+        if (rc || f.found.n)
+            fail_msg("%s: %s", texts[i], f.found.n ? f.found.items[0].message : f.e.text);
         fixture_clear(&f);
     }
 }
@@ -278,7 +281,6 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
     char text[1000];
     struct fixture f = {0};
     struct job_errors errs = {0};
-    struct findings found;
     struct sharding s;
     struct mesh m = {0};
     snprintf(text, sizeof text,
@@ -292,13 +294,12 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
         snprintf(m.axis[i].name, sizeof m.axis[i].name, "%s", f.job.mesh.axis[i].name);
         m.axis[i].size = (int)f.job.mesh.axis[i].size;
     }
-    findings_init(&found, &f.job, &f.a);
-    sharding_make(&s, &f.job, &m, &found);
+    sharding_resolve(&s, &f.job, &m, &f.a);
     struct value v = {.name = name, .kind = VALUE_PARAM, .shape = whole};
     memcpy(v.dims, dims, sizeof *dims * (size_t)whole.n);
     struct spec spec = sharding_spec(&s, &m, &v);
     struct shape local = spec_local(&spec, &m, &whole);
-    assert_int_equal(found.n, 0);
+    assert_int_equal(s.facts.n, 0);
     assert_true(shape_equal(&local, &want));
     fixture_clear(&f);
 }

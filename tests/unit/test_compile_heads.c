@@ -8,9 +8,9 @@
 
 static const struct finding *find(const struct fixture *f, enum finding_code code)
 {
-    for (int i = 0; i < f->c.findings.n; i++)
-        if (f->c.findings.items[i].code == code)
-            return &f->c.findings.items[i];
+    for (int i = 0; i < f->found.n; i++)
+        if (f->found.items[i].code == code)
+            return &f->found.items[i];
     return NULL;
 }
 

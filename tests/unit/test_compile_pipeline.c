@@ -478,7 +478,7 @@ static void the_guides_four_stage_classifier(void **state)
     (void)state;
     EXPECT(text, rows);
     compile_text(&f, text, 0);
-    assert_int_equal(f.c.findings.n, 0);
+    assert_int_equal(f.found.n, 0);
     assert_true(fabs(f.c.turns.bubble - 3.0 / 7) < 1e-12);
     fixture_clear(&f);
 }

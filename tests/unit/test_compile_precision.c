@@ -221,7 +221,9 @@ static void expect_casts(struct fixture *f, bool fuse, int first, int second)
     struct buf said = {0};
     int casts[2] = {0};
     f->job.train.fuse = fuse;
-    assert_int_equal(model_compile(&f->job, &f->a, &f->c, &said, &f->e), 0);
+    assert_int_equal(
+        model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, &said, &f->e),
+        0);
     const struct program *p = f->c.program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -279,11 +281,11 @@ static int marked(const struct program *p, enum op op)
     return n;
 }
 
-static const struct finding *noted(const struct compiled *c, enum finding_code code)
+static const struct finding *noted(const struct findings *f, enum finding_code code)
 {
-    for (int i = 0; i < c->findings.n; i++)
-        if (c->findings.items[i].code == code)
-            return &c->findings.items[i];
+    for (int i = 0; i < f->n; i++)
+        if (f->items[i].code == code)
+            return &f->items[i];
     return NULL;
 }
 
@@ -302,12 +304,12 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
     assert_int_equal(all, 16);
     for (int v = 0; v < p->graph->nvalues; v++)
         assert_int_not_equal(p->graph->values[v].dtype, DT_BF16);
-    assert_non_null(noted(&f.c, FINDING_TF32_IS_F32));
+    assert_non_null(noted(&f.found, FINDING_TF32_IS_F32));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: f32"), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_MATMUL), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_LINEAR), 0);
-    assert_null(noted(&f.c, FINDING_TF32_IS_F32));
+    assert_null(noted(&f.found, FINDING_TF32_IS_F32));
     fixture_clear(&f);
 }
 
@@ -337,9 +339,9 @@ static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
         char job[700];
         snprintf(job, sizeof job, "%smesh: {dp: 1}\nresources: {kind: %s}\n", MLP, cases[i].device);
         compile_text(&f, with(job, cases[i].precision), 0);
-        const struct finding *note = noted(&f.c, cases[i].code);
+        const struct finding *note = noted(&f.found, cases[i].code);
         assert_int_equal(note != NULL, cases[i].says != NULL);
-        assert_null(noted(&f.c, cases[i].other));
+        assert_null(noted(&f.found, cases[i].other));
         if (note) {
             assert_string_equal(note->message, cases[i].says);
             assert_string_equal(note->fix, "precision.deterministic=true");
@@ -366,15 +368,17 @@ static void scratch_is_that_of_the_backend(void **state)
     assert_int_equal(f.c.memory.workspace, 8 * 128);
     snprintf(on_cpu, sizeof on_cpu, "%s", f.c.hash);
     f.job.resources.kind = JOB_CUDA;
-    assert_int_equal(model_compile(&f.job, &f.a, &f.c, &said, &f.e), 0);
+    assert_int_equal(
+        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, &said, &f.e), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
     assert_string_not_equal(f.c.hash, on_cpu);
-    assert_null(noted(&f.c, FINDING_TF32_IS_F32));
+    assert_null(noted(&f.found, FINDING_TF32_IS_F32));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: bf16"), 0);
     assert_true(f.c.memory.workspace > 8 * 128);
     f.job.resources.kind = JOB_CUDA;
-    assert_int_equal(model_compile(&f.job, &f.a, &f.c, &said, &f.e), 0);
+    assert_int_equal(
+        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, &said, &f.e), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
     fixture_clear(&f);
     buf_clear(&said);

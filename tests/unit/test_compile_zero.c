@@ -2,7 +2,7 @@
 // Optimiser state and gradients cut further than their parameters: which cuts are taken, what they
 // save, what is refused, and that no step changes. What they communicate is in
 // test_compile_collectives.c.
-#include "common/compile/shard/refine.h"
+#include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- cuts --------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ static void the_plan_shows_what_is_saved(void **state)
         assert_int_equal(f.c.memory.optimizer, 4 * cases[i].optimizer);
         const struct program *p = f.c.program[PROGRAM_TRAIN];
         uint64_t params = f.c.memory.params;
-        assert_int_equal(refine_saved(p, BUFFER_GRAD), params - 4 * cases[i].grads);
-        assert_int_equal(refine_saved(p, BUFFER_OPTIMIZER), 2 * params - 4 * cases[i].optimizer);
+        assert_int_equal(cost_saved(p, BUFFER_GRAD), params - 4 * cases[i].grads);
+        assert_int_equal(cost_saved(p, BUFFER_OPTIMIZER), 2 * params - 4 * cases[i].optimizer);
         fixture_clear(&f);
     }
 }

@@ -121,40 +121,6 @@ int optim_freeze(struct graph *g, const struct job_optimizer *o)
     return g->failed;
 }
 
-static const char *groups_without(const struct job_optimizer *o, int drop, struct arena *a)
-{
-    struct job_optimizer rest = *o;
-    struct buf b = {0};
-    rest.groups = arena_array(a, struct job_param_group, o->n_groups);
-    rest.n_groups = 0;
-    for (int i = 0; i < o->n_groups; i++)
-        if (i != drop)
-            rest.groups[rest.n_groups++] = o->groups[i];
-    buf_puts(&b, "optimizer.groups=");
-    job_groups_print(&rest, &b);
-    return buf_keep(&b, a);
-}
-
-void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f)
-{
-    for (int i = 0; i < o->n_groups; i++) {
-        const struct job_param_group *group = &o->groups[i];
-        bool any = false;
-        for (int v = 0; v < g->nvalues && !any; v++)
-            any = g->values[v].kind == VALUE_PARAM &&
-                  fnmatch(group->match, g->values[v].name, 0) == 0;
-        const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
-        if (!any)
-            findings_add(f, &(struct finding){.code = FINDING_NO_MATCH,
-                                              .tensor = group->match,
-                                              .message = arena_printf(f->arena,
-                                                                      "%s%s: no parameter matches "
-                                                                      "this group",
-                                                                      group->match, where),
-                                              .fix = groups_without(o, i, f->arena)});
-    }
-}
-
 int optim_build(struct graph *g, const struct job_optimizer *o)
 {
     if (g->failed)

@@ -4,13 +4,10 @@
 // Formulas are optax's. What changes from step to step is a device scalar: "control", "hyper".
 #pragma once
 #include "common/compile/graph/graph.h"
-#include "common/explain/findings.h"
 #include "common/job/job.h"
 
 // Marks the parameters of frozen groups, before grad_build. ERR_INVALID: there is nothing left.
 int optim_freeze(struct graph *g, const struct job_optimizer *o);
-// Groups that no parameter belongs to.
-void optim_check(const struct graph *g, const struct job_optimizer *o, struct findings *f);
 int optim_build(struct graph *g, const struct job_optimizer *o);
 // An evaluation's end: the metrics vector is the loss and its parts.
 int optim_build_eval(struct graph *g);

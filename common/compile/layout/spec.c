@@ -92,6 +92,15 @@ bool spec_divides(const struct spec *s, const struct mesh *m, const struct shape
     return true;
 }
 
+struct spec spec_that_divides(const struct spec *s, const struct mesh *m, const struct shape *shape)
+{
+    struct spec out = *s;
+    for (int d = 0; d < shape->n; d++)
+        while (shape->dim[d] % dim_parts(m, &out.dim[d]))
+            out.dim[d].axis[--out.dim[d].n] = 0;
+    return out;
+}
+
 struct shape spec_local(const struct spec *s, const struct mesh *m, const struct shape *global)
 {
     struct shape local = *global;

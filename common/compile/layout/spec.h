@@ -31,6 +31,9 @@ int cut_place(const struct mesh *m, int rank, const struct dim_cut *c);
 // Parts a dimension is cut into, and the local shape. The caller checked that cuts divide.
 int dim_parts(const struct mesh *m, const struct dim_cut *c);
 bool spec_divides(const struct spec *s, const struct mesh *m, const struct shape *shape, int *bad);
+// The same without the axes, minor ones first, by which a dimension does not divide.
+struct spec spec_that_divides(const struct spec *s, const struct mesh *m,
+                              const struct shape *shape);
 struct shape spec_local(const struct spec *s, const struct mesh *m, const struct shape *global);
 // Where `rank`'s part begins, a value a dimension.
 void spec_start(const struct spec *s, const struct mesh *m, const struct shape *global, int rank,

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients and optimiser state cut further than their parameters: sharding.grads and
 // sharding.optimizer. A parameter's cut is a prefix of its gradient's, dimension by dimension, and
-// that one of its state's; what is no such refinement is a finding, and the coarser cut stands.
+// that one of its state's; what is no such refinement is a fact, and the coarser cut stands.
 //
 // State cut finer alone is ZeRO-1: the gradient is reduced into that cut once a step, the update
 // runs on it and the parameter is gathered. Gradients cut finer too is ZeRO-2: scattered in every
 // microbatch. A cut parameter is ZeRO-3.
 #pragma once
-#include "common/compile/program/program.h"
-#include "common/compile/shard/resolve.h"
-
-void refine_make(struct sharding *s, const struct job *job, const struct mesh *m,
-                 struct findings *f);
-// Holds both against the parameters of the unpartitioned graph.
-void refine_check(struct sharding *s, const struct job *job, const struct mesh *m,
-                  const struct graph *g, struct findings *f);
+#include "common/compile/shard/sharding.h"
 
 // The specs of a parameter's gradient and of its optimiser state.
 struct spec refine_grad(const struct sharding *s, const struct mesh *m, const struct value *param);
 struct spec refine_state(const struct sharding *s, const struct mesh *m, const struct value *param);
-// Bytes of gradients, or of state, that a device does not hold because they are cut further than
-// their parameters.
-uint64_t refine_saved(const struct program *p, enum buffer_kind kind);
+
+// Holds both against the parameters of the unpartitioned graph. Called by sharding_check().
+void refine_check(struct sharding *s, const struct mesh *m, const struct graph *g);

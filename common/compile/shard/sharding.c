@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The specs of values. See sharding.h.
+#include "common/compile/shard/sharding.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+const struct dim_cut *rules_axes(const struct rules *r, enum dim dim)
+{
+    static const struct dim_cut none;
+    for (int i = 0; i < r->n; i++)
+        if (r->rule[i].dim == dim)
+            return &r->rule[i].axes;
+    return &none;
+}
+
+// Key heads follow the rule of heads, where it divides.
+static enum dim ruled_as(enum dim d)
+{
+    return d == DIM_KV_HEADS ? DIM_HEADS : d;
+}
+
+static void drop_uneven_key_heads(const struct mesh *m, const struct value *v, struct spec *s)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_KV_HEADS && v->shape.dim[d] % dim_parts(m, &s->dim[d]))
+            s->dim[d] = (struct dim_cut){0};
+}
+
+// A point's spec speaks of the dimensions after the one that stacks queries, keys and values.
+static void shift_stacked(const struct value *v, struct spec *s)
+{
+    if (v->shape.n == 0 || v->dims[0] != DIM_QKV)
+        return;
+    for (int d = MAX_DIMS - 1; d > 0; d--)
+        s->dim[d] = s->dim[d - 1];
+    s->dim[0] = (struct dim_cut){0};
+}
+
+struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
+{
+    struct spec s = {0};
+    axis_set used = 0;
+    for (int d = 0; d < v->shape.n; d++) {
+        enum dim dim = ruled_as(v->dims[d]);
+        if (dim == DIM_EMBED && v->kind != VALUE_PARAM) // that rule is for parameters only
+            continue;
+        for (int i = 0; i < r->n; i++)
+            for (int k = 0; r->rule[i].dim == dim && k < r->rule[i].axes.n; k++) {
+                int axis = r->rule[i].axes.axis[k];
+                if (used >> axis & 1 || m->axis[axis].size < 2)
+                    continue;
+                dim_append(&s.dim[d], axis);
+                used |= (axis_set)(1u << axis);
+            }
+    }
+    return s;
+}
+
+static bool entry_matches(const struct job_param_spec *p, const struct value *v)
+{
+    if (fnmatch(p->match, v->name, 0) != 0 || p->min.n > v->shape.n)
+        return false;
+    for (int d = 0; d < p->min.n; d++)
+        if (v->shape.dim[d] < ((const int64_t *)p->min.items)[d])
+            return false;
+    return true;
+}
+
+int param_entry(int n, const struct job_param_spec *list, const struct value *v)
+{
+    for (int i = 0; i < n; i++)
+        if (entry_matches(&list[i], v))
+            return i;
+    return -1;
+}
+
+int sharding_entry(const struct sharding *s, const struct value *v)
+{
+    if (!s->job)
+        return -1;
+    if (v->kind == VALUE_PARAM)
+        return param_entry(s->job->n_params, s->job->params, v);
+    for (int i = 0; i < s->job->n_points; i++)
+        if (strcmp(s->job->points[i].point, point_name(v->point)) == 0)
+            return i;
+    return -1;
+}
+
+int entry_dims(const struct job_spec *s)
+{
+    int n = s->n;
+    while (n && !s->dim[n - 1].n)
+        n--;
+    return n;
+}
+
+struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const struct value *v)
+{
+    bool param = v->kind == VALUE_PARAM;
+    int entry = param ? sharding_entry(s, v) : -1;
+    struct spec spec;
+    if (entry >= 0)
+        spec = s->params[entry];
+    else if (!param && s->given[v->point])
+        spec = s->points[v->point];
+    else
+        spec = rules_spec(&s->rules, m, v);
+    if (!param && s->given[v->point])
+        shift_stacked(v, &spec);
+    if (entry < 0)
+        drop_uneven_key_heads(m, v, &spec);
+    for (int d = v->shape.n; d < MAX_DIMS; d++)
+        spec.dim[d] = (struct dim_cut){0};
+    return spec;
+}
+
+struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v)
+{
+    struct spec spec = sharding_asked(s, m, v);
+    return s->lenient ? spec_that_divides(&spec, m, &v->shape) : spec;
+}
+
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq)
+{
+    int parts = mesh_product(m, s->context);
+    return (struct zigzag){seq, seq % (2 * (int64_t)parts) == 0 ? parts : 1};
+}

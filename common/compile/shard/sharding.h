@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job's sharding section on its mesh: which spec every parameter and every activation point
+// wants.
+//
+//   sharding_resolve()  names become axes, entries become specs   (resolve.c)
+//   sharding_check()    the specs are held against the tensors    (sharding_check.c)
+//   sharding_spec()     the spec of a value                       (sharding.c)
+//
+// What cannot be (an unknown axis, one used twice, a cut that does not divide) becomes a fact and
+// is left out, so that a plan can still be made and shown.
+#pragma once
+#include "common/compile/graph/graph.h"
+#include "common/compile/layout/zigzag.h"
+#include "common/compile/shard/facts.h"
+#include "common/job/job.h"
+
+// Which mesh axes cut a logical dimension, in order.
+struct rule {
+    enum dim dim;
+    struct dim_cut axes;
+};
+struct rules {
+    int n;
+    struct rule rule[DIM_COUNT];
+};
+
+struct refine {                   // see refine.h
+    const struct job_refine *job; // null: none
+    struct dim_cut axes;
+    struct spec *specs; // of job->params
+};
+
+struct sharding {
+    struct rules rules;
+    const struct job_sharding *job; // null: rules alone
+    struct spec *params;            // of job->params
+    struct spec points[POINT_COUNT];
+    bool given[POINT_COUNT]; // else the rules'
+    struct refine grads, optimizer;
+    axis_set gather;  // batch axes on which weights may be cut
+    axis_set batch;   // axes that cut the batch at act_ids
+    axis_set context; // axes that cut the sequence where causal attention works
+    bool lenient;     // cuts that do not divide are left out: there are facts of them
+    struct facts facts;
+    int of_names; // so many of the facts, the first, are of names; the others of tensors
+};
+
+// Everything lies in `a`; the job is borrowed.
+void sharding_resolve(struct sharding *s, const struct job *job, const struct mesh *m,
+                      struct arena *a);
+// Holds the specs against the tensors of the unpartitioned graph; sets s->context.
+void sharding_check(struct sharding *s, const struct mesh *m, const struct graph *g);
+
+// The order in which the data of a sequence of so many positions is read.
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq);
+
+// The spec that the rules give a value: an axis used by an earlier dimension is skipped.
+struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);
+const struct dim_cut *rules_axes(const struct rules *r, enum dim dim);
+// The spec a parameter, or a value at an activation point, is to have.
+struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v);
+// The same before what does not divide is left out.
+struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const struct value *v);
+
+// The first entry that matches a parameter, −1: none does.
+int param_entry(int n, const struct job_param_spec *list, const struct value *v);
+// The entry of sharding.params that a parameter has, or of sharding.activations that a value's
+// point has; −1: its rules stand.
+int sharding_entry(const struct sharding *s, const struct value *v);
+// The dimensions of an entry's spec, up to the last that it cuts.
+int entry_dims(const struct job_spec *s);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The findings of a job, in the order in which they are shown. See explain.h.
+#include "common/explain/explain.h"
+
+#include <fnmatch.h>
+
+#include "common/explain/heads.h"
+#include "common/explain/sharding_findings.h"
+#include "common/explain/usage.h"
+
+static const char *fix_without_group(const struct job_optimizer *o, int drop, struct arena *a)
+{
+    struct job_optimizer rest = *o;
+    struct buf b = {0};
+    rest.groups = arena_array(a, struct job_param_group, o->n_groups);
+    rest.n_groups = 0;
+    for (int i = 0; i < o->n_groups; i++)
+        if (i != drop)
+            rest.groups[rest.n_groups++] = o->groups[i];
+    buf_puts(&b, "optimizer.groups=");
+    job_groups_print(&rest, &b);
+    return buf_keep(&b, a);
+}
+
+// Groups of the optimiser that no parameter belongs to.
+static void find_empty_groups(const struct graph *g, const struct job_optimizer *o,
+                              struct findings *f)
+{
+    for (int i = 0; i < o->n_groups; i++) {
+        const struct job_param_group *group = &o->groups[i];
+        bool any = false;
+        for (int v = 0; v < g->nvalues && !any; v++)
+            any = g->values[v].kind == VALUE_PARAM &&
+                  fnmatch(group->match, g->values[v].name, 0) == 0;
+        const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
+        if (!any)
+            findings_add(f, &(struct finding){.code = FINDING_NO_MATCH,
+                                              .tensor = group->match,
+                                              .message = arena_printf(f->arena,
+                                                                      "%s%s: no parameter matches "
+                                                                      "this group",
+                                                                      group->match, where),
+                                              .fix = fix_without_group(o, i, f->arena)});
+    }
+}
+
+static void find_tf32(const struct job *job, struct findings *f)
+{
+    if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
+        findings_add(f, &(struct finding){.code = FINDING_TF32_IS_F32,
+                                          .message = "precision.compute: tf32: products on the CPU "
+                                                     "are computed in f32, as with f32",
+                                          .fix = "precision.compute=f32"});
+}
+
+static void find_deterministic(const struct job *job, struct findings *f)
+{
+    bool cpu = job->resources.kind == JOB_CPU;
+    if (!job->precision.deterministic)
+        findings_add(f, &(struct finding){
+                            .code = cpu ? FINDING_DETERMINISTIC_ANYWAY : FINDING_NOT_DETERMINISTIC,
+                            .message = cpu ? "precision.deterministic: false: on the CPU a step "
+                                             "run twice gives the same bits all the same"
+                                           : "precision.deterministic: false: a step run twice may "
+                                             "differ in its last bits",
+                            .fix = "precision.deterministic=true"});
+}
+
+static void make_findings(const struct job *job, const struct compiled *c, struct arena *a,
+                          struct findings *f)
+{
+    const struct sharding *s = c->sharding;
+    const struct graph *g = c->global[PROGRAM_TRAIN];
+    sharding_findings(c, job, 0, s->of_names, f);
+    if (g) {
+        find_empty_groups(g, &job->optimizer, f);
+        sharding_findings(c, job, s->of_names, s->facts.n, f);
+        heads_check(s, job, &c->mesh, g, f);
+    }
+    if (c->whole) {
+        usage_check(c, job, a, f);
+        find_tf32(job, f);
+        find_deterministic(job, f);
+    }
+}
+
+int explain_job(const struct job *job, build_fn build, const struct compile_options *o,
+                struct arena *a, struct compiled *out, struct findings *found, struct buf *dump,
+                struct err *e)
+{
+    int rc = compile_job(job, build, o, a, out, dump, e);
+    findings_init(found, job, a);
+    make_findings(job, out, a, found);
+    const struct finding *error = findings_first_error(found);
+    return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;
+}

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts of the sharding section as sentences. See sharding_findings.h.
+#include "common/explain/sharding_findings.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "common/explain/fixes.h"
+
+struct teller {
+    struct fixer fix;
+    const struct graph *graph;
+    struct findings *found;
+};
+
+static const char *line_text(const struct teller *t, int line) // " (line 7)"; "" for 0
+{
+    return line ? arena_printf(t->fix.arena, " (line %d)", line) : "";
+}
+
+static const char *axes_text(const struct teller *t, axis_set axes)
+{
+    return axis_set_text(t->fix.mesh, axes, t->fix.arena);
+}
+
+static const char *spec_text(const struct teller *t, const struct value *v, const struct spec *s)
+{
+    struct buf b = {0};
+    spec_print(s, t->fix.mesh, v->shape.n, &b);
+    return buf_keep(&b, t->fix.arena);
+}
+
+static const char *sizes_text(const struct teller *t, int64_t size, int64_t parts) // "12 or 16"
+{
+    int64_t below = size / parts * parts;
+    return below ? arena_printf(t->fix.arena, "%lld or %lld", (long long)below,
+                                (long long)(below + parts))
+                 : arena_printf(t->fix.arena, "%lld", (long long)parts);
+}
+
+static bool cuts_finer(const struct fact *f)
+{
+    return f->list == FACT_GRADS || f->list == FACT_OPTIMIZER;
+}
+
+static const struct job_refine *refine_of(const struct teller *t, const struct fact *f)
+{
+    const struct job_sharding *s = &t->fix.job->sharding;
+    return f->list == FACT_GRADS ? &s->grads : &s->optimizer;
+}
+
+// The entry's spec as the job has it; null: there is none, a rule speaks.
+static const struct job_spec *spec_of(const struct teller *t, const struct fact *f)
+{
+    if (f->entry < 0 || f->list == FACT_RULES || f->list == FACT_GATHER)
+        return NULL;
+    return f->list == FACT_POINTS ? &t->fix.job->sharding.points[f->entry].spec
+                                  : &fix_entries(t->fix.job, f->list).list[f->entry].spec;
+}
+
+// ---- of names ----------------------------------------------------------------------------------
+
+// Where a name stands: how that place is called, its line, its list of names.
+struct place {
+    const char *called;
+    int line;
+    struct job_names names;
+};
+
+static struct place place_of(const struct teller *t, const struct fact *f)
+{
+    const struct job_sharding *s = &t->fix.job->sharding;
+    const struct job_spec *spec = spec_of(t, f);
+    if (f->list == FACT_RULES)
+        return (struct place){
+            arena_printf(t->fix.arena, "sharding.rules.%s", s->rules[f->entry].dim),
+            s->rules[f->entry].line, s->rules[f->entry].axes};
+    if (f->list == FACT_GATHER)
+        return (struct place){"sharding.gather", 0, s->gather};
+    if (!spec)
+        return (struct place){fix_entries(t->fix.job, f->list).key, refine_of(t, f)->line,
+                              refine_of(t, f)->axes};
+    return (struct place){f->list == FACT_POINTS
+                              ? s->points[f->entry].point
+                              : fix_entries(t->fix.job, f->list).list[f->entry].match,
+                          spec->line, spec->dim[f->dim]};
+}
+
+// The setting that puts other names where the fact's name stands.
+static const char *fix_names(const struct teller *t, const struct fact *f, struct job_names names)
+{
+    const struct job_sharding *s = &t->fix.job->sharding;
+    if (f->list == FACT_RULES)
+        return fix_rule(&t->fix, s->rules[f->entry].dim, &names);
+    if (f->list == FACT_GATHER)
+        return fix_gather(&t->fix, &names);
+    if (f->entry < 0)
+        return fix_refine(&t->fix, f->list, &(struct job_refine){.axes = names});
+    struct job_spec spec = *spec_of(t, f);
+    spec.dim[f->dim] = names;
+    if (f->list == FACT_POINTS)
+        return fix_point(&t->fix, s->points[f->entry].point, &spec);
+    return fix_entry(&t->fix, f->list, f->entry,
+                     fix_entries(t->fix.job, f->list).list[f->entry].match, false, &spec);
+}
+
+static const char *axis_name(const struct teller *t, const struct fact *f)
+{
+    return t->fix.mesh->axis[__builtin_ctz(f->axes)].name;
+}
+
+static void tell_name(const struct teller *t, const struct fact *f, enum finding_code code,
+                      const char *what)
+{
+    struct place p = place_of(t, f);
+    struct job_names names = f->code == FACT_NAME_TWICE
+                                 ? names_once(t->fix.arena, &p.names)
+                                 : names_without(t->fix.arena, &p.names, f->name);
+    findings_add(t->found,
+                 &(struct finding){.code = code,
+                                   .tensor = p.called,
+                                   .axes = f->axes,
+                                   .message = arena_printf(t->fix.arena, "%s%s: %s", p.called,
+                                                           line_text(t, p.line), what),
+                                   .fix = fix_names(t, f, names)});
+}
+
+static void tell_unknown(const struct teller *t, const struct fact *f)
+{
+    struct place p = place_of(t, f);
+    struct buf mesh = {0};
+    mesh_print(t->fix.mesh, &mesh);
+    tell_name(t, f, FINDING_AXIS_UNKNOWN,
+              arena_printf(t->fix.arena,
+                           "'%s' is no axis of the mesh %s, no rule and no usual name of an axis",
+                           p.names.name[f->name], buf_str(&mesh)));
+    buf_clear(&mesh);
+}
+
+static void tell_name_twice(const struct teller *t, const struct fact *f)
+{
+    struct place p = place_of(t, f);
+    tell_name(t, f, FINDING_AXIS_TWICE,
+              arena_printf(t->fix.arena, "'%s' stands twice in the list", p.names.name[f->name]));
+}
+
+static void tell_stage_axis(const struct teller *t, const struct fact *f)
+{
+    tell_name(t, f, FINDING_STAGE_AXIS,
+              arena_printf(t->fix.arena,
+                           "axis %s holds the stages of the pipeline, which have different layers: "
+                           "it cannot cut a tensor",
+                           axis_name(t, f)));
+}
+
+static void tell_axis_twice(const struct teller *t, const struct fact *f)
+{
+    tell_name(t, f, FINDING_AXIS_TWICE,
+              arena_printf(t->fix.arena, "axis %s cuts two dimensions: one axis can cut one",
+                           axis_name(t, f)));
+}
+
+// ---- of tensors --------------------------------------------------------------------------------
+
+static const struct value *value_of(const struct teller *t, const struct fact *f)
+{
+    return &t->graph->values[f->value];
+}
+
+static const char *tensor_name(const struct value *v)
+{
+    return v->kind == VALUE_PARAM ? v->name : point_name(v->point);
+}
+
+// Layers have the same tensors: what holds for one of them is said once, of the first, and its fix
+// is for all. A tensor that differs in shape from its namesakes stands alone.
+struct namesakes {
+    const char *match, *more; // a glob, or its own name; " and 3 like it", or nothing
+    bool first;
+};
+
+static struct namesakes find_namesakes(const struct teller *t, const struct value *v)
+{
+    struct namesakes own = {v->kind == VALUE_PARAM ? v->name : NULL, "", true}, all = own;
+    if (v->kind != VALUE_PARAM)
+        return own;
+    all.match = layers_glob(t->fix.arena, v->name);
+    int n = 0, before = 0;
+    for (int i = 0; i < t->graph->nvalues; i++) {
+        const struct value *o = &t->graph->values[i];
+        if (o->kind != VALUE_PARAM || fnmatch(all.match, o->name, 0) != 0)
+            continue;
+        if (!shape_equal(&o->shape, &v->shape) || memcmp(o->dims, v->dims, sizeof o->dims) != 0 ||
+            sharding_entry(t->fix.sharding, o) != sharding_entry(t->fix.sharding, v))
+            return own;
+        n++;
+        before += o < v;
+    }
+    all.first = before == 0;
+    if (n > 1)
+        all.more = arena_printf(t->fix.arena, " and %d like it", n - 1);
+    return n > 1 ? all : own;
+}
+
+// The tensor's entry, or its point's, with another spec.
+static const char *fix_tensor(const struct teller *t, const struct fact *f, const char *match,
+                              const struct job_spec *spec)
+{
+    return f->list == FACT_POINTS ? fix_point(&t->fix, point_name(value_of(t, f)->point), spec)
+                                  : fix_entry(&t->fix, f->list, f->entry, match, true, spec);
+}
+
+// The setting that takes `axes` off the dimensions of a tensor from `from` up to `to`.
+static const char *fix_without(const struct teller *t, const struct fact *f, const char *match,
+                               int from, int to, axis_set axes)
+{
+    const struct value *v = value_of(t, f);
+    if (f->entry < 0) {
+        for (int d = from; d < to; d++) {
+            const struct job_rule *rule =
+                job_rule_find(&t->fix.job->sharding, dim_name(v->dims[d]));
+            if (!rule || !(dim_axes(rules_axes(&t->fix.sharding->rules, v->dims[d])) & axes))
+                continue;
+            struct job_names rest = names_without_axes(&t->fix, &rule->axes, axes);
+            return fix_rule(&t->fix, rule->dim, &rest);
+        }
+        return NULL;
+    }
+    struct job_spec spec = *spec_of(t, f);
+    if (spec.n > v->shape.n)
+        spec.n = v->shape.n;
+    for (int d = from; d < to && d < spec.n; d++)
+        spec.dim[d] = names_without_axes(&t->fix, &spec.dim[d], axes);
+    return fix_tensor(t, f, match, &spec);
+}
+
+// A tensor's cut beyond its parameter's, replaced for this tensor alone.
+static const char *fix_finer(const struct teller *t, const struct fact *f, const struct spec *s)
+{
+    const struct value *v = value_of(t, f);
+    struct job_spec spec = spec_in_names(&t->fix, v->shape.n, s);
+    return fix_entry(&t->fix, f->list, f->entry < 0 ? 0 : f->entry, v->name, true, &spec);
+}
+
+static int finer_line(const struct teller *t, const struct fact *f)
+{
+    return f->entry < 0 ? refine_of(t, f)->line : spec_of(t, f)->line;
+}
+
+static void tell_no_match(const struct teller *t, const struct fact *f)
+{
+    const struct job_param_spec *p = &fix_entries(t->fix.job, f->list).list[f->entry];
+    findings_add(t->found, &(struct finding){
+                               .code = FINDING_NO_MATCH,
+                               .tensor = p->match,
+                               .message = arena_printf(t->fix.arena, "%s%s: no parameter matches%s",
+                                                       p->match, line_text(t, p->spec.line),
+                                                       p->min.n ? " with these sizes or more" : ""),
+                               .fix = fix_without_entry(&t->fix, f->list, f->entry)});
+}
+
+static void tell_length(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    struct namesakes all =
+        cuts_finer(f) ? (struct namesakes){v->name, "", true} : find_namesakes(t, v);
+    struct job_spec spec = *spec_of(t, f);
+    const char *where =
+        cuts_finer(f) ? arena_printf(t->fix.arena, " in %s", fix_entries(t->fix.job, f->list).key)
+                      : "";
+    int entries = spec.n;
+    spec.n = (int)f->size;
+    if (!all.first)
+        return;
+    findings_add(
+        t->found,
+        &(struct finding){
+            .code = FINDING_SPEC_TOO_LONG,
+            .tensor = tensor_name(v),
+            .like = cuts_finer(f) ? NULL : all.match,
+            .message = arena_printf(
+                t->fix.arena, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions",
+                tensor_name(v), all.more, where, line_text(t, spec.line), entries, spec.n),
+            .fix = fix_tensor(t, f, all.match, &spec)});
+}
+
+// The axes, minor ones, by which the dimension does not divide any more.
+static axis_set excess_axes(const struct teller *t, const struct fact *f)
+{
+    axis_set bad = f->axes;
+    int64_t ways = 1;
+    for (int i = 0; i < f->has.dim[f->dim].n; i++) {
+        int axis = f->has.dim[f->dim].axis[i];
+        ways *= t->fix.mesh->axis[axis].size;
+        if (f->size % ways)
+            break;
+        bad &= (axis_set) ~(1u << axis);
+    }
+    return bad;
+}
+
+static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    struct buf axes = {0};
+    struct spec less = spec_that_divides(&f->has, t->fix.mesh, &v->shape);
+    dim_cut_print(&f->has.dim[f->dim], t->fix.mesh, &axes);
+    findings_add(
+        t->found,
+        &(struct finding){
+            .code = FINDING_INDIVISIBLE,
+            .tensor = v->name,
+            .axes = f->axes,
+            .message = arena_printf(
+                t->fix.arena,
+                "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with %s: %s "
+                "would do",
+                v->name, dim_name(v->dims[f->dim]), (long long)f->size, (long long)f->parts,
+                fix_entries(t->fix.job, f->list).key, line_text(t, finer_line(t, f)),
+                buf_str(&axes), sizes_text(t, f->size, f->parts)),
+            .fix = fix_finer(t, f, &less)});
+    buf_clear(&axes);
+}
+
+static void tell_indivisible(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    if (cuts_finer(f)) {
+        tell_indivisible_finer(t, f);
+        return;
+    }
+    struct namesakes all = find_namesakes(t, v);
+    if (!all.first)
+        return;
+    findings_add(
+        t->found,
+        &(struct finding){
+            .code = FINDING_INDIVISIBLE,
+            .tensor = tensor_name(v),
+            .axes = f->axes,
+            .like = all.match,
+            .message = arena_printf(
+                t->fix.arena,
+                "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
+                tensor_name(v), all.more, dim_name(v->dims[f->dim]), (long long)f->size,
+                (long long)f->parts, axes_text(t, f->axes), sizes_text(t, f->size, f->parts)),
+            .fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f))});
+}
+
+static void tell_chunks(const struct teller *t, const struct fact *f)
+{
+    const char *tensor = tensor_name(value_of(t, f));
+    int64_t above = f->size / f->parts * f->parts + f->parts;
+    findings_add(
+        t->found,
+        &(struct finding){
+            .code = FINDING_INDIVISIBLE,
+            .tensor = tensor,
+            .axes = f->axes,
+            .message = arena_printf(t->fix.arena,
+                                    "%s: dimension seq of size %lld does not divide by %lld, two "
+                                    "chunks for each place on %s: %s would do",
+                                    tensor, (long long)f->size, (long long)f->parts,
+                                    axes_text(t, f->axes), sizes_text(t, f->size, f->parts)),
+            .fix = arena_printf(t->fix.arena, "model.seq=%lld", (long long)above)});
+}
+
+// The coarser cut with the axes that the finer has besides, where they divide.
+static struct spec nearest_finer(const struct mesh *m, const struct value *v,
+                                 const struct spec *coarse, const struct spec *fine)
+{
+    struct spec s = *coarse;
+    for (int d = 0; d < v->shape.n; d++)
+        for (int i = 0; i < fine->dim[d].n; i++) {
+            int axis = fine->dim[d].axis[i], parts = dim_parts(m, &s.dim[d]);
+            if (!(spec_axes(&s) >> axis & 1) && v->shape.dim[d] % (parts * m->axis[axis].size) == 0)
+                dim_append(&s.dim[d], axis);
+        }
+    return s;
+}
+
+// A list that the job does not give at all is one finding, and gets what the gradients have.
+static void tell_not_finer(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    struct spec right = nearest_finer(t->fix.mesh, v, &f->within, &f->has);
+    const char *key = fix_entries(t->fix.job, f->list).key;
+    int line = finer_line(t, f);
+    bool given = line || refine_of(t, f)->n_params;
+    findings_add(
+        t->found,
+        &(struct finding){
+            .code = FINDING_NOT_A_REFINEMENT,
+            .tensor = given ? v->name : key,
+            .axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0,
+            .message = arena_printf(
+                t->fix.arena, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do",
+                v->name, key, line_text(t, line), f->entry < 0 ? "leaves it at" : "cuts",
+                spec_text(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
+                spec_text(t, v, &f->within), spec_text(t, v, &right)),
+            .fix = given ? fix_finer(t, f, &right)
+                         : fix_refine(&t->fix, f->list, &t->fix.job->sharding.grads)});
+}
+
+// sharding.gather with the axes added; names that nobody knows are findings of their own.
+static const char *fix_gather_too(const struct teller *t, axis_set axes)
+{
+    const struct job_names *given = &t->fix.job->sharding.gather;
+    struct job_names all = {0, arena_array(t->fix.arena, const char *, given->n + MESH_MAX_AXES)};
+    for (int i = 0; i < given->n; i++)
+        if (job_axis_find(&t->fix.job->mesh, given->name[i]) != -2)
+            all.name[all.n++] = given->name[i];
+    for (int i = 0; i < t->fix.mesh->n; i++)
+        if (axes >> i & 1)
+            all.name[all.n++] = t->fix.mesh->axis[i].name;
+    return fix_gather(&t->fix, &all);
+}
+
+// The bytes that its gathers would send are counted by usage.c.
+static void tell_weight(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    struct namesakes all = find_namesakes(t, v);
+    if (!all.first)
+        return;
+    const char *less = fix_without(t, f, all.match, 0, v->shape.n, f->axes);
+    findings_add(t->found,
+                 &(struct finding){
+                     .code = FINDING_WEIGHT_ON_BATCH_AXIS,
+                     .tensor = v->name,
+                     .axes = f->axes,
+                     .like = all.match,
+                     .message = arena_printf(
+                         t->fix.arena,
+                         "%s%s %s cut on %s, which cuts the batch: it would be gathered in each "
+                         "pass that reads it; leave the axis out, or declare it in sharding.gather",
+                         v->name, all.more, *all.more ? "are" : "is", axes_text(t, f->axes)),
+                     .fix = arena_printf(t->fix.arena, "%s%s%s", less ? less : "",
+                                         less ? " or " : "", fix_gather_too(t, f->axes))});
+}
+
+static uint64_t gather_bytes(const struct teller *t, const struct fact *f)
+{
+    const struct value *v = value_of(t, f);
+    const struct mesh *m = t->fix.mesh;
+    int cut = mesh_product(m, spec_axes(&f->has) & ~f->axes);
+    uint64_t whole = (uint64_t)shape_count(&v->shape) * dtype_size(v->dtype) / (uint64_t)cut;
+    return reshard_ring_bytes(RESHARD_ALL_GATHER, whole, mesh_product(m, f->axes));
+}
+
+// The point's spec with the batch where it belongs.
+static const char *fix_batch_dropped(const struct teller *t, const struct fact *f)
+{
+    static const char *batch[] = {"batch"};
+    const struct job_sharding *s = &t->fix.job->sharding;
+    struct job_spec spec = *spec_of(t, f);
+    spec.n = spec.n ? spec.n : 1;
+    for (int d = 1; d < spec.n; d++)
+        spec.dim[d] = names_without_axes(&t->fix, &spec.dim[d], t->fix.sharding->batch);
+    spec.dim[0] = (struct job_names){1, batch};
+    for (int i = 0; i < s->n_points; i++)
+        if (strcmp(s->points[i].point, point_name(POINT_IDS)) == 0)
+            spec.dim[0] = s->points[i].spec.dim[0];
+    return fix_point(&t->fix, point_name(value_of(t, f)->point), &spec);
+}
+
+static void tell_batch_dropped(const struct teller *t, const struct fact *f)
+{
+    const char *point = tensor_name(value_of(t, f));
+    findings_add(
+        t->found,
+        &(struct finding){.code = FINDING_BATCH_DROPPED,
+                          .tensor = point,
+                          .axes = f->axes,
+                          .waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f),
+                          .message = arena_printf(
+                              t->fix.arena,
+                              "%s: the spec%s leaves out %s, which cuts the batch: every "
+                              "device would hold and compute the others' samples too",
+                              point, line_text(t, spec_of(t, f)->line), axes_text(t, f->axes)),
+                          .fix = fix_batch_dropped(t, f)});
+}
+
+void sharding_findings(const struct compiled *c, const struct job *job, int first, int end,
+                       struct findings *out)
+{
+    static void (*const tell[FACT_CODES])(const struct teller *, const struct fact *) = {
+        [FACT_NAME_UNKNOWN] = tell_unknown,       [FACT_NAME_TWICE] = tell_name_twice,
+        [FACT_STAGE_AXIS] = tell_stage_axis,      [FACT_AXIS_TWICE] = tell_axis_twice,
+        [FACT_NO_MATCH] = tell_no_match,          [FACT_SPEC_LENGTH] = tell_length,
+        [FACT_INDIVISIBLE] = tell_indivisible,    [FACT_CHUNKS] = tell_chunks,
+        [FACT_NOT_FINER] = tell_not_finer,        [FACT_WEIGHT_ON_BATCH_AXIS] = tell_weight,
+        [FACT_BATCH_DROPPED] = tell_batch_dropped};
+    struct teller t = {{out->arena, job, c->sharding, &c->mesh}, c->global[PROGRAM_TRAIN], out};
+    for (int i = first; i < end; i++)
+        tell[c->sharding->facts.items[i].code](&t, &c->sharding->facts.items[i]);
+}
