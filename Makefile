@@ -60,9 +60,10 @@ DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
-AGENT_SRC   := attempts agent agent_ranks agent_say poll_loop rank_logs rankslock supervise observe storage finder \
-               home join_cluster worker_daemon
-AGENT_SRC   := $(AGENT_SRC:%=worker/%.c)
+DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
+DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
+AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon
+AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
 COLLECTIVE_SRC := sum_tree world process_world fake_world shm greet tcp communicator operation progress_thread
 COLLECTIVE_SRC += host_transport staging
@@ -157,8 +158,6 @@ GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world trace test_sim
 SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
-SIM_AGENT   := attempts agent agent_ranks agent_say
-SIM_AGENT   := $(SIM_AGENT:%=worker/%.c)
 # The store's system calls, sent to the simulated disk.
 SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
@@ -420,7 +419,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(SIM_AGENT) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)

@@ -22,7 +22,7 @@
 #include "worker/observe.h"
 #include "worker/worker_daemon.h"
 
-enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, DEVICES_MAX = 1024, GRACE_S = 90, PATH_LEN = 4200 };
+enum { DEVICES_MAX = 1024, GRACE_S = 90, PATH_LEN = 4200 };
 
 static const char usage[] =
     "usage: weft-worker [flags]\n"
@@ -310,7 +310,7 @@ static int prepare(const struct flags *f, struct worker *w, struct err *e)
 static int exit_code(int rc)
 {
     bool config = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_REFUSED;
-    return rc == 0 ? 0 : config ? EXIT_CONFIG : EXIT_INTERNAL;
+    return rc == 0 ? 0 : config ? WORKER_EXIT_CONFIG : WORKER_EXIT_INTERNAL;
 }
 
 static int run(const struct flags *f)
@@ -378,7 +378,7 @@ int main(int argc, char **argv)
     }
     if (parse(argc, argv, &f, &e)) {
         fprintf(stderr, "weft-worker: %s\n%s", e.text, usage);
-        return EXIT_CONFIG;
+        return WORKER_EXIT_CONFIG;
     }
     if (f.token)
         return join(&f);

@@ -7,7 +7,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 // Runs `rank --probe --kind KIND` and reads its answer. cpus > 0: the CPU counts as so many devices
 // with an equal share of its memory each. The arena owns the result.

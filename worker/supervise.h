@@ -18,7 +18,7 @@
 #include "common/attempt/page.h"
 #include "common/base/err.h"
 #include "proto/rank.pb-c.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 #include "worker/poll_loop.h"
 #include "worker/rank_logs.h"
 

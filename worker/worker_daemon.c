@@ -21,7 +21,7 @@
 #define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
 #define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
 #define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
-enum { EXIT_INTERNAL = 70, LATE_MAX = 4096 };
+enum { LATE_MAX = 4096 };
 
 const struct rpc_method hosts_attach = {.path = "/weft.v1.Hosts/Attach",
                                         .shape = RPC_BIDI,
@@ -78,7 +78,7 @@ static void fatal(struct daemon *d, const struct err *e)
 {
     log_error("worker", "%s", e->text);
     d->exits = true;
-    d->code = EXIT_INTERNAL;
+    d->code = WORKER_EXIT_INTERNAL;
 }
 
 static void do_connect(struct daemon *d, const struct agent_action *a)

@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/rpc/rpc.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 #include "worker/home.h"
 
 extern const struct rpc_method hosts_attach, hosts_join;

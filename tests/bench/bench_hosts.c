@@ -21,7 +21,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 enum { SLOTS = 4, SUBMITS = 16, CALL_MS = 50, LEASE_S = 10, WATCHDOG_S = 300 };
 

@@ -10,7 +10,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/fault.h"
 #include "tests/sim/sim.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 enum { MAX_HOSTS = 32, MAX_SLOTS = 64, MAX_DEVICES = 8, MAX_CREW = 16 };
 

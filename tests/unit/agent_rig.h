@@ -14,7 +14,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
-#include "worker/agent.h"
+#include "worker/agent/agent.h"
 
 #define LEASE   (10 * CLOCK_S)
 #define BEAT    (2 * CLOCK_S)

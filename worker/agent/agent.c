@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's stream, its time and its end; see agent.h for the diagram, agent_ranks.c for what
-// passes through it.
+// The agent's events: the stream to the coordinator, time, and the end. agent.h has the picture,
+// agent_ranks.c what passes through the stream.
 //
-//   state        leaves by                                      when cancelled (TERM)
-//   AWAY         OPEN; CLOSED backs off and asks again          ranks drain, told or not: exit
+//   state        leaves by                                      when asked to stop (TERM)
+//   AWAY         OPEN; CLOSED backs off and asks again          ranks drain, then exit
 //   GREETING     Challenge; too long: CLOSING                   the same
 //   REGISTERING  Registered; a newer Challenge; too long        the same
-//   ATTACHED     CLOSED; silence of a lease: CLOSING            Leaving is said; exit after Sync
+//   ATTACHED     CLOSED; silence of a lease: CLOSING            Leaving is sent; exit after Sync
 //   CLOSING      CLOSED                                         the same as AWAY
 //   FENCED       nothing lives, CLEARED and CLOSED; twin: exit  exit when nothing lives
 //   DONE         never
-#include "worker/agent.h"
+//
+// A handler writes down what its event means and answers what can be answered at once. What follows
+// from it is drawn by settle() after every event, and attempts are freed only there.
+#include "worker/agent/agent.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +21,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/rand.h"
-#include "worker/agent_in.h"
+#include "worker/agent/agent_state.h"
 
 #define LEASE_NS     (10 * CLOCK_S) // until Registered says otherwise
 #define HEARTBEAT_NS (2 * CLOCK_S)
 #define PROGRESS_NS  (250 * CLOCK_MS)
 #define BACKOFF_NS   (50 * CLOCK_MS) // doubles with every failure, up to a quarter of the lease
 #define LAST_REAP_NS (2 * CLOCK_S)   // what SIGKILL may take at the end of the grace
-enum { EXIT_ASKED = 0, EXIT_INTERNAL = 70, EXIT_FENCED = 76 };
 
 static const unsigned char moves[AGENT_STATES] = {
 #define TO(s) (1u << AGENT_##s)
@@ -39,46 +41,38 @@ static const unsigned char moves[AGENT_STATES] = {
 #undef TO
 };
 
-static void move(struct agent *g, enum agent_state to, int64_t now)
+static void move_to(struct agent *g, enum agent_state to, int64_t now)
 {
     PRE(moves[g->state] & 1u << to);
     g->state = to;
     g->state_ns = now;
 }
 
-struct agent_action *agent_act(struct agent_out *out, enum agent_action_kind kind)
-{
-    out->v = arena_grow(out->arena, out->v, sizeof *out->v, out->n, &out->cap);
-    struct agent_action *a = &out->v[out->n++];
-    *a = (struct agent_action){.kind = kind};
-    return a;
-}
-
 // ---- life ----
 
-static const char *keep(struct agent *g, const char *s)
+static const char *dup_text(struct agent *g, const char *s)
 {
     return s ? arena_strdup(&g->texts, s) : NULL;
 }
 
-static char *own(const char *s)
+static char *copy_text(const char *s)
 {
     char *copy = s && *s ? strdup(s) : NULL;
     PRE(copy || !s || !*s);
     return copy;
 }
 
-static struct agent_device keep_device(struct agent *g, const struct agent_device *d)
+static struct agent_device dup_device(struct agent *g, const struct agent_device *d)
 {
-    return (struct agent_device){.kind = keep(g, d->kind),
-                                 .model = keep(g, d->model),
+    return (struct agent_device){.kind = dup_text(g, d->kind),
+                                 .model = dup_text(g, d->model),
                                  .memory = d->memory,
                                  .ordinal = d->ordinal,
-                                 .isa = keep(g, d->isa),
-                                 .driver = keep(g, d->driver),
-                                 .pci = keep(g, d->pci),
-                                 .uuid = keep(g, d->uuid),
-                                 .peers = keep(g, d->peers)};
+                                 .isa = dup_text(g, d->isa),
+                                 .driver = dup_text(g, d->driver),
+                                 .pci = dup_text(g, d->pci),
+                                 .uuid = dup_text(g, d->uuid),
+                                 .peers = dup_text(g, d->peers)};
 }
 
 struct agent *agent_new(const struct agent_config *c)
@@ -87,44 +81,44 @@ struct agent *agent_new(const struct agent_config *c)
     PRE(g != NULL);
     arena_init(&g->texts);
     g->c = *c;
-    g->c.host = keep(g, c->host);
-    g->c.name = keep(g, c->name ? c->name : c->host);
-    g->c.version = keep(g, c->version);
-    g->c.rack = keep(g, c->rack);
-    g->c.address = keep(g, c->address);
-    g->c.share = keep(g, c->share);
-    g->c.data_root = keep(g, c->data_root);
-    g->c.checkpoint_root = keep(g, c->checkpoint_root);
+    g->c.host = dup_text(g, c->host);
+    g->c.name = dup_text(g, c->name ? c->name : c->host);
+    g->c.version = dup_text(g, c->version);
+    g->c.rack = dup_text(g, c->rack);
+    g->c.address = dup_text(g, c->address);
+    g->c.share = dup_text(g, c->share);
+    g->c.data_root = dup_text(g, c->data_root);
+    g->c.checkpoint_root = dup_text(g, c->checkpoint_root);
     struct agent_device *d = arena_array(&g->texts, struct agent_device, c->ndevices + 1);
     for (int i = 0; i < c->ndevices; i++)
-        d[i] = keep_device(g, &c->devices[i]);
+        d[i] = dup_device(g, &c->devices[i]);
     g->c.devices = d;
-    g->cluster = own(c->cluster);
-    g->incarnation = own(c->incarnation);
+    g->cluster = copy_text(c->cluster);
+    g->incarnation = copy_text(c->incarnation);
     g->lease_ns = LEASE_NS;
     g->heartbeat_ns = HEARTBEAT_NS;
-    attempts_init(&g->t);
+    attempts_init(&g->attempts);
     list_init(&g->storing);
     return g;
 }
 
-static void storing_free(struct storing *s)
+static void storage_queue_free(struct storage_queue *q)
 {
-    list_remove(&s->link);
-    if (s->now)
-        weft__v1__storage__free_unpacked(s->now, NULL);
-    if (s->next)
-        weft__v1__storage__free_unpacked(s->next, NULL);
-    free(s);
+    list_remove(&q->link);
+    if (q->now)
+        weft__v1__storage__free_unpacked(q->now, NULL);
+    if (q->next)
+        weft__v1__storage__free_unpacked(q->next, NULL);
+    free(q);
 }
 
 void agent_free(struct agent *g)
 {
     if (!g)
         return;
-    attempts_clear(&g->t);
+    attempts_clear(&g->attempts);
     list_for_each (it, &g->storing)
-        storing_free(list_entry(it, struct storing, link));
+        storage_queue_free(list_entry(it, struct storage_queue, link));
     arena_clear(&g->texts);
     free(g->cluster);
     free(g->incarnation);
@@ -135,13 +129,13 @@ void agent_free(struct agent *g)
 
 static void connect_after(struct agent *g, int64_t wait_ns, int64_t now, struct agent_out *out)
 {
-    move(g, AGENT_AWAY, now);
+    move_to(g, AGENT_AWAY, now);
     g->stream = true;
     agent_act(out, AGENT_CONNECT)->wait_ns = wait_ns;
 }
 
 // Somewhere in the upper half of the span, so that many workers do not come at once.
-static int64_t backoff(struct agent *g)
+static int64_t draw_backoff(struct agent *g)
 {
     int64_t span = BACKOFF_NS << (g->failures < 16 ? g->failures : 16), most = g->lease_ns / 4;
     struct rand_site site = {.stream = 1};
@@ -154,7 +148,7 @@ static int64_t backoff(struct agent *g)
 static void hang_up(struct agent *g, const char *why, int64_t now, struct agent_out *out)
 {
     if (g->state != AGENT_FENCED)
-        move(g, AGENT_CLOSING, now);
+        move_to(g, AGENT_CLOSING, now);
     agent_act(out, AGENT_DISCONNECT)->text = arena_strdup(out->arena, why);
 }
 
@@ -162,15 +156,15 @@ static void on_open(struct agent *g, const struct agent_event *ev, struct agent_
 {
     if (g->state != AGENT_AWAY)
         return;
-    move(g, AGENT_GREETING, ev->now_ns);
-    say_hello(g, out);
+    move_to(g, AGENT_GREETING, ev->now_ns);
+    send_hello(g, out);
 }
 
 static void on_closed(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     g->stream = false;
     if (g->state != AGENT_FENCED)
-        connect_after(g, backoff(g), ev->now_ns, out);
+        connect_after(g, draw_backoff(g), ev->now_ns, out);
 }
 
 // ---- what the coordinator says ----
@@ -185,60 +179,45 @@ static void on_challenge(struct agent *g, const struct agent_event *ev, struct a
         hang_up(g, why, ev->now_ns, out);
         return;
     }
-    move(g, AGENT_REGISTERING, ev->now_ns);
-    say_register(g, c, ev->now_ns, out);
-}
-
-// Reports that could not go up while nobody was there.
-static void late_reports(struct agent *g, struct agent_out *out)
-{
-    for (int s = 0; s < g->t.nslots; s++) {
-        struct place at = g->t.slots[s];
-        if (!at.k || !at.r->report)
-            continue;
-        say_frame(g, at.k, at.r->rank, at.r->report, out);
-        weft__rank__frame__free_unpacked(at.r->report, NULL);
-        at.r->report = NULL;
-    }
+    move_to(g, AGENT_REGISTERING, ev->now_ns);
+    send_register(g, c, ev->now_ns, out);
 }
 
 static void on_registered(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Registered *r = ev->down->registered;
-    int64_t registered_ns = g->state_ns;
-    move(g, AGENT_ATTACHED, ev->now_ns);
+    move_to(g, AGENT_ATTACHED, ev->now_ns);
     g->failures = 0;
     g->lease_ns = r->lease_ms > 0 ? r->lease_ms * CLOCK_MS : LEASE_NS;
     g->heartbeat_ns = r->heartbeat_ms > 0 ? r->heartbeat_ms * CLOCK_MS : HEARTBEAT_NS;
     if (!g->cluster && *r->cluster) {
-        g->cluster = own(r->cluster);
+        g->cluster = copy_text(r->cluster);
         agent_act(out, AGENT_REMEMBER)->cluster = arena_strdup(out->arena, r->cluster);
     }
     if (g->terms)
-        say_leaving(g, ev->now_ns, out);
-    say_heartbeat(g, ev->now_ns, out);
-    say_again(g, ev->now_ns, registered_ns - 1, out); // what Register does not bring
-    late_reports(g, out);
+        send_leaving(g, ev->now_ns, out);
+    send_heartbeat(g, ev->now_ns, out);
+    agent_resume(g);
 }
 
 static void on_fenced(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     g->twin = ev->down->fenced->twin;
-    move(g, AGENT_FENCED, ev->now_ns);
+    move_to(g, AGENT_FENCED, ev->now_ns);
     hang_up(g, ev->down->fenced->why, ev->now_ns, out);
     agent_kill_all(g, out);
 }
 
 static void on_ack(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
-    (void)g; // that anything was heard is noted for all
+    (void)g; // on_down() notes for every message that something was heard
     (void)ev;
     (void)out;
 }
 
 static void on_start(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
-    agent_start(g, ev->down->start, ev->now_ns, out);
+    agent_start(g, ev->down->start, out);
 }
 
 static void on_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out)
@@ -248,7 +227,8 @@ static void on_stop(struct agent *g, const struct agent_event *ev, struct agent_
 
 static void on_sync(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
-    agent_sync(g, ev->down->sync, out);
+    (void)out;
+    agent_sync(g, ev->down->sync);
 }
 
 static void on_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out)
@@ -263,25 +243,19 @@ static void on_log_ask(struct agent *g, const struct agent_event *ev, struct age
         (Weft__V1__LogAsk *)(void *)message_dup(out->arena, &ev->down->log->base);
 }
 
-// ---- durable acts: one at a time a job; the newest that came meanwhile is next ----
+// ---- durable acts ----
 
-static void store(const Weft__V1__Storage *s, struct agent_out *out)
-{
-    agent_act(out, AGENT_STORAGE)->storage =
-        (Weft__V1__Storage *)(void *)message_dup(out->arena, &s->base);
-}
-
-static struct storing *storing_find(struct agent *g, const char *job)
+static struct storage_queue *find_storage_queue(struct agent *g, const char *job)
 {
     list_for_each (it, &g->storing) {
-        struct storing *s = list_entry(it, struct storing, link);
-        if (!strcmp(s->now->job, job))
-            return s;
+        struct storage_queue *q = list_entry(it, struct storage_queue, link);
+        if (!strcmp(q->now->job, job))
+            return q;
     }
     return NULL;
 }
 
-static bool same_act(const Weft__V1__Storage *a, const Weft__V1__Storage *b)
+static bool is_same_act(const Weft__V1__Storage *a, const Weft__V1__Storage *b)
 {
     return a->op == b->op && a->epoch == b->epoch && !strcmp(a->attempt, b->attempt);
 }
@@ -289,37 +263,45 @@ static bool same_act(const Weft__V1__Storage *a, const Weft__V1__Storage *b)
 static void on_storage_ask(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Storage *ask = ev->down->storage;
-    struct storing *s = storing_find(g, ask->job);
-    Weft__V1__Storage *copy;
-    if (s && same_act(s->now, ask))
+    struct storage_queue *q = find_storage_queue(g, ask->job);
+    (void)out;
+    if (q && is_same_act(q->now, ask))
         return; // it is being done
-    copy = (Weft__V1__Storage *)(void *)message_copy(&ask->base);
-    if (s) {
-        if (s->next)
-            weft__v1__storage__free_unpacked(s->next, NULL);
-        s->next = copy;
-        return;
+    if (!q) {
+        q = calloc(1, sizeof *q);
+        PRE(q != NULL);
+        list_append(&g->storing, &q->link);
     }
-    s = calloc(1, sizeof *s);
-    PRE(s != NULL);
-    s->now = copy;
-    list_append(&g->storing, &s->link);
-    store(copy, out);
+    if (q->next)
+        weft__v1__storage__free_unpacked(q->next, NULL);
+    q->next = (Weft__V1__Storage *)(void *)message_copy(&ask->base);
 }
 
 static void on_stored(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
-    struct storing *s = storing_find(g, ev->storage->job);
-    say_storage(g, ev->storage, out);
-    if (!s)
+    struct storage_queue *q = find_storage_queue(g, ev->storage->job);
+    send_storage(g, ev->storage, out);
+    if (!q)
         return;
-    weft__v1__storage__free_unpacked(s->now, NULL);
-    s->now = s->next;
-    s->next = NULL;
-    if (s->now)
-        store(s->now, out);
-    else
-        storing_free(s);
+    weft__v1__storage__free_unpacked(q->now, NULL);
+    q->now = NULL;
+}
+
+static void settle_storage(struct agent *g, struct agent_out *out)
+{
+    list_for_each (it, &g->storing) {
+        struct storage_queue *q = list_entry(it, struct storage_queue, link);
+        if (q->now)
+            continue;
+        if (!q->next) {
+            storage_queue_free(q);
+            continue;
+        }
+        q->now = q->next;
+        q->next = NULL;
+        agent_act(out, AGENT_STORAGE)->storage =
+            (Weft__V1__Storage *)(void *)message_dup(out->arena, &q->now->base);
+    }
 }
 
 // ---- down, by kind and state ----
@@ -353,20 +335,15 @@ static void on_down(struct agent *g, const struct agent_event *ev, struct agent_
 
 // ---- this host ----
 
-static void on_page(struct agent *g, const struct agent_event *ev, struct agent_out *out)
-{
-    (void)out;
-    agent_page(g, ev);
-}
-
 static void on_log(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
-    say_log(g, ev->chunk, out);
+    send_log(g, ev->chunk, out);
 }
 
-static void leave(struct agent *g, int code, const char *why, int64_t now, struct agent_out *out)
+static void exit_with(struct agent *g, int code, const char *why, int64_t now,
+                      struct agent_out *out)
 {
-    move(g, AGENT_DONE, now);
+    move_to(g, AGENT_DONE, now);
     struct agent_action *a = agent_act(out, AGENT_EXIT);
     a->code = code;
     a->text = arena_strdup(out->arena, why);
@@ -377,16 +354,17 @@ static void on_cleared(struct agent *g, const struct agent_event *ev, struct age
     if (g->state != AGENT_FENCED || !g->clearing)
         return;
     if (!ev->ok) {
-        leave(g, EXIT_INTERNAL, ev->text ? ev->text : "ranks.lock is held", ev->now_ns, out);
+        exit_with(g, WORKER_EXIT_INTERNAL, ev->text ? ev->text : "ranks.lock is held", ev->now_ns,
+                  out);
         return;
     }
     g->clearing = false;
-    agent_forget_all(g, out);
+    agent_forget_all(g);
     free(g->incarnation);
-    g->incarnation = own(ev->incarnation);
+    g->incarnation = copy_text(ev->incarnation);
     g->failures = 0;
     if (g->stream)
-        move(g, AGENT_AWAY, ev->now_ns); // CLOSED is still to come, and connects
+        move_to(g, AGENT_AWAY, ev->now_ns); // CLOSED is still to come, and connects
     else
         connect_after(g, 0, ev->now_ns, out);
 }
@@ -400,7 +378,7 @@ static void on_term(struct agent *g, const struct agent_event *ev, struct agent_
         return;
     }
     g->term_ns = ev->now_ns + g->c.grace_ns;
-    say_leaving(g, ev->now_ns, out);
+    send_leaving(g, ev->now_ns, out);
     snprintf(why, sizeof why, "host %s is asked to stop", g->c.name);
     agent_drain(g, why, ev->now_ns, g->term_ns, out);
 }
@@ -417,7 +395,7 @@ static int64_t owed_since(const struct agent *g)
     return 0;
 }
 
-static void heard_too_little(struct agent *g, int64_t now, struct agent_out *out)
+static void check_silence(struct agent *g, int64_t now, struct agent_out *out)
 {
     if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
         g->heard_ns = now; // this tick is that late: this process itself stood still
@@ -431,19 +409,18 @@ static void on_tick(struct agent *g, const struct agent_event *ev, struct agent_
     int64_t now = ev->now_ns;
     if (g->state == AGENT_AWAY && !g->stream)
         connect_after(g, 0, now, out);
-    heard_too_little(g, now, out);
-    agent_kill_due(g, now, out);
+    check_silence(g, now, out);
     if (g->state != AGENT_ATTACHED)
         return;
-    if (g->beat_now || now - g->beat_ns >= g->heartbeat_ns) {
-        say_heartbeat(g, now, out);
-        say_again(g, now, now - g->heartbeat_ns, out);
+    if (g->heartbeat_now || now - g->heartbeat_at_ns >= g->heartbeat_ns) {
+        send_heartbeat(g, now, out);
+        agent_repeat(g, now - g->heartbeat_ns);
     }
-    if (now - g->told_ns >= PROGRESS_NS && say_has_progress(g))
-        say_progress(g, now, out);
+    if (now - g->progress_at_ns >= PROGRESS_NS && has_progress(g))
+        send_progress(g, now, out);
 }
 
-static int64_t sooner(int64_t a, int64_t b)
+static int64_t earlier_of(int64_t a, int64_t b)
 {
     return !a || b < a ? b : a;
 }
@@ -454,38 +431,47 @@ int64_t agent_due(const struct agent *g)
     if (g->state == AGENT_DONE)
         return 0;
     if (owed_since(g))
-        due = sooner(due, owed_since(g) + g->lease_ns);
+        due = earlier_of(due, owed_since(g) + g->lease_ns);
     if (g->state == AGENT_ATTACHED) {
-        due = sooner(due, g->beat_now ? g->beat_ns : g->beat_ns + g->heartbeat_ns);
-        if (say_has_progress(g))
-            due = sooner(due, g->told_ns + PROGRESS_NS);
+        due = earlier_of(due, g->heartbeat_now ? g->heartbeat_at_ns
+                                               : g->heartbeat_at_ns + g->heartbeat_ns);
+        if (has_progress(g))
+            due = earlier_of(due, g->progress_at_ns + PROGRESS_NS);
     }
-    for (struct list *it = g->t.all.next; it != &g->t.all; it = it->next)
-        if (list_entry(it, struct kept, link)->kill_ns)
-            due = sooner(due, list_entry(it, struct kept, link)->kill_ns);
-    if (g->terms && !g->t.living && g->state != AGENT_ATTACHED)
-        due = sooner(due, g->heard_ns + g->lease_ns);
+    for (struct list *it = g->attempts.all.next; it != &g->attempts.all; it = it->next)
+        if (list_entry(it, struct attempt, link)->kill_ns)
+            due = earlier_of(due, list_entry(it, struct attempt, link)->kill_ns);
+    if (g->terms && !g->attempts.living && g->state != AGENT_ATTACHED)
+        due = earlier_of(due, g->heard_ns + g->lease_ns);
     if (g->terms)
-        due = sooner(due, g->looked_ns < g->term_ns ? g->term_ns : g->term_ns + LAST_REAP_NS);
+        due = earlier_of(due, g->looked_ns < g->term_ns ? g->term_ns : g->term_ns + LAST_REAP_NS);
     return due;
 }
 
-// What is over when this event has been dealt with.
-static void settle(struct agent *g, int64_t now, struct agent_out *out)
+// Whether the agent itself is over, or its fence is complete.
+static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
 {
-    bool dead = g->t.living == 0, told = list_empty(&g->t.all);
+    bool dead = g->attempts.living == 0, synced = list_empty(&g->attempts.all);
     bool nobody = g->state == AGENT_FENCED || now >= g->term_ns ||
                   (g->state != AGENT_ATTACHED && now - g->heard_ns >= g->lease_ns);
     if (g->state == AGENT_FENCED && g->twin && dead) {
-        leave(g, EXIT_FENCED, "another worker of this host registered", now, out);
+        exit_with(g, WORKER_EXIT_FENCED, "another worker of this host registered", now, out);
     } else if (g->terms && now >= g->term_ns + LAST_REAP_NS) {
-        leave(g, EXIT_ASKED, "asked to stop; some ranks may be left to die with it", now, out);
-    } else if (g->terms && dead && (told || nobody)) { // nobody is there to be told
-        leave(g, EXIT_ASKED, "asked to stop", now, out);
+        exit_with(g, WORKER_EXIT_ASKED, "asked to stop; some ranks may be left to die with it", now,
+                  out);
+    } else if (g->terms && dead && (synced || nobody)) { // nobody is there to be told
+        exit_with(g, WORKER_EXIT_ASKED, "asked to stop", now, out);
     } else if (g->state == AGENT_FENCED && dead && !g->clearing && !g->twin) {
         g->clearing = true;
         agent_act(out, AGENT_CLEAR);
     }
+}
+
+static void settle(struct agent *g, int64_t now, struct agent_out *out)
+{
+    agent_settle_attempts(g, now, out);
+    settle_storage(g, out);
+    settle_end(g, now, out);
 }
 
 void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out *out)
@@ -495,7 +481,7 @@ void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out 
         [AGENT_EV_OPEN] = on_open,         [AGENT_EV_CLOSED] = on_closed,
         [AGENT_EV_DOWN] = on_down,         [AGENT_EV_SPAWNED] = agent_spawned,
         [AGENT_EV_FRAME] = agent_frame_up, [AGENT_EV_ENDED] = agent_ended,
-        [AGENT_EV_PAGE] = on_page,         [AGENT_EV_STORAGE] = on_stored,
+        [AGENT_EV_PAGE] = agent_page,      [AGENT_EV_STORAGE] = on_stored,
         [AGENT_EV_CLEARED] = on_cleared,   [AGENT_EV_LOG] = on_log,
         [AGENT_EV_TERM] = on_term,         [AGENT_EV_TICK] = on_tick,
     };
@@ -510,5 +496,5 @@ void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out 
 
 int agent_living(const struct agent *g)
 {
-    return g->t.living;
+    return g->attempts.living;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent: what a worker decides. No I/O, no clock, no threads; main.c (and the simulator) feed
-// it events and carry out its actions in order.
+// The agent: what a worker decides. It does no I/O and has no clock and no threads. The worker's
+// daemon, and in tests the simulator, feed it events and carry out its actions in order.
 //
 //          ┌────────────── CLOSED / backoff ◄──────────────┐
 //          ▼                                               │
@@ -9,8 +9,9 @@
 //          │                    cleared: new incarnation   ▼
 //          └─────────────────────────────────────────── FENCED (kills, proves by ranks.lock)
 //                                                          └─ twin: EXIT 76
-// Attempts live on through AWAY and every reconnect: ranks keep stepping. What ranks asked, put,
-// were answered, and how they ended is kept for the epoch's life and brought with Register.
+// Attempts live on through AWAY and every reconnect: their ranks keep stepping. What the ranks asked,
+// put and were answered, and how they ended, is remembered while their epoch lives and is brought
+// with every Register.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,6 +60,14 @@ enum agent_event_kind {
     AGENT_EV_TICK,
     AGENT_EVENTS
 };
+// How the worker's process ends. 70 is worth another start, 76 and 78 are not.
+enum worker_exit {
+    WORKER_EXIT_ASKED = 0,
+    WORKER_EXIT_INTERNAL = 70,
+    WORKER_EXIT_FENCED = 76,
+    WORKER_EXIT_CONFIG = 78,
+};
+
 struct agent_event {
     enum agent_event_kind kind;
     int64_t now_ns;
@@ -92,7 +101,7 @@ struct agent_spawn {
     uint64_t epoch;
     int rank, device, threads;
     const char *kind;
-    const Weft__Rank__Assign *assign; // whole, rank filled in; main sends it after Hello
+    const Weft__Rank__Assign *assign; // whole, rank filled in; sent to the rank after its Hello
 };
 struct agent_action {
     enum agent_action_kind kind;

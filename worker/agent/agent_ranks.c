@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attempts on this host: what begins, passes through and ends them.
+//
+// An attempt is born whole, by Start, and lives until Sync. Its ranks end one by one; when the last
+// has ended the attempt is reaped, which is repeated until the coordinator has heard it. A (job,
+// epoch) that was said to be reaped never lives again, however late its Start comes.
+//
+// Handlers write down what happened and mark the attempt dirty. agent_settle_attempts() draws the
+// consequences: fellows learn of a lost rank, what is unsent goes up, what is over is freed.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/frame.h"
+#include "common/attempt/life.h"
+#include "common/base/protocol_rule.h"
+#include "worker/agent/agent_state.h"
+
+#define BODY(name) WEFT__RANK__FRAME__BODY_##name
+
+static void send_down(const struct attempt_rank *r, const Weft__Rank__Frame *f,
+                      struct agent_out *out)
+{
+    if (r->slot < 0)
+        return;
+    struct agent_action *a = agent_act(out, AGENT_FRAME);
+    a->slot = r->slot;
+    a->frame = frame_dup(out->arena, f);
+}
+
+static void send_down_to(const struct attempt *at, int rank, const Weft__Rank__Frame *f,
+                         struct agent_out *out) // −1: all
+{
+    for (int i = 0; i < at->nranks; i++)
+        if (rank < 0 || at->ranks[i].rank == rank)
+            send_down(&at->ranks[i], f, out);
+}
+
+static void kill_rank(struct attempt_rank *r, struct agent_out *out)
+{
+    if (r->slot < 0)
+        return;
+    r->killed = true;
+    struct agent_action *a = agent_act(out, AGENT_KILL);
+    a->slot = r->slot;
+    a->signal = SIGKILL;
+}
+
+static void kill_attempt(struct attempt *at, struct agent_out *out)
+{
+    at->kill_ns = 0;
+    for (int i = 0; i < at->nranks; i++)
+        kill_rank(&at->ranks[i], out);
+}
+
+static char *copy_text(const char *s)
+{
+    char *copy = strdup(s ? s : "");
+    PRE(copy != NULL);
+    return copy;
+}
+
+static void drop_report(struct attempt_rank *r)
+{
+    if (r->report)
+        weft__rank__frame__free_unpacked(r->report, NULL);
+    r->report = NULL;
+}
+
+// ---- processes ----
+
+struct ending {
+    int code, signal;
+    const char *why, *log;
+};
+
+static void note_end(struct agent *g, struct attempt *at, struct attempt_rank *r,
+                     const struct ending *how)
+{
+    char where[300] = "";
+    if (r->seen)
+        page_view_text(&r->view, where, sizeof where);
+    r->ended = true;
+    r->end = (struct rank_end){.code = how->signal ? 128 + how->signal : how->code,
+                               .signal = how->signal,
+                               .step = r->seen ? r->view.step : -1,
+                               .why = copy_text(how->why),
+                               .log = copy_text(how->log),
+                               .where = copy_text(where)};
+    r->end_sent_ns = UNSENT;
+    r->view_changed = false;
+    r->pid = 0;
+    drop_report(r);
+    if (r->slot >= 0)
+        slot_give_back(&g->attempts, r->slot);
+    at->dirty = true;
+}
+
+void agent_ended(struct agent *g, const struct agent_event *ev, struct agent_out *out)
+{
+    struct process_slot s = slot_get(&g->attempts, ev->slot);
+    (void)out;
+    if (!s.attempt)
+        return;
+    struct ending how = {ev->code, ev->signal, s.rank->why, ev->log};
+    note_end(g, s.attempt, s.rank, &how);
+}
+
+void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_out *out)
+{
+    struct process_slot s = slot_get(&g->attempts, ev->slot);
+    if (!s.attempt)
+        return;
+    if (!ev->ok) {
+        struct ending how = {.code = RANK_EXIT_INTERNAL, .why = ev->text};
+        note_end(g, s.attempt, s.rank, &how);
+        return;
+    }
+    s.rank->pid = ev->pid;
+    g->heartbeat_now = true;
+    if (s.rank->killed) // before it was there
+        kill_rank(s.rank, out);
+}
+
+void agent_page(struct agent *g, const struct agent_event *ev, struct agent_out *out)
+{
+    struct process_slot s = slot_get(&g->attempts, ev->slot);
+    (void)out;
+    if (!s.attempt)
+        return;
+    s.rank->view = *ev->page;
+    s.rank->seen = s.rank->view_changed = true;
+}
+
+// ---- Start ----
+
+static const struct attempt_rank *rank_on_device(const struct agent *g, int device,
+                                                 const char **job)
+{
+    for (int i = 0; i < g->attempts.nslots; i++) {
+        struct process_slot s = g->attempts.slots[i];
+        if (!s.attempt || s.rank->device != device)
+            continue;
+        *job = s.attempt->job;
+        return s.rank;
+    }
+    return NULL;
+}
+
+// Why these ranks cannot live here, or "".
+static void explain_refusal(const struct agent *g, const Weft__V1__Start *s, char *out, size_t size)
+{
+    const struct attempt_rank *there;
+    const char *job = "";
+    *out = 0;
+    if (g->terms)
+        snprintf(out, size, "host %s is asked to stop and takes no rank", g->c.name);
+    for (size_t i = 0; i < s->n_ranks && !*out; i++) {
+        int device = s->ranks[i]->device;
+        if (device < 0 || device >= g->c.ndevices)
+            snprintf(out, size, "host %s has no device %d", g->c.name, device);
+        else if ((there = rank_on_device(g, device, &job)))
+            snprintf(out, size, "device %d of host %s still has rank %d of job %s", device,
+                     g->c.name, there->rank, job);
+        for (size_t j = 0; j < i && !*out; j++)
+            if (s->ranks[j]->device == device || s->ranks[j]->rank == s->ranks[i]->rank)
+                snprintf(out, size, "device %d or rank %d was given twice", device,
+                         s->ranks[i]->rank);
+    }
+}
+
+static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
+                       const Weft__Rank__Assign *common, const struct attempt *at,
+                       const struct attempt_rank *r, struct agent_out *out)
+{
+    struct agent_spawn *sp = arena_new(out->arena, struct agent_spawn);
+    Weft__Rank__Assign *assign = arena_dup(out->arena, common, sizeof *common);
+    assign->rank = r->rank;
+    assign->device = g->c.devices[r->device].ordinal;
+    assign->metrics = arena_strdup(out->arena, "");
+    if (*assign->store && r->rank == 0) // one writer; beside the checkpoints: its next host sees it
+        assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
+    *sp = (struct agent_spawn){.job = arena_strdup(out->arena, at->job),
+                               .name = arena_strdup(out->arena, s->name),
+                               .epoch = at->epoch,
+                               .rank = r->rank,
+                               .device = r->device,
+                               .threads = s->threads,
+                               .kind = arena_strdup(out->arena, s->kind),
+                               .assign = assign};
+    struct agent_action *a = agent_act(out, AGENT_SPAWN);
+    a->slot = r->slot;
+    a->spawn = sp;
+}
+
+// What every rank here is assigned. The roots are this worker's own, whatever was sent.
+static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1__Start *s,
+                                           struct agent_out *out)
+{
+    Weft__Rank__Assign *a = (Weft__Rank__Assign *)(void *)message_dup(out->arena, &s->assign->base);
+    a->data_root = arena_strdup(out->arena, g->c.data_root ? g->c.data_root : "");
+    a->checkpoint_root = arena_strdup(out->arena, g->c.checkpoint_root ? g->c.checkpoint_root : "");
+    return a;
+}
+
+static struct attempt *add_attempt(struct agent *g, const Weft__V1__Start *s)
+{
+    struct attempt *at = attempts_add(&g->attempts, s->job, s->epoch, (int)s->n_ranks);
+    for (size_t i = 0; i < s->n_ranks; i++) {
+        at->ranks[i].rank = s->ranks[i]->rank;
+        at->ranks[i].device = s->ranks[i]->device;
+    }
+    return at;
+}
+
+void agent_start(struct agent *g, const Weft__V1__Start *s, struct agent_out *out)
+{
+    struct attempts *t = &g->attempts;
+    char why[300];
+    if ((WEFT_RULE(incarnation) && strcmp(s->incarnation, g->incarnation)) || !s->assign ||
+        !s->n_ranks)
+        return; // meant for who was here before
+    g->heartbeat_now = true;
+    if (attempts_find(t, s->job, s->epoch))
+        return; // heard before: the heartbeat and what is repeated say how it is
+    if (WEFT_RULE(refuse_reaped) && (s->epoch <= attempts_reaped_epoch(t, s->job) ||
+                                     s->epoch < attempts_newest_epoch(t, s->job))) {
+        send_reaped(g, s->job, s->epoch, out);
+        return;
+    }
+    explain_refusal(g, s, why, sizeof why);
+    struct attempt *at = add_attempt(g, s);
+    if (*why) { // not the cause of anything, so 69: the coordinator places it again
+        struct ending how = {.code = RANK_EXIT_LOST, .why = why};
+        for (int i = 0; i < at->nranks; i++)
+            note_end(g, at, &at->ranks[i], &how);
+        return;
+    }
+    const Weft__Rank__Assign *common = make_assignment(g, s, out);
+    for (int i = 0; i < at->nranks; i++) {
+        slot_take(t, at, &at->ranks[i]);
+        spawn_rank(g, s, common, at, &at->ranks[i], out);
+    }
+}
+
+// ---- Stop, Sync ----
+
+static void ask_to_stop(struct attempt *at, const char *reason, int64_t now, int64_t kill_ns,
+                        struct agent_out *out)
+{
+    FRAME_BODY(stop, Stop, stop);
+    stop.reason = frame_text(reason);
+    stop.timeout_ns = kill_ns - now;
+    FRAME(f, STOP, stop, &stop);
+    if (!at->kill_ns || kill_ns < at->kill_ns)
+        at->kill_ns = kill_ns;
+    for (int i = 0; i < at->nranks; i++) {
+        if (at->ranks[i].asked_to_stop)
+            continue;
+        at->ranks[i].asked_to_stop = true;
+        send_down(&at->ranks[i], &f, out);
+    }
+}
+
+void agent_stop(struct agent *g, const Weft__V1__Stop *s, int64_t now, struct agent_out *out)
+{
+    struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    if (!at) { // never lived here, or was forgotten: from now on it never will
+        attempts_set_reaped(&g->attempts, s->job, s->epoch);
+        send_reaped(g, s->job, s->epoch, out);
+    } else if (at->reaped) {
+        at->reaped_sent_ns = UNSENT;
+        at->dirty = true;
+    } else if (s->grace_ms > 0) {
+        ask_to_stop(at, s->reason, now, now + s->grace_ms * 1000000, out);
+    } else {
+        kill_attempt(at, out);
+    }
+}
+
+void agent_sync(struct agent *g, const Weft__V1__Sync *s)
+{
+    struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    if (at && at->reaped)
+        at->forgotten = true;
+}
+
+void agent_drain(struct agent *g, const char *reason, int64_t now, int64_t kill_ns,
+                 struct agent_out *out)
+{
+    list_for_each (it, &g->attempts.all) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (!at->reaped)
+            ask_to_stop(at, reason, now, kill_ns, out);
+    }
+}
+
+void agent_kill_all(struct agent *g, struct agent_out *out)
+{
+    list_for_each (it, &g->attempts.all)
+        kill_attempt(list_entry(it, struct attempt, link), out);
+}
+
+void agent_forget_all(struct agent *g)
+{
+    list_for_each (it, &g->attempts.all)
+        list_entry(it, struct attempt, link)->forgotten = true;
+    attempts_forget_reaped(&g->attempts);
+}
+
+// ---- frames up ----
+
+// The answer that is remembered for a question that is asked again, or null.
+static const Weft__Rank__Frame *find_answer(const struct attempt *at, int rank, int question,
+                                            const struct topic *topic)
+{
+    int kind = question == BODY(KV_GET)    ? BODY(KV_VALUE)
+               : question == BODY(BARRIER) ? BODY(BARRIER_DONE)
+               : question == BODY(READY)   ? BODY(READY_DONE)
+                                           : 0;
+    struct attempt_frame *f = kind ? attempt_frame_find(&at->answers, rank, kind, topic) : NULL;
+    return f ? f->frame : NULL;
+}
+
+// A question is remembered until it is answered. The writer's first answer to an order is final.
+static void take_question(struct attempt *at, struct attempt_rank *r, const Weft__Rank__Frame *f,
+                          struct agent_out *out)
+{
+    struct list *l = f->body_case == BODY(KV_PUT) ? &at->puts : &at->questions;
+    struct topic topic = topic_of_frame(f);
+    const Weft__Rank__Frame *answer = find_answer(at, r->rank, (int)f->body_case, &topic);
+    if (answer) {
+        send_down(r, answer, out);
+        return;
+    }
+    struct attempt_frame *first = attempt_frame_find(l, r->rank, (int)f->body_case, &topic);
+    if (first && f->body_case == BODY(COMMIT_DONE) && WEFT_RULE(first_answer))
+        first->sent_ns = UNSENT;
+    else
+        (void)attempt_frame_add(l, r->rank, f);
+    at->dirty = true;
+}
+
+void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_out *out)
+{
+    struct process_slot s = slot_get(&g->attempts, ev->slot);
+    const Weft__Rank__Frame *f = ev->frame;
+    if (!s.attempt)
+        return;
+    switch (f->body_case) {
+    case BODY(READY):
+    case BODY(KV_PUT):
+    case BODY(KV_GET):
+    case BODY(BARRIER):
+    case BODY(SHARD_DONE):
+    case BODY(COMMIT_DONE):
+        take_question(s.attempt, s.rank, f, out);
+        break;
+    case BODY(STEP_REPORT): // of those that cannot go up the newest waits
+        drop_report(s.rank);
+        s.rank->report = frame_copy(f);
+        s.attempt->dirty = true;
+        break;
+    case BODY(DELETED):
+    case BODY(LOG):
+        send_frame(g, s.attempt, s.rank->rank, f, out);
+        break;
+    case BODY(EXIT):
+        free(s.rank->why);
+        s.rank->why = copy_text(f->exit->why);
+        break;
+    default: // Hello is the daemon's; Progress says less than the page
+        break;
+    }
+}
+
+// ---- frames down ----
+
+// Marks the questions of `rank` (−1: of all) about a topic as answered; whoever asked gets `answer`,
+// if that is not null.
+static void answer_questions(struct attempt *at, struct list *l, int rank,
+                             const struct topic *topic, const Weft__Rank__Frame *answer,
+                             struct agent_out *out)
+{
+    list_for_each (it, l) {
+        struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
+        struct topic its = topic_of_frame(f->frame);
+        if ((rank >= 0 && f->rank != rank) || f->answered || !topic_same(&its, topic))
+            continue;
+        f->answered = true;
+        const struct attempt_rank *r = attempts_find_rank(at, f->rank);
+        if (r && answer)
+            send_down(r, answer, out);
+    }
+    at->dirty = true;
+}
+
+// The writer answers an order once; asked again, its agent repeats that answer.
+static void take_order(struct attempt *at, int rank, const Weft__Rank__Frame *f,
+                       const struct topic *topic, struct agent_out *out)
+{
+    struct attempt_frame *done = attempt_frame_find(&at->questions, rank, BODY(COMMIT_DONE), topic);
+    if (!done || !WEFT_RULE(first_answer)) {
+        send_down_to(at, rank, f, out);
+        return;
+    }
+    done->sent_ns = UNSENT;
+    at->dirty = true;
+}
+
+void agent_frame_down(struct agent *g, const Weft__V1__RankFrame *m, struct agent_out *out)
+{
+    struct attempt *at = attempts_find(&g->attempts, m->job, m->epoch);
+    const Weft__Rank__Frame *f = m->frame;
+    if (!at || !f)
+        return;
+    struct topic topic = topic_of_frame(f);
+    switch (f->body_case) {
+    case BODY(KV_VALUE):
+    case BODY(BARRIER_DONE):
+    case BODY(READY_DONE):
+        if (topic.kind == TOPIC_PUT) {
+            answer_questions(at, &at->puts, m->rank, &topic, f, out);
+            break;
+        }
+        (void)attempt_frame_add(&at->answers, m->rank, f);
+        answer_questions(at, &at->questions, m->rank, &topic, f, out);
+        break;
+    case BODY(COMMITTED):
+    case BODY(ABORTED):
+        answer_questions(at, &at->questions, m->rank, &topic, NULL, out);
+        send_down_to(at, m->rank, f, out);
+        break;
+    case BODY(COMMIT):
+        take_order(at, m->rank, f, &topic, out);
+        break;
+    case BODY(DELETE):
+    case BODY(LOST):
+    case BODY(STOP):
+        send_down_to(at, m->rank, f, out);
+        break;
+    default: // nothing else is for a rank
+        break;
+    }
+}
+
+// ---- what goes up again ----
+
+static void repeat_frames(struct list *l, int64_t before_ns)
+{
+    list_for_each (it, l) {
+        struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
+        if (f->sent_ns <= before_ns && is_repeated(f->frame))
+            f->sent_ns = UNSENT;
+    }
+}
+
+void agent_repeat(struct agent *g, int64_t before_ns)
+{
+    list_for_each (it, &g->attempts.all) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        repeat_frames(&at->puts, before_ns);
+        repeat_frames(&at->questions, before_ns);
+        for (int i = 0; i < at->nranks; i++)
+            if (at->ranks[i].end_sent_ns <= before_ns)
+                at->ranks[i].end_sent_ns = UNSENT;
+        if (at->reaped_sent_ns <= before_ns)
+            at->reaped_sent_ns = UNSENT;
+        at->dirty = true;
+    }
+}
+
+void agent_resume(struct agent *g)
+{
+    list_for_each (it, &g->attempts.all)
+        list_entry(it, struct attempt, link)->dirty = true;
+}
+
+// ---- settling ----
+
+// Whoever waits for a rank that failed must not wait long: told at once, it ends with 69.
+static void tell_fellows(const struct agent *g, const struct attempt *at,
+                         const struct attempt_rank *gone, struct agent_out *out)
+{
+    const struct rank_end *end = &gone->end;
+    char why[700], how[64];
+    if (end->code == RANK_EXIT_DONE || end->code == RANK_EXIT_DRAINED)
+        return;
+    snprintf(how, sizeof how, end->signal ? "was ended by signal %d" : "ended with exit code %d",
+             end->signal ? end->signal : end->code);
+    if (end->code == RANK_EXIT_LOST && *end->why) // not the cause: it names the rank that was
+        snprintf(why, sizeof why, "%.600s", end->why);
+    else
+        snprintf(why, sizeof why, "rank %d on host %s %s%s%s%s%.300s", gone->rank, g->c.name, how,
+                 *end->where ? "; it was last seen " : "", end->where, *end->why ? ": " : "",
+                 end->why);
+    FRAME_BODY(lost, Lost, lost);
+    lost.rank = gone->rank;
+    lost.why = why;
+    FRAME(f, LOST, lost, &lost);
+    for (int i = 0; i < at->nranks; i++)
+        if (!at->ranks[i].killed)
+            send_down(&at->ranks[i], &f, out);
+}
+
+static void settle_ends(struct agent *g, struct attempt *at, struct agent_out *out)
+{
+    bool all = true;
+    for (int i = 0; i < at->nranks; i++) {
+        struct attempt_rank *r = &at->ranks[i];
+        all = all && r->ended;
+        if (!r->ended || r->end_settled)
+            continue;
+        r->end_settled = true;
+        g->heartbeat_now = true;
+        tell_fellows(g, at, r, out);
+    }
+    if (!all || at->reaped)
+        return;
+    at->reaped = true;
+    at->kill_ns = 0;
+    at->reaped_sent_ns = UNSENT;
+    attempts_set_reaped(&g->attempts, at->job, at->epoch);
+}
+
+static void free_answered(struct attempt *at)
+{
+    list_for_each (it, &at->questions)
+        if (list_entry(it, struct attempt_frame, link)->answered)
+            attempt_frame_free(list_entry(it, struct attempt_frame, link));
+}
+
+static void send_unsent_frames(struct agent *g, const struct attempt *at, struct list *l,
+                               int64_t now, struct agent_out *out)
+{
+    list_for_each (it, l) {
+        struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
+        if (f->answered || f->sent_ns != UNSENT)
+            continue;
+        send_frame(g, at, f->rank, f->frame, out);
+        f->sent_ns = now;
+    }
+}
+
+static void send_unsent(struct agent *g, struct attempt *at, int64_t now, struct agent_out *out)
+{
+    send_unsent_frames(g, at, &at->puts, now, out);
+    send_unsent_frames(g, at, &at->questions, now, out);
+    for (int i = 0; i < at->nranks; i++) {
+        struct attempt_rank *r = &at->ranks[i];
+        if (r->report)
+            send_frame(g, at, r->rank, r->report, out);
+        drop_report(r);
+        if (!r->ended || r->end_sent_ns != UNSENT)
+            continue;
+        send_end(g, at, r, out);
+        r->end_sent_ns = now;
+    }
+    if (at->reaped && at->reaped_sent_ns == UNSENT) {
+        send_reaped(g, at->job, at->epoch, out);
+        at->reaped_sent_ns = now;
+    }
+}
+
+static void forget_attempt(struct attempt *at, struct agent_out *out)
+{
+    struct agent_action *a = agent_act(out, AGENT_FORGET);
+    a->job = arena_strdup(out->arena, at->job);
+    a->epoch = at->epoch;
+    attempts_remove(at);
+}
+
+void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out)
+{
+    list_for_each (it, &g->attempts.all) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (at->kill_ns && now >= at->kill_ns)
+            kill_attempt(at, out);
+        if (at->dirty) {
+            settle_ends(g, at, out);
+            free_answered(at);
+            if (g->state == AGENT_ATTACHED)
+                send_unsent(g, at, now, out);
+            at->dirty = false;
+        }
+        if (at->forgotten)
+            forget_attempt(at, out);
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an agent remembers of attempts. See attempts.h.
+#include "worker/agent/attempts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+
+// A barrier's answer is needed until every host has it; ranks are never further apart than two.
+enum { BARRIERS_REMEMBERED = 16, SLOTS_GROW = 16 };
+#define BODY(name) WEFT__RANK__FRAME__BODY_##name
+
+static void *check_memory(void *p)
+{
+    PRE(p != NULL); // small control structures: without them nothing can be decided
+    return p;
+}
+
+// ---- copies ----
+
+ProtobufCMessage *message_copy(const ProtobufCMessage *m)
+{
+    size_t len = protobuf_c_message_get_packed_size(m);
+    uint8_t *bytes = check_memory(malloc(len + 1));
+    protobuf_c_message_pack(m, bytes);
+    ProtobufCMessage *copy =
+        check_memory(protobuf_c_message_unpack(m->descriptor, NULL, len, bytes));
+    free(bytes);
+    return copy;
+}
+
+static void *alloc_in_arena(void *a, size_t n)
+{
+    return arena_alloc(a, n);
+}
+
+static void leave_to_arena(void *a, void *p)
+{
+    (void)a;
+    (void)p;
+}
+
+ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m)
+{
+    ProtobufCAllocator from = {
+        .alloc = alloc_in_arena, .free = leave_to_arena, .allocator_data = a};
+    size_t len = protobuf_c_message_get_packed_size(m);
+    uint8_t *bytes = arena_alloc(a, len + 1);
+    protobuf_c_message_pack(m, bytes);
+    return check_memory(protobuf_c_message_unpack(m->descriptor, &from, len, bytes));
+}
+
+Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f)
+{
+    return (Weft__Rank__Frame *)(void *)message_copy(&f->base);
+}
+
+Weft__Rank__Frame *frame_dup(struct arena *a, const Weft__Rank__Frame *f)
+{
+    return (Weft__Rank__Frame *)(void *)message_dup(a, &f->base);
+}
+
+// ---- topics ----
+
+struct topic topic_of_frame(const Weft__Rank__Frame *f)
+{
+    switch (f->body_case) {
+    case BODY(KV_PUT):
+        return (struct topic){TOPIC_PUT, 0, f->kv_put->key};
+    case BODY(KV_GET):
+        return (struct topic){TOPIC_GET, 0, f->kv_get->key};
+    case BODY(KV_VALUE):
+        return (struct topic){f->kv_value->put ? TOPIC_PUT : TOPIC_GET, 0, f->kv_value->key};
+    case BODY(BARRIER):
+        return (struct topic){TOPIC_BARRIER, f->barrier->seq, f->barrier->name};
+    case BODY(BARRIER_DONE):
+        return (struct topic){TOPIC_BARRIER, f->barrier_done->seq, f->barrier_done->name};
+    case BODY(READY):
+    case BODY(READY_DONE):
+        return (struct topic){TOPIC_READY, 0, ""};
+    case BODY(SHARD_DONE):
+        return (struct topic){TOPIC_SAVE, f->shard_done->step, ""};
+    case BODY(COMMIT):
+        return (struct topic){TOPIC_SAVE, f->commit->step, ""};
+    case BODY(COMMIT_DONE):
+        return (struct topic){TOPIC_SAVE, f->commit_done->step, ""};
+    case BODY(COMMITTED):
+        return (struct topic){TOPIC_SAVE, f->committed->step, ""};
+    case BODY(ABORTED):
+        return (struct topic){TOPIC_SAVE, f->aborted->step, ""};
+    default:
+        return (struct topic){TOPIC_NONE, 0, ""};
+    }
+}
+
+bool topic_same(const struct topic *a, const struct topic *b)
+{
+    return a->kind == b->kind && a->number == b->number && !strcmp(a->name, b->name);
+}
+
+// ---- frames that are remembered ----
+
+struct attempt_frame *attempt_frame_find(const struct list *l, int rank, int kind,
+                                         const struct topic *topic)
+{
+    for (struct list *it = l->next; it != l; it = it->next) {
+        struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
+        if ((f->rank != rank && f->rank >= 0) || (int)f->frame->body_case != kind)
+            continue;
+        struct topic its = topic_of_frame(f->frame);
+        if (topic_same(&its, topic))
+            return f;
+    }
+    return NULL;
+}
+
+void attempt_frame_free(struct attempt_frame *f)
+{
+    list_remove(&f->link);
+    weft__rank__frame__free_unpacked(f->frame, NULL);
+    free(f);
+}
+
+static void drop_oldest_barrier(struct list *l, int rank)
+{
+    struct attempt_frame *oldest = NULL;
+    int n = 0;
+    list_for_each (it, l) {
+        struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
+        if (f->rank != rank || f->frame->body_case != BODY(BARRIER_DONE))
+            continue;
+        oldest = oldest ? oldest : f;
+        n++;
+    }
+    if (n > BARRIERS_REMEMBERED)
+        attempt_frame_free(oldest);
+}
+
+struct attempt_frame *attempt_frame_add(struct list *l, int rank, const Weft__Rank__Frame *f)
+{
+    struct topic topic = topic_of_frame(f);
+    struct attempt_frame *old = attempt_frame_find(l, rank, (int)f->body_case, &topic);
+    struct attempt_frame *new = check_memory(calloc(1, sizeof *new));
+    new->rank = rank;
+    new->sent_ns = UNSENT;
+    new->frame = frame_copy(f);
+    if (old && old->rank == rank)
+        attempt_frame_free(old);
+    list_append(l, &new->link);
+    if (f->body_case == BODY(BARRIER_DONE))
+        drop_oldest_barrier(l, rank);
+    return new;
+}
+
+static void free_frames(struct list *l)
+{
+    list_for_each (it, l)
+        attempt_frame_free(list_entry(it, struct attempt_frame, link));
+}
+
+// ---- attempts ----
+
+void attempts_init(struct attempts *t)
+{
+    memset(t, 0, sizeof *t);
+    list_init(&t->all);
+}
+
+struct attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch)
+{
+    for (struct list *it = t->all.next; it != &t->all; it = it->next) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (at->epoch == epoch && !strcmp(at->job, job))
+            return at;
+    }
+    return NULL;
+}
+
+uint64_t attempts_newest_epoch(const struct attempts *t, const char *job)
+{
+    uint64_t newest = 0;
+    for (struct list *it = t->all.next; it != &t->all; it = it->next) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (!strcmp(at->job, job) && at->epoch > newest)
+            newest = at->epoch;
+    }
+    return newest;
+}
+
+struct attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks)
+{
+    struct attempt *at = check_memory(calloc(1, sizeof *at));
+    at->job = check_memory(strdup(job));
+    at->epoch = epoch;
+    at->nranks = nranks;
+    at->ranks = check_memory(calloc((size_t)nranks + 1, sizeof *at->ranks));
+    for (int i = 0; i < nranks; i++)
+        at->ranks[i].slot = -1;
+    list_init(&at->questions);
+    list_init(&at->answers);
+    list_init(&at->puts);
+    list_append(&t->all, &at->link);
+    return at;
+}
+
+static void clear_rank(struct attempt_rank *r)
+{
+    PRE(r->slot < 0);
+    free(r->why);
+    free(r->end.why);
+    free(r->end.log);
+    free(r->end.where);
+    if (r->report)
+        weft__rank__frame__free_unpacked(r->report, NULL);
+}
+
+void attempts_remove(struct attempt *at)
+{
+    free_frames(&at->questions);
+    free_frames(&at->answers);
+    free_frames(&at->puts);
+    for (int i = 0; i < at->nranks; i++)
+        clear_rank(&at->ranks[i]);
+    list_remove(&at->link);
+    free(at->ranks);
+    free(at->job);
+    free(at);
+}
+
+void attempts_clear(struct attempts *t)
+{
+    for (int i = 0; i < t->nslots; i++)
+        if (t->slots[i].attempt)
+            slot_give_back(t, i);
+    list_for_each (it, &t->all)
+        attempts_remove(list_entry(it, struct attempt, link));
+    attempts_forget_reaped(t);
+    free(t->slots);
+    attempts_init(t);
+}
+
+struct attempt_rank *attempts_find_rank(const struct attempt *at, int rank)
+{
+    for (int i = 0; i < at->nranks; i++)
+        if (at->ranks[i].rank == rank)
+            return &at->ranks[i];
+    return NULL;
+}
+
+uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job)
+{
+    const uint64_t *epoch = map_get(&t->reaped, job);
+    return epoch ? *epoch : 0;
+}
+
+void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch)
+{
+    uint64_t *e = map_get(&t->reaped, job);
+    if (!e) {
+        e = check_memory(calloc(1, sizeof *e));
+        (void)map_put(&t->reaped, job, e);
+    }
+    *e = *e > epoch ? *e : epoch;
+}
+
+void attempts_forget_reaped(struct attempts *t)
+{
+    for (size_t i = 0; i < t->reaped.cap; i++)
+        if (t->reaped.slots[i].key)
+            free(t->reaped.slots[i].value);
+    map_clear(&t->reaped);
+}
+
+// ---- slots ----
+
+void slot_take(struct attempts *t, struct attempt *at, struct attempt_rank *r)
+{
+    int slot = 0;
+    while (slot < t->nslots && t->slots[slot].attempt)
+        slot++;
+    if (slot == t->nslots) {
+        t->slots = check_memory(realloc(t->slots, sizeof *t->slots * (size_t)(slot + SLOTS_GROW)));
+        memset(t->slots + slot, 0, sizeof *t->slots * SLOTS_GROW);
+        t->nslots += SLOTS_GROW;
+    }
+    t->slots[slot] = (struct process_slot){at, r};
+    r->slot = slot;
+    t->living++;
+}
+
+void slot_give_back(struct attempts *t, int slot)
+{
+    t->slots[slot].rank->slot = -1;
+    t->slots[slot] = (struct process_slot){NULL, NULL};
+    t->living--;
+}
+
+struct process_slot slot_get(const struct attempts *t, int slot)
+{
+    return slot >= 0 && slot < t->nslots ? t->slots[slot] : (struct process_slot){NULL, NULL};
+}

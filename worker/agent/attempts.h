@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside worker/agent/ only. What an agent remembers of each attempt for as long as its epoch lives
+// on this host: its ranks and their processes, what they asked and put, what they were answered,
+// and how they ended.
+//
+// A question and its answer have the same *topic*: both are about a key, a barrier or the save of a
+// step. So an answer finds the questions that it answers. All memory is the heap's, since an attempt
+// lives longer than any event.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/attempt/page.h"
+#include "common/base/arena.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "proto/weft.pb-c.h"
+
+// What has never gone up on this stream, or has to go up again.
+#define UNSENT INT64_MIN
+
+enum topic_kind { TOPIC_NONE, TOPIC_PUT, TOPIC_GET, TOPIC_BARRIER, TOPIC_READY, TOPIC_SAVE };
+struct topic {
+    enum topic_kind kind;
+    int64_t number;   // a barrier's sequence number, a save's step
+    const char *name; // a key, a barrier's name; borrowed from the frame
+};
+// TOPIC_NONE when the frame is neither a question nor an answer.
+struct topic topic_of_frame(const Weft__Rank__Frame *f);
+
+struct attempt_frame { // a question, a put or an answer
+    struct list link;
+    int rank;        // −1, of an answer: it is for every rank of the attempt
+    int64_t sent_ns; // when it last went up, or UNSENT; not of an answer
+    bool answered;   // of a put: the coordinator has taken or refused it
+    Weft__Rank__Frame *frame;
+};
+
+struct rank_end { // texts are the heap's
+    int code, signal;
+    int64_t step; // −1: not known
+    char *why, *log, *where;
+};
+
+struct attempt_rank {
+    int rank, device;
+    int slot;                  // of its process; −1: none
+    int pid;                   // 0: not known yet, or none
+    bool seen, view_changed;   // `view` holds something; something that was not sent
+    struct page_view view;     // its progress page
+    char *why;                 // what its Exit frame said, or null
+    Weft__Rank__Frame *report; // the newest StepReport that did not go up yet, or null
+    bool asked_to_stop, killed;
+    bool ended, end_settled; // its consequences were drawn
+    struct rank_end end;     // if `ended`
+    int64_t end_sent_ns;
+};
+
+struct attempt {
+    struct list link;
+    char *job;
+    uint64_t epoch;
+    int nranks;
+    struct attempt_rank *ranks;
+    struct list questions, answers, puts; // attempt_frame
+    bool dirty;                           // something happened that was not settled
+    bool reaped;                          // no process of it lives here, and none ever will
+    bool forgotten;                       // the coordinator knows that: it may be freed
+    int64_t reaped_sent_ns;
+    int64_t kill_ns; // its ranks are killed then; 0: no
+};
+
+struct process_slot { // names a process while it lives; both null when free
+    struct attempt *attempt;
+    struct attempt_rank *rank;
+};
+
+struct attempts {
+    struct list all;
+    struct map reaped; // job → uint64_t: the greatest epoch that was said to be reaped
+    struct process_slot *slots;
+    int nslots, living;
+};
+
+void attempts_init(struct attempts *t);
+void attempts_clear(struct attempts *t); // frees everything, the reaped epochs too
+struct attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch);
+struct attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks);
+void attempts_remove(struct attempt *at); // frees it; no process of it lives
+struct attempt_rank *attempts_find_rank(const struct attempt *at, int rank);
+
+// The greatest epoch of a job of which nothing lives here and nothing ever will; 0: none.
+uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job);
+void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch);
+void attempts_forget_reaped(struct attempts *t); // of all jobs
+// The greatest epoch of a job that is remembered; 0: none.
+uint64_t attempts_newest_epoch(const struct attempts *t, const char *job);
+
+// A rank's process takes the lowest free slot, and gives it back when it was reaped.
+void slot_take(struct attempts *t, struct attempt *at, struct attempt_rank *r);
+void slot_give_back(struct attempts *t, int slot);
+struct process_slot slot_get(const struct attempts *t, int slot);
+
+// The first of a list with this topic and kind that is `rank`'s or everybody's; or null.
+struct attempt_frame *attempt_frame_find(const struct list *l, int rank, int kind,
+                                         const struct topic *topic);
+// Copies the frame. It replaces one of the same rank, kind and topic.
+struct attempt_frame *attempt_frame_add(struct list *l, int rank, const Weft__Rank__Frame *f);
+void attempt_frame_free(struct attempt_frame *f);
+bool topic_same(const struct topic *a, const struct topic *b);
+
+Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f);                 // the heap's
+Weft__Rank__Frame *frame_dup(struct arena *a, const Weft__Rank__Frame *f); // the arena's
+ProtobufCMessage *message_copy(const ProtobufCMessage *m);                 // the heap's
+ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m); // the arena's
