@@ -38,9 +38,13 @@ CASES = {
 }
 COSINE = dict(kind="warmup_cosine", init=1e-4, peak=1e-2, warmup=5, decay=18, end=5e-4)
 FALLING = dict(kind="cosine", peak=1e-2, decay=16, end=1e-3)
-# Runs: name → the optimiser (kind: the name, unless said), and the globs of frozen parameters.
+# Runs: name → the optimiser (kind: the name, unless said), and the globs of frozen parameters. What a
+# run leaves out its job leaves out too: weft's defaults are held against these.
+DEFAULTS = dict(b1=0.9, b2=0.999, weight_decay=0.01)
 RUNS = {
     "adamw": dict(b1=0.9, b2=0.95, weight_decay=0.1, schedule=COSINE),
+    "default": dict(kind="adamw", schedule=COSINE),
+    "slow": dict(kind="adamw", b1=0.9, b2=0.99999, weight_decay=0.1, schedule=COSINE),
     "sgd": dict(rate=0.2),
     "momentum": dict(rate=0.02, momentum=0.9),
     "frozen": dict(
@@ -139,7 +143,7 @@ def job_text(case, name):
     run = RUNS[name]
     kind = run.get("kind", name)
     opt = [f"kind: {kind}", f"clip_norm: {clip(case, name)}"]
-    if kind == "adamw":
+    if "b1" in run:
         opt += [f"betas: [{run['b1']}, {run['b2']}]", f"weight_decay: {run['weight_decay']}"]
     if kind == "momentum":
         opt += [f"momentum: {run['momentum']}", "nesterov: true"]
@@ -181,7 +185,8 @@ def moving(name, params):
 def optimizer(case, name, params):
     import optax
 
-    run, bias = RUNS[name], {name: name.endswith("/bias") for name in params}
+    run = DEFAULTS | RUNS[name]
+    bias = {name: name.endswith("/bias") for name in params}
     kind = run.get("kind", name)
     chain = [optax.clip_by_global_norm(clip(case, name))]
     if kind == "adamw":

@@ -454,6 +454,8 @@ static void schedules_are_optaxs(void **state)
 
 // Adam divides by a gradient's own size, so that rounding of a small one counts in full.
 static struct param params[] = {
+    {"relu", "default", 1, 1e-4},  {"relu", "default", 2, 1e-4},  {"gelu", "default", 1, 1e-4},
+    {"relu", "slow", 1, 1e-4},     {"gelu", "slow", 1, 1e-4},     {"gelu", "slow", 2, 1e-4},
     {"relu", "adamw", 1, 1e-4},    {"relu", "adamw", 2, 1e-4},    {"gelu", "adamw", 1, 1e-4},
     {"gelu", "adamw", 2, 1e-4},    {"relu", "sgd", 1, 1e-5},      {"relu", "sgd", 2, 1e-5},
     {"gelu", "sgd", 1, 1e-5},      {"gelu", "sgd", 2, 1e-5},      {"relu", "momentum", 1, 1e-5},
