@@ -131,7 +131,7 @@ UNIT_COMPILE += compile_picture compile_device compile_examples compile_order co
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_marks
+UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
 UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
@@ -369,7 +369,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/device_transport.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -443,12 +443,12 @@ $(call obj,tests/support/coordinator_double.c): | $(PROTO_C) $(SERVICE_C)
 
 # A device with memory and a time of its own, over the CPU backend: it goes by the name of cuda.
 LATE := $(BUILD)/tests/late/libweft_cuda.so
-$(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a kernels/cpu/export.map | $(BUILD)/libweft_cpu.so
+$(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a tests/support/late.map | $(BUILD)/libweft_cpu.so
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cpu/export.map -o $@ \
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=tests/support/late.map -o $@ \
 	    $(filter %.o %.a,$^) -ldl -lm
-$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
+$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_rank_transport $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

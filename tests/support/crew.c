@@ -183,19 +183,23 @@ static void play(struct actor *a, const struct exec_options *o)
     }
     check_copies(a);
     a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
+    if (a->rc && o->world) // ends the others' waits
+        world_abort(o->world, "a rank failed");
     exec_close(a->x);
 }
 
 static void *act(void *arg)
 {
     struct actor *a = arg;
-    struct exec_options o = {
-        .compiled = a->crew->compiled, .backend = a->crew->backend, .rank = a->rank};
+    struct exec_options o = {.compiled = a->crew->compiled,
+                             .backend = a->crew->backend,
+                             .transport = a->crew->transport,
+                             .rank = a->rank};
     a->rc = o.backend->device.open(&(struct device_options){.threads = 1}, &o.device, &a->e);
     a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
     if (!a->rc)
         play(a, &o);
-    if (o.world && a->rc) // ends the others' waits
+    if (o.world && a->rc)
         world_abort(o.world, "a rank failed");
     o.backend->device.close(o.device); // it may have pinned the world's window
     world_close(o.world);

@@ -26,6 +26,7 @@ struct crew {
     const struct crew_tensor *data;  // ends with a null name; "step" is counted by itself
     int steps;
     bool late; // on the device that keeps its distance (late.c); else on the CPU
+    const struct transport *transport; // null: the hosts'
 
     int ranks;
     struct actor *actors;

@@ -16,6 +16,7 @@
 // WEFT_LATE_TOLD. A device that need not be deterministic says so and has choices of its own; its
 // bits are the CPU's all the same.
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,9 @@
 #include "common/base/buf.h"
 #include "common/base/list.h"
 #include "kernels/backend.h"
+#include "tests/support/late.h"
 
-enum command_kind { DO_OP, DO_COPY, DO_ZERO, DO_RECORD, DO_WAIT, DO_MARK, DO_GRAPH, COMMAND_KINDS };
+enum command_kind { DO_OP, DO_COPY, DO_ZERO, DO_RECORD, DO_WAIT, DO_MARK, DO_CALL, DO_GRAPH };
 struct command {
     struct list link;
     enum command_kind kind;
@@ -36,9 +38,12 @@ struct command {
     const char *from;
     size_t bytes;
     struct event *event;
-    struct stream_q *on;         // WAIT: the stream that records
-    uint64_t number;             // of the record
-    uint64_t *words, value, add; // MARK
+    struct stream_q *on;                               // WAIT: the stream that records
+    uint64_t number;                                   // of the record
+    uint64_t *words, value, add;                       // MARK
+    int (*step)(void *ctx, bool *done, struct err *e); // CALL
+    void *ctx;
+    bool again; // CALL: it is not done
     struct graph *graph;
     struct list *next; // GRAPH that runs: its next command
 };
@@ -49,6 +54,7 @@ struct region {
     struct list link;
     char *shown, *real;
     size_t bytes;
+    bool borrowed; // the pages are another's
 };
 struct event {
     struct device *device;
@@ -59,6 +65,7 @@ struct stream_q {
     struct list link, commands;
     struct device *device;
     struct graph *recording;
+    bool runs; // its first command does
 };
 enum { KEYS = 512, SCRATCH = 32 << 20 };
 struct choice {
@@ -176,9 +183,17 @@ static int do_mark(struct device *d, struct command *c)
     return 0;
 }
 
+static int do_call(struct device *d, struct command *c)
+{
+    bool done = false;
+    int rc = c->step(c->ctx, &done, &d->broken);
+    c->again = !rc && !done;
+    return rc;
+}
+
 static int (*const carry_out[DO_GRAPH])(struct device *, struct command *) = {
-    [DO_OP] = do_op,         [DO_COPY] = do_copy, [DO_ZERO] = do_zero,
-    [DO_RECORD] = do_record, [DO_WAIT] = do_wait, [DO_MARK] = do_mark};
+    [DO_OP] = do_op,     [DO_COPY] = do_copy, [DO_ZERO] = do_zero, [DO_RECORD] = do_record,
+    [DO_WAIT] = do_wait, [DO_MARK] = do_mark, [DO_CALL] = do_call};
 
 // One command of a graph; true when it was the last.
 static bool step_graph(struct device *d, struct command *c, int *rc)
@@ -188,8 +203,23 @@ static bool step_graph(struct device *d, struct command *c, int *rc)
         return true;
     struct command *x = list_entry(at, struct command, link);
     *rc = carry_out[x->kind](d, x);
-    c->next = at->next;
+    c->again = x->again;
+    c->next = x->again ? at : at->next;
     return *rc || c->next == &c->graph->commands;
+}
+
+// While a call waits for other devices, what lies on this one's other streams goes on.
+static void run_others(const struct stream_q *q)
+{
+    (void)sched_yield();
+    list_for_each (it, &q->device->streams) {
+        struct stream_q *other = list_entry(it, struct stream_q, link);
+        if (other->runs || list_empty(&other->commands))
+            continue;
+        const struct command *c = list_entry(other->commands.next, struct command, link);
+        if (c->kind != DO_WAIT || c->event->done >= c->number)
+            (void)run_next(other);
+    }
 }
 
 // It stays in front while it runs: a wait in it may come back to this stream for nothing earlier.
@@ -197,10 +227,17 @@ static int run_next(struct stream_q *q)
 {
     struct command *c = list_entry(q->commands.next, struct command, link);
     int rc = broken(q->device, NULL);
-    if (!rc && c->kind == DO_GRAPH && !step_graph(q->device, c, &rc))
-        return 0;
-    if (!rc && c->kind != DO_GRAPH)
+    bool whole = true;
+    q->runs = true;
+    if (!rc && c->kind == DO_GRAPH)
+        whole = step_graph(q->device, c, &rc);
+    else if (!rc)
         rc = carry_out[c->kind](q->device, c);
+    if (!rc && c->again)
+        run_others(q);
+    q->runs = false;
+    if (!rc && (c->again || !whole))
+        return 0;
     list_remove(&c->link);
     free(c);
     return rc;
@@ -390,13 +427,36 @@ static int memory_alloc(struct device *d, size_t bytes, void **out, struct err *
     return 0;
 }
 
+// Device memory whose pages are a world's window.
+static int map(struct device *d, void *pages, size_t bytes, void **out, struct err *e)
+{
+    struct region *r = calloc(1, sizeof *r);
+    void *shown = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!r || shown == MAP_FAILED) {
+        free(r);
+        return err_set(e, ERR_NOMEM, "late: no memory");
+    }
+    *r = (struct region){.shown = shown, .real = pages, .bytes = bytes, .borrowed = true};
+    d->allocated += bytes;
+    list_append(&d->regions, &r->link);
+    *out = shown;
+    return 0;
+}
+
+static int call(struct stream_q *q, int (*step)(void *ctx, bool *done, struct err *e), void *ctx,
+                struct err *e)
+{
+    return add(q, &(struct command){.kind = DO_CALL, .step = step, .ctx = ctx}, e);
+}
+
 static void memory_free(struct device *d, void *p)
 {
     struct region *r = p ? region_of(d, p) : NULL;
     if (!r)
         return;
     munmap(r->shown, r->bytes);
-    munmap(r->real, r->bytes);
+    if (!r->borrowed)
+        munmap(r->real, r->bytes);
     d->allocated -= r->bytes;
     list_remove(&r->link);
     free(r);
@@ -621,3 +681,6 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .choice = &choices,
     .op = {.run = ops},
 };
+
+extern const struct late weft_late;
+__attribute__((visibility("default"))) const struct late weft_late = {.map = map, .call = call};

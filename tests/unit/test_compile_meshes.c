@@ -7,12 +7,13 @@
 //
 // Besides the table random settings: those may be refused, and hold if they are not. Every fourth
 // runs on the device that keeps its memory and its time to itself (tests/support/late.c), where
-// collectives are staged and steps replayed; with WEFT_LATE=1 all do.
+// steps are replayed and collectives staged, or the device's own; with WEFT_LATE=1 all do.
 //
 //   test_compile_meshes                    a fixed part of both; WEFT_LONG=1 all of it
 //   test_compile_meshes MODEL [SETTING]    those whose words are in the model's name and the mesh
 #include "tests/ops/rig.h"
 #include "tests/support/crew.h"
+#include "tests/support/device_transport.h"
 #include "tests/unit/mesh_settings.h"
 
 enum { STEPS = 2 };
@@ -164,6 +165,14 @@ static int compare_crew(const struct crew *crew, const struct reference *r, doub
 static const char *only_model, *only_mesh;
 static bool only_late;
 
+// The late device's collectives by turns: staged by the hosts, beside the computation, within it.
+static const struct transport *choose_transport(const struct compiled *c, int turn)
+{
+    if (turn % 3 == 0)
+        return &host_transport;
+    return turn % 3 == 1 || c->nstages > 1 ? &event_transport : &inline_transport;
+}
+
 enum verdict { HOLDS, REFUSED, FAILS };
 
 // Refused: the job asks for what cannot be, and is told so.
@@ -173,10 +182,12 @@ static enum verdict try_setting(int model, const struct setting *s)
     struct fixture f;
     struct err e = {0};
     static int tried;
-    bool late = only_late || ++tried % 4 == 0;
+    bool late = ++tried % 4 == 0 || only_late;
     struct crew crew = {
         .compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS, .late = late};
     int rc = compile_setting(&f, &models[model], s);
+    if (late)
+        crew.transport = choose_transport(&f.c, tried);
     if (rc)
         e = f.e;
     else {

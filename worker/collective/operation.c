@@ -518,13 +518,16 @@ int collective_try(struct communicator *c, const struct collective_ticket *t, bo
     const struct operation *o = &c->ops[t->slot];
     struct err own;
     world_lock(w);
-    int rc = world_look(w, e ? e : &own);
-    if (rc)
-        rc = world_break(w, e ? e : &own);
+    e = e ? e : &own;
+    int rc = world_look(w, e);
     bool went = !rc && world_step(w);
+    *done = o->number != t->number || c->completed >= o->seq;
+    if (!rc && !went && !*done)
+        rc = world_look_at_peers(w, e);
+    if (rc)
+        rc = world_break(w, e);
     if (moved)
         *moved = went;
-    *done = o->number != t->number || c->completed >= o->seq;
     world_unlock(w);
     return rc;
 }

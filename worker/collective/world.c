@@ -125,7 +125,7 @@ static enum peer_state read_state(const struct peer *p)
 }
 
 // A peer that is gone without a word comes first: the others' words are about it.
-static int look_at_peers(struct world *w, struct err *e)
+int world_look_at_peers(struct world *w, struct err *e)
 {
     for (int i = 0; i < w->ranks; i++) {
         const struct peer *p = &w->peers[i];
@@ -216,7 +216,7 @@ static int nap_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t
     if (!world_step(w) && !ready(arg)) {
         rc = world_look(w, e);
         if (!rc)
-            rc = look_at_peers(w, e);
+            rc = world_look_at_peers(w, e);
     }
     if (!rc && !w->moved && !ready(arg)) {
         publish_awaited(w, world_find_awaited(w));

@@ -102,7 +102,8 @@ struct world *world_new(int rank, int ranks,
 void world_free(struct world *w);
 // Breaks the world for good: tells the peers and keeps the error for every later call.
 int world_break(struct world *w, struct err *e);
-int world_look(struct world *w, struct err *e); // broken or aborted
+int world_look(struct world *w, struct err *e);          // broken or aborted
+int world_look_at_peers(struct world *w, struct err *e); // one died, broke, or left too soon
 // Steps until ready() says so. ERR_TIMEOUT without breaking the world: the caller knows what was
 // awaited. Every other error breaks it.
 int world_wait(struct world *w, bool (*ready)(void *arg), void *arg, int64_t limit_ns,

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transports of devices, as NCCL's would be: they take device pointers, start and wait return at
+// once, and a collective takes place when the device comes to it. For late.c's devices; the bytes
+// go through a world.
+//
+// event_transport has a stream for each communicator, behind events: what is started goes on beside
+// the computation and completes by an event. inline_transport puts a collective on the
+// computation's own stream, where a graph may hold it. All ranks then come to their collectives in
+// one order, so it is not for pipelines.
+#pragma once
+#include <stdatomic.h>
+
+#include "worker/collective/transport.h"
+
+extern const struct transport event_transport, inline_transport;
+
+// Of all ranks of this process since the last look: calls of start, collectives that took place,
+// fabrics that were told of an abort.
+struct device_transport_counts {
+    int starts, done, aborts;
+};
+struct device_transport_counts device_transport_counts(void);
