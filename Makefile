@@ -55,7 +55,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt checkpoint recover queue \
-               requests acts found_jobs frames attach coord story views
+               requests acts found_jobs frames attach settle story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)

@@ -12,7 +12,6 @@
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 #include "coordinator/plain_text.h"
-#include "coordinator/recover.h"
 
 enum {
     STORAGE_S = 60, // a storage act of a host that lives
@@ -59,6 +58,7 @@ static struct attempt *attempt_new(struct job_record *j)
     PRE(at != NULL);
     at->job = j;
     list_append(&j->coord->live, &at->link);
+    list_init(&at->unsettled);
     at->nranks = at->alive = j->ranks;
     at->hosts = calloc(n, sizeof *at->hosts);
     at->ranks = calloc(n, sizeof *at->ranks);
@@ -77,6 +77,7 @@ void attempt_free(struct attempt *at)
     if (!at)
         return;
     list_remove(&at->link);
+    list_remove(&at->unsettled);
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].host->nattempts--;
     for (int r = 0; r < at->nranks; r++)
@@ -394,7 +395,7 @@ static void storage_failed(struct attempt *at, const struct attempt_host *h, con
                       .host = host_name(h->host),
                       .sign = "storage"};
     snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void refence(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
@@ -480,7 +481,7 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
 void attempt_running(struct attempt *at)
 {
     struct job_note n = NOTE(STARTED);
-    if (at->phase != PHASE_START)
+    if (at->phase != PHASE_START || at->fault)
         return;
     n.step = at->job->restore_step;
     job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "all %d ranks are ready, their plans agree",
@@ -580,23 +581,39 @@ static bool nothing_lives(const struct attempt *at)
 
 void attempt_settle(struct attempt *at)
 {
-    struct job_record *j = at->job;
-    if (at->phase == PHASE_END && at->alive == 0 && !nothing_lives(at)) {
-        at->grace_ms = 0;
-        snprintf(at->reason, sizeof at->reason, "done");
-        attempt_enter(at, PHASE_STOP);
-    }
-    if (at->phase < PHASE_END || !nothing_lives(at))
+    if (list_empty(&at->unsettled))
+        list_append(&at->job->coord->unsettled, &at->unsettled);
+}
+
+void attempt_fault(struct attempt *at, const struct fault *f)
+{
+    struct arena *a = at->job->coord->out->arena;
+    if (at->fault)
         return;
+    struct fault *copy = arena_dup(a, f, sizeof *f);
+    copy->host = f->host ? arena_strdup(a, f->host) : NULL;
+    copy->sign = f->sign ? arena_strdup(a, f->sign) : NULL;
+    copy->log = f->log ? arena_strdup(a, f->log) : "";
+    text_plain(copy->text);
+    at->fault = copy;
+    attempt_settle(at);
+}
+
+bool attempt_is_over(const struct attempt *at)
+{
+    return at->phase >= PHASE_END && nothing_lives(at);
+}
+
+void attempt_end(struct attempt *at)
+{
+    struct job_record *j = at->job;
     for (int i = 0; i < at->nhosts; i++)
         attempt_reaped(at, &at->hosts[i]);
-    checkpoint_over(j);
     job_lost(j);
     clear_placement(j);
     j->attempt = NULL;
     job_touch(j);
     attempt_free(at);
-    recover_over(j);
 }
 
 // ---- hosts ----
@@ -615,7 +632,7 @@ void attempts_host_lost(struct coord *c, struct host *host, const char *why)
             .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
         snprintf(f.text, sizeof f.text, "host %s is fenced: %s", host_name(host), why);
         attempt_reaped(at, h);
-        recover_fault(at, &f);
+        attempt_fault(at, &f);
     }
 }
 
@@ -624,7 +641,7 @@ void attempts_drain_host(struct coord *c, struct host *host, const char *why)
     list_for_each (it, &c->live) {
         struct job_record *j = list_entry(it, struct attempt, link)->job;
         if (!attempt_find_host(j->attempt, host) ||
-            (j->state != JOB_RUNNING && j->state != JOB_STARTING))
+            (j->state != JOB_RUNNING && j->state != JOB_STARTING) || j->attempt->fault)
             continue;
         struct job_note n = NOTE(DRAINED);
         char text[300];
@@ -671,7 +688,7 @@ static void overdue(struct attempt *at)
         }
         snprintf(f.text, sizeof f.text, "%d of %d ranks were not heard of within %d s", silent,
                  at->nranks, START_S);
-        recover_fault(at, &f);
+        attempt_fault(at, &f);
     } else {
         at->grace_ms = 0;
         attempt_enter(at, PHASE_STOP);
@@ -712,7 +729,7 @@ static void check_hang(struct attempt *at)
     attempt_where(at, v.rank, at_text, sizeof at_text);
     snprintf(f.text, sizeof f.text, "%s hangs: no progress for %.1f s", at_text,
              (double)v.still_ns / 1e9);
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void check_blame(struct attempt *at)
@@ -724,7 +741,7 @@ static void check_blame(struct attempt *at)
                       .host = host_name(at->hosts[k->host].host)};
     snprintf(f.text, sizeof f.text, "rank %d on host %s gave up: %s", at->blame_rank, f.host,
              k->why);
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void tick(struct attempt *at)

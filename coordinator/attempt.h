@@ -47,8 +47,25 @@ struct attempt_rank {
     struct page_view view;
     bool seen;
 };
+enum fault_kind {
+    FAULT_RANK,    // a rank died, hung, or ended with a code of its own: costs budget
+    FAULT_OUTSIDE, // a host, a daemon, a peer: costs nothing
+    FAULT_CONFIG,  // no restart can help
+    FAULT_DATA,    // bad data, or a bad checkpoint: the previous one first
+};
+struct fault { // that ends an attempt
+    enum fault_kind kind;
+    enum event_kind event; // FAILED, LOST or HANG
+    int rank;              // −1: none
+    const char *host;
+    const char *sign; // "exit 71": the same at the same step three times fails the job; null: none
+    const char *log;  // its last lines, or null
+    char text[1200];
+};
 struct attempt {
     struct list link; // of coord.live
+    struct list unsettled;
+    const struct fault *fault; // of the step at hand: what settling decides about; null: none
     struct job_record *job;
     enum attempt_phase phase;
     int nhosts, nranks, alive;
@@ -76,11 +93,16 @@ void attempt_restore(struct job_record *j); // from the row, after a restart
 void attempt_free(struct attempt *at);      // null is fine
 void attempts_free(struct coord *c);
 void attempt_enter(struct attempt *at, enum attempt_phase phase);
-void attempt_drive(struct attempt *at); // sends what the phase still has to
+// The attempt is over because of it. The first fault of a step is the one that counts: what follows
+// it in the same step are its consequences. settle.h decides what becomes of the job.
+void attempt_fault(struct attempt *at, const struct fault *f);
+bool attempt_is_over(const struct attempt *at); // it ends, and nothing of it lives
+void attempt_end(struct attempt *at);           // frees it and the devices it held
+void attempt_drive(struct attempt *at);         // sends what the phase still has to
 void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d);
 void attempt_running(struct attempt *at); // all are ready, the plans are equal
 void attempt_reaped(struct attempt *at, struct attempt_host *h); // confirmed, or fenced
-void attempt_settle(struct attempt *at); // ends it when nothing of it lives; `at` may be gone
+void attempt_settle(struct attempt *at); // it is to be settled at the end of the step
 struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host);
 bool attempt_all_back(const struct attempt *at);
 void attempt_where(const struct attempt *at, int rank, char *out, size_t size);

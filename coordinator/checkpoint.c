@@ -12,7 +12,6 @@
 
 #include "coordinator/frames.h"
 #include "coordinator/outbox.h"
-#include "coordinator/recover.h"
 #include "coordinator/row_codec.h"
 
 enum { SAVE_S = 600 }; // from the first report of a checkpoint to the last

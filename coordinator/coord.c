@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decider's door: rows in, events in, rows and actions out; see coord.h.
 //
-// A step is: what the event says (the table at the end), then what time says, then a round of
-// placement if anything changed, then the rows of what was touched. Rows of one step are one
-// transaction with its actions, so their order among each other does not matter.
+// A step is: what the event says (the table at the end), then what follows from it (settle.h), then
+// the rows of what was touched. Rows of one step are one transaction with its actions, so their
+// order among each other does not matter.
 #include "coordinator/coord.h"
 
 #include <stdio.h>
@@ -17,9 +17,11 @@
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
-#include "coordinator/queue.h"
+#include "coordinator/outbox.h"
 #include "coordinator/requests.h"
 #include "coordinator/row_codec.h"
+#include "coordinator/settle.h"
+#include "coordinator/story.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
 
@@ -50,6 +52,7 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->queue);
     list_init(&c->dirty);
     list_init(&c->live);
+    list_init(&c->unsettled);
     list_init(&c->hosts);
     list_init(&c->fences);
     list_init(&c->answered);
@@ -173,10 +176,22 @@ static void revive(struct job_record *j)
         attempt_restore(j);
 }
 
+static void publish_status(struct job_record *j)
+{
+    V1_NEW(WatchUpdate, watch_update, update);
+    update.status = story_status(j, j->coord->out->arena);
+    out_publish(j->coord, j->id, &update);
+    j->has_news = false;
+}
+
 static void flush(struct coord *c)
 {
-    list_for_each (it, &c->dirty)
-        job_flush(list_entry(it, struct job_record, touched));
+    list_for_each (it, &c->dirty) {
+        struct job_record *j = list_entry(it, struct job_record, touched);
+        job_flush(j);
+        if (j->has_news)
+            publish_status(j);
+    }
     hosts_flush(c);
     if (c->meta_dirty)
         row_write_meta(c);
@@ -285,8 +300,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     else if (graced && c->now_ns >= c->grace_ns)
         c->place = true; // what waited for hosts to come back
     on[ev->kind](c, ev);
-    if (c->place)
-        queue_round(c);
+    settle(c);
     flush(c);
     c->out = NULL;
 }

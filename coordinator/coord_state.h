@@ -39,6 +39,7 @@ struct coord {
     struct queue_tail tails[QUEUE_KINDS];
     struct list dirty;      // those whose row is to be written
     struct list live;       // attempts
+    struct list unsettled;  // those of them with something to settle
     struct map hosts_by_id; // host id → struct host
     struct list hosts;      // the same, by the time they were first seen
     struct map fenced;      // "host/incarnation" → struct fenced

@@ -13,7 +13,6 @@
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
-#include "coordinator/recover.h"
 
 enum { BLAME_MS = 1500, FLUSH_S = 10 };
 
@@ -156,7 +155,7 @@ static void all_left(struct attempt *at)
     struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
     snprintf(f.text, sizeof f.text,
              "all ranks have left and the last checkpoint is not acknowledged");
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
@@ -176,7 +175,7 @@ static void rank_failed(struct attempt *at, const Weft__V1__RankEnd *e)
                       .log = e->log};
     snprintf(f.text, sizeof f.text, "%s ended with %s, %s%s%s", where, sign,
              e->signal ? "killed" : rank_exit_text(e->code), e->why[0] ? ": " : "", e->why);
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void mark_ended(struct told *t, const Weft__V1__RankEnd *e)
@@ -227,7 +226,7 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
         snprintf(f.text, sizeof f.text, "host %s has no rank of the attempt any more",
                  host_name(host));
         if (runs && t.at->alive < alive)
-            recover_fault(t.at, &f);
+            attempt_fault(t.at, &f);
         else
             attempt_settle(t.at);
     }
@@ -246,7 +245,7 @@ static void on_ready(struct attempt *at)
         return;
     }
     snprintf(f.text, sizeof f.text, "the ranks do not run the same plan: %.400s", at->board.agreed);
-    recover_fault(at, &f);
+    attempt_fault(at, &f);
 }
 
 static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
@@ -403,21 +402,19 @@ static void take_attempt(struct coord *c, struct host *host, const Weft__V1__Att
             on_rank_end(t, h->ranks[i]->end);
 }
 
-// An attempt of an epoch that this database does not know: it was lost or set back.
-static void grow_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
+// An attempt of an epoch that this database does not know: it was lost or set back. What lives here
+// answers for the epoch in the row, so that grows only when nothing does.
+static void meet_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_record *j = job_find(c, h->job);
     if (!j || h->epoch <= j->epoch || h->epoch > EPOCH_MOST)
         return;
     struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
-    struct job_note n = NOTE(FENCE);
     snprintf(f.text, sizeof f.text, "a newer attempt of this job is known to a host");
+    j->met_epoch = h->epoch;
+    job_touch(j);
     if (j->attempt)
-        recover_fault(j->attempt, &f);
-    if (j->attempt)
-        return; // its hosts answer for the epoch in the row; the next fence finds the greater one
-    j->epoch = h->epoch;
-    job_event(j, &n, "%s: epoch %llu", f.text, (unsigned long long)h->epoch);
+        attempt_fault(j->attempt, &f);
 }
 
 static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h)
@@ -428,7 +425,7 @@ static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptH
     if (known && !t.h->reaped)
         take_attempt(c, host, h, &t);
     else if (!known)
-        grow_epoch(c, h);
+        meet_epoch(c, h);
     if (h->reaped) {
         r.job = h->job;
         r.epoch = h->epoch;
@@ -454,7 +451,7 @@ static void on_absent(struct attempt *at, struct attempt_host *h)
         .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(h->host)};
     snprintf(f.text, sizeof f.text, "host %s does not know the attempt", host_name(h->host));
     if (at->phase == PHASE_RUN || h->started)
-        recover_fault(at, &f);
+        attempt_fault(at, &f);
     else
         attempt_drive(at);
 }

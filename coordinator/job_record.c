@@ -9,9 +9,7 @@
 #include "common/model/schema_list.h"
 #include "coordinator/outbox.h"
 #include "coordinator/plain_text.h"
-#include "coordinator/queue.h"
 #include "coordinator/row_codec.h"
-#include "coordinator/story.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
 
@@ -366,7 +364,7 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
     j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)
         text_set(&j->goal_why, "");
-    c->place = c->place || !is_new || !queue_knows(j);
+    c->place = c->place || !is_new; // settling looks at those that are new
 }
 
 void job_move(struct job_record *j, enum job_state to, enum job_state goal,
@@ -410,8 +408,6 @@ void job_flush(struct job_record *j)
 
 void job_publish(struct job_record *j)
 {
-    struct coord *c = j->coord;
-    V1_NEW(WatchUpdate, watch_update, update);
-    update.status = story_status(j, c->out->arena);
-    out_publish(c, j->id, &update);
+    j->has_news = true;
+    job_touch(j);
 }

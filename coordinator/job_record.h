@@ -94,10 +94,12 @@ struct job_record {
 
     // ---- of this process's life ----
     enum job_state stored; // what the database holds
+    bool has_news;         // its status is to be published at the end of the step
     bool in_queue;
     enum job_wait wait;
     char behind[ID_LEN];
     int64_t not_before_ns; // 0: now
+    uint64_t met_epoch;    // that a host knows of: `epoch` grows to it between two attempts
 
     bool parsed;
     struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
@@ -169,7 +171,7 @@ void job_flush(struct job_record *j);   // writes it
 void job_account(struct job_record *j); // counts the time up to now where the job is
 void job_lost(struct job_record *j);    // what ran since the last checkpoint is to be done again
 void job_save_state(struct job_record *j, bool saving);
-void job_publish(struct job_record *j); // its status, to whoever watches
+void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
 // What its time is counted as now; TIME_KINDS: it has ended.
 enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

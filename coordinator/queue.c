@@ -10,9 +10,7 @@
 #include "coordinator/host.h"
 #include "coordinator/placement.h"
 #include "coordinator/plain_text.h"
-#include "coordinator/recover.h"
 
-enum { TURNS_MAX = 64 };
 static const char *const kinds[QUEUE_KINDS] = {"cpu", "cuda"};
 
 struct round {
@@ -297,20 +295,17 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
     return seen;
 }
 
-// Whoever is placed or preempted changes what the others find: rounds follow until nothing does.
 void queue_round(struct coord *c)
 {
-    for (int turn = 0; c->place && turn < TURNS_MAX; turn++) {
-        struct arena a;
-        int left = c->nqueued; // mostly they are of one kind
-        c->place = false;
-        c->wake_ns = 0;
-        memset(c->tails, 0, sizeof c->tails);
-        arena_init(&a);
-        for (int i = 0; i < QUEUE_KINDS && left > 0; i++)
-            left -= round_kind(c, i, &a);
-        arena_clear(&a);
-    }
+    struct arena a;
+    int left = c->nqueued; // mostly they are of one kind
+    c->place = false;
+    c->wake_ns = 0;
+    memset(c->tails, 0, sizeof c->tails);
+    arena_init(&a);
+    for (int i = 0; i < QUEUE_KINDS && left > 0; i++)
+        left -= round_kind(c, i, &a);
+    arena_clear(&a);
 }
 
 bool queue_knows(struct job_record *j)

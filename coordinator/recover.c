@@ -8,7 +8,6 @@
 
 #include "coordinator/checkpoint.h"
 #include "coordinator/plain_text.h"
-#include "coordinator/queue.h"
 
 enum { SAME_MAX = 3 };
 
@@ -119,7 +118,7 @@ static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)
     return JOB_STARTING;
 }
 
-static enum job_state goal_of(struct attempt *at, const struct fault *f)
+enum job_state recover_goal(struct attempt *at, const struct fault *f)
 {
     enum job_state goal;
     switch (f->kind) {
@@ -138,81 +137,6 @@ static enum job_state goal_of(struct attempt *at, const struct fault *f)
     if (goal == JOB_FAILED)
         text_set(&at->job->diagnosis, f->text);
     return goal;
-}
-
-void recover_fault(struct attempt *at, const struct fault *told)
-{
-    struct fault plain = *told;
-    const struct fault *f = &plain;
-    struct job_record *j = at->job;
-    enum job_state state = j->state;
-    bool stops = state == JOB_DRAINING || state == JOB_RECOVERING;
-    struct job_note n = {f->event, f->rank, f->host, attempt_step(at)};
-    const char *log = f->log ? f->log : "";
-    text_plain(plain.text);
-    if (stops) {
-        job_event(j, &n, "%s%s%s", f->text, log[0] ? "\n" : "", log);
-        if (at->phase == PHASE_END || at->grace_ms) { // a crash while draining: no one waits for it
-            at->grace_ms = 0;
-            attempt_enter(at, PHASE_STOP);
-        }
-        attempt_settle(at);
-        return;
-    }
-    j->coord->failures += f->kind != FAULT_OUTSIDE;
-    enum job_state goal = goal_of(at, f);
-    checkpoint_over(j);
-    job_move(j, JOB_RECOVERING, goal, &n, "%s%s%s", f->text, log[0] ? "\n" : "", log);
-    at->grace_ms = 0;
-    snprintf(at->reason, sizeof at->reason, "%.190s", f->text);
-    attempt_enter(at, PHASE_STOP);
-    attempt_settle(at);
-}
-
-// ---- the goal ----
-
-static void go(struct job_record *j, enum job_state to, enum event_kind kind, const char *text)
-{
-    struct job_note n = {kind, -1, NULL, j->last_step > 0 ? j->last_step : -1};
-    char *copy = arena_strdup(j->coord->out->arena, text); // it may be the row's, which moves on
-    job_move(j, to, JOB_NONE, &n, "%s", copy);
-}
-
-static void restart(struct job_record *j)
-{
-    j->restarts++;
-    j->coord->restarts++;
-    if (j->not_before_ns > j->coord->now_ns)
-        go(j, JOB_QUEUED, EVENT_WAITS, "waits before the next attempt: the last ones made no step");
-    else if (!queue_place_now(j))
-        go(j, JOB_QUEUED, EVENT_QUEUED, "waits for devices");
-}
-
-void recover_over(struct job_record *j)
-{
-    switch (j->goal) {
-    case JOB_STARTING:
-        restart(j);
-        return;
-    case JOB_QUEUED:
-        go(j, JOB_QUEUED, EVENT_QUEUED, j->goal_why[0] ? j->goal_why : "back in the queue");
-        return;
-    case JOB_HELD:
-        go(j, JOB_HELD, EVENT_HELD,
-           j->goal_why[0]    ? j->goal_why
-           : j->diagnosis[0] ? j->diagnosis
-                             : "held");
-        return;
-    case JOB_FAILED:
-        go(j, JOB_FAILED, EVENT_FAILED, j->diagnosis[0] ? j->diagnosis : "it cannot run");
-        return;
-    case JOB_CANCELLED:
-        go(j, JOB_CANCELLED, EVENT_CANCELLED, j->goal_why[0] ? j->goal_why : "cancelled");
-        return;
-    default:
-        go(j, JOB_SUCCEEDED, EVENT_SUCCEEDED,
-           "all steps are done, the last checkpoint is committed");
-    }
 }
 
 void recover_forgive(struct job_record *j)

@@ -20,6 +20,126 @@
 // A row only reads its texts, and protobuf-c wants them without const.
 #define TEXT(s) frame_text(s)
 
+// ---- columns ----
+
+// A member that goes into its row as it is, and comes back as it was. Enums are numbers.
+struct column {
+    enum { COLUMN_NUMBER, COLUMN_BOOL, COLUMN_ID, COLUMN_TEXT } kind;
+    size_t of_struct, size; // an ID is an array here, and a pointer in its row
+    size_t of_row, row_size;
+};
+#define COLUMN(Struct, Row, KIND, member, row_member)                                             \
+    {                                                                                             \
+        COLUMN_##KIND, offsetof(struct Struct, member), sizeof(((struct Struct *)0)->member),     \
+            offsetof(Weft__Rows__##Row, row_member), sizeof(((Weft__Rows__##Row *)0)->row_member) \
+    }
+#define JOB(KIND, member)        COLUMN(job_record, Job, KIND, member, member)
+#define HOST(KIND, member)       COLUMN(host, Host, KIND, member, member)
+#define CHECKPOINT(KIND, member) COLUMN(checkpoint_record, Checkpoint, KIND, member, member)
+
+static const struct column job_columns[] = {
+    JOB(ID, id),
+    JOB(TEXT, name),
+    JOB(TEXT, owner),
+    JOB(NUMBER, state),
+    JOB(NUMBER, goal),
+    JOB(TEXT, goal_why),
+    JOB(NUMBER, seq),
+    JOB(NUMBER, submitted_ms),
+    JOB(NUMBER, queued_ms),
+    JOB(NUMBER, ended_ms),
+    JOB(NUMBER, priority),
+    JOB(TEXT, resolved),
+    JOB(ID, job_hash),
+    JOB(TEXT, base_dir),
+    JOB(NUMBER, ranks),
+    JOB(ID, kind),
+    JOB(NUMBER, max_hosts),
+    JOB(NUMBER, steps),
+    JOB(ID, run_id),
+    JOB(NUMBER, epoch),
+    JOB(ID, attempt_id),
+    JOB(BOOL, fenced),
+    JOB(TEXT, restore),
+    JOB(NUMBER, restore_step),
+    JOB(NUMBER, last_step),
+    JOB(NUMBER, committed_step),
+    JOB(NUMBER, committed_epoch),
+    JOB(NUMBER, same_failure_step),
+    JOB(NUMBER, same_failures),
+    JOB(NUMBER, barren),
+    JOB(NUMBER, not_before_ms),
+    JOB(NUMBER, restarts),
+    JOB(TEXT, diagnosis),
+    JOB(NUMBER, events),
+    JOB(BOOL, committed_since),
+    COLUMN(job_record, Job, NUMBER, counted_ms, spent_ms),
+    JOB(TEXT, store),
+};
+static const struct column host_columns[] = {
+    HOST(ID, id),         HOST(TEXT, name),     HOST(ID, incarnation),
+    HOST(BOOL, cordoned), HOST(BOOL, draining), HOST(NUMBER, seen_ms),
+};
+static const struct column checkpoint_columns[] = {
+    COLUMN(checkpoint_record, Checkpoint, NUMBER, id.epoch, epoch),
+    COLUMN(checkpoint_record, Checkpoint, NUMBER, id.step, step),
+    CHECKPOINT(NUMBER, state),
+    CHECKPOINT(BOOL, bad),
+    CHECKPOINT(BOOL, pinned),
+    CHECKPOINT(NUMBER, t_ms),
+};
+#define COUNT(columns) ((int)(sizeof(columns) / sizeof *(columns)))
+
+static void fill_row(const struct column *columns, int n, const void *from, void *row)
+{
+    union {
+        const char *from;
+        char *to;
+    } base = {.from = from};
+    for (const struct column *k = columns; k < columns + n; k++) {
+        char *in = base.to + k->of_struct, *out = (char *)row + k->of_row;
+        protobuf_c_boolean flag;
+        switch (k->kind) {
+        case COLUMN_BOOL:
+            flag = *(bool *)(void *)in;
+            memcpy(out, &flag, sizeof flag);
+            break;
+        case COLUMN_ID:
+            memcpy(out, &in, sizeof in);
+            break;
+        default: // a number or a pointer, the same on both sides
+            PRE(k->size == k->row_size);
+            memcpy(out, in, k->size);
+        }
+    }
+}
+
+static void read_row(const struct column *columns, int n, const void *row, void *to)
+{
+    for (const struct column *k = columns; k < columns + n; k++) {
+        char *out = (char *)to + k->of_struct;
+        const char *in = (const char *)row + k->of_row, *text;
+        protobuf_c_boolean flag;
+        switch (k->kind) {
+        case COLUMN_BOOL:
+            memcpy(&flag, in, sizeof flag);
+            *(bool *)(void *)out = flag;
+            break;
+        case COLUMN_ID:
+            memcpy(&text, in, sizeof text);
+            snprintf(out, k->size, "%s", text);
+            break;
+        case COLUMN_TEXT:
+            memcpy(&text, in, sizeof text);
+            text_set((char **)(void *)out, text);
+            break;
+        default:
+            PRE(k->size == k->row_size);
+            memcpy(out, in, k->size);
+        }
+    }
+}
+
 // ---- jobs ----
 
 static void fill_placement(const struct job_record *j, struct arena *a, Weft__Rows__Job *row)
@@ -38,89 +158,38 @@ static void fill_placement(const struct job_record *j, struct arena *a, Weft__Ro
     }
 }
 
-static void fill_spent(const struct job_record *j, struct arena *a, Weft__Rows__Job *row)
+void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__Rows__Spent ***out,
+                    size_t *n)
 {
-    row->spent = arena_array(a, Weft__Rows__Spent *, TIME_KINDS);
-    for (int k = 0; k < TIME_KINDS; k++) {
-        if (!j->spent_ms[k])
+    *n = 0;
+    *out = arena_array(a, Weft__Rows__Spent *, TIME_KINDS);
+    for (enum time_kind k = 0; k < TIME_KINDS; k++) {
+        if (!ms[k])
             continue;
         Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
         weft__rows__spent__init(s);
-        s->what = TEXT(time_word((enum time_kind)k));
-        s->ms = j->spent_ms[k];
-        row->spent[row->n_spent++] = s;
+        s->what = arena_strdup(a, time_word(k));
+        s->ms = ms[k];
+        (*out)[(*n)++] = s;
     }
-}
-
-static void fill_state(const struct job_record *j, Weft__Rows__Job *row)
-{
-    row->state = (Weft__Rows__JobState)j->state;
-    row->old_state = (Weft__Rows__JobState)j->stored;
-    row->goal = (Weft__Rows__JobState)j->goal;
-    row->goal_why = j->goal_why;
-    row->diagnosis = j->diagnosis;
-    row->exit_code = job_exit_code(j);
-    row->queued_ms = j->queued_ms;
-    row->ended_ms = j->ended_ms;
-    row->events = j->events;
-    row->spent_ms = j->counted_ms;
-}
-
-static void fill_attempt(const struct job_record *j, Weft__Rows__Job *row)
-{
-    union {
-        const unsigned char *from;
-        unsigned char *to;
-    } key = {.from = j->key};
-    row->epoch = j->epoch;
-    row->attempt_id = TEXT(j->attempt_id);
-    row->key.data = key.to;
-    row->key.len = j->attempt_id[0] ? sizeof j->key : 0;
-    row->fenced = j->fenced;
-    row->restore = j->restore;
-    row->restore_step = j->restore_step;
-    row->last_step = j->last_step;
-    row->committed_step = j->committed_step;
-    row->committed_epoch = j->committed_epoch;
-    row->store = j->store;
-}
-
-static void fill_failures(const struct job_record *j, Weft__Rows__Job *row)
-{
-    row->failures_ms = j->failures_ms;
-    row->n_failures_ms = (size_t)j->nfailures;
-    row->budget_used = j->nfailures;
-    row->committed_since = j->committed_since;
-    row->same_failure_step = j->same_failure_step;
-    row->same_failures = j->same_failures;
-    row->barren = j->barren;
-    row->not_before_ms = j->not_before_ms;
-    row->restarts = j->restarts;
 }
 
 void row_write_job(const struct job_record *j)
 {
     struct arena *a = j->coord->out->arena;
+    unsigned char key[sizeof j->key];
     ROW_NEW(Job, job, row);
-    row.id = TEXT(j->id);
-    row.name = j->name;
-    row.owner = j->owner;
-    row.seq = j->seq;
-    row.submitted_ms = j->submitted_ms;
-    row.priority = j->priority;
-    row.resolved = j->resolved;
-    row.job_hash = TEXT(j->job_hash);
-    row.base_dir = j->base_dir;
-    row.ranks = j->ranks;
-    row.kind = TEXT(j->kind);
-    row.max_hosts = j->max_hosts;
-    row.steps = j->steps;
-    row.run_id = TEXT(j->run_id);
-    fill_state(j, &row);
-    fill_attempt(j, &row);
-    fill_failures(j, &row);
+    fill_row(job_columns, COUNT(job_columns), j, &row);
+    row.old_state = (Weft__Rows__JobState)j->stored;
+    row.exit_code = job_exit_code(j);
+    memcpy(key, j->key, sizeof key);
+    row.key.data = key;
+    row.key.len = j->attempt_id[0] ? sizeof key : 0;
+    row.failures_ms = j->failures_ms;
+    row.n_failures_ms = (size_t)j->nfailures;
+    row.budget_used = j->nfailures;
     fill_placement(j, a, &row);
-    fill_spent(j, a, &row);
+    row_fill_spent(j->spent_ms, a, &row.spent, &row.n_spent);
     OUT_ROW(j->coord, JOB, &row);
 }
 
@@ -149,75 +218,25 @@ static void read_placement(const Weft__Rows__Job *row, struct job_record *j)
     }
 }
 
-static void read_attempt(const Weft__Rows__Job *row, struct job_record *j)
-{
-    j->epoch = row->epoch;
-    read_id(j->attempt_id, row->attempt_id);
-    if (row->key.len == sizeof j->key)
-        memcpy(j->key, row->key.data, sizeof j->key);
-    j->fenced = row->fenced;
-    text_set(&j->restore, row->restore);
-    j->restore_step = row->restore_step;
-    j->last_step = row->last_step;
-    j->committed_step = row->committed_step;
-    j->committed_epoch = row->committed_epoch;
-    text_set(&j->store, row->store);
-    read_placement(row, j);
-}
-
-static void read_failures(const Weft__Rows__Job *row, struct job_record *j)
-{
-    j->failures_ms = calloc(row->n_failures_ms + 1, sizeof *j->failures_ms);
-    PRE(j->failures_ms != NULL);
-    for (size_t i = 0; i < row->n_failures_ms; i++)
-        j->failures_ms[j->nfailures++] = row->failures_ms[i];
-    j->committed_since = row->committed_since;
-    j->same_failure_step = row->same_failure_step;
-    j->same_failures = row->same_failures;
-    j->barren = row->barren;
-    j->not_before_ms = row->not_before_ms;
-    j->restarts = row->restarts;
-}
-
-static void read_times(const Weft__Rows__Job *row, struct job_record *j)
-{
-    j->submitted_ms = row->submitted_ms;
-    j->queued_ms = row->queued_ms;
-    j->ended_ms = row->ended_ms;
-    j->counted_ms = row->spent_ms;
-    for (size_t i = 0; i < row->n_spent; i++) {
-        enum time_kind k = time_of_word(row->spent[i]->what);
-        if (k < TIME_KINDS)
-            j->spent_ms[k] = row->spent[i]->ms;
-    }
-}
-
 int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e)
 {
     if (strlen(row->id) != ID_LEN - 1 || (int)row->state < (int)JOB_QUEUED ||
         (int)row->state >= (int)JOB_STATES || row->ranks < 1 || row->ranks > RANK_MAX)
         return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
-    read_id(j->id, row->id);
-    read_id(j->run_id, row->run_id);
-    text_set(&j->name, row->name);
-    text_set(&j->owner, row->owner);
-    text_set(&j->resolved, row->resolved);
-    text_set(&j->base_dir, row->base_dir);
-    snprintf(j->job_hash, sizeof j->job_hash, "%s", row->job_hash);
-    snprintf(j->kind, sizeof j->kind, "%s", row->kind);
-    j->state = j->stored = (enum job_state)row->state;
-    j->goal = (enum job_state)row->goal;
-    text_set(&j->goal_why, row->goal_why);
-    text_set(&j->diagnosis, row->diagnosis);
-    j->seq = row->seq;
-    j->priority = row->priority;
-    j->steps = row->steps;
-    j->ranks = row->ranks;
-    j->max_hosts = row->max_hosts;
-    j->events = row->events;
-    read_times(row, j);
-    read_attempt(row, j);
-    read_failures(row, j);
+    read_row(job_columns, COUNT(job_columns), row, j);
+    j->stored = j->state;
+    if (row->key.len == sizeof j->key)
+        memcpy(j->key, row->key.data, sizeof j->key);
+    read_placement(row, j);
+    j->failures_ms = calloc(row->n_failures_ms + 1, sizeof *j->failures_ms);
+    PRE(j->failures_ms != NULL);
+    for (size_t i = 0; i < row->n_failures_ms; i++)
+        j->failures_ms[j->nfailures++] = row->failures_ms[i];
+    for (size_t i = 0; i < row->n_spent; i++) {
+        enum time_kind k = time_of_word(row->spent[i]->what);
+        if (k < TIME_KINDS)
+            j->spent_ms[k] = row->spent[i]->ms;
+    }
     return 0;
 }
 
@@ -258,14 +277,9 @@ void row_of_checkpoint(const struct job_record *j, const struct checkpoint_recor
                        const char *why, Weft__Rows__Checkpoint *out)
 {
     weft__rows__checkpoint__init(out);
+    fill_row(checkpoint_columns, COUNT(checkpoint_columns), k, out);
     out->job = TEXT(j->id);
-    out->epoch = (uint64_t)k->id.epoch;
-    out->step = k->id.step;
-    out->state = (int)k->state;
-    out->bad = k->bad;
-    out->pinned = k->pinned;
     out->why = TEXT(why);
-    out->t_ms = k->t_ms;
 }
 
 void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
@@ -285,11 +299,7 @@ void row_erase_checkpoint(const struct job_record *j, const struct checkpoint_re
 
 void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_record *k)
 {
-    *k = (struct checkpoint_record){.id = {(int64_t)row->epoch, row->step},
-                                    .state = (enum commit_state)row->state,
-                                    .bad = row->bad,
-                                    .pinned = row->pinned,
-                                    .t_ms = row->t_ms};
+    read_row(checkpoint_columns, COUNT(checkpoint_columns), row, k);
 }
 
 // ---- hosts ----
@@ -297,12 +307,7 @@ void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_re
 void row_write_host(struct coord *c, const struct host *h)
 {
     ROW_NEW(Host, host, row);
-    row.id = TEXT(h->id);
-    row.name = h->name;
-    row.incarnation = TEXT(h->incarnation);
-    row.cordoned = h->cordoned;
-    row.draining = h->draining;
-    row.seen_ms = h->seen_ms;
+    fill_row(host_columns, COUNT(host_columns), h, &row);
     OUT_ROW(c, HOST, &row);
 }
 
@@ -315,10 +320,7 @@ void row_erase_host(struct coord *c, const struct host *h)
 
 void row_read_host(const Weft__Rows__Host *row, struct host *h)
 {
-    text_set(&h->name, row->name);
-    h->cordoned = row->cordoned;
-    h->draining = row->draining;
-    h->seen_ms = row->seen_ms;
+    read_row(host_columns, COUNT(host_columns), row, h);
 }
 
 static void row_of_fence(const struct fenced *f, Weft__Rows__Fenced *out)

@@ -40,6 +40,8 @@ void row_read_request(const Weft__Rows__Request *row, struct request *q);
 void row_read_meta(struct coord *c, const Weft__Rows__Meta *row);
 
 // What clients get is of the same form. The texts are borrowed.
+void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__Rows__Spent ***out,
+                    size_t *n);
 void row_of_event(const struct event_record *e, Weft__Rows__Event *out);
 void row_of_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
                        const char *why, Weft__Rows__Checkpoint *out);

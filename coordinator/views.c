@@ -50,18 +50,11 @@ static void fill_spent(const struct job_record *j, int64_t wall_ms, struct arena
                        Weft__V1__WhyReply *r)
 {
     enum time_kind now = job_spends(j);
-    int64_t more = j->counted_ms && wall_ms > j->counted_ms ? wall_ms - j->counted_ms : 0;
-    r->spent = arena_array(a, Weft__Rows__Spent *, TIME_KINDS);
-    for (enum time_kind k = 0; k < TIME_KINDS; k++) {
-        int64_t ms = j->spent_ms[k] + (k == now ? more : 0);
-        if (!ms)
-            continue;
-        Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
-        weft__rows__spent__init(s);
-        s->what = arena_strdup(a, time_word(k));
-        s->ms = ms;
-        r->spent[r->n_spent++] = s;
-    }
+    int64_t ms[TIME_KINDS];
+    memcpy(ms, j->spent_ms, sizeof ms);
+    if (j->counted_ms && wall_ms > j->counted_ms && now < TIME_KINDS)
+        ms[now] += wall_ms - j->counted_ms;
+    row_fill_spent(ms, a, &r->spent, &r->n_spent);
 }
 
 Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t wall_ms,

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows from the facts of a step; see settle.h.
+#include "coordinator/settle.h"
+
+#include <stdio.h>
+
+#include "coordinator/attempt.h"
+#include "coordinator/checkpoint.h"
+#include "coordinator/queue.h"
+#include "coordinator/recover.h"
+
+enum { SETTLE_ROUNDS = 64 };
+
+// ---- the goal ----
+
+static void move_on(struct job_record *j, enum job_state to, enum event_kind kind, const char *text)
+{
+    struct job_note n = {kind, -1, NULL, j->last_step > 0 ? j->last_step : -1};
+    char *copy = arena_strdup(j->coord->out->arena, text); // it may be the row's, which moves on
+    job_move(j, to, JOB_NONE, &n, "%s", copy);
+}
+
+static void start_again(struct job_record *j)
+{
+    j->restarts++;
+    j->coord->restarts++;
+    if (j->not_before_ns > j->coord->now_ns)
+        move_on(j, JOB_QUEUED, EVENT_WAITS,
+                "waits before the next attempt: the last ones made no step");
+    else if (!queue_place_now(j))
+        move_on(j, JOB_QUEUED, EVENT_QUEUED, "waits for devices");
+}
+
+static void go_to_goal(struct job_record *j)
+{
+    switch (j->goal) {
+    case JOB_STARTING:
+        start_again(j);
+        return;
+    case JOB_QUEUED:
+        move_on(j, JOB_QUEUED, EVENT_QUEUED, j->goal_why[0] ? j->goal_why : "back in the queue");
+        return;
+    case JOB_HELD:
+        move_on(j, JOB_HELD, EVENT_HELD,
+                j->goal_why[0]    ? j->goal_why
+                : j->diagnosis[0] ? j->diagnosis
+                                  : "held");
+        return;
+    case JOB_FAILED:
+        move_on(j, JOB_FAILED, EVENT_FAILED, j->diagnosis[0] ? j->diagnosis : "it cannot run");
+        return;
+    case JOB_CANCELLED:
+        move_on(j, JOB_CANCELLED, EVENT_CANCELLED, j->goal_why[0] ? j->goal_why : "cancelled");
+        return;
+    default:
+        move_on(j, JOB_SUCCEEDED, EVENT_SUCCEEDED,
+                "all steps are done, the last checkpoint is committed");
+    }
+}
+
+// ---- facts of a job ----
+
+static void grow_epoch(struct job_record *j)
+{
+    struct job_note n = NOTE(FENCE);
+    if (j->attempt || j->met_epoch <= j->epoch)
+        return;
+    j->epoch = j->met_epoch;
+    job_event(j, &n, "a newer attempt of this job is known to a host: epoch %llu",
+              (unsigned long long)j->epoch);
+}
+
+// ---- facts of an attempt ----
+
+// What was running stops at once: nobody waits any more for what it would save.
+static void stop_now(struct attempt *at)
+{
+    at->grace_ms = 0;
+    attempt_enter(at, PHASE_STOP);
+}
+
+static void take_fault(struct attempt *at, const struct fault *f)
+{
+    struct job_record *j = at->job;
+    bool stops = j->state == JOB_DRAINING || j->state == JOB_RECOVERING;
+    struct job_note n = {f->event, f->rank, f->host, attempt_step(at)};
+    const char *gap = f->log[0] ? "\n" : "";
+    if (stops) { // the story only gets the event
+        job_event(j, &n, "%s%s%s", f->text, gap, f->log);
+        if (at->phase == PHASE_END || at->grace_ms)
+            stop_now(at);
+        return;
+    }
+    j->coord->failures += f->kind != FAULT_OUTSIDE;
+    enum job_state goal = recover_goal(at, f);
+    checkpoint_over(j);
+    job_move(j, JOB_RECOVERING, goal, &n, "%s%s%s", f->text, gap, f->log);
+    snprintf(at->reason, sizeof at->reason, "%.190s", f->text);
+    stop_now(at);
+}
+
+static void settle_attempt(struct attempt *at)
+{
+    struct job_record *j = at->job;
+    const struct fault *f = at->fault;
+    at->fault = NULL;
+    if (f)
+        take_fault(at, f);
+    if (at->phase == PHASE_END && at->alive == 0 && !attempt_is_over(at)) {
+        snprintf(at->reason, sizeof at->reason, "done");
+        stop_now(at);
+    }
+    if (!attempt_is_over(at))
+        return;
+    checkpoint_over(j);
+    attempt_end(at);
+    grow_epoch(j);
+    go_to_goal(j);
+}
+
+static void settle_attempts(struct coord *c)
+{
+    int left = 0;
+    list_for_each (it, &c->unsettled)
+        left++;
+    while (!list_empty(&c->unsettled)) {
+        struct attempt *at = list_entry(c->unsettled.next, struct attempt, unsettled);
+        PRE(left-- > 0); // settling one makes no other unsettled
+        list_remove(&at->unsettled);
+        settle_attempt(at);
+    }
+}
+
+// ---- the step ----
+
+// A job that is new in the queue wants a round, unless the last one has the answer for it too.
+static void settle_jobs(struct coord *c)
+{
+    list_for_each (it, &c->dirty) {
+        struct job_record *j = list_entry(it, struct job_record, touched);
+        grow_epoch(j);
+        if (j->in_queue && j->wait == WAIT_NEW && !c->place)
+            c->place = !queue_knows(j);
+    }
+}
+
+void settle(struct coord *c)
+{
+    settle_attempts(c);
+    settle_jobs(c);
+    for (int round = 0; c->place && round < SETTLE_ROUNDS; round++) {
+        queue_round(c);
+        settle_attempts(c);
+    }
+}
