@@ -45,12 +45,6 @@ def job(tokens, model, mesh, /, **changes):
     return made
 
 
-def train(place, made, name):
-    run = solo.Run(place, made, name)
-    run.finish()
-    return run
-
-
 def assert_same_numbers(one, many):
     a, b = one.metrics(), many.metrics()
     assert len(a) == len(b) == STEPS
@@ -62,61 +56,52 @@ def assert_same_numbers(one, many):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
-    one = train(place, job(tokens, model, {"dp": 1}), "one")
+    one = solo.train(place, job(tokens, model, {"dp": 1}), "one")
     rows = one.metrics()
     assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
     for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
-        assert_same_numbers(one, train(place, job(tokens, model, mesh), f"many{i}"))
+        assert_same_numbers(one, solo.train(place, job(tokens, model, mesh), f"many{i}"))
 
 
 def test_sequence_parallel_microbatches_train_to_the_same_numbers(place, tokens):
-    one = train(place, job(tokens, "gpt2", {"dp": 1}), "one")
+    one = solo.train(place, job(tokens, "gpt2", {"dp": 1}), "one")
     made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, train={"microbatches": 2})
     made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
-    assert_same_numbers(one, train(place, made, "many"))
+    assert_same_numbers(one, solo.train(place, made, "many"))
 
 
 @pytest.mark.parametrize("remat", ["block", "full"])
 def test_what_is_made_again_has_the_same_bits(place, tokens, remat):
     made = [job(tokens, "llama", {"fsdp": 2}, train={"remat": r, "microbatches": 2}, model={"dropout": 0.1})
             for r in ("none", remat)]
-    kept, again = (train(place, m, f"run{i}") for i, m in enumerate(made))
+    kept, again = (solo.train(place, m, f"run{i}") for i, m in enumerate(made))
     assert kept.losses() == again.losses()
     assert kept.final() == again.final()
 
 
 def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
     rates = {"dropout": 0.2, "dropout_attention": 0.3}
-    one = train(place, job(tokens, "gpt2", {"dp": 1}, model=rates), "one")
-    rows, without = one.metrics(), train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
+    one = solo.train(place, job(tokens, "gpt2", {"dp": 1}, model=rates), "one")
+    rows, without = one.metrics(), solo.train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
     assert abs(rows[0]["loss"] - without[0]["loss"]) > 1e-4
     assert rows[-1]["eval_loss"] < rows[-1]["loss"]  # which nothing is dropped of
     meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"pp": 2}, 4), ({"dp": 2, "tp": 2}, 2)]
     for i, (mesh, micro) in enumerate(meshes):
         made = job(tokens, "gpt2", mesh, model=rates, train={"microbatches": micro})
         made["train"]["remat"] = ["none", "block", "full"][i % 3]
-        assert_same_numbers(one, train(place, made, f"many{i}"))
+        assert_same_numbers(one, solo.train(place, made, f"many{i}"))
     made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, model=rates)
     made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
-    assert_same_numbers(one, train(place, made, "sequence"))
+    assert_same_numbers(one, solo.train(place, made, "sequence"))
 
 
 @pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"cp": 2}, "full")], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
     changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}, "model": {"dropout": 0.1}}
-    calm = train(place, job(tokens, "gpt2", mesh, **changes), "calm")
-    made = job(tokens, "gpt2", mesh, **changes)
-    made["name"] = "killed"
-    run = solo.Run(place, made, "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 20), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
-    assert run.losses() == calm.losses()
-    assert run.final() == calm.final()
+    calm = solo.train(place, job(tokens, "gpt2", mesh, **changes), "calm")
+    solo.assert_killed_it_resumes(place, job(tokens, "gpt2", mesh, **changes), calm)
 
 
 def test_an_id_beyond_the_vocabulary_ends_the_run_with_its_byte(place, tokens):

@@ -32,12 +32,6 @@ def kind(job, name):
     return {**job, "resources": {"kind": name}}
 
 
-def train(place, job, name):
-    run = solo.Run(place, job, name)
-    run.end = run.finish()
-    return run
-
-
 def numbers(run):
     """All of the rows that is no time."""
     return [{k: v for k, v in r.items() if k not in ("tokens_per_s", "samples_per_s", "step_ms", "run")}
@@ -54,9 +48,9 @@ def test_a_device_with_memory_of_its_own_trains_to_the_bits_of_the_cpu(place, to
     ranks = math.prod(mesh.values())
     job = solo.job(toy, ranks, mesh=mesh, eval__every=10, train__microbatches=2,
                    checkpoint={"dir": "ckpt", "every": 7, "keep": 2})
-    far = train(place, kind(job, "cuda"), "far")
+    far = solo.train(place, kind(job, "cuda"), "far")
     late.delenv("WEFT_BACKEND_DIR")
-    same_bits(train(place, job, "near"), far)
+    same_bits(solo.train(place, job, "near"), far)
     assert "op by op" not in far.log(0)
     assert far.checkpoints()[-1].manifest["numerics"]["backend"] == "cuda"
     assert far.checkpoints()[-1].manifest["numerics"]["device"].startswith("late ")
@@ -90,7 +84,7 @@ def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, preset,
 
 def test_a_killed_rank_goes_on_to_the_same_bits(place, toy, late):
     job = kind(solo.busy_job(toy, 2, mesh={"fsdp": 2}), "cuda")
-    whole = train(place, job, "whole")
+    whole = solo.train(place, job, "whole")
     run = solo.Run(place, job, "killed")
     for _ in range(3 if not solo.LONG else 10):
         p = run.start()
@@ -104,9 +98,9 @@ def test_a_killed_rank_goes_on_to_the_same_bits(place, toy, late):
 
 def test_what_cannot_be_captured_runs_op_by_op_and_says_so_once(place, toy, late):
     job = kind(solo.job(toy, 2, train__microbatches=2), "cuda")
-    whole = train(place, job, "whole")
+    whole = solo.train(place, job, "whole")
     late.setenv("WEFT_LATE_FAIL", "capture")
-    plain = train(place, job, "plain")
+    plain = solo.train(place, job, "plain")
     same_bits(whole, plain)
     for rank in range(2):
         assert plain.log(rank).count("steps run op by op") == 1, plain.log(rank)
@@ -143,10 +137,10 @@ def test_a_host_without_a_driver_or_a_backend_says_what_is_missing(place, toy, l
 
 def test_more_ranks_than_devices_share_them(place, toy, late):
     """dp 3 on two devices: ranks 0 and 2 on the first."""
-    run = train(place, kind(solo.job(toy, 3), "cuda"), "run")
+    run = solo.train(place, kind(solo.job(toy, 3), "cuda"), "run")
     assert run.checkpoints()[-1].manifest["numerics"]["device"] == "late 0"
     late.setenv("WEFT_LATE_DEVICES", "3")
-    same_bits(run, train(place, kind(solo.job(toy, 3), "cuda"), "wide"))
+    same_bits(run, solo.train(place, kind(solo.job(toy, 3), "cuda"), "wide"))
 
 
 def chosen(path):
@@ -172,7 +166,7 @@ def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late
     late.setenv("WEFT_LATE_CHOICES", "1000")
     ranks = math.prod(mesh.values())
     job = kind(solo.job(toy, ranks, mesh=mesh, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
-    run = train(place, job, "run")
+    run = solo.train(place, job, "run")
     tables = chosen(place / "told")
     first = recorded(run.checkpoints()[-1])
     assert len(tables) == ranks and first
@@ -190,7 +184,7 @@ def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late
 def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, late):
     late.setenv("WEFT_LATE_CHOICES", "100000")
     job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
-    run = train(place, job, "run")
+    run = solo.train(place, job, "run")
     gone = recorded(run.checkpoints()[-1])
     late.setenv("WEFT_LATE_CHOICES", "1")
     assert all(gone.values())  # no process has the number 100000
@@ -207,7 +201,7 @@ def promising(job, deterministic):
 def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_taken(place, toy, late, before):
     job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
     other = ", not deterministic"
-    run = train(place, promising(job, before), "run")
+    run = solo.train(place, promising(job, before), "run")
     numerics = run.checkpoints()[-1].manifest["numerics"]
     assert numerics["deterministic"] is before
     assert f"algorithms late{'' if before else other}" in numerics["algorithms"].splitlines()
@@ -230,8 +224,8 @@ def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_take
 
 def test_on_a_cpu_every_run_is_deterministic(place, toy):
     job = solo.job(toy, 2)
-    loose = train(place, promising(job, False), "loose")
-    same_bits(train(place, job, "strict"), loose)
+    loose = solo.train(place, promising(job, False), "loose")
+    same_bits(solo.train(place, job, "strict"), loose)
     assert loose.checkpoints()[-1].manifest["numerics"]["deterministic"] is True
     end = solo.weft("plan", str(loose.file))
     assert "on the CPU a step run twice gives the same bits all the same" in end.out + end.err, end

@@ -3,7 +3,6 @@
 is one the programs know, and that the installed programs find each other."""
 import json
 import os
-import pathlib
 import re
 import shutil
 import stat

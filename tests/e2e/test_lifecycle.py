@@ -17,9 +17,7 @@ ROW = {"step", "loss", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, noise):
-    run = solo.Run(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
-    run.finish()
-    return run
+    return solo.train(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
 
 
 # ---- watched or not ------------------------------------------------------------------------------

@@ -66,14 +66,6 @@ PAIRS_SAMPLE = [("fsdp 2, tp 2", "dp 3"), ("pp 4", "own names"), ("pp 2, fsdp 2,
                 ("dp 4, ZeRO-2", "tp 4")]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    meshes.put_classifier(place)
-    meshes.put_text(place)
-    return place
-
-
 def long_job(data, kind):
     made = meshes.classifier() if kind == "mlp" else meshes.decoder(kind)
     made["data"]["train"] = {k: str(data / v) for k, v in made["data"]["train"].items()}

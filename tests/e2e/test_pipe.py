@@ -18,14 +18,6 @@ STAGED = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    meshes.put_classifier(place)
-    meshes.put_text(place)
-    return place
-
-
 def job(data, kind, **keys):
     """A job that reads its data where they lie."""
     made = meshes.classifier(**keys) if kind == "mlp" else meshes.decoder(kind, **keys)

@@ -34,12 +34,6 @@ def decoder(tokens, model, mesh, precision, **train):  # noqa: F811
     }
 
 
-def train(place, made, name):
-    run = solo.Run(place, made, name)
-    run.finish()
-    return run
-
-
 def assert_near(one, many, tolerance):
     a, b = one.metrics(), many.metrics()
     assert len(a) == len(b) == one.job["train"]["steps"]
@@ -50,8 +44,8 @@ def assert_near(one, many, tolerance):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_decoders_learn_in_bf16_as_in_f32(place, tokens, model):  # noqa: F811
-    wide = train(place, decoder(tokens, model, {"dp": 1}, {}), "f32")
-    half = train(place, decoder(tokens, model, {"dp": 1}, BF16), "bf16")
+    wide = solo.train(place, decoder(tokens, model, {"dp": 1}, {}), "f32")
+    half = solo.train(place, decoder(tokens, model, {"dp": 1}, BF16), "bf16")
     assert_near(wide, half, 0.02)
     assert wide.losses() != half.losses()  # it did round
     assert {t["dtype"] for t in half.checkpoints()[-1].manifest["tensors"]} == {"F32"}
@@ -61,7 +55,7 @@ def test_a_classifier_learns_in_bf16_as_in_f32(place, toy):
     runs = {}
     for compute in ("f32", "bf16"):
         job = solo.job(toy, 1, train__steps=STEPS, precision={"compute": compute})
-        runs[compute] = train(place, job, compute)
+        runs[compute] = solo.train(place, job, compute)
     a, b = (runs[k].metrics() for k in ("f32", "bf16"))
     for x, y in zip(a, b):
         # The loss falls to nothing: what is left of it is compared with what it was.
@@ -73,17 +67,17 @@ def test_random_draws_are_the_same_in_bf16(place, tokens, toy):  # noqa: F811
     """Dropout and a vae's noise: the masks and numbers of f32, so its losses too."""
     made = decoder(tokens, "gpt2", {"dp": 1}, {})
     made["model"] = {**made["model"], "dropout": 0.1}
-    assert_near(train(place, made, "f32"), train(place, {**made, "precision": BF16}, "bf16"), 0.02)
+    assert_near(solo.train(place, made, "f32"), solo.train(place, {**made, "precision": BF16}, "bf16"), 0.02)
     made = vae.job(toy, {"dp": 1})
-    assert_near(train(place, made, "vae32"), train(place, {**made, "precision": BF16}, "vae16"), 0.02)
+    assert_near(solo.train(place, made, "vae32"), solo.train(place, {**made, "precision": BF16}, "vae16"), 0.02)
 
 
 @pytest.mark.parametrize("precision", [BF16, {"compute": "bf16", "reduce": "bf16"}], ids=["f32 sums", "bf16 sums"])
 def test_meshes_and_microbatches_differ_by_rounding_alone(place, tokens, precision):  # noqa: F811
-    one = train(place, decoder(tokens, "llama", {"dp": 1}, BF16), "one")
+    one = solo.train(place, decoder(tokens, "llama", {"dp": 1}, BF16), "one")
     for i, mesh in enumerate(MESHES if solo.LONG else MESHES[1::2]):
         made = decoder(tokens, "llama", mesh, precision, microbatches=2)
-        assert_near(one, train(place, made, f"many{i}"), 0.01)
+        assert_near(one, solo.train(place, made, f"many{i}"), 0.01)
 
 
 @pytest.mark.parametrize("precision", [BF16, {"compute": "bf16", "reduce": "bf16"}], ids=["f32 sums", "bf16 sums"])
@@ -92,15 +86,8 @@ def test_killed_it_resumes_to_the_same_bits(place, tokens, precision):  # noqa: 
         job = decoder(tokens, "gpt2", {"fsdp": 2}, precision, steps=40)
         return {**job, "name": name, "checkpoint": {"dir": "ckpt", "every": 5}}
 
-    calm = train(place, made("calm"), "calm")
-    run = solo.Run(place, made("killed"), "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 15), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
-    assert run.losses() == calm.losses()
-    assert run.final() == calm.final()
+    calm = solo.train(place, made("calm"), "calm")
+    solo.assert_killed_it_resumes(place, made("killed"), calm, saved=15)
 
 
 COPIED = [{"dp": 1}, {"fsdp": 2}, {"fsdp": 2, "tp": 2}]
@@ -115,7 +102,7 @@ def test_copies_that_the_update_writes_change_no_bit(place, tokens, mesh):  # no
         job["optimizer"] = {**job["optimizer"], "groups": frozen}
         return {**job, "eval": {"batches": 2, "every": 5, "sample": {"prompt": "the ", "tokens": 8}}}
 
-    runs = {fuse: train(place, made(fuse), f"fuse-{fuse}") for fuse in (True, False)}
+    runs = {fuse: solo.train(place, made(fuse), f"fuse-{fuse}") for fuse in (True, False)}
     plans = [solo.weft("plan", "--json", str(runs[fuse].file)) for fuse in (True, False)]
     memory, plain = (json.loads(end.out)["memory"] for end in plans)
     assert 2 * memory["copies"] == memory["params"] and plain["copies"] == 0
@@ -132,9 +119,9 @@ def test_a_checkpoint_in_bf16_goes_on_on_another_mesh(place, tokens):  # noqa: F
     def made(mesh):
         return {**decoder(tokens, "llama", mesh, BF16, steps=20), "checkpoint": {"dir": "ckpt", "every": 10}}
 
-    straight = train(place, made({"fsdp": 2}), "straight")
+    straight = solo.train(place, made({"fsdp": 2}), "straight")
     for i, (mesh, tolerance) in enumerate([({"fsdp": 2}, 0), ({"tp": 2}, 0.01), ({"dp": 2}, 0.01)]):
-        moved = train(place, made({"fsdp": 2}), f"moved{i}")
+        moved = solo.train(place, made({"fsdp": 2}), f"moved{i}")
         moved.forget(10)
         moved.carry_on_as(made(mesh))
         moved.finish()

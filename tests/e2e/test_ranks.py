@@ -10,12 +10,6 @@ import solo
 STEPS = 30
 
 
-def train(place, job, name):
-    run = solo.Run(place, job, name)
-    run.finish()
-    return run
-
-
 def assert_same_numbers(one, many, tolerance=1e-5):
     a, b = one.metrics(), many.metrics()
     assert [r["step"] for r in a] == [r["step"] for r in b] == list(range(1, STEPS + 1))
@@ -31,12 +25,12 @@ def assert_same_numbers(one, many, tolerance=1e-5):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return train(tmp_path_factory.mktemp("alone"), solo.job(toy, 1, eval__every=10), "one")
+    return solo.train(tmp_path_factory.mktemp("alone"), solo.job(toy, 1, eval__every=10), "one")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
-    many = train(place, solo.job(toy, ranks, eval__every=10), "many")
+    many = solo.train(place, solo.job(toy, ranks, eval__every=10), "many")
     assert_same_numbers(alone, many)
     assert [r["step"] for r in many.metrics() if "eval_loss" in r] == [10, 20, 30]
     assert len(many.checkpoints()[-1].manifest["files"]) == ranks
@@ -50,14 +44,14 @@ MESHES = [{"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}, {"data": 2, "model": 2}, {
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_any_mesh_trains_to_the_numbers_of_one(place, toy, alone, mesh):
     ranks = math.prod(mesh.values())
-    many = train(place, solo.job(toy, ranks, mesh=mesh, eval__every=10), "many")
+    many = solo.train(place, solo.job(toy, ranks, mesh=mesh, eval__every=10), "many")
     assert_same_numbers(alone, many)
 
 
 @pytest.mark.parametrize("mesh", [{"fsdp": 2, "tp": 2}, {"dp": 2, "tp": 2}], ids=str)
 def test_cut_weights_and_microbatches_do_not_change_the_numbers(place, toy, alone, mesh):
     job = solo.job(toy, 4, mesh=mesh, eval__every=10, train__microbatches=3)
-    assert_same_numbers(alone, train(place, job, "micro"))
+    assert_same_numbers(alone, solo.train(place, job, "micro"))
 
 
 def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
@@ -69,7 +63,7 @@ def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
         "params": [{"match": "layers/2/weight", "spec": [["x", "y"]]}],
     }
     job = solo.job(toy, 4, mesh={"x": 2, "y": 2}, eval__every=10, sharding=sharding)
-    many = train(place, job, "own")
+    many = solo.train(place, job, "own")
     assert_same_numbers(alone, many)
     specs = {t["name"]: t["spec"] for t in many.checkpoints()[-1].manifest["tensors"]}
     assert specs["layers/0/weight"] == ["x", "y"]
@@ -86,7 +80,7 @@ def test_cut_weights_between_hosts_give_the_bits_of_one_host(place, toy):
     for r in ranks:
         end = r.wait()
         assert end.code == 0, end
-    whole = train(place, solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
+    whole = solo.train(place, solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
     assert whole.losses() == split.losses()
     assert whole.final() == split.final()
 
@@ -102,8 +96,8 @@ ADAM = {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "constant", "value"
 def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
     """Parameters and both moments, cut in one way, are read in another: the run goes on to the numbers
     of one that was never moved."""
-    straight = train(place, solo.job(toy, 1, **ADAM), "straight")
-    moved = train(place, solo.job(toy, 0, mesh=first, checkpoint__every=12, **ADAM), "moved")
+    straight = solo.train(place, solo.job(toy, 1, **ADAM), "straight")
+    moved = solo.train(place, solo.job(toy, 0, mesh=first, checkpoint__every=12, **ADAM), "moved")
     moved.forget(12)
     before = moved.checkpoints()[-1].tensors()
     moved.carry_on_as(solo.job(toy, 0, mesh=then, checkpoint__every=12, **ADAM))
@@ -119,7 +113,7 @@ def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
 @pytest.mark.parametrize("ranks, microbatches", [(1, 4), (2, 3), (3, 2)])
 def test_microbatches_do_not_change_the_numbers(place, toy, alone, ranks, microbatches):
     job = solo.job(toy, ranks, eval__every=10, train__microbatches=microbatches)
-    assert_same_numbers(alone, train(place, job, "micro"))
+    assert_same_numbers(alone, solo.train(place, job, "micro"))
 
 
 def test_it_learns(alone):
@@ -129,21 +123,21 @@ def test_it_learns(alone):
 
 
 def test_twice_the_same_run_gives_the_same_bits(place, toy):
-    first = train(place, solo.job(toy, 2), "first")
-    second = train(place, solo.job(toy, 2), "second")
+    first = solo.train(place, solo.job(toy, 2), "first")
+    second = solo.train(place, solo.job(toy, 2), "second")
     assert first.losses() == second.losses()
     assert first.final() == second.final()
 
 
 def test_another_seed_gives_other_numbers(place, toy):
-    first = train(place, solo.job(toy, 2), "first")
-    second = train(place, solo.job(toy, 2, train__seed=4), "second")
+    first = solo.train(place, solo.job(toy, 2), "first")
+    second = solo.train(place, solo.job(toy, 2, train__seed=4), "second")
     assert first.metrics()[0]["loss"] != second.metrics()[0]["loss"]
     assert first.final() != second.final()
 
 
 def test_four_by_hand_are_the_four_of_one_parent(place, toy):
-    together = train(place, solo.job(toy, 4), "together")
+    together = solo.train(place, solo.job(toy, 4), "together")
     by_hand = solo.Run(place, solo.job(toy, 4), "hand")
     ranks = [by_hand.start_rank(r) for r in (3, 1, 0, 2)]  # in whatever order they come
     for r in ranks:
@@ -162,7 +156,7 @@ def two_and_two(run, prefixes, flags):
 
 
 def assert_bits_of_one_host(place, toy, split):
-    whole = train(place, solo.job(toy, 4, eval__every=10), "whole")
+    whole = solo.train(place, solo.job(toy, 4, eval__every=10), "whole")
     assert whole.losses() == split.losses()
     evals = [[r["eval_loss"] for r in x.metrics() if "eval_loss" in r] for x in (whole, split)]
     assert len(evals[0]) == 3 and evals[0] == evals[1]

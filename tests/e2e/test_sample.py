@@ -51,12 +51,6 @@ def job(tokens, mesh, sample, **changes):
     return made
 
 
-def train(place, made, name="run"):
-    run = solo.Run(place, made, name)
-    run.finish()
-    return run
-
-
 def samples(run):
     return [(r["step"], r["samples"]) for r in run.metrics() if "samples" in r]
 
@@ -108,7 +102,7 @@ def greedy(p, prompt, tokens):
 
 
 def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
-    run = train(place, job(periodic, {"dp": 2}, {"prompt": "the lic", "tokens": 48}, train={"steps": 40}))
+    run = solo.train(place, job(periodic, {"dp": 2}, {"prompt": "the lic", "tokens": 48}, train={"steps": 40}))
     text, lead = greedy(run.checkpoints()[-1].numbers(), b"the lic", 48)  # beyond the window of 32
     assert lead > 1e-3  # else rounding would choose
     assert samples(run) == [(40, [text])]
@@ -116,7 +110,7 @@ def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
 
 
 def test_a_periodic_text_goes_on_where_the_prompt_ends(place, periodic):
-    run = train(place, job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 60}, eval={"every": 40}))
+    run = solo.train(place, job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 60}, eval={"every": 40}))
     text = (PERIOD * 3)[10:70].decode()
     steps, texts = zip(*samples(run))
     assert steps == (40, 80)
@@ -132,7 +126,7 @@ def test_every_mesh_says_the_same(place, prose):
     ]):  # fmt: skip
         said = []
         for k, mesh in enumerate(MESHES):
-            run = train(place, job(prose, mesh, sample, train={"steps": 10}, eval={"every": 5}), f"run{i}-{k}")
+            run = solo.train(place, job(prose, mesh, sample, train={"steps": 10}, eval={"every": 5}), f"run{i}-{k}")
             said.append(samples(run))
         assert [s for s, _ in said[0]] == [5, 10]
         assert all(len(texts) == sample.get("count", 1) for _, texts in said[0])
@@ -143,27 +137,21 @@ def test_every_mesh_says_the_same(place, prose):
 def test_killed_it_says_again_what_it_would_have_said(place, prose):
     sample = {"prompt": "x", "tokens": 10, "temperature": 1.0}
     changes = {"train": {"steps": 60}, "eval": {"every": 10}, "checkpoint": {"every": 5}}
-    calm = train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
-    run = solo.Run(place, job(prose, {"fsdp": 2}, sample, **changes), "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 20), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
+    calm = solo.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
+    run = solo.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
     assert samples(run) == samples(calm)
-    assert run.final() == calm.final()
 
 
 def test_without_a_vocabulary_samples_are_ids(place, prose):
     made = job(prose, {"dp": 1}, {"prompt": "84 104", "tokens": 5}, model={"vocab": 300}, train={"steps": 3})
-    ids = samples(train(place, made))[0][1][0].split()
+    ids = samples(solo.train(place, made))[0][1][0].split()
     assert len(ids) == 5 and all(0 <= int(i) < 300 for i in ids)
 
 
 def test_a_model_gone_mad_says_nothing_and_training_goes_on(place, prose):
     sample = {"prompt": "x", "tokens": 5}
     made = job(prose, {"dp": 2}, sample, schedule={"value": 1e6}, optimizer={"kind": "sgd"}, train={"steps": 8})
-    run = train(place, made)
+    run = solo.train(place, made)
     assert [r["step"] for r in run.metrics()] == list(range(1, 9))
     assert samples(run) == [(8, [""])]
     assert "ends after 0 of 5 tokens: the logits are not finite" in run.log(0)

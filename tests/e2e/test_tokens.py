@@ -37,17 +37,11 @@ def job(tokens, mesh, ids="u16", **changes):
     return made
 
 
-def train(place, made, name):
-    run = solo.Run(place, made, name)
-    run.finish()
-    return run
-
-
 def test_the_same_ids_train_alike_in_every_format(place):
     losses = {}
     for name, (raw, said) in FORMATS.items():
         (place / name).write_bytes(raw)
-        losses[name] = train(place, job(place / name, {"dp": 1}, said), f"of-{name}").losses()
+        losses[name] = solo.train(place, job(place / name, {"dp": 1}, said), f"of-{name}").losses()
     assert all(x == losses["raw-u16"] for x in losses.values()), losses
 
 
@@ -55,14 +49,8 @@ def test_many_files_by_a_pattern_resume_to_the_same_bits(place):
     for i, part in enumerate(numpy.array_split(IDS, 3)):
         (place / f"train-{i}.bin").write_bytes(part.astype("<u2").tobytes())
     changes = {"train": {"steps": 80}, "checkpoint": {"every": 5}}  # two epochs and a half
-    calm = train(place, job(place / "train-*.bin", {"dp": 2}, **changes), "calm")
-    run = solo.Run(place, job(place / "train-*.bin", {"dp": 2}, **changes), "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 30), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
-    assert run.losses() == calm.losses() and run.final() == calm.final()
+    calm = solo.train(place, job(place / "train-*.bin", {"dp": 2}, **changes), "calm")
+    solo.assert_killed_it_resumes(place, job(place / "train-*.bin", {"dp": 2}, **changes), calm, saved=30)
 
 
 @pytest.mark.parametrize("name, raw, says", [

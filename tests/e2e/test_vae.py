@@ -18,15 +18,9 @@ def job(toy, mesh, **changes):
     return made
 
 
-def train(place, made, name):
-    run = solo.Run(place, made, name)
-    run.finish()
-    return run
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return train(tmp_path_factory.mktemp("alone"), job(toy, {"dp": 1}), "one")
+    return solo.train(tmp_path_factory.mktemp("alone"), job(toy, {"dp": 1}), "one")
 
 
 def test_the_loss_falls_and_its_parts_add_up_to_it(alone):
@@ -45,7 +39,7 @@ def test_the_loss_falls_and_its_parts_add_up_to_it(alone):
 @pytest.mark.parametrize("micro", [1, 2])
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 3}, {"fsdp": 2}, {"data": 2, "model": 2}], ids=str)
 def test_any_mesh_draws_the_noise_of_one(place, toy, alone, mesh, micro):
-    many = train(place, job(toy, mesh, train__microbatches=micro), "many")
+    many = solo.train(place, job(toy, mesh, train__microbatches=micro), "many")
     for x, y in zip(alone.metrics(), many.metrics(), strict=True):
         for key in set(x) & {"loss", "reconstruction", "kl", "eval_loss", "eval_kl"}:
             assert math.isclose(x[key], y[key], rel_tol=5e-5, abs_tol=1e-6), (key, x, y)
@@ -53,12 +47,5 @@ def test_any_mesh_draws_the_noise_of_one(place, toy, alone, mesh, micro):
 
 def test_killed_it_resumes_to_the_same_bits(place, toy):
     changes = {"train__steps": 300, "eval__every": 0, "checkpoint": {"dir": "ckpt", "every": 10}}
-    calm = train(place, job(toy, {"dp": 2}, **changes), "calm")
-    run = solo.Run(place, job(toy, {"dp": 2}, name="killed", **changes), "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 30), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
-    assert run.losses() == calm.losses()
-    assert run.final() == calm.final()
+    calm = solo.train(place, job(toy, {"dp": 2}, **changes), "calm")
+    solo.assert_killed_it_resumes(place, job(toy, {"dp": 2}, **changes), calm, saved=30)

@@ -25,7 +25,7 @@ def cut_job(toy, mesh, sharding, **changes):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return test_ranks.train(tmp_path_factory.mktemp("alone"), cut_job(toy, {"dp": 1}, {}), "one")
+    return solo.train(tmp_path_factory.mktemp("alone"), cut_job(toy, {"dp": 1}, {}), "one")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def alone(tmp_path_factory, toy):
     ids=str,
 )
 def test_state_cut_over_the_ranks_trains_to_the_numbers_of_one(place, toy, alone, mesh, sharding):
-    many = test_ranks.train(place, cut_job(toy, mesh, sharding), "many")
+    many = solo.train(place, cut_job(toy, mesh, sharding), "many")
     test_ranks.assert_same_numbers(alone, many)
     assert many.metrics()[24]["lr"] > many.metrics()[25]["lr"] == many.metrics()[29]["lr"] == 0.001
     specs = {t["name"]: t["spec"] for t in many.checkpoints()[-1].manifest["tensors"]}
@@ -45,8 +45,8 @@ def test_state_cut_over_the_ranks_trains_to_the_numbers_of_one(place, toy, alone
 
 def test_gradients_that_travel_narrow_are_scattered_too(place, toy):
     narrow = {"compute": "bf16", "reduce": "bf16"}
-    one = test_ranks.train(place, cut_job(toy, {"dp": 1}, {}, precision=narrow), "one")
-    many = test_ranks.train(place, cut_job(toy, {"dp": 2, "fsdp": 2}, ZERO_1, precision=narrow), "many")
+    one = solo.train(place, cut_job(toy, {"dp": 1}, {}, precision=narrow), "one")
+    many = solo.train(place, cut_job(toy, {"dp": 2, "fsdp": 2}, ZERO_1, precision=narrow), "many")
     first = one.metrics()[0]["loss"]
     for x, y in zip(one.metrics(), many.metrics()):
         assert math.isclose(x["loss"], y["loss"], rel_tol=0.01, abs_tol=0.01 * first), (x, y)
@@ -54,15 +54,8 @@ def test_gradients_that_travel_narrow_are_scattered_too(place, toy):
 
 @pytest.mark.parametrize("sharding", [ZERO_1, ZERO_2], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
-    calm = test_ranks.train(place, solo.busy_job(toy, 2, sharding=sharding), "calm")
-    run = solo.Run(place, solo.busy_job(toy, 2, sharding=sharding), "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, 20), parent):
-        solo.kill_pid(run.pids()[1])
-    parent.wait()
-    run.finish()
-    assert run.losses() == calm.losses()
-    assert run.final() == calm.final()
+    calm = solo.train(place, solo.busy_job(toy, 2, sharding=sharding), "calm")
+    solo.assert_killed_it_resumes(place, solo.busy_job(toy, 2, sharding=sharding), calm)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +68,9 @@ def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
     ids=str,
 )
 def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
-    straight = test_ranks.train(place, solo.job(toy, 1, **ADAM), "straight")
+    straight = solo.train(place, solo.job(toy, 1, **ADAM), "straight")
     half = solo.job(toy, 0, mesh=first, sharding=cut, checkpoint__every=12, **ADAM)
-    moved = test_ranks.train(place, half, "moved")
+    moved = solo.train(place, half, "moved")
     moved.forget(12)
     moved.carry_on_as(solo.job(toy, 0, mesh=then, sharding=again, checkpoint__every=12, **ADAM))
     moved.finish()
@@ -91,8 +84,8 @@ def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
 def test_frozen_parameters_stay_and_leave_no_state(place, toy):
     optimizer = {"kind": "adamw", "groups": [{"match": "layers/0/*", "freeze": True}]}
     one = cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer, train__steps=1)
-    begin = test_ranks.train(place, one, "begin")
-    end = test_ranks.train(place, cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer), "end")
+    begin = solo.train(place, one, "begin")
+    end = solo.train(place, cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer), "end")
     first, last = begin.final(), end.final()
     assert first["layers/0/weight"] == last["layers/0/weight"]
     assert first["layers/1/weight"] != last["layers/1/weight"]

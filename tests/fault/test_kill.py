@@ -13,9 +13,7 @@ ROUNDS = 30 if solo.LONG else 6
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, noise):
-    run = solo.Run(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
-    run.finish()
-    return run
+    return solo.train(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
 
 
 def assert_ends_undisturbed(run, undisturbed):

@@ -21,9 +21,8 @@ FLOOD = (200 if solo.LONG else 80) << 20  # over what a stream may hold back
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
-    run = solo.Run(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "calm")
-    run.finish()
-    return run.final()
+    made = solo.busy_job(noise, 2, train__steps=STEPS)
+    return solo.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
 
 
 @pytest.fixture

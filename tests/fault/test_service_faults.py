@@ -23,9 +23,8 @@ STEPS = 300
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
     """{tensor: digest} of the same job trained without any disturbance and without daemons."""
-    run = solo.Run(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "calm")
-    run.finish()
-    return run.final()
+    made = solo.busy_job(noise, 2, train__steps=STEPS)
+    return solo.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
 
 
 @pytest.fixture
@@ -317,25 +316,14 @@ def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
 def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, how):
     first = submit(one, noise, name="first")
     one.wait(first, ("RUNNING",), step=2)
-    one.coordinator.down()
-    state = one.place / "coordinator"
-    old = one.place / "old"
-    shutil.copytree(state, old)
-    one.coordinator.up()
+    old = one.copy_database()
     one.wait(first, ("RUNNING", "SUCCEEDED"))
     pid = one.rank_pids()
     for p in pid[:1]:
         solo.kill_pid(p)
     done = one.succeed(first)
     before = {c.path.name for c in solo.checkpoints_of(one.store(first))}
-    one.coordinator.down()
-    for f in state.glob("weft.db*"):
-        f.unlink()
-    if how != "deleted":
-        for f in old.glob("weft.db*"):
-            shutil.copy(f, state)
-    one.coordinator.up()
-    one.wait_ready()
+    one.set_database(None if how == "deleted" else old)
     if how == "deleted":  # the folder tells of the job; whether it is wanted is a person's word
         held = one.wait(first, ("HELD",))
         assert held["checkpoint"]["step"] == STEPS and held["epoch"] == done["epoch"]
@@ -350,22 +338,16 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
 @pytest.mark.parametrize("copied", ["never", "before it was placed", "an attempt ago"])
 def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     """The ranks work for a coordinator that has never heard of them, or heard of others."""
-    state, old = one.place / "coordinator", one.place / "old"
-
-    def copy():
-        one.coordinator.down()
-        shutil.copytree(state, old)
-        one.coordinator.up()
-
+    old = None
     if copied == "before it was placed":
         one.workers[0].down()
     job = submit(one, noise)
     if copied == "before it was placed":
-        copy()
+        old = one.copy_database()
         one.workers[0].up()
     one.wait(job, ("RUNNING",), step=5)
     if copied == "an attempt ago":
-        copy()
+        old = one.copy_database()
         one.wait_ready()
         one.wait(job, ("RUNNING",))
         solo.kill_pid(one.rank_pids()[0])
@@ -374,14 +356,7 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
             assert time.monotonic() < end, one.why(job)
     lived = max(one.attempts(job))
     out = cluster.Lookout(one, job)
-    one.coordinator.down()
-    for f in state.glob("weft.db*"):
-        f.unlink()
-    if copied != "never":
-        for f in old.glob("weft.db*"):
-            shutil.copy(f, state)
-    one.coordinator.up()
-    one.wait_ready()
+    one.set_database(old)
     if copied == "never":
         one.wait(job, ("HELD",))  # found again by its folder
         assert one.weft("resume", job).code == 0

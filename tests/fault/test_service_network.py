@@ -89,9 +89,7 @@ def wired(place, cable):
 
 
 def trained_calmly(folder, noise, ranks):
-    run = solo.Run(folder, solo.busy_job(noise, ranks, train__steps=STEPS), "calm")
-    run.finish()
-    return run.final()
+    return solo.train(folder, solo.busy_job(noise, ranks, train__steps=STEPS), "calm").final()
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,25 @@ class Cluster:
         argv = [*self.coordinator_args(), *more]
         self.coordinator = Daemon("coordinator", argv, self.place / "coordinator.log", prefix)
 
+    def copy_database(self):
+        """A copy of the coordinator's state as it is now, for set_database."""
+        copy = self.place / "old"
+        self.coordinator.down()
+        shutil.copytree(self.place / "coordinator", copy)
+        self.coordinator.up()
+        return copy
+
+    def set_database(self, copy=None):
+        """Sets the coordinator's database back to a copy, or takes it away; it comes back with ready hosts."""
+        state = self.place / "coordinator"
+        self.coordinator.down()
+        for f in state.glob("weft.db*"):
+            f.unlink()
+        for f in copy.glob("weft.db*") if copy else ():
+            shutil.copy(f, state)
+        self.coordinator.up()
+        self.wait_ready()
+
     def worker_argv(self, i):
         return [WORKER, "--coordinator", self.address, "--state", str(self.place / f"worker-{i}"), "--name", f"w{i}",
                 "--cpu-devices", str(self.devices), "--data-root", str(self.data), "--checkpoint-root", str(self.ckpt),

@@ -319,6 +319,26 @@ class Run:
         return [p for p in self.dir.rglob("*") if stat.S_ISSOCK(p.lstat().st_mode)]
 
 
+def train(place, job_dict, name="run"):
+    """A run of this job from its beginning to its end, undisturbed."""
+    run = Run(place, job_dict, name)
+    run.end = run.finish()
+    return run
+
+
+def assert_killed_it_resumes(place, job_dict, calm, saved=20):
+    """Its rank 1 is killed once a checkpoint of so many steps is there; the next run ends as the calm one, to the bit."""
+    run = Run(place, {**job_dict, "name": "killed"}, "killed")
+    parent = run.start()
+    if run.wait_until(run.saved(1, saved), parent):
+        kill_pid(run.pids()[1])
+    parent.wait()
+    run.finish()
+    assert run.losses() == calm.losses()
+    assert run.final() == calm.final()
+    return run
+
+
 def checkpoints_of(*stores):
     found = []
     for store in stores:
