@@ -13,7 +13,7 @@ import re
 from source import Finding, without_comments
 
 LONGEST_LINE = 8  # of such statements; a longer one is a table or several functions
-CHAINED = re.compile(r"\b(\w+) = \1 \? \1 :")
+CHAINED = re.compile(r"\b(\w+)\s=\s+\1\s\?\s+\1\s*:")
 
 
 def statement_before(text, at):
