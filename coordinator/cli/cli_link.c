@@ -35,7 +35,7 @@ static const struct rpc_method methods[LINK_METHODS] = {
     [LINK_LOGS] = STREAM(Logs, logs_request, log_lines),
 };
 
-// What an answer means. Codes without a row are refusals.
+// What the code of a failed call means to a person. A code without a row is a refusal.
 static const struct meaning {
     enum rpc_code code;
     int exit;
@@ -64,14 +64,14 @@ static const struct meaning *find_meaning(enum rpc_code code)
     return &other;
 }
 
-// gRPC puts what matters behind "last error: UNKNOWN: ".
+// gRPC wraps the cause of a failed connection: what matters follows "last error: UNKNOWN: ".
 static const char *skip_prefix(const char *text)
 {
     const char *last = strstr(text, "last error: "), *colon = last ? strstr(last + 12, ": ") : NULL;
     return colon ? colon + 2 : text;
 }
 
-// Without the " (code 5)" that is for logs.
+// The length of a message without the " (code 5)" that ends it, which is for logs.
 static int bare_length(const char *text)
 {
     const char *code = strstr(text, " (code ");
@@ -87,7 +87,8 @@ int link_explain(const struct link *l, enum rpc_code code, const char *text)
     else
         snprintf(what, sizeof what, "%.*s", bare_length(text), text);
     snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
-    // A port that speaks TLS closes on whoever does not: the core says no more than that.
+    // A port that speaks TLS hangs up on a client that does not, and gRPC tells us no more than
+    // that.
     bool bare = m->exit == CLIENT_AWAY && !l->secure && strncmp(l->address, "unix:", 5) != 0;
     complain(l->verb, what, where,
              bare ? "if it wants certificates name their folder with --tls or WEFT_TLS; else start "
@@ -162,7 +163,7 @@ int link_open(struct link *l, const struct verb *v, const struct args *a)
     struct sigaction act = {.sa_handler = exit_interrupted};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    signal(SIGPIPE, SIG_IGN); // a closed reader is seen by the write
+    signal(SIGPIPE, SIG_IGN); // a reader that has gone shows as a failed write
     if (!link_dial(l, v, a->coordinator, a->tls, &e))
         return CLIENT_OK;
     complain(v, e.text, l->address[0] ? l->address : NULL,
@@ -222,7 +223,8 @@ static bool is_temporary(enum rpc_code code)
            code == RPC_RESOURCE_EXHAUSTED || code == RPC_ABORTED;
 }
 
-// What the end of the call means.
+// Decides what the end of a call means: an end in order, a failure, or a pause before the next
+// call.
 static enum link_said judge_close(struct link_stream *s, bool patient, enum rpc_code code)
 {
     int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;

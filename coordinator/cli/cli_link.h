@@ -2,8 +2,9 @@
 // The client's connection to a coordinator, and what its failures mean to a person: which address
 // was tried and where it came from, what is wrong there, what to do, and the exit code.
 //
-// Short verbs: link_open, link_ask, link_close. Streaming verbs: link_open, link_follow with a
-// function that takes each message; it connects again while the coordinator is away.
+// A verb that asks once calls link_open, link_ask, link_close. One that follows a stream calls
+// link_open, link_stream_open, and link_stream_next for each event; the stream connects again by
+// itself.
 #pragma once
 #include "common/base/arena.h"
 #include "common/rpc/rpc.h"
@@ -35,17 +36,19 @@ struct link {
     struct arena arena;
 };
 
-// Exit codes; what went wrong has been printed. Ctrl-C from now on ends the process with 130.
+// Returns an exit code; what went wrong has been printed. From now on Ctrl-C ends the process with
+// 130.
 int link_open(struct link *l, const struct verb *v, const struct args *a);
-// The same without words and signals: for doctor and run.
+// The same for doctor and run: prints nothing and leaves signals alone.
 int link_dial(struct link *l, const struct verb *v, const char *address, const char *tls,
               struct err *e);
 void link_close(struct link *l);
 
-// *reply (of the method's type) is the caller's: link_free. An exit code; printed.
+// Returns an exit code; a failure has been printed. *reply, of the method's type, is the caller's
+// to free with link_free.
 int link_ask(struct link *l, enum link_method m, const ProtobufCMessage *request,
              ProtobufCMessage **reply);
-// The same without words: ERR_PEER, or ERR_REFUSED and *code.
+// The same, printing nothing: returns ERR_PEER, or ERR_REFUSED with *code.
 int link_try(struct link *l, enum link_method m, const ProtobufCMessage *request,
              int64_t timeout_ns, ProtobufCMessage **reply, enum rpc_code *code, struct err *e);
 void link_free(void *message);
@@ -56,26 +59,27 @@ int link_explain(const struct link *l, enum rpc_code code, const char *text);
 struct link_stream {
     struct link *link;
     enum link_method method;
-    uint64_t call;   // 0: none is open
-    bool heard;      // anything since it was opened
-    int64_t away_ns; // since when the coordinator is away; 0: it is there
+    uint64_t call;   // 0 while none is open
+    bool heard;      // whether anything came since it was opened
+    int64_t away_ns; // since when the coordinator is away; 0 if it is there
     int tries;
     int64_t again_ns; // when to open the next; monotonic
 };
 enum link_said {
-    LINK_NOTHING, // until the time was over
-    LINK_MESSAGE, // *m: free it with link_free
-    LINK_AWAY,    // the stream broke; the next is opened by itself (code, text)
+    LINK_NOTHING, // nothing came in time
+    LINK_MESSAGE, // *m is the caller's to free with link_free
+    LINK_AWAY,    // the stream broke (code, text) and will be opened again
     LINK_END,     // the coordinator ended it in order
-    LINK_FAILED,  // it will not come back: code, text
+    LINK_FAILED,  // it broke (code, text) and will not be opened again
 };
-// Opens the call; the request may change between calls (after LINK_AWAY it is asked for again).
+// Opens the call. The request may change from one call to the next.
 void link_stream_open(struct link_stream *s, const ProtobufCMessage *request);
-// One event. `request` is what to ask when it has to connect again. With `patient` a coordinator
-// that was never reached is waited for too; without, the first failure is LINK_FAILED.
+// Waits for one event. `request` is what to ask if the stream has to be opened again. If `patient`,
+// a coordinator that was never reached is waited for too; else the first failure is LINK_FAILED.
 enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *request,
                                 bool patient, int64_t timeout_ns, ProtobufCMessage **m,
                                 enum rpc_code *code, char text[256]);
 
-// Where certificates lie in a --tls folder: ca.pem, and client.* or else admin.*. Null or "": none.
+// Finds the certificates in a --tls folder: ca.pem, and client.* or else admin.*. Without a folder
+// (null or "") there are none.
 int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *e);

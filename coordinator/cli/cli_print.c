@@ -180,7 +180,7 @@ void json_seconds(struct json_out *w, const char *key, int64_t ms)
     json_double(w, key, (double)ms / 1000);
 }
 
-// "{dp: 2, tp: 4}" as an object; what does not read so is null.
+// Writes "{dp: 2, tp: 4}" as an object, or null if the text has another form.
 static void json_mesh(struct json_out *w, const char *text)
 {
     char axis[64];
@@ -230,7 +230,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_count(w, "step", s->step);
     json_int(w, "steps", s->steps);
     json_known(w, "loss", s->reported, s->loss);
-    // A job without tokens reports none.
+    // Only models of tokens have a rate of tokens.
     json_known(w, "tokens_per_s", s->reported && s->tokens_per_s > 0, s->tokens_per_s);
     json_known(w, "samples_per_s", s->reported, s->samples_per_s);
     json_known(w, "eval_loss", s->evaluated, s->eval_loss);

@@ -14,36 +14,36 @@
 enum { TABLE_COLUMNS = 12 };
 struct table {
     struct arena arena;
-    int columns, n, cap; // cells so far: the head's first
+    int columns, n, cap; // n cells so far, those of the head first
     const char **cells;
     bool right[TABLE_COLUMNS];
 };
-// `head`: words; one that begins with '>' stands at the right.
+// `head` is a list of words, one a column; a column whose word begins with '>' is aligned right.
 void table_init(struct table *t, const char *head);
 void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_print(struct table *t, struct buf *out); // and clears it
+void table_print(struct table *t, struct buf *out); // clears it too
 
-// ---- for people; into `out`, which is returned ----
+// ---- words for people; each returns `out` ----
 enum { WORD_MAX = 48 };
 const char *word_duration(double seconds, char out[WORD_MAX]); // "0.4s", "12s", "3m05s", "2h10m"
 const char *word_rate(double value, char out[WORD_MAX]);       // "812", "12.3k", "1.20M"
 const char *word_bytes(int64_t bytes, char out[WORD_MAX]);     // "512 B", "1.5 GiB"
 const char *word_time(int64_t t_ms, char out[WORD_MAX]);       // local, "2026-11-21 13:00:02.125"
-const char *word_state(Weft__Rows__JobState s);                // "RUNNING"; "UNKNOWN"
-const char *word_checkpoint(int state);                        // "COMMITTED"; "UNKNOWN"
+const char *word_state(Weft__Rows__JobState s);                // "RUNNING", or "UNKNOWN"
+const char *word_checkpoint(int state);                        // "COMMITTED", or "UNKNOWN"
 
-// What a job's state means to the exit code of who waits for it; -1: it goes on.
+// The exit code of a verb that waits for a job in this state; -1 if the job goes on.
 int job_ended(Weft__Rows__JobState s);
 
 // ---- JSON ----
 void json_print_start(struct json_out *w, struct buf *out, bool pretty);
-void json_print_end(struct json_out *w); // "nonfinite" when there are some, the newline
-void json_text(struct json_out *w, const char *key, const char *text); // "" is null
+void json_print_end(struct json_out *w); // adds "nonfinite" if there are any, and a newline
+void json_text(struct json_out *w, const char *key, const char *text); // "" becomes null
 void json_known(struct json_out *w, const char *key, bool known, double value);
-void json_count(struct json_out *w, const char *key, int64_t value); // below 0 is null
+void json_count(struct json_out *w, const char *key, int64_t value); // a negative one becomes null
 void json_seconds(struct json_out *w, const char *key, int64_t ms);
-// The members of `weft status --json`, into the open object.
+// Writes the members of `weft status --json` into the open object.
 void json_job(struct json_out *w, const Weft__V1__JobStatus *s);
 void json_event(struct json_out *w, const Weft__Rows__Event *e);
 
-void put_out(struct buf *out); // to standard output, flushed, and cleared
+void put_out(struct buf *out); // writes to standard output, flushes, clears

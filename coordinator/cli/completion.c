@@ -6,7 +6,7 @@
 
 #include "coordinator/cli/verbs.h"
 
-// What the shell may complete an argument to.
+// The shell command whose output are the words that an argument may become; null: none.
 static const char *words_of(const struct verb *v)
 {
     if (strncmp(v->args, "JOB.yaml", 8) == 0 || strstr(v->args, "FILE"))

@@ -24,7 +24,8 @@ static const struct flag_row {
     [FLAG_TLS] = {"--tls", NULL, "DIR",
                   "folder of ca.pem and client.pem, client.key (or admin.*); else WEFT_TLS",
                   IS_TEXT, offsetof(struct args, tls)},
-    [FLAG_JSON] = {"--json", NULL, NULL, "for programs: README says what it holds", IS_SWITCH,
+    [FLAG_JSON] = {"--json", NULL, NULL,
+                   "for programs; coordinator/cli/README.md says what it holds", IS_SWITCH,
                    offsetof(struct args, json)},
     [FLAG_SET] = {"--set", "-s", "KEY=VALUE", "override a key of the job file; repeatable", IS_LIST,
                   offsetof(struct args, set)},
@@ -32,7 +33,7 @@ static const struct flag_row {
                      "device to plan for: h200, h100, a100-80g, a100-40g, cpu, or "
                      "NAME:memory=80GB; default: cpu, of a job for CUDA h200",
                      IS_TEXT, offsetof(struct args, device)},
-    [FLAG_MARKDOWN] = {"--markdown", NULL, NULL, "the table of README", IS_SWITCH,
+    [FLAG_MARKDOWN] = {"--markdown", NULL, NULL, "as the table of common/job/KEYS.md", IS_SWITCH,
                        offsetof(struct args, markdown)},
     [FLAG_REQUEST] = {"--request", NULL, "ID",
                       "32 hex digits: the same request again gives the same job", IS_TEXT,
@@ -125,7 +126,7 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
     return CLIENT_OK;
 }
 
-// *i: of the flag; moved when its value is the next word.
+// Reads the flag at argv[*i]; if its value is the next word, *i moves on to it.
 static int take_flag(struct args *a, const struct verb *v, int *i, int argc, char **argv)
 {
     const char *word = argv[*i], *eq = word[1] == '-' ? strchr(word, '=') : NULL;

@@ -32,21 +32,21 @@ enum flag {
 
 enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
 
-struct args { // borrowed from argv
+struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
     const char *tokenizer, *ids, *show, *device_file;
-    int rank;  // -1: all
-    int lines; // of the end; 0: all
+    int rank;  // -1 for all
+    int lines; // the last so many; 0 for all
     const char *set[ARGS_MAX_SET];
     int nset;
     const char *pos[ARGS_MAX]; // the arguments that are no flags
     int npos;
 };
 
-// argv[0] is the first after the verb. Returns an exit code; what is wrong has been printed.
+// argv[0] is the first word after the verb. Returns an exit code; what is wrong has been printed.
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv);
-// "--json"; the value's name ("" if it takes none); what it does.
+// A flag's name ("--json"), what its value is called ("" if it takes none), and what it does.
 const char *flag_name(enum flag f);
 const char *flag_value(enum flag f);
 const char *flag_doc(enum flag f);

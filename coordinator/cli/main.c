@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft: the client. One row a verb; help, usage and completion come from the rows.
+// weft, the client: the table of its verbs. Help, usage and completion are made from the rows.
 #include <stdio.h>
 #include <string.h>
 

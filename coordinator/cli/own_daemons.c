@@ -20,22 +20,23 @@ enum {
     EXIT_RESTART = 70,
     FIRST_PAUSE_MS = 100,
     LONGEST_PAUSE_MS = 5000,
-    MOST_FAILURES = 8,   // in a row by itself: it will not get better
-    GOOD_RUN_S = 10,     // after which failures are counted from 0 again
-    LISTEN_S = 5,        // for the coordinator's socket to be there
-    KILLED_S = 10,       // for a killed process to be gone
-    LOG_BYTES = 4 << 20, // a greater log is turned over at the start of a daemon
-    GRPC_PATH_MAX = 100, // it refuses Unix paths of over 107 characters
+    MOST_FAILURES = 8,   // of a daemon in a row, before it is given up
+    GOOD_RUN_S = 10,     // a daemon that ran so long has its failures forgotten
+    LISTEN_S = 5,        // to wait for the coordinator's socket
+    KILLED_S = 10,       // to wait until a killed process is gone
+    LOG_BYTES = 4 << 20, // when a daemon starts, a larger log is renamed first
+    GRPC_PATH_MAX = 100, // gRPC refuses Unix paths of more than 107 characters
 };
 
-// ---- sockets: a private folder with a short name ----
+// ---- sockets: they lie in a private folder with a short name ----
 
 static int make_sockets(struct own_daemons *m, struct err *e)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
     char mark[4300], old[sizeof m->sockets];
     snprintf(mark, sizeof mark, "%s/sockets", m->root);
-    ssize_t n = readlink(mark, old, sizeof old - 1); // of a run that was killed; the lock is ours
+    ssize_t n =
+        readlink(mark, old, sizeof old - 1); // left by a run that was killed: we hold the lock
     if (n > 0) {
         old[n] = 0;
         snprintf(m->sockets, sizeof m->sockets, "%s", old);
@@ -115,7 +116,7 @@ static void note_exit(struct own_daemon *d, int status)
     d->next_ns = now + (pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS) * CLOCK_MS;
 }
 
-// Reaps whatever ended, orphaned ranks too.
+// Reaps every child that has ended, orphaned ranks included.
 static void reap_children(struct own_daemons *m)
 {
     int status, pid;
@@ -125,7 +126,7 @@ static void reap_children(struct own_daemons *m)
                 note_exit(&m->daemon[i], status);
 }
 
-// ---- the two ----
+// ---- both daemons ----
 
 static void set_argv(struct own_daemon *d, const char *const *words)
 {
@@ -158,14 +159,14 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
     const char *worker[] = {w->program, "--coordinator", m->address, "--state", m->state[1],
                             "--own-rights", "--cpu-devices", m->devices, "--grace", "90s",
                             "--parent-fd", fd,
-                            // Of a job for CPUs no driver is asked.
+                            // A job for CPUs must not wait for a GPU's driver.
                             cpu ? "--cuda-devices" : NULL, "0", NULL};
     set_argv(c, coordinator);
     set_argv(w, worker);
     return 0;
 }
 
-// A worker that finds nobody waits before it tries again: so the coordinator listens first.
+// Waits until the coordinator listens: a worker that finds nobody pauses before it tries again.
 static void await_socket(struct own_daemons *m)
 {
     const char *path = m->address + strlen("unix:");
@@ -253,7 +254,7 @@ static bool wait_until_gone(struct own_daemons *m, int first, int64_t until_ns)
     }
 }
 
-// Ranks whose worker is gone are ours now; they end by themselves, or else by us.
+// Waits for ranks whose worker is gone: they have become our children and end by themselves.
 static void reap_orphans(void)
 {
     int64_t until = clock_mono_ns() + KILLED_S * CLOCK_S;
@@ -265,7 +266,8 @@ static void reap_orphans(void)
 
 void daemons_stop(struct own_daemons *m, int64_t grace_ms)
 {
-    for (int i = OWN_DAEMONS - 1; i >= 0; i--) { // the worker first: it tells the coordinator
+    for (int i = OWN_DAEMONS - 1; i >= 0;
+         i--) { // the worker first, since it tells the coordinator how its ranks ended
         struct own_daemon *d = &m->daemon[i];
         d->wanted = false;
         if (d->pid && grace_ms > 0) {

@@ -55,11 +55,11 @@ int start_program(char *const *argv, int out_fd, const int *pass, struct err *e)
         posix_spawn_file_actions_adddup2(&fa, out_fd, 1);
         posix_spawn_file_actions_adddup2(&fa, out_fd, 2);
     }
-    for (; pass && *pass >= 0; pass++) // onto itself: takes close-on-exec away, in the child only
+    for (; pass && *pass >= 0; pass++) // a dup onto itself clears close-on-exec, in the child alone
         posix_spawn_file_actions_adddup2(&fa, *pass, *pass);
     posix_spawnattr_setsigmask(&at, &none);
     posix_spawnattr_setsigdefault(&at, &all);
-    posix_spawnattr_setpgroup(&at, 0); // Ctrl-C is for us alone
+    posix_spawnattr_setpgroup(&at, 0); // so that Ctrl-C reaches us alone
     posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
                                       POSIX_SPAWN_SETPGROUP);
     int rc = posix_spawn(&pid, argv[0], &fa, &at, argv, environ);

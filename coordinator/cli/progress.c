@@ -82,7 +82,7 @@ static void describe_job(const struct progress *p, struct buf *out)
     if (p->reported) {
         buf_printf(out, "  loss %.4g  %s samples/s", p->loss, word_rate(p->samples_per_s, word));
     }
-    if (p->evaluated && isnan(p->accuracy)) // a decoder has none
+    if (p->evaluated && isnan(p->accuracy)) // a decoder has no accuracy
         buf_printf(out, "  eval loss %.4g", p->eval_loss);
     else if (p->evaluated)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
@@ -90,8 +90,7 @@ static void describe_job(const struct progress *p, struct buf *out)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
 }
 
-// What is left at the present speed: a step's samples are not known here, so steps between two
-// lines are what counts.
+// Adds the time that is left at the present speed, measured in steps between two lines.
 static void describe_eta(const struct progress *p, int64_t now, struct buf *out)
 {
     char word[WORD_MAX];
@@ -128,7 +127,7 @@ static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
     fflush(stdout);
 }
 
-static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // without the date
+static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // the time of day, without the date
 {
     const char *space = strchr(word_time(t_ms, out), ' ');
     return space ? space + 1 : out;
@@ -147,7 +146,7 @@ static void show_event(struct progress *p, const Weft__Rows__Event *e)
     fflush(stdout);
 }
 
-// True when the state changed.
+// Returns whether the state has changed.
 static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
 {
     bool changed = s->state != p->state;
@@ -173,7 +172,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     return changed;
 }
 
-// True when it holds an evaluation.
+// Returns whether the report holds an evaluation.
 static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int64_t now)
 {
     p->step = r->step;
@@ -225,7 +224,7 @@ void progress_say(struct progress *p, const char *text)
 int progress_end(struct progress *p)
 {
     int rc = job_ended(p->state);
-    if (!p->live) // the change of state was a line of its own
+    if (!p->live) // the last change of state has been printed as a line of its own
         return rc;
     clear_live_line(p);
     struct buf line = {0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's progress on the screen, for watch and run. On a terminal one line that is written over;
-// else a line for each state, event and evaluation, and a step line every few seconds. With json a
-// line of JSON for each update.
+// A job's progress on the screen, for watch and run. On a terminal it is one line that is written
+// over; elsewhere a line for each state, event and evaluation, and a line of steps every few
+// seconds; with --json a line of JSON for each update.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,18 +10,18 @@
 
 struct progress {
     bool json, live; // live: standard output is a terminal
-    bool open;       // a live line stands there
+    bool open;       // a live line is on the screen
     char job[64], name[80], store[600];
     Weft__Rows__JobState state;
     int64_t step, steps, checkpoint;
-    double loss, samples_per_s, accuracy, eval_loss; // accuracy NaN: the model has none
+    double loss, samples_per_s, accuracy, eval_loss; // accuracy is NaN if the model has none
     bool reported, evaluated;
-    int64_t shown_ns, said_step; // of the last step line
-    int64_t eta_ns, eta_step;    // since when and where steps are counted; -1: not yet
+    int64_t shown_ns, said_step; // of the last line of steps
+    int64_t eta_ns, eta_step;    // when and at which step counting began; -1 if not yet
 };
 
 void progress_init(struct progress *p, bool json);
 void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u);
 void progress_say(struct progress *p, const char *text); // to standard error, above the live line
-// The last word on an ended job; returns the exit code.
+// Prints the last line of an ended job, and returns the exit code.
 int progress_end(struct progress *p);

@@ -22,7 +22,7 @@ enum { AT_ONCE = 16, FORGOTTEN_S = 23 * 3600 };
 void request_random(char id[REQUEST_HEX])
 {
     struct err e;
-    PRE(entropy_id(id, &e) == 0); // so few bytes are always to be had
+    PRE(entropy_id(id, &e) == 0); // the kernel always has so few random bytes
 }
 
 bool request_valid(const char *id)
@@ -42,7 +42,8 @@ static int find_folder(char *out, size_t size, struct err *e)
     return folder_make(out, e);
 }
 
-// The locked file is still the one of that name: its owner did not end just now.
+// Whether the file that we locked is still the one of that name: its owner may just have removed
+// it.
 static bool is_current(int fd, const char *path)
 {
     struct stat a, b;
@@ -72,7 +73,8 @@ static int write_new(struct request *r, struct err *e)
     return 0;
 }
 
-// Locks the name if nobody does; false: another submit of the same job is at work there.
+// Opens and locks the file. False: another submit of the same job holds it (EWOULDBLOCK), or an
+// error.
 static bool lock_file(struct request *r)
 {
     for (;;) {

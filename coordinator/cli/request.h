@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Request ids of mutating calls. The coordinator answers a repeated id with its first answer for
-// 24 hours, so a caller that was killed between asking and hearing repeats the id, not the deed.
+// 24 hours, so a caller that was killed between asking and hearing repeats the id, and the
+// deed is done once.
 //
 // submit keeps its id in a file from before the call until after the answer was printed:
 //
@@ -18,13 +19,13 @@ enum { REQUEST_HEX = 33 };
 
 struct request {
     char id[REQUEST_HEX];
-    bool again; // begun by a process that did not hear the answer
-    int fd;     // of the file; -1: not kept
+    bool again; // an earlier process began it and did not hear the answer
+    int fd;     // of the file; -1 if the id is not kept
     char path[512];
 };
 
 void request_random(char id[REQUEST_HEX]);
 bool request_valid(const char *id);
-// Finds or makes the id of this deed. An error means: not kept, the id is good all the same.
+// Finds or makes the id of this request. After an error the id is good, but not kept in a file.
 int request_begin(struct request *r, const char *address, const char *text, struct err *e);
-void request_end(struct request *r); // the answer is out: forgets it
+void request_end(struct request *r); // the answer was printed: removes the file

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job of a command line. See resolved_job.h.
+// Reading the job of a command line; see resolved_job.h.
 #include "coordinator/cli/resolved_job.h"
 
 #include <stdio.h>

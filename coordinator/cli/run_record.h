@@ -15,15 +15,15 @@
 
 struct record {
     char dir[4096]; // .weft/NAME, absolute
-    int lock;       // -1: not ours
-    bool there;     // it was written before
+    int lock;       // -1 while it is not ours
+    bool there;     // a record was there when it was opened
     char request[33], hash[65], job[65], state[32], store[4096];
 };
 
-// Makes and locks the folder beside the job file and reads what is there. ERR_EXISTS: another run
-// has it; `e` names its pid.
+// Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
+// another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);
 int record_write(struct record *r, struct err *e);
-// Moves all that is there into DIR/old-…; the record is empty then.
+// Moves all that is there into DIR/old-…, which leaves the record empty.
 int record_aside(struct record *r, struct err *e);
 void record_close(struct record *r);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cancel, hold, preempt, resume, cordon, uncordon, drain: one call, told apart by the verb's row.
+// cancel, hold, preempt, resume, cordon, uncordon and drain: one call, which the verb's row tells
+// apart.
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
@@ -30,7 +31,7 @@ int verb_act(const struct verb *v, const struct args *a)
     int rc = link_open(&l, v, a);
     if (rc)
         return rc;
-    request_random(id); // repeating such a verb by hand does no harm: the id need not be kept
+    request_random(id); // such a verb may be repeated by hand without harm, so its id is not kept
     req.request_id = id;
     req.verb = (Weft__V1__Verb)v->act;
     req.target = arena_strdup(&l.arena, a->pos[0]);

@@ -29,9 +29,9 @@ static const char *const health_names[] = {"ok", "warn", "bad"};
 struct check {
     const struct verb *verb;
     const struct args *args;
-    char rank[4096]; // path of weft-rank; "": not found
+    char rank[4096]; // path of weft-rank; "" if it was not found
     bool reached;
-    // of the check in turn
+    // what the check that runs now has found
     enum health health;
     char text[700];
     const char *todo;
@@ -179,7 +179,7 @@ static void describe_gpus(struct check *c, const char *line)
     arena_clear(&arena);
 }
 
-// A host without a GPU is a good host. One whose GPU cannot be used is told why.
+// A host without a GPU is fine. If it has one that cannot be used, this says why.
 static void check_cuda(struct check *c)
 {
     static char cuda[] = "cuda";
@@ -275,7 +275,8 @@ static int try_rename(const char *dir, struct err *e)
         rc = err_errno(e, ERR_IO, "cannot write durably in %s", dir);
     if (fd >= 0)
         close(fd);
-    // A folder that holds something is not replaced: the commit of a checkpoint leans on it.
+    // A rename must not replace a folder that holds something: the commit of a checkpoint relies on
+    // that.
     if (!rc && mkdir(from, 0700) == 0 && rename(from, to) == 0)
         rc = err_set(e, ERR_IO, "%s lets a rename replace a folder that is not empty", dir);
     unlink(in);

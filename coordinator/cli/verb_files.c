@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft ckpt and weft data: looking at files of ours and of the user's, offline; tokens made of
-// text.
+// weft ckpt and weft data: they look at checkpoints and data files without any daemon, and make
+// tokens of text.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// jobs, status, workers, checkpoints: one question, one table or one object.
+// weft jobs, status, workers and checkpoints: each asks one question and prints one table or one
+// object.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
-// A reader's printer for a person or a program.
+// How a verb prints its reply: for a person, and as JSON.
 typedef void print_fn(const void *reply, struct buf *out);
 typedef void json_fn(const void *reply, struct json_out *w);
 
@@ -106,7 +107,7 @@ static void json_jobs(const void *reply, struct json_out *w)
     json_end(w);
 }
 
-// The reply's jobs move to the end of those of the pages before it.
+// Moves a page's jobs to the end of those of the pages before it.
 static void add_page(Weft__V1__JobsReply *all, Weft__V1__JobsReply *page)
 {
     size_t n = all->n_jobs + page->n_jobs;
@@ -179,7 +180,7 @@ static void print_status(const void *reply, struct buf *out)
     if (s->reported)
         buf_printf(out, "loss        %.6g, %s samples/s\n", s->loss,
                    word_rate(s->samples_per_s, word));
-    if (s->evaluated && isnan(s->eval_accuracy)) // a decoder has none
+    if (s->evaluated && isnan(s->eval_accuracy)) // a decoder has no accuracy
         buf_printf(out, "evaluation  loss %.6g\n", s->eval_loss);
     else if (s->evaluated)
         buf_printf(out, "evaluation  accuracy %.2f %%, loss %.6g\n", 100 * s->eval_accuracy,
@@ -200,7 +201,7 @@ int verb_status(const struct verb *v, const struct args *a)
 
 // ---- workers ----
 
-// "cpu", "4 cpu + 2 NVIDIA H200 (sm_90)": neighbours that are alike are counted.
+// Prints a host's devices, "4 cpu + 2 NVIDIA H200 (sm_90)", counting neighbours that are alike.
 static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
 {
     for (size_t d = 0, end; d < w->n_devices; d = end) {
@@ -257,7 +258,7 @@ static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
     json_text(w, "kind", d->kind);
     json_text(w, "model", d->model);
     json_int(w, "memory", d->memory);
-    const Weft__V1__Device *about = d->about; // null: an older coordinator's
+    const Weft__V1__Device *about = d->about; // null if an older coordinator answers
     json_text(w, "isa", about ? about->isa : "");
     json_text(w, "driver", about ? about->driver : "");
     json_text(w, "pci", about ? about->pci : "");

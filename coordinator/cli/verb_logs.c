@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft logs: what a job's ranks wrote. With -f it goes on to the job's end:
 //
-//   a watch of the job says where it is; the lines come by a stream of their own. A new epoch
-//   (other hosts), a coordinator that was away and the job's end open the lines anew, from the
-//   start of what is kept; lines that are not younger than the last one shown of a rank are passed
-//   over (a line begins with its time). After the job's end that reading is the last and complete.
+// Two streams are open then: a watch of the job says where it stands, and the lines come by the
+// other. Lines are read anew, from the start of what is kept, when the job has a new epoch (other
+// hosts have its logs), when the coordinator was away, and at the job's end. Every line begins with
+// its time; what is not younger than the last line shown of the same rank is passed over. The
+// reading after the job's end is the last, and complete.
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ enum { STAMP = 24 }; // "2026-01-02T03:04:05.678Z"
 
 struct seen {
     char stamp[STAMP + 1];
-    bool passing; // over what was shown before
+    bool passing; // lines are passed over that were shown before
 };
 struct logs {
     const struct args *args;
@@ -26,9 +27,9 @@ struct logs {
     struct link_stream lines, watch;
     Weft__V1__LogsRequest ask;
     Weft__V1__JobRequest watch_ask;
-    bool following, started; // started: the lines were opened
+    bool following, started; // started: the stream of lines was opened
     uint64_t epoch;
-    char job[64]; // its id, once known: a name may mean another job later
+    char job[64]; // its id once that is known, since a name may mean another job later
 };
 
 static struct seen *find_seen(struct logs *g, int rank)
@@ -53,7 +54,7 @@ static bool has_stamp(const char *line, size_t len)
     return len > STAMP && line[4] == '-' && line[10] == 'T' && line[STAMP - 1] == 'Z';
 }
 
-// Whether the line is new, and remembers its time.
+// Returns whether a line was not shown before, and remembers its time.
 static bool is_new(struct seen *s, const char *line, size_t len)
 {
     bool stamped = has_stamp(line, len);
@@ -79,7 +80,8 @@ static void show_line(const struct logs *g, const Weft__V1__LogLines *m, const c
     } else {
         if (g->args->rank < 0)
             buf_printf(&out, "[%d] ", m->rank);
-        for (size_t i = 0; i < len; i++) // what a rank wrote does not steer the reader's terminal
+        for (size_t i = 0; i < len;
+             i++) // control characters of a rank must not steer the reader's terminal
             buf_putc(&out, (unsigned char)line[i] < ' ' && line[i] != '\t' ? '?' : line[i]);
         buf_putc(&out, '\n');
     }
@@ -101,7 +103,7 @@ static void take_lines(struct logs *g, const Weft__V1__LogLines *m)
     fflush(stdout);
 }
 
-// The next reading is from the start of what is kept, if any line was shown.
+// Lets the next reading begin at the start of what is kept, if any line was shown.
 static void restart_reading(struct logs *g, bool following)
 {
     for (int i = 0; i < g->n; i++) {
@@ -113,9 +115,10 @@ static void restart_reading(struct logs *g, bool following)
     g->ask.follow = following;
 }
 
-// ---- what is there ----
+// ---- reading lines ----
 
-// Until there is nothing now; an exit code, or -1: go on. `words` gets why it failed.
+// Reads until there is nothing for now. Returns an exit code, or -1 to go on; `words` gets why it
+// failed.
 static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
 {
     ProtobufCMessage *m;
@@ -128,7 +131,7 @@ static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
             take_lines(g, (const Weft__V1__LogLines *)(const void *)m);
             link_free(m);
             break;
-        case LINK_AWAY: // also: no host has any yet
+        case LINK_AWAY: // this is also the answer while no host has any log yet
             if (!g->following)
                 return CLIENT_AWAY;
             restart_reading(g, true);
@@ -136,7 +139,8 @@ static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
         case LINK_END:
             if (!g->following)
                 return CLIENT_OK;
-            g->lines.again_ns = clock_mono_ns() + CLOCK_S / 2; // its hosts went away
+            g->lines.again_ns =
+                clock_mono_ns() + CLOCK_S / 2; // the hosts that had the logs went away
             restart_reading(g, true);
             return -1;
         case LINK_FAILED:

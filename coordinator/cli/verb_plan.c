@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft plan and weft schema: what a job needs, and what a job file may say. No device, no data.
+// weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device
+// or reads data.
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,7 +12,7 @@
 #include "common/model/schema_list.h"
 #include "coordinator/cli/verbs.h"
 
-// The terminal's columns; a file or a pipe gets as many as a wide page has.
+// How wide to print: as the terminal, or as a page where the output is a file or a pipe.
 static int count_columns(void)
 {
     enum { PAGE = 100 };
@@ -21,7 +22,7 @@ static int count_columns(void)
     return PAGE;
 }
 
-// The picture that a word names; PICTURE_KINDS: none. No word: the report.
+// The picture that a word names; PICTURE_KINDS if there is none of that name.
 static enum picture picture_named(const char *word)
 {
     int p = 0;
@@ -60,7 +61,7 @@ static int read_file(const char *path, struct buf *to, struct err *e)
     return bad ? err_set(e, ERR_IO, "%s: cannot be read, or is larger than 1 MiB", path) : 0;
 }
 
-// The device to plan for, where none is named: of its kind, what people have.
+// The device to plan for where none is named: of each kind what most people have.
 static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
 
 static int device_read(const struct args *f, const struct job *job, struct arena *a,
@@ -75,8 +76,8 @@ static int device_read(const struct args *f, const struct job *job, struct arena
     return rc;
 }
 
-// A batch that does not divide is the one mistake that leaves the job's sizes known: it is planned
-// with the nearest batch that would do, and the mistake told among the findings.
+// A batch that cannot be divided is the one mistake after which all sizes are still known. Such a
+// job is planned with the nearest batch that can be, and the mistake is told among the findings.
 static bool only_the_batch(const struct job *job, const struct job_errors *errs)
 {
     return errs->n == 1 && !errs->more && strcmp(errs->items[0].path, "data.batch") == 0 &&
@@ -86,7 +87,7 @@ static bool only_the_batch(const struct job *job, const struct job_errors *errs)
 static int load_job(const struct args *f, struct arena *a, struct job *job, struct finding *wrong,
                     struct buf *why)
 {
-    enum { LARGEST = 1 << 24 }; // data.batch may be
+    enum { LARGEST = 1 << 24 }; // that data.batch may be
     struct job_errors errs = {0};
     struct buf text = {0};
     int rc = job_load(a, &weft_schema, f->pos[0], f->set, f->nset, job, &errs);

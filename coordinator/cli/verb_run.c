@@ -5,8 +5,8 @@
 //   load → record → daemons → submit or resume → watch ──► ended: 0 or 1
 //                                                  └─ Ctrl-C: drain, 130; again: kill, 130
 //
-// The first Ctrl-C drains the worker: the ranks save, the job is queued again, and as nobody offers
-// devices it stays so until the same command runs again.
+// The first Ctrl-C drains the worker: the ranks save, and the job is queued again. Since nobody
+// offers devices any more, it waits there until the same command runs again.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -40,8 +40,8 @@ struct run {
     struct link link;
     struct link_stream stream;
     struct progress progress;
-    int signals; // descriptor
-    int stops;   // asked for so far
+    int signals; // a signalfd
+    int stops;   // how often a stop was asked for
 };
 
 // ---- before any daemon ----
@@ -102,7 +102,7 @@ static void print_places(const struct run *r)
     fflush(stdout);
 }
 
-// The command as it was given: `weft` need not be in PATH.
+// Prints the command as it was given, since `weft` need not be in PATH.
 static void print_command(struct run *r)
 {
     struct buf line = {0};
@@ -172,7 +172,7 @@ static bool is_away(int rc, enum rpc_code code)
            code == RPC_CANCELLED;
 }
 
-// Asks until it is answered: the coordinator may be starting. A stop of ours gives 130.
+// Asks until there is an answer, since the coordinator may still be starting. A Ctrl-C gives 130.
 static int ask_coordinator(struct run *r, enum link_method m, const ProtobufCMessage *request,
                            ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
@@ -228,7 +228,8 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
     return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
 }
 
-// A job begun before: unknown to this coordinator (its database is gone), ended, or going on.
+// Takes up a job that an earlier run has submitted: the coordinator may not know it (its database
+// is gone), it may have ended, or it goes on.
 static int take_up_job(struct run *r)
 {
     Weft__V1__JobRequest req;
@@ -253,7 +254,7 @@ static int take_up_job(struct run *r)
 
 // ---- watching ----
 
-// What the stream has; an exit code once the job has ended, else -1.
+// Shows what the stream has. Returns an exit code once the job has ended, else -1.
 static int take_updates(struct run *r, Weft__V1__JobRequest *req)
 {
     ProtobufCMessage *m;

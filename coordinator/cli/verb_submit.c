@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft submit: one job file to the coordinator, once, however often it has to be said (request.h).
+// weft submit: gives one job to the coordinator, once, however often the command is repeated
+// (request.h).
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct request
     put_out(&out);
 }
 
-// Where the id comes from; a person at a terminal is told how to repeat it.
+// Chooses the request id, and tells a person at a terminal how to repeat the request.
 static int choose_request(struct request *r, const struct verb *v, const struct args *a,
                           const char *address, const char *resolved)
 {
@@ -71,7 +72,7 @@ static int send_submit(struct link *l, const char *resolved, struct request *r, 
         print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, json);
         link_free(reply);
     }
-    if (rc != CLIENT_AWAY) // a refusal is an answer
+    if (rc != CLIENT_AWAY) // a refusal is an answer too
         request_end(r);
     return rc;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft watch: a job's progress until it ends. A coordinator that goes away is waited for; the job
-// goes on without it.
+// weft watch: a job's progress until it ends. If the coordinator goes away this waits for it; the
+// job goes on meanwhile.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/progress.h"
 
-// One message or failure; -1: go on.
+// Handles one message or failure. Returns an exit code, or -1 to go on.
 static int watch_turn(struct link_stream *s, Weft__V1__JobRequest *req, struct progress *p)
 {
     ProtobufCMessage *m;
@@ -28,7 +28,7 @@ static int watch_turn(struct link_stream *s, Weft__V1__JobRequest *req, struct p
         progress_say(p, "the coordinator is away; the job goes on without it, waiting for both");
         return -1;
     case LINK_END:
-        if (job_ended(p->state) < 0) { // it was cut off in order, by a coordinator that stops
+        if (job_ended(p->state) < 0) { // a coordinator that stops ends the stream in order
             s->again_ns = clock_mono_ns() + CLOCK_S / 2;
             return -1;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft why: a job's story. Every event with its time, what it waits for, where the time went, and
-// goodput: the share of `running` in all time but what a person held the job for.
+// weft why: a job's story. It prints every event with its time, what the job waits for, where the
+// time went, and goodput: the share of `running` in all time, without what a person held the job
+// for.
 #include <string.h>
 
 #include "coordinator/cli/cli_link.h"
@@ -12,7 +13,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct spent {
     int64_t ms[KINDS];
-    double goodput; // below 0: no time yet
+    double goodput; // below 0 while there is no time to share out
 };
 
 static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
@@ -30,7 +31,7 @@ static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
     s->goodput = all > 0 ? (double)running / (double)all : -1;
 }
 
-// An end's event carries the rank's last lines behind its first.
+// The event of a rank's end has the last lines of its log behind its own first line.
 static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
 {
     for (size_t i = 0; i < r->n_events; i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client's verbs: one function each, one table (main.c). A verb gets its parsed arguments
-// (flags.h), prints on standard output and returns the exit code; what goes wrong is one line what,
-// one line where, one line what to do, on standard error.
+// The client's verbs: a function each, and one table in main.c. A verb gets its parsed arguments
+// (flags.h), prints on standard output and returns the exit code. What goes wrong is told on
+// standard error in three lines: what, where, and what to do.
 #pragma once
 #include "coordinator/cli/flags.h"
 
@@ -10,7 +10,7 @@ enum client_exit {
     CLIENT_FAILED = 1, // the job failed, was cancelled or is held; verify or doctor found something
     CLIENT_USAGE = 2,  // usage or bad job file
     CLIENT_AWAY = 3,   // the coordinator is not reached
-    CLIENT_REFUSED = 4, // it said no, or does not know the job
+    CLIENT_REFUSED = 4, // the coordinator said no, or does not know the job
     CLIENT_INTERRUPTED = 130,
 };
 
@@ -18,11 +18,11 @@ struct verb {
     const char *name;
     const char *args; // what follows the flags, for the usage line
     const char *doc;
-    unsigned flags;  // FLAG_BIT(…) of those it takes
-    int least, most; // arguments
+    unsigned flags;  // the FLAG_BIT(…) of those that it takes
+    int least, most; // how many arguments
     int (*run)(const struct verb *v, const struct args *a);
     const char *more; // for `weft help VERB`; may be null
-    int act;          // of verb_act.c: weft.v1.Verb
+    int act;          // for verb_act.c: the weft.v1.Verb to send
 };
 
 int verb_plan(const struct verb *v, const struct args *a);
@@ -40,7 +40,7 @@ int verb_logs(const struct verb *v, const struct args *a);
 int verb_why(const struct verb *v, const struct args *a);
 int verb_act(const struct verb *v, const struct args *a);
 int verb_doctor(const struct verb *v, const struct args *a);
-// Of the table in main.c: the shell completes its verbs and flags.
+// completion.c; `verbs` is the table in main.c, whose verbs and flags the shell completes.
 int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n);
 
 // flags.c
