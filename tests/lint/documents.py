@@ -86,7 +86,9 @@ class Names:
                 elif part != ".":
                     parts.append(part)
             path = "/".join(parts)
-            if path in self.files or path in self.folders or (any(c in path for c in "*?") and self.has_file(path)):
+            is_program = f"{path}.c" in self.files  # named as its source is
+            is_pattern = any(c in path for c in "*?") and self.has_file(path)
+            if path in self.files or path in self.folders or is_program or is_pattern:
                 return True
         return False
 
