@@ -27,14 +27,14 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
 COMPILE_SRC += graph/graph graph/optable graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
-COMPILE_SRC += program/fuse program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/copies
+COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/fuse program/copies
 COMPILE_SRC += program/order program/schedule program/lower program/memory_plan program/verify program/dump
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 # What explains a plan to people.
 EXPLAIN_SRC := findings fixes sharding_findings explain heads usage cost device_models fit plan_report
-EXPLAIN_SRC += picture picture_mesh picture_time picture_memory
+EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list

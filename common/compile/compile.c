@@ -152,8 +152,7 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
     int rc = kind == PROGRAM_SAMPLE ? 0 : check_length(p, cut, p->job->train.microbatches);
     rc = rc ? rc : schedule_program(p, kind);
     for (int i = 0; i < c->nstages && !rc; i++)
-        rc = lower(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i],
-                   p->err);
+        lower_stage(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i]);
     for (int i = 0; i < c->nstages && !rc && p->job->train.fuse; i++)
         fuse_updates(&c->program[kind][i]);
     return rc ? rc : verify_stages(c->program[kind], c->nstages, p->err);

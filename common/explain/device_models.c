@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of device models, and the text form of others. See device.h.
+// The table of device models, and the text form of others. See device_models.h.
 #include "common/explain/device_models.h"
 
 #include <ctype.h>

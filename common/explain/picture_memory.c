@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/explain/picture.h"
+#include "common/explain/picture_draw.h"
 
 enum { NAME = 12, BYTES = 12, CHART_ROWS = 10, AT_PEAK = 8 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/explain/fixes.h"
-#include "common/explain/picture.h"
+#include "common/explain/picture_draw.h"
 
 enum { GRIDS_SHOWN = 4, MESH_ROWS = 16, BLOCK_ROWS = 8, CELL_COLUMNS = 12, LINE_COLUMNS = 48 };
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/explain/picture.h"
+#include "common/explain/picture_draw.h"
 
 // ---- schedule -----------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan, told. See report.h.
+// The plan, told. See plan_report.h.
 #include "common/explain/plan_report.h"
 
 #include <string.h>

@@ -335,12 +335,11 @@ static int check_programs(struct random_case *c, struct graph *cut, struct err *
     struct program *p = c->programs;
     struct schedule_cost cost;
     int rc = 0;
-    for (int k = 0; k < c->nstages && !rc; k++) {
+    for (int k = 0; k < c->nstages; k++) {
         schedule_build(&s[k], &c->a, PROGRAM_TRAIN, MICROBATCHES,
                        (enum job_pipeline_schedule)c->job.pipeline.schedule, k, c->nstages);
-        rc = lower(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k], e);
-        if (!rc)
-            fuse_updates(&p[k]);
+        lower_stage(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k]);
+        fuse_updates(&p[k]);
     }
     rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, e);
     rc = rc ? rc : verify_stages(p, c->nstages, e);

@@ -7,7 +7,7 @@
 // activation, residual sums and a KL divergence all follow from it.
 #include <string.h>
 
-#include "common/compile/program/fuse.h"
+#include "common/compile/program/fuse_match.h"
 #include "common/op/chain.h"
 
 // A node as registers and steps. Values: of input registers (−1: the product), then of the steps.

@@ -6,12 +6,7 @@
 // become one across scopes. What lies between them (a cut's move, a send) keeps them apart.
 #include <string.h>
 
-#include "common/compile/program/fuse.h"
-
-static bool same_loops(const struct node *n, int j, int k)
-{
-    return memcmp(n->attr.label[j], n->attr.label[k], sizeof n->attr.label[j]) == 0;
-}
+#include "common/compile/program/fuse_match.h"
 
 static bool alike(const struct graph *g, int a, int b)
 {
@@ -30,7 +25,7 @@ int fuse_add_norm(struct fuse *f, int node)
     struct graph *g = f->g;
     const struct node *norm = &g->nodes[node];
     int at = norm->kind == NODE_OP && norm->op == OP_NORM ? fuse_near(f, node, 0) : -1;
-    if (at < 0 || !fuse_adds_alike(g, &g->nodes[at]) || !same_loops(norm, 0, norm->nin) ||
+    if (at < 0 || !fuse_adds_alike(g, &g->nodes[at]) || !fuse_same_loops(norm, 0, norm->nin) ||
         !alike(g, norm->in[0], norm->out[0]))
         return -1;
     int place = fuse_place(f, at, node);
@@ -87,7 +82,7 @@ int fuse_norm_grad_add(struct fuse *f, int node)
         int at = fuse_near(f, node, k);
         const struct node *grad = at < 0 ? NULL : &g->nodes[at];
         if (!grad || grad->op != OP_NORM_GRAD || fuse_kept(f, grad->out[0], at, node) ||
-            !same_loops(grad, 0, grad->nin) || !same_loops(grad, 1, grad->nin) ||
+            !fuse_same_loops(grad, 0, grad->nin) || !fuse_same_loops(grad, 1, grad->nin) ||
             !alike(g, grad->in[0], grad->out[0]) || !alike(g, grad->in[1], grad->out[0]))
             continue;
         grad_add(f, at, node, add->in[1 - k]);

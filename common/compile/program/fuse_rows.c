@@ -7,7 +7,7 @@
 // they one is left.
 #include <string.h>
 
-#include "common/compile/program/fuse.h"
+#include "common/compile/program/fuse_match.h"
 
 static bool is_op(const struct fuse *f, int node, enum op op)
 {

@@ -7,7 +7,10 @@
 #include "common/compile/graph/optable.h"
 #include "common/compile/layout/reshard_blocks.h"
 
-// A message's way into the output of its move.
+// Collectives that are started and not waited for: one more waits for the oldest of them.
+enum { PENDING = 64 };
+
+// How what a collective delivers gets into the output of its reshard.
 struct unpack {
     struct instr i;
     struct view got;
@@ -27,12 +30,11 @@ struct lowering {
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
     int *buffer;    // root · microbatches + m → buffer, −1
     int workspace;  // buffer, −1 before an op wants one
-    int pending[64], npending;  // collectives started and not waited for, in order
-    int *open, nopen, open_cap; // the same of sends and receives
-    struct unpack *unpacks;     // results of collectives that nobody read yet
+    int pending[PENDING], npending; // collectives started and not waited for, in order
+    int *open, nopen, open_cap;     // the same of sends and receives
+    struct unpack *unpacks;         // results of collectives that nobody read yet
     int nunpacks, unpacks_cap;
     int scope, turn; // of the last op; how often that has changed
-    struct err *err;
 };
 
 const char *program_name(enum program_kind k)
@@ -402,7 +404,7 @@ static void start_coll(struct lowering *l, const struct node *n, struct instr i)
     i.group = n->move.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
-    if (l->npending == (int)(sizeof l->pending / sizeof *l->pending))
+    if (l->npending == PENDING)
         wait_first(l);
     const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
     for (int k = 0; k < 2; k++)
@@ -636,8 +638,8 @@ static void lowering_init(struct lowering *l)
     inplace_find(l);
 }
 
-int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
-          enum program_kind kind, struct arena *a, struct program *out, struct err *e)
+void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
+                 enum program_kind kind, struct arena *a, struct program *out)
 {
     *out = (struct program){.kind = kind,
                             .mesh = *m,
@@ -651,8 +653,7 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
                          .arena = a,
                          .microbatches = s->microbatches,
                          .stage = stage,
-                         .axis = m->stages ? __builtin_ctz(m->stages) : -1,
-                         .err = e};
+                         .axis = m->stages ? __builtin_ctz(m->stages) : -1};
     lowering_init(&l);
     receive_for(&l, &s->slots[0]);
     for (int i = 0; i < g->nparts; i++)
@@ -682,5 +683,4 @@ int lower(const struct graph *g, const struct mesh *m, const struct schedule *s,
     out->instrs_cap = out->ninstrs;
     out->buffers_cap = out->nbuffers;
     arena_clear(&l.maps);
-    return 0;
 }

@@ -12,5 +12,5 @@
 #include "common/compile/program/schedule.h"
 
 // `s`: of the stage whose program is made.
-int lower(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
-          enum program_kind kind, struct arena *a, struct program *out, struct err *e);
+void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
+                 enum program_kind kind, struct arena *a, struct program *out);
