@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Job folders found again; see finder.h. A job's folder has an OWNER; it lies at most DEPTH folders
+// Job folders found again. See finder.h. A job's folder has an OWNER; it lies at most DEPTH folders
 // below the root (checkpoint.dir is a path), and nothing is looked for inside it.
 #include "worker/finder.h"
 
@@ -39,7 +39,7 @@ static void add_checkpoints(struct finder *f, struct store *s, Weft__V1__FoundJo
     }
 }
 
-static void add(struct finder *f, struct store *s, const struct store_owner *owner)
+static void add_job(struct finder *f, struct store *s, const struct store_owner *owner)
 {
     int64_t greatest = 0;
     (void)store_check_epoch(s, 0, &greatest, NULL); // "a greater one is there" is what is asked
@@ -65,12 +65,12 @@ static bool visit_job(struct finder *f, const char *path)
         return false;
     bool is_job = !store_read_owner(&s, f->arena, &owner, NULL);
     if (is_job && strcmp(owner.cluster, f->cluster) == 0)
-        add(f, &s, &owner);
+        add_job(f, &s, &owner);
     store_close(&s);
     return is_job;
 }
 
-static void walk(struct finder *f, const char *path, int depth)
+static void walk_folders(struct finder *f, const char *path, int depth)
 {
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d)) && f->out->n_found < FOUND_MAX;) {
@@ -81,7 +81,7 @@ static void walk(struct finder *f, const char *path, int depth)
             lstat(below, &st) || !S_ISDIR(st.st_mode))
             continue;
         if (!visit_job(f, below) && depth > 1)
-            walk(f, below, depth - 1);
+            walk_folders(f, below, depth - 1);
     }
     if (d)
         closedir(d);
@@ -93,6 +93,6 @@ int finder_list(const char *root, const char *cluster, struct arena *a, Weft__V1
     struct finder f = {.cluster = cluster, .arena = a, .out = out};
     if (!root)
         return err_set(e, ERR_INVALID, "this worker has no checkpoint root");
-    walk(&f, root, DEPTH);
+    walk_folders(&f, root, DEPTH);
     return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's folder; see home.h.
+// The worker's folder. See home.h.
 #include "worker/home.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 // ---- the folder ----
 
-static int resolve(const char *path, char *out, size_t size, struct err *e)
+static int resolve_path(const char *path, char *out, size_t size, struct err *e)
 {
     char real[PATH_MAX];
     if (!realpath(path, real))
@@ -37,7 +37,7 @@ int home_open(struct home *h, const char *dir, struct err *e)
 {
     *h = (struct home){.lock = -1};
     int rc = folder_make(dir, e);
-    rc = rc ? rc : resolve(dir, h->dir, sizeof h->dir, e);
+    rc = rc ? rc : resolve_path(dir, h->dir, sizeof h->dir, e);
     rc = rc ? rc : folder_lock(h->dir, &h->lock, e);
     rc = rc ? rc : read_line(h, "host", h->host, sizeof h->host, e);
     rc = rc ? rc : read_line(h, "cluster", h->cluster, sizeof h->cluster, e);
@@ -69,9 +69,9 @@ int home_folder(const struct home *h, const char *name, const char *given, char 
 {
     char path[PATH_MAX];
     if (given)
-        return resolve(given, out, size, e);
+        return resolve_path(given, out, size, e);
     snprintf(path, sizeof path, "%s/%s", h->dir, name);
     if (mkdir(path, 0700) && errno != EEXIST)
         return err_errno(e, ERR_INVALID, "cannot make %s", path);
-    return resolve(path, out, size, e);
+    return resolve_path(path, out, size, e);
 }

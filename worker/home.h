@@ -3,8 +3,10 @@
 //
 //   DIR/lock      flocked for life; its text is the holder's pid
 //   DIR/host      the host's id: random, made once, kept
-//   DIR/cluster   the cluster it belongs to, once it was told
-// Several workers on one machine have a folder each. The rest of DIR is supervise's and logs'.
+//   DIR/cluster   the cluster it belongs to, once that is known
+//
+// Several workers on one machine have a folder each. The rest of DIR belongs to supervise.c and
+// rank_logs.c.
 #pragma once
 #include <stddef.h>
 

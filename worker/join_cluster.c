@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining a cluster; see join.h. Nothing is stored before the certificate has been checked against
-// the authority that the token names.
+// Joining a cluster. See join_cluster.h. Nothing is stored before the certificate has been checked
+// against the authority that the token names.
 #include "worker/join_cluster.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static void wait_a_little(void)
     clock_sleep_ms(100 + byte);
 }
 
-static int ask(const struct joining *j, Weft__V1__JoinReply **reply, struct err *e)
+static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **reply, struct err *e)
 {
     struct rpc *r = NULL;
     struct rpc_channel *channel;
@@ -70,7 +70,7 @@ int join_cluster(const char *token, const char *coordinator, const char *dir, co
     int rc = tls_token_parse(token, j.sha, j.secret, e);
     rc = rc ? rc : tls_request_make(name, &a, &j.key, &j.csr, e);
     rc = rc ? rc : tls_fetch_ca(coordinator, j.sha, j.ca_file, e);
-    rc = rc ? rc : ask(&j, &reply, e);
+    rc = rc ? rc : ask_for_certificate(&j, &reply, e);
     rc =
         rc ? rc : tls_request_store(dir, "worker", j.sha, reply->ca_pem, reply->cert_pem, j.key, e);
     (void)unlink(j.ca_file);

@@ -101,7 +101,7 @@ static int set_flag(struct flags *f, const struct flag *row, struct err *e)
     return rc ? err_wrap(e, "--%s", row->name) : 0;
 }
 
-static int parse(int argc, char **argv, struct flags *f, struct err *e)
+static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
 {
     struct option options[ROWS + 1] = {{NULL, 0, NULL, 0}};
     int i, rc = 0;
@@ -128,7 +128,7 @@ static int parse(int argc, char **argv, struct flags *f, struct err *e)
 
 // ---- where things are ----
 
-static int state_dir(const struct flags *f, char *out, size_t size, struct err *e)
+static int find_state_dir(const struct flags *f, char *out, size_t size, struct err *e)
 {
     const char *base = getenv("XDG_STATE_HOME"), *user = getenv("HOME");
     int n;
@@ -145,7 +145,7 @@ static int state_dir(const struct flags *f, char *out, size_t size, struct err *
     return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
 }
 
-static int rank_path(const struct flags *f, char *out, size_t size, struct err *e)
+static int find_rank_program(const struct flags *f, char *out, size_t size, struct err *e)
 {
     ssize_t n;
     if (f->rank) {
@@ -166,8 +166,8 @@ struct paths {
 };
 
 // --tls DIR must have its files; STATE/tls is taken if it is there.
-static int tls_files(const struct flags *f, const struct home *h, struct paths *p,
-                     struct rpc_tls *out, struct err *e)
+static int find_tls_files(const struct flags *f, const struct home *h, struct paths *p,
+                          struct rpc_tls *out, struct err *e)
 {
     char dir[PATH_LEN];
     snprintf(dir, sizeof dir, "%s", f->tls ? f->tls : h->dir);
@@ -210,7 +210,7 @@ static int find_roots(const struct flags *f, struct worker *w, struct err *e)
     return rc;
 }
 
-static void name_it(const struct flags *f, char *out, size_t size)
+static void choose_name(const struct flags *f, char *out, size_t size)
 {
     snprintf(out, size, "host");
     if (f->name)
@@ -220,11 +220,11 @@ static void name_it(const struct flags *f, char *out, size_t size)
 }
 
 // Who this host is to others.
-static int introduce(const struct flags *f, struct worker *w, struct err *e)
+static int describe_host(const struct flags *f, struct worker *w, struct err *e)
 {
     struct agent_config *a = &w->c.agent;
     int rc = coordinator_address(f->coordinator, w->address, sizeof w->address, e);
-    name_it(f, w->name, sizeof w->name);
+    choose_name(f, w->name, sizeof w->name);
     snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
     rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
     if (!f->share)
@@ -245,7 +245,7 @@ static int introduce(const struct flags *f, struct worker *w, struct err *e)
     return rc;
 }
 
-static void offer(struct worker *w, const struct agent_device *d, int n)
+static void offer_devices(struct worker *w, const struct agent_device *d, int n)
 {
     struct agent_config *a = &w->c.agent;
     struct agent_device *all = arena_array(&w->arena, struct agent_device, a->ndevices + n + 1);
@@ -273,7 +273,7 @@ static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
     }
     if (f->cuda_devices > n)
         return err_set(e, ERR_INVALID, "--cuda-devices %d: this host has %d", f->cuda_devices, n);
-    offer(w, d, f->cuda_devices > 0 ? f->cuda_devices : n);
+    offer_devices(w, d, f->cuda_devices > 0 ? f->cuda_devices : n);
     return 0;
 }
 
@@ -283,21 +283,21 @@ static int find_devices(const struct flags *f, struct worker *w, struct err *e)
     int cpus = f->cpu_devices >= 0 ? f->cpu_devices : observe_cores(), n = 0;
     int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &d, &n, e) : 0;
     if (!rc)
-        offer(w, d, n);
+        offer_devices(w, d, n);
     rc = rc ? rc : find_gpus(f, w, e);
     if (!rc && !w->c.agent.ndevices)
         rc = err_set(e, ERR_INVALID, "this host offers no device");
     return rc;
 }
 
-static int prepare(const struct flags *f, struct worker *w, struct err *e)
+static int prepare_worker(const struct flags *f, struct worker *w, struct err *e)
 {
     char state[4000];
-    int rc = state_dir(f, state, sizeof state, e);
+    int rc = find_state_dir(f, state, sizeof state, e);
     rc = rc ? rc : home_open(&w->home, state, e);
-    rc = rc ? rc : rank_path(f, w->rank, sizeof w->rank, e);
-    rc = rc ? rc : introduce(f, w, e);
-    rc = rc ? rc : tls_files(f, &w->home, &w->tls, &w->c.tls, e);
+    rc = rc ? rc : find_rank_program(f, w->rank, sizeof w->rank, e);
+    rc = rc ? rc : describe_host(f, w, e);
+    rc = rc ? rc : find_tls_files(f, &w->home, &w->tls, &w->c.tls, e);
     rc = rc ? rc : find_roots(f, w, e);
     w->c.home = &w->home;
     w->c.rank = w->rank;
@@ -307,37 +307,37 @@ static int prepare(const struct flags *f, struct worker *w, struct err *e)
 }
 
 // What the user must mend is 78: it is not worth another start.
-static int exit_code(int rc)
+static int choose_exit_code(int rc)
 {
     bool config = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_REFUSED;
     return rc == 0 ? 0 : config ? WORKER_EXIT_CONFIG : WORKER_EXIT_INTERNAL;
 }
 
-static int run(const struct flags *f)
+static int run_worker(const struct flags *f)
 {
     static struct worker w;
     struct err e = {0};
     int code = 0;
     w.home.lock = -1;
     arena_init(&w.arena);
-    int rc = prepare(f, &w, &e);
+    int rc = prepare_worker(f, &w, &e);
     rc = rc ? rc : daemon_run(&w.c, &code, &e);
     if (rc)
         log_error("worker", "%s", e.text);
     arena_clear(&w.arena);
     home_close(&w.home);
-    return rc ? exit_code(rc) : code;
+    return rc ? choose_exit_code(rc) : code;
 }
 
-static int join(const struct flags *f)
+static int run_join(const struct flags *f)
 {
     struct home h = {.lock = -1};
     struct err e = {0};
     char state[4000], address[300], dir[PATH_LEN], name[128];
-    int rc = state_dir(f, state, sizeof state, &e);
+    int rc = find_state_dir(f, state, sizeof state, &e);
     rc = rc ? rc : home_open(&h, state, &e); // a running worker reads the files: not under it
     rc = rc ? rc : coordinator_address(f->coordinator, address, sizeof address, &e);
-    name_it(f, name, sizeof name);
+    choose_name(f, name, sizeof name);
     snprintf(dir, sizeof dir, "%s%s", f->tls ? f->tls : h.dir, f->tls ? "" : "/tls");
     rc = rc ? rc : join_cluster(f->token, address, dir, name, &e);
     home_close(&h);
@@ -345,7 +345,7 @@ static int join(const struct flags *f)
         fprintf(stderr, "weft-worker: cannot join: %s\n", e.text);
     else
         printf("joined: the certificate is in %s\n", dir);
-    return exit_code(rc);
+    return choose_exit_code(rc);
 }
 
 // A rank takes four descriptors.
@@ -376,16 +376,16 @@ int main(int argc, char **argv)
         puts("weft-worker " WEFT_VERSION);
         return 0;
     }
-    if (parse(argc, argv, &f, &e)) {
+    if (parse_flags(argc, argv, &f, &e)) {
         fprintf(stderr, "weft-worker: %s\n%s", e.text, usage);
         return WORKER_EXIT_CONFIG;
     }
     if (f.token)
-        return join(&f);
+        return run_join(&f);
     raise_limits();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     (void)sigprocmask(SIG_BLOCK, &set, NULL); // before there are threads: they inherit it
-    return run(&f);
+    return run_worker(&f);
 }

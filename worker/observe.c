@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This host, looked at; see observe.h.
+// What this host is. See observe.h.
 #include "worker/observe.h"
 
 #include <errno.h>
@@ -213,7 +213,7 @@ void observe_share(const char *runs, char *out, size_t size)
              (unsigned long long)meet.st_dev, (unsigned long long)meet.st_ino);
 }
 
-static bool loopback(const struct sockaddr *a)
+static bool is_loopback(const struct sockaddr *a)
 {
     char host[64];
     if (getnameinfo(a, a->sa_family == AF_INET6 ? 28 : 16, host, sizeof host, NULL, 0,
@@ -240,7 +240,8 @@ void observe_address(const char *coordinator, char *out, size_t size)
         socklen_t len = sizeof own;
         int fd = socket(it->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, it->ai_addr, it->ai_addrlen) &&
-            !getsockname(fd, (struct sockaddr *)&own, &len) && !loopback((struct sockaddr *)&own))
+            !getsockname(fd, (struct sockaddr *)&own, &len) &&
+            !is_loopback((struct sockaddr *)&own))
             (void)getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
                               NI_NUMERICHOST);
         if (fd >= 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop; see loop.h. A dropped source is freed at the end of the turn, since the turn's list of
+// The loop. See poll_loop.h. A dropped source is freed at the end of the call, since its list of
 // ready ones may still hold it.
 #include "worker/poll_loop.h"
 
@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 
-enum { READY_MAX = 64 };
+enum { READY_MAX = 64, WAIT_MAX_MS = 60000 };
 
 struct loop {
     int epoll;
@@ -40,7 +40,7 @@ int loop_open(struct loop **out, struct err *e)
     return 0;
 }
 
-static void bury(struct loop *l)
+static void free_dropped(struct loop *l)
 {
     list_for_each (it, &l->dropped) {
         list_remove(it);
@@ -54,7 +54,7 @@ void loop_close(struct loop *l)
         return;
     list_for_each (it, &l->sources)
         loop_drop(list_entry(it, struct loop_source, link));
-    bury(l);
+    free_dropped(l);
     close(l->epoll);
     free(l);
 }
@@ -95,15 +95,15 @@ void loop_drop(struct loop_source *s)
     list_append(&s->loop->dropped, &s->link);
 }
 
-void loop_turn(struct loop *l, int64_t timeout_ns)
+void loop_run_once(struct loop *l, int64_t timeout_ns)
 {
     struct epoll_event ready[READY_MAX];
     int64_t ms = timeout_ns < 0 ? -1 : (timeout_ns + CLOCK_MS - 1) / CLOCK_MS;
-    int n = epoll_wait(l->epoll, ready, READY_MAX, ms > 60000 ? 60000 : (int)ms);
+    int n = epoll_wait(l->epoll, ready, READY_MAX, ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)ms);
     for (int i = 0; i < n; i++) {
         struct loop_source *s = ready[i].data.ptr;
         if (!s->gone)
             s->fn(s->ctx, ready[i].events);
     }
-    bury(l);
+    free_dropped(l);
 }

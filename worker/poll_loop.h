@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's one loop: descriptors in an epoll, each with the function that is called when it is
-// ready. One thread; a source may be dropped from any callback, its own too.
+// ready. All on one thread. A source may be dropped in any callback, in its own too.
 #pragma once
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -18,5 +18,5 @@ int loop_add(struct loop *l, int fd, uint32_t events, loop_fn *fn, void *ctx,
              struct loop_source **out, struct err *e);
 void loop_want(struct loop_source *s, uint32_t events);
 void loop_drop(struct loop_source *s); // null is fine
-// Waits until something is ready or `timeout_ns` is over (< 0: no limit), then calls.
-void loop_turn(struct loop *l, int64_t timeout_ns);
+// Waits until something is ready or `timeout_ns` is over (< 0: no limit), then calls whose it is.
+void loop_run_once(struct loop *l, int64_t timeout_ns);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logs of ranks; see logs.h.
+// Logs of ranks. See rank_logs.h.
 #include "worker/rank_logs.h"
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
     return 0;
 }
 
-static void rotate(struct log_file *f)
+static void rotate_file(struct log_file *f)
 {
     char old[4500];
     snprintf(old, sizeof old, "%s.1", f->path);
@@ -72,7 +72,7 @@ void log_file_append(struct log_file *f, const char *text, size_t len)
         text += wrote;
         len -= (size_t)wrote;
         if (f->size >= LOG_FILE_MAX)
-            rotate(f);
+            rotate_file(f);
     }
 }
 
@@ -245,7 +245,7 @@ void logs_free(struct logs *l)
 }
 
 // How many bytes were left out.
-static size_t say_text(struct logs *l, uint64_t ask, int rank, char *text, size_t len, bool must)
+static size_t send_text(struct logs *l, uint64_t ask, int rank, char *text, size_t len, bool must)
 {
     size_t left_out = 0;
     while (len > 0) {
@@ -267,7 +267,7 @@ static size_t say_text(struct logs *l, uint64_t ask, int rank, char *text, size_
     return left_out;
 }
 
-static void say_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *dir)
+static void send_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *dir)
 {
     char path[5000];
     struct dirent **names;
@@ -281,7 +281,7 @@ static void say_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *d
             snprintf(path, sizeof path, "%s/%s", dir, name);
             log_tail(path, ask->lines, LOG_TAIL_MAX, &b);
             if (b.len)
-                (void)say_text(l, ask->ask, rank, b.data, b.len, true);
+                (void)send_text(l, ask->ask, rank, b.data, b.len, true);
             buf_clear(&b);
         }
         free(names[i]);
@@ -307,7 +307,7 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
         return;
     if (!strchr(ask->job, '/') && newest_epoch(l->jobs, ask->job, &epoch)) {
         snprintf(dir, sizeof dir, "%s/%s.e%llu", l->jobs, ask->job, (unsigned long long)epoch);
-        say_tails(l, ask, dir);
+        send_tails(l, ask, dir);
     }
     if (ask->follow) {
         struct follower *f = calloc(1, sizeof *f);
@@ -325,27 +325,27 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
     l->say(l->ctx, &last, true);
 }
 
-// A gap is told before what comes next.
-static void tell(struct logs *l, struct follower *f, int rank, char *text, size_t len)
+// A gap is announced before what comes next.
+static void send_to_follower(struct logs *l, struct follower *f, int rank, char *text, size_t len)
 {
     char note[100];
     if (f->left_out) {
         int n = snprintf(note, sizeof note, "[weft: %zu bytes left out, they came too fast]\n",
                          f->left_out);
-        if (say_text(l, f->ask, rank, note, (size_t)n, false)) {
+        if (send_text(l, f->ask, rank, note, (size_t)n, false)) {
             f->left_out += len;
             return;
         }
     }
-    f->left_out = say_text(l, f->ask, rank, text, len, false);
+    f->left_out = send_text(l, f->ask, rank, text, len, false);
 }
 
-static void tell_followers(struct logs *l, const char *job, int rank, char *text, size_t len)
+static void send_to_followers(struct logs *l, const char *job, int rank, char *text, size_t len)
 {
     list_for_each (it, &l->followers) {
         struct follower *f = list_entry(it, struct follower, link);
         if (len && !strcmp(f->job, job) && (f->rank < 0 || f->rank == rank))
-            tell(l, f, rank, text, len);
+            send_to_follower(l, f, rank, text, len);
     }
 }
 
@@ -357,13 +357,13 @@ void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f
     size_t whole = nl ? (size_t)(nl - f->line.data) + 1 : 0;
     if (!whole && f->line.len > LINE_MAX_BYTES)
         whole = f->line.len;
-    tell_followers(l, job, rank, f->line.data, whole);
+    send_to_followers(l, job, rank, f->line.data, whole);
     memmove(f->line.data, f->line.data + whole, f->line.len - whole);
     f->line.len -= whole;
 }
 
 void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f)
 {
-    tell_followers(l, job, rank, f->line.data, f->line.len);
+    send_to_followers(l, job, rank, f->line.data, f->line.len);
     buf_reset(&f->line);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks print: bounded, rotated files, their tails, and whoever follows them.
+// What ranks print: files of bounded size that rotate, their tails, and people who follow them.
 //
 //   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines
 //                       rank-0003.log.1  those before: at most LOG_FILE_MAX bytes each
 //
-// Tails are read from the files; a follower is told what is appended from then on, in whole lines,
-// over any number of epochs. All on the loop's thread; the files are small and local.
+// Tails are read from the files. A follower gets what is appended from then on, in whole lines, over
+// any number of epochs. All of it happens on the loop's thread: the files are small and local.
 #pragma once
 #include <stdint.h>
 
@@ -16,7 +16,7 @@
 enum {
     LOG_FILE_MAX = 4 << 20,  // bytes, then it is rotated
     LOG_TAIL_MAX = 1 << 20,  // of an answer, a rank
-    LOG_LAST_MAX = 16 << 10, // of the last lines before an end
+    LOG_LAST_MAX = 16 << 10, // of the last lines before a rank's end
     LOG_LAST_LINES = 100,
     LOG_JOBS_KEPT = 200, // folders; the oldest go
 };
@@ -38,13 +38,13 @@ void log_tail(const char *path, int lines, size_t max, struct buf *out);
 void log_trim(const char *jobs);
 
 struct logs;
-// False: what a rank prints came faster than it can be sent, and is left out; the follower is told
-// how much. What must be said (a tail, an end) never is.
+// False: what a rank prints came faster than it can be sent, and is left out; the follower learns
+// how much. What `must` be sent (a tail, an end) is never left out.
 typedef bool logs_say(void *ctx, const Weft__V1__LogChunk *chunk, bool must);
 struct logs *logs_new(const char *jobs, logs_say *say, void *ctx);
 void logs_free(struct logs *l); // null is fine
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);
-// `text` was appended to a rank's log: followers are told the whole lines of it.
+// `text` was appended to a rank's log: followers get the whole lines of it.
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len);
 void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f); // no more comes

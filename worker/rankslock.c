@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof by lock; see rankslock.h. A pid may have been given to somebody else since it was
+// The proof by a lock. See rankslock.h. A pid may have been given to somebody else since it was
 // recorded: only a process with the recorded start time is killed, through a pidfd, so that it
 // cannot be exchanged in between.
 #include "worker/rankslock.h"
@@ -41,7 +41,7 @@ int rankslock_share(const char *path, struct err *e)
 }
 
 // Field 22 of /proc/PID/stat: when the process started, in ticks since boot.
-static bool start_time(pid_t pid, unsigned long long *out)
+static bool read_start_time(pid_t pid, unsigned long long *out)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -66,7 +66,7 @@ int rankslock_record(const char *path, pid_t pid, bool alone, struct err *e)
 {
     char line[64];
     unsigned long long start;
-    if (!start_time(pid, &start))
+    if (!read_start_time(pid, &start))
         return 0; // gone already
     int n = snprintf(line, sizeof line, "%d %llu\n", (int)pid, start);
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | (alone ? O_TRUNC : 0)), rc = 0;
@@ -91,7 +91,7 @@ static void kill_recorded(int fd, struct buf *seen)
         int pid;
         if (sscanf(p, "%d %llu", &pid, &start) == 2 && pid > 1) {
             int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-            if (pidfd >= 0 && start_time(pid, &now) && now == start) {
+            if (pidfd >= 0 && read_start_time(pid, &now) && now == start) {
                 (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
                 buf_printf(seen, " %d", pid);
             }

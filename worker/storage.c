@@ -57,7 +57,7 @@ struct act { // a thread's
 
 // ---- names ----
 
-static bool plain(const char *s) // an id: it becomes part of a name
+static bool is_plain_id(const char *s) // an id: it becomes part of a name
 {
     size_t n = strspn(s, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-");
     return n > 0 && n < 65 && !s[n];
@@ -93,7 +93,7 @@ static int open_store(struct act *t, struct store *s, struct err *e)
     char dir[PATH_MAX];
     struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved};
     *s = (struct store){.fd = -1};
-    if (!*ask->dir || !plain(ask->attempt))
+    if (!*ask->dir || !is_plain_id(ask->attempt))
         return err_set(e, ERR_INVALID, "a storage act without a folder or an attempt");
     snprintf(dir, sizeof dir, "%s", ask->dir);
     if (!root && ask->dir[0] != '/') {
@@ -136,7 +136,8 @@ static int write_nonce(struct act *t, struct store *s, struct err *e)
         rc = err_errno(e, ERR_IO, "cannot write %s", path);
     if (close(fd) && !rc)
         rc = err_errno(e, ERR_IO, "cannot close %s", path);
-    rc = rc ? rc : sync_at(s->fd, dir, e);
+    if (!rc)
+        rc = sync_at(s->fd, dir, e);
     return rc ? rc : sync_at(s->fd, ".", e);
 }
 
@@ -159,7 +160,7 @@ static int check_nonce(struct store *s, const char *dir, const char *pair, struc
     if (!nonce || nonce - pair > 64)
         return err_set(e, ERR_INVALID, "a nonce without a host");
     snprintf(host, sizeof host, "%.*s", (int)(nonce - pair), pair);
-    if (!plain(host))
+    if (!is_plain_id(host))
         return err_set(e, ERR_INVALID, "a nonce without a host");
     snprintf(path, sizeof path, "%s/%s", dir, host);
     int rc = durable_read_file(s->fd, path, NONCE_MAX, &b, e);
@@ -189,26 +190,30 @@ static int read_nonces(struct act *t, struct store *s, struct err *e)
 
 // ---- the fence ----
 
+enum { DAMAGED_MAX = 64 };
 struct damaged {
     struct act *t;
-    struct store_entry id[64];
-    const char *why[64];
+    struct {
+        struct store_entry id;
+        const char *why;
+    } v[DAMAGED_MAX];
     int n;
     struct err io; // the system refused: that says nothing about the checkpoint
 };
 
-static void refused(void *arg, struct store_entry which, const struct err *e)
+static void note_damaged(void *arg, struct store_entry which, const struct err *e)
 {
     struct damaged *d = arg;
     if (e->code == ERR_IO || e->code == ERR_NOMEM)
         d->io = *e;
-    if (d->n == (int)(sizeof d->id / sizeof *d->id))
+    if (d->n == DAMAGED_MAX)
         return;
-    d->id[d->n] = which;
-    d->why[d->n++] = arena_strdup(&d->t->arena, e->text);
+    d->v[d->n].id = which;
+    d->v[d->n++].why = arena_strdup(&d->t->arena, e->text);
 }
 
-static Weft__Rows__Checkpoint *row(struct act *t, struct store_entry id, const struct damaged *d)
+static Weft__Rows__Checkpoint *make_row(struct act *t, struct store_entry id,
+                                        const struct damaged *d)
 {
     Weft__Rows__Checkpoint *c = arena_new(&t->arena, Weft__Rows__Checkpoint);
     weft__rows__checkpoint__init(c);
@@ -217,10 +222,10 @@ static Weft__Rows__Checkpoint *row(struct act *t, struct store_entry id, const s
     c->step = id.step;
     c->state = COMMIT_COMMITTED;
     for (int i = 0; i < d->n; i++) {
-        if (store_entry_compare(d->id[i], id))
+        if (store_entry_compare(d->v[i].id, id))
             continue;
         c->bad = true;
-        c->why = frame_text(d->why[i]);
+        c->why = frame_text(d->v[i].why);
     }
     return c;
 }
@@ -235,7 +240,7 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     int n, rc = store_scan(s, &t->arena, &ids, &n, e);
     if (rc)
         return rc;
-    if (!load_open_newest_good(&l, s, true, refused, &d, &ignored))
+    if (!load_open_newest_good(&l, s, true, note_damaged, &d, &ignored))
         load_close(&l);
     if (d.io.code) {
         *e = d.io;
@@ -243,11 +248,11 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     }
     t->answer.committed = arena_array(&t->arena, Weft__Rows__Checkpoint *, n + 1);
     for (int i = 0; i < n; i++)
-        t->answer.committed[t->answer.n_committed++] = row(t, ids[i], &d);
+        t->answer.committed[t->answer.n_committed++] = make_row(t, ids[i], &d);
     return 0;
 }
 
-static int fence(struct act *t, struct store *s, struct err *e)
+static int fence_store(struct act *t, struct store *s, struct err *e)
 {
     int64_t greatest = 0;
     int rc = store_fence(s, (int64_t)t->ask->epoch, t->ask->attempt, &greatest, e);
@@ -263,7 +268,7 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
-static void tidy(struct act *t, struct store *s)
+static void tidy_store(struct act *t, struct store *s)
 {
     if (t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FENCE || !t->answer.ok)
         return;
@@ -281,11 +286,11 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_WRITE] = {write_nonce, "write to"},
     [WEFT__V1__STORAGE_OP__STORAGE_RENAME] = {rename_probe, "rename a directory in"},
     [WEFT__V1__STORAGE_OP__STORAGE_READ] = {read_nonces, "see the other hosts' files in"},
-    [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence, "fence"},
+    [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence_store, "fence"},
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
 };
 
-static void explain(struct act *t, int rc, const struct err *e)
+static void explain_failure(struct act *t, int rc, const struct err *e)
 {
     char mount[PATH_MAX];
     const char *store = *t->answer.store ? t->answer.store : t->ask->dir;
@@ -296,7 +301,7 @@ static void explain(struct act *t, int rc, const struct err *e)
                                  acts[t->ask->op].what, store, mount, e->text);
 }
 
-static void push(struct storage *s, const Weft__V1__StorageDone *m)
+static void push_answer(struct storage *s, const Weft__V1__StorageDone *m)
 {
     size_t len = weft__v1__storage_done__get_packed_size(m);
     uint8_t *bytes = malloc(len + 1);
@@ -321,7 +326,7 @@ static void act_free(struct act *t)
     free(t);
 }
 
-static void *run(void *arg)
+static void *run_act(void *arg)
 {
     struct act *t = arg;
     struct storage *s = t->s;
@@ -329,12 +334,13 @@ static void *run(void *arg)
     struct err e = {0};
     bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
     int rc = in_folder ? open_store(t, &store, &e) : 0;
-    rc = rc ? rc : acts[t->ask->op].fn(t, &store, &e);
+    if (!rc)
+        rc = acts[t->ask->op].fn(t, &store, &e);
     t->answer.ok = rc == 0;
     if (rc)
-        explain(t, rc, &e);
-    push(s, &t->answer);
-    tidy(t, &store);
+        explain_failure(t, rc, &e);
+    push_answer(s, &t->answer);
+    tidy_store(t, &store);
     store_close(&store);
     act_free(t);
     pthread_mutex_lock(&s->mutex);
@@ -374,7 +380,7 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
     pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
     pthread_mutex_lock(&s->mutex);
     bool room = s->running < ACTS_MAX;
-    if (known && room && !pthread_create(&thread, &at, run, t)) {
+    if (known && room && !pthread_create(&thread, &at, run_act, t)) {
         s->running++;
         t = NULL;
     }
@@ -384,7 +390,7 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
         return;
     t->answer.why = frame_text(known ? "the worker has too many storage acts in hand"
                                      : "a storage act this worker does not know");
-    push(s, &t->answer);
+    push_answer(s, &t->answer);
     act_free(t);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Durable acts in a job's checkpoint folder (design §9): the storage probe and the fence, done for
-// the coordinator. Each runs on a thread of its own, since storage may hang; the loop is told by a
-// descriptor. What is asked for one job at a time is the agent's business.
+// Durable acts in a job's checkpoint folder, done for the coordinator: the storage probe and the
+// fence (common/ckpt/README.md). Each runs on a thread of its own, since storage may hang; a
+// descriptor wakes the loop when one is done. That a job has one act at a time is the agent's
+// business.
 //
 // The folder lies beneath the worker's checkpoint root. A worker without one (`weft run`: the
 // caller's own rights) starts relative folders at the job's base_dir.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank processes; see supervise.h.
+// Rank processes. See supervise.h.
 #include "worker/supervise.h"
 
 #include <dirent.h>
@@ -23,7 +23,8 @@
 #include "worker/rankslock.h"
 
 #define PROVE_NS (10 * CLOCK_S) // for a killed rank to be gone
-// Where a rank finds its socket and its share of the lock; ours are above, lest they collide.
+// Where a rank finds its socket and its share of the lock. Our own descriptors lie above these
+// numbers, so that they do not collide.
 enum { RANK_FD = 3, RANK_LOCK_FD = 4, OWN_FD_MIN = 16, PATH_LEN = 4300 };
 
 struct proc {
@@ -69,8 +70,8 @@ static void page_name(int rank, char out[32]) // as lead_page_path makes it
 }
 
 // Calls with each name in a directory; nothing when it is not there.
-static void each_name(const char *dir, void (*fn)(int dirfd, const char *name, void *ctx),
-                      void *ctx)
+static void for_each_name(const char *dir, void (*fn)(int dirfd, const char *name, void *ctx),
+                          void *ctx)
 {
     DIR *d = opendir(dir);
     struct dirent *it;
@@ -104,7 +105,7 @@ static void find_page(int dirfd, const char *name, void *ctx)
 // Ranks make no directories there.
 static void remove_flat(const char *dir)
 {
-    each_name(dir, unlink_one, NULL);
+    for_each_name(dir, unlink_one, NULL);
     (void)rmdir(dir);
 }
 
@@ -115,14 +116,14 @@ static void remove_run(struct supervise *s, const char *name)
     bool others = false;
     snprintf(own, sizeof own, "%s/%s", s->own, name);
     snprintf(shared, sizeof shared, "%s/%s", s->c.runs, name);
-    each_name(own, unlink_same, shared);
-    each_name(shared, find_page, &others);
+    for_each_name(own, unlink_same, shared);
+    for_each_name(shared, find_page, &others);
     if (!others)
         remove_flat(shared);
     remove_flat(own);
 }
 
-static void remove_left(int dirfd, const char *name, void *ctx)
+static void remove_leftover(int dirfd, const char *name, void *ctx)
 {
     (void)dirfd;
     remove_run(ctx, name);
@@ -157,7 +158,7 @@ int supervise_prove(struct supervise *s, struct err *e)
 {
     int rc = rankslock_prove(s->lock, PROVE_NS, e);
     if (!rc)
-        each_name(s->own, remove_left, s);
+        for_each_name(s->own, remove_leftover, s);
     return rc;
 }
 
@@ -243,7 +244,7 @@ static void stop_frames(struct proc *p)
 }
 
 // A rank that does not speak or read as it should is of no use any more.
-static void broken(struct proc *p, const struct err *e)
+static void kill_broken(struct proc *p, const struct err *e)
 {
     log_error("supervise", "job=%s rank=%d pid %d is killed: %s", p->job, p->rank, (int)p->pid,
               e->text);
@@ -251,7 +252,7 @@ static void broken(struct proc *p, const struct err *e)
     stop_frames(p);
 }
 
-static void flush(struct proc *p)
+static void flush_frames(struct proc *p)
 {
     struct err e = {0};
     if (p->conn.fd < 0)
@@ -262,25 +263,25 @@ static void flush(struct proc *p)
         loop_want(p->on_frame, frame_conn_pending(&p->conn) ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static void queue(struct proc *p, const Weft__Rank__Frame *f)
+static void queue_frame(struct proc *p, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
     if (p->conn.fd < 0)
         return;
     if (frame_queue(&p->conn, f, &e))
-        broken(p, &e);
+        kill_broken(p, &e);
     else
-        flush(p);
+        flush_frames(p);
 }
 
 void supervise_frame(struct supervise *s, int slot, const Weft__Rank__Frame *f)
 {
     struct proc *p = proc_of(s, slot);
     if (p)
-        queue(p, f);
+        queue_frame(p, f);
 }
 
-static void greeted(struct proc *p, const Weft__Rank__Hello *h)
+static void take_hello(struct proc *p, const Weft__Rank__Hello *h)
 {
     struct err e = {0};
     if (!p->assign)
@@ -288,10 +289,10 @@ static void greeted(struct proc *p, const Weft__Rank__Hello *h)
     if (h->version != FRAME_VERSION) {
         err_set(&e, ERR_UNSUPPORTED, "weft-rank speaks version %u of the frames, this worker %d",
                 h->version, FRAME_VERSION);
-        broken(p, &e);
+        kill_broken(p, &e);
         return;
     }
-    queue(p, p->assign);
+    queue_frame(p, p->assign);
     weft__rank__frame__free_unpacked(p->assign, NULL);
     p->assign = NULL;
 }
@@ -305,13 +306,13 @@ static void take_frames(struct proc *p)
     int rc = frame_fill(&p->conn, &end);
     while (p->conn.fd >= 0 && !frame_next(&p->conn, &f, &bad) && f) {
         if (f->body_case == WEFT__RANK__FRAME__BODY_HELLO)
-            greeted(p, f->hello);
+            take_hello(p, f->hello);
         else
             p->s->c.ops.frame(p->s->c.ops.ctx, p->slot, f);
         weft__rank__frame__free_unpacked(f, NULL);
     }
     if (bad.code)
-        broken(p, &bad);
+        kill_broken(p, &bad);
     else if (rc)
         stop_frames(p);
 }
@@ -321,7 +322,7 @@ static void on_frame(void *ctx, uint32_t events)
     struct proc *p = ctx;
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         take_frames(p);
-    flush(p);
+    flush_frames(p);
 }
 
 // ---- text, pages ----
@@ -348,7 +349,7 @@ static void on_text(void *ctx, uint32_t events)
     (void)take_text(ctx); // one piece a turn: who prints without end holds nobody up
 }
 
-static void look(struct proc *p)
+static void look_at_page(struct proc *p)
 {
     char dir[PATH_LEN], path[PATH_LEN + 40], page[32];
     struct page_view v;
@@ -371,7 +372,7 @@ void supervise_look(struct supervise *s)
 {
     for (int i = 0; i < s->nprocs; i++)
         if (s->procs[i])
-            look(s->procs[i]);
+            look_at_page(s->procs[i]);
 }
 
 // ---- the end ----
@@ -388,7 +389,7 @@ static void on_end(void *ctx, uint32_t events)
     for (int i = 0; i < 1000 && take_text(p); i++)
         ;
     take_frames(p);
-    look(p);
+    look_at_page(p);
     logs_flush(s->c.logs, p->job, p->rank, &p->log);
     log_tail(p->log.path, LOG_LAST_LINES, LOG_LAST_MAX, &last);
     s->procs[slot] = NULL;
@@ -400,7 +401,7 @@ static void on_end(void *ctx, uint32_t events)
 
 // ---- spawning ----
 
-static int high(int fd) // moves a descriptor out of the way of the rank's numbers
+static int move_fd_up(int fd) // moves a descriptor out of the way of the rank's numbers
 {
     int moved = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, OWN_FD_MIN) : -1;
     if (fd >= 0)
@@ -419,18 +420,19 @@ static int open_ends(struct proc *p, struct ends *theirs, struct err *e)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock))
         return err_errno(e, ERR_INTERNAL, "cannot make a socket pair");
     frame_conn_init(&p->conn, sock[0]);
-    theirs->socket = high(sock[1]);
+    theirs->socket = move_fd_up(sock[1]);
     if (pipe2(text, O_CLOEXEC | O_NONBLOCK)) // full or not, its writer never waits
         return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
     p->pipe = text[0];
-    theirs->text = high(text[1]);
-    theirs->lock = high(rankslock_share(p->s->lock, e));
+    theirs->text = move_fd_up(text[1]);
+    theirs->lock = move_fd_up(rankslock_share(p->s->lock, e));
     if (theirs->socket < 0 || theirs->text < 0)
         return err_errno(e, ERR_INTERNAL, "cannot move a descriptor");
     return theirs->lock < 0 ? ERR_IO : 0;
 }
 
-static int start(struct proc *p, char *const *argv, const struct ends *theirs, struct err *e)
+static int start_process(struct proc *p, char *const *argv, const struct ends *theirs,
+                         struct err *e)
 {
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
@@ -456,7 +458,7 @@ static int start(struct proc *p, char *const *argv, const struct ends *theirs, s
     return failed ? err_errno(e, ERR_INTERNAL, "cannot start %s", p->s->c.rank) : 0;
 }
 
-static int watch(struct proc *p, struct err *e)
+static int watch_process(struct proc *p, struct err *e)
 {
     struct loop *l = p->s->c.loop;
     p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
@@ -481,7 +483,7 @@ static struct proc *proc_new(struct supervise *s, int slot, const struct agent_s
     return p;
 }
 
-static bool alone(const struct supervise *s)
+static bool is_alone(const struct supervise *s)
 {
     for (int i = 0; i < s->nprocs; i++)
         if (s->procs[i])
@@ -489,12 +491,12 @@ static bool alone(const struct supervise *s)
     return true;
 }
 
-static int set_out(struct proc *p, char **argv, struct ends *theirs, struct err *e)
+static int launch_process(struct proc *p, char **argv, struct ends *theirs, struct err *e)
 {
     int rc = open_ends(p, theirs, e);
-    rc = rc ? rc : start(p, argv, theirs, e);
-    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, alone(p->s), e);
-    rc = rc ? rc : watch(p, e);
+    rc = rc ? rc : start_process(p, argv, theirs, e);
+    rc = rc ? rc : rankslock_record(p->s->lock, p->pid, is_alone(p->s), e);
+    rc = rc ? rc : watch_process(p, e);
     close_fd(&theirs->socket);
     close_fd(&theirs->text);
     close_fd(&theirs->lock);
@@ -505,7 +507,7 @@ static int set_out(struct proc *p, char **argv, struct ends *theirs, struct err 
     return rc;
 }
 
-static void keep_assign(struct proc *p, const Weft__Rank__Assign *assign)
+static void copy_assign(struct proc *p, const Weft__Rank__Assign *assign)
 {
     struct arena a;
     arena_init(&a);
@@ -518,7 +520,7 @@ static void keep_assign(struct proc *p, const Weft__Rank__Assign *assign)
     arena_clear(&a);
 }
 
-static void fill_slot(struct supervise *s, int slot, struct proc *p)
+static void put_in_slot(struct supervise *s, int slot, struct proc *p)
 {
     if (slot >= s->nprocs) {
         s->procs = realloc(s->procs, sizeof *s->procs * (size_t)(slot + 1));
@@ -554,15 +556,15 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     run_dir(s->c.runs, what->job, what->epoch, dir, sizeof dir);
     snprintf(fd, sizeof fd, "%d", RANK_FD);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
-    keep_assign(p, what->assign);
+    copy_assign(p, what->assign);
     int rc = make_run(s, what, dir, e);
     rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->epoch, what->rank, e);
-    rc = rc ? rc : set_out(p, argv, &theirs, e);
+    rc = rc ? rc : launch_process(p, argv, &theirs, e);
     if (rc) {
         proc_clear(p);
         return rc;
     }
-    fill_slot(s, slot, p);
+    put_in_slot(s, slot, p);
     *pid = (int)p->pid;
     log_info("supervise", "job=%s rank=%d epoch %llu is pid %d", p->job, p->rank,
              (unsigned long long)p->epoch, (int)p->pid);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank processes: spawned, listened to, killed, reaped. The agent decides, this carries out.
+// Rank processes are spawned, heard, killed and reaped here. The agent decides, this carries out.
 //
 //   STATE/ranks.lock   held shared by every living rank (each by a description of its own, opened
 //                      for its spawn); whoever holds it alone has proof that none lives. Its text
@@ -7,7 +7,7 @@
 //   RUNS/<job>.e<epoch>/         progress pages and sockets of an attempt (0700). Workers of one
 //                                machine share RUNS, so that their ranks meet there
 //   STATE/runs/<job>.e<epoch>/   names the pages that are ours; both go with Sync
-//   STATE/jobs/<job>.e<epoch>/   logs (logs.h)
+//   STATE/jobs/<job>.e<epoch>/   logs (rank_logs.h)
 //
 // A rank prints into a pipe that never blocks it; what the pipe cannot take is lost. Spawning is
 // the main thread's alone: a rank dies with the thread that spawned it (PR_SET_PDEATHSIG).

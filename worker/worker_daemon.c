@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The running worker; see daemon.h.
+// The running worker. See worker_daemon.h.
 #include "worker/worker_daemon.h"
-#include "common/base/entropy.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
 #include "worker/poll_loop.h"
@@ -21,6 +21,7 @@
 #define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
 #define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
 #define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
+#define REMIND_NS  (60 * CLOCK_S)   // between two lines about the same loss
 enum { LATE_MAX = 4096 };
 
 const struct rpc_method hosts_attach = {.path = "/weft.v1.Hosts/Attach",
@@ -34,7 +35,7 @@ const struct rpc_method hosts_join = {.path = "/weft.v1.Hosts/Join",
                                       .reply = &weft__v1__join_reply__descriptor,
                                       .roles = RPC_NONE};
 
-struct late { // an event that an action gave rise to: fed when all actions are done
+struct late { // an event that an action caused: it is fed when all actions are done
     struct agent_event ev;
     char text[1000];
 };
@@ -51,8 +52,8 @@ struct daemon {
     uint64_t call;      // 0: no stream
     int64_t connect_ns; // when to open one; 0: not
     int64_t look_ns;    // the last look at the pages
-    int64_t lost_ns;    // when the loss of the coordinator was last told; 0: it is there
-    char lost_why[64];  // as it was told
+    int64_t lost_ns;    // when the loss of the coordinator was last logged; 0: it is there
+    char lost_why[64];  // as it was logged
     int signals;
     struct loop_source *on_parent;
     struct late *late;
@@ -62,11 +63,11 @@ struct daemon {
     int code;
 };
 
-static void feed(struct daemon *d, struct agent_event ev);
+static void feed_agent(struct daemon *d, struct agent_event ev);
 
 // ---- actions ----
 
-static void later(struct daemon *d, struct agent_event ev, const char *text)
+static void feed_later(struct daemon *d, struct agent_event ev, const char *text)
 {
     PRE(d->nlate < LATE_MAX);
     struct late *l = &d->late[d->nlate++];
@@ -74,7 +75,7 @@ static void later(struct daemon *d, struct agent_event ev, const char *text)
     snprintf(l->text, sizeof l->text, "%s", text);
 }
 
-static void fatal(struct daemon *d, const struct err *e)
+static void end_with_error(struct daemon *d, const struct err *e)
 {
     log_error("worker", "%s", e->text);
     d->exits = true;
@@ -108,7 +109,7 @@ static void do_spawn(struct daemon *d, const struct agent_action *a)
     ev.ok = supervise_spawn(d->supervise, a->slot, a->spawn, &ev.pid, &e) == 0;
     if (!ev.ok)
         log_error("worker", "job=%s rank=%d %s", a->spawn->job, a->spawn->rank, e.text);
-    later(d, ev, e.text);
+    feed_later(d, ev, e.text);
 }
 
 static void do_frame(struct daemon *d, const struct agent_action *a)
@@ -136,19 +137,20 @@ static void do_clear(struct daemon *d, const struct agent_action *a)
     struct err e = {0};
     (void)a;
     int rc = supervise_prove(d->supervise, &e);
-    rc = rc ? rc : entropy_id(d->incarnation, &e);
+    if (!rc)
+        rc = entropy_id(d->incarnation, &e);
     log_info("worker", "fenced; %s", rc ? e.text : "no rank lives, and it registers anew");
-    later(d,
-          (struct agent_event){
-              .kind = AGENT_EV_CLEARED, .ok = rc == 0, .incarnation = d->incarnation},
-          e.text);
+    feed_later(d,
+               (struct agent_event){
+                   .kind = AGENT_EV_CLEARED, .ok = rc == 0, .incarnation = d->incarnation},
+               e.text);
 }
 
 static void do_remember(struct daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
     if (home_remember(d->c->home, a->cluster, &e))
-        fatal(d, &e);
+        end_with_error(d, &e);
 }
 
 static void do_forget(struct daemon *d, const struct agent_action *a)
@@ -177,7 +179,7 @@ static void carry_out(struct daemon *d, const struct agent_out *out)
         acts[out->v[i].kind](d, &out->v[i]);
 }
 
-static void step(struct daemon *d, struct agent_event *ev)
+static void step_agent(struct daemon *d, struct agent_event *ev)
 {
     struct arena arena;
     arena_init(&arena);
@@ -188,16 +190,17 @@ static void step(struct daemon *d, struct agent_event *ev)
     arena_clear(&arena);
 }
 
-// An event of an action (a spawn that failed, a line that was asked for) waits for the rest.
-static void feed(struct daemon *d, struct agent_event ev)
+// An event that an action causes (a spawn that failed, a line that was asked for) waits until all
+// actions are done.
+static void feed_agent(struct daemon *d, struct agent_event ev)
 {
     bool outer = !d->feeding;
     d->feeding = true;
-    step(d, &ev);
+    step_agent(d, &ev);
     for (int i = 0; outer && i < d->nlate; i++) { // more may come behind
         struct late l = d->late[i];
         l.ev.text = l.text;
-        step(d, &l.ev);
+        step_agent(d, &l.ev);
     }
     if (outer) {
         d->nlate = 0;
@@ -211,10 +214,10 @@ static void open_stream(struct daemon *d)
 {
     d->connect_ns = 0;
     d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
-    feed(d, (struct agent_event){.kind = AGENT_EV_OPEN});
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_OPEN});
 }
 
-static void attached(struct daemon *d)
+static void note_attached(struct daemon *d)
 {
     char line[64];
     log_info("worker", "attached to %s", d->c->coordinator);
@@ -226,11 +229,11 @@ static void attached(struct daemon *d)
     notify_ready(d->c->ready_fd, line);
 }
 
-// The first failure is told, and one that says something new, then one a minute.
+// The first failure is logged, and one that says something new, then one a minute.
 static void say_lost(struct daemon *d, const char *why)
 {
     int64_t now = clock_mono_ns();
-    if (d->lost_ns && now - d->lost_ns < 60 * CLOCK_S &&
+    if (d->lost_ns && now - d->lost_ns < REMIND_NS &&
         !strncmp(d->lost_why, why, sizeof d->lost_why - 1))
         return;
     d->lost_ns = now;
@@ -244,15 +247,15 @@ static void on_stream(struct daemon *d, struct rpc_event *ev)
         return;
     if (ev->kind == RPC_MESSAGE) {
         const Weft__V1__Down *down = (const Weft__V1__Down *)(const void *)ev->message;
-        feed(d, (struct agent_event){.kind = AGENT_EV_DOWN, .down = down});
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_DOWN, .down = down});
         if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED)
-            attached(d);
+            note_attached(d);
         rpc_more(d->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED) {
         d->call = 0;
         say_lost(d, ev->text);
         logs_drop_all(d->logs);
-        feed(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
     }
 }
 
@@ -271,30 +274,30 @@ static void on_rpc(void *ctx, uint32_t events)
 
 static void on_rank_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
 {
-    feed(ctx, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
+    feed_agent(ctx, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
 }
 
 static void on_rank_page(void *ctx, int slot, const struct page_view *v)
 {
-    feed(ctx, (struct agent_event){.kind = AGENT_EV_PAGE, .slot = slot, .page = v});
+    feed_agent(ctx, (struct agent_event){.kind = AGENT_EV_PAGE, .slot = slot, .page = v});
 }
 
 static void on_rank_ended(void *ctx, int slot, int code, int signal, const char *log)
 {
     log_info("worker", "slot %d ended: %s %d", slot, signal ? "signal" : "exit code",
              signal ? signal : code);
-    feed(ctx,
-         (struct agent_event){
-             .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
+    feed_agent(
+        ctx, (struct agent_event){
+                 .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
 }
 
-// Logs share the stream with heartbeats and frames, and give way to them.
+// Logs share the stream with heartbeats and frames: where it is full, log lines are left out.
 static bool on_log(void *ctx, const Weft__V1__LogChunk *chunk, bool must)
 {
     struct daemon *d = ctx;
     if (!must && rpc_lags(d->rpc, d->call))
         return false;
-    feed(d, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
     return true;
 }
 
@@ -306,7 +309,7 @@ static void on_storage(void *ctx, uint32_t events)
     while ((m = storage_next(d->storage))) {
         if (!m->ok)
             log_warn("worker", "job=%s %s", m->job, m->why);
-        feed(d, (struct agent_event){.kind = AGENT_EV_STORAGE, .storage = m});
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_STORAGE, .storage = m});
         weft__v1__storage_done__free_unpacked(m, NULL);
     }
 }
@@ -319,7 +322,7 @@ static void on_signal(void *ctx, uint32_t events)
     while (read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         log_info("worker", "asked to stop by signal %u", info.ssi_signo);
         notify_service("STOPPING=1");
-        feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
     }
 }
 
@@ -332,23 +335,23 @@ static void on_parent(void *ctx, uint32_t events)
         return;
     loop_drop(d->on_parent);
     log_warn("worker", "its parent is gone");
-    feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
-    feed(d, (struct agent_event){.kind = AGENT_EV_TERM});
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
 }
 
 // ---- the loop ----
 
-static int64_t sooner(int64_t a, int64_t b)
+static int64_t earlier_of(int64_t a, int64_t b)
 {
     return !b || (a && a < b) ? a : b;
 }
 
-static void turn(struct daemon *d)
+static void run_once(struct daemon *d)
 {
-    int64_t now = clock_mono_ns(), due = sooner(agent_due(d->agent), d->connect_ns);
+    int64_t now = clock_mono_ns(), due = earlier_of(agent_due(d->agent), d->connect_ns);
     if (agent_living(d->agent))
-        due = sooner(due, d->look_ns + LOOK_NS);
-    loop_turn(d->loop, !due ? -1 : due > now ? due - now : 0);
+        due = earlier_of(due, d->look_ns + LOOK_NS);
+    loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
     now = clock_mono_ns();
     if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {
         d->look_ns = now;
@@ -357,10 +360,10 @@ static void turn(struct daemon *d)
     if (!d->exits && d->connect_ns && now >= d->connect_ns)
         open_stream(d);
     if (!d->exits && agent_due(d->agent) && now >= agent_due(d->agent))
-        feed(d, (struct agent_event){.kind = AGENT_EV_TICK});
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
 }
 
-// What was said last leaves before the process does.
+// What was sent last leaves before the process does.
 static void say_goodbye(struct daemon *d)
 {
     int64_t until = clock_mono_ns() + GOODBYE_NS;
@@ -421,7 +424,7 @@ static int open_channel(struct daemon *d, struct err *e)
     return rc ? rc : rpc_dial(d->rpc, &o, &d->channel, e);
 }
 
-static int watch(struct daemon *d, struct err *e)
+static int watch_descriptors(struct daemon *d, struct err *e)
 {
     struct loop_source *none;
     sigset_t set;
@@ -438,7 +441,7 @@ static int watch(struct daemon *d, struct err *e)
     return rc;
 }
 
-static void clear(struct daemon *d)
+static void clear_daemon(struct daemon *d)
 {
     supervise_close(d->supervise);
     storage_close(d->storage);
@@ -460,15 +463,15 @@ int daemon_run(const struct daemon_config *c, int *code, struct err *e)
     rc = rc ? rc : loop_open(&d.loop, e);
     rc = rc ? rc : open_hands(&d, e);
     rc = rc ? rc : open_channel(&d, e);
-    rc = rc ? rc : watch(&d, e);
+    rc = rc ? rc : watch_descriptors(&d, e);
     if (!rc) {
         notify_service("READY=1");
-        feed(&d, (struct agent_event){.kind = AGENT_EV_TICK});
+        feed_agent(&d, (struct agent_event){.kind = AGENT_EV_TICK});
         while (!d.exits)
-            turn(&d);
+            run_once(&d);
         say_goodbye(&d);
     }
-    clear(&d);
+    clear_daemon(&d);
     *code = d.code;
     return rc;
 }

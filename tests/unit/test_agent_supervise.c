@@ -132,7 +132,7 @@ static void until(struct rig *r, const bool *what)
     int64_t watchdog = clock_mono_ns() + 60 * CLOCK_S;
     while (!*what) {
         assert_true(clock_mono_ns() < watchdog);
-        loop_turn(r->loop, 20 * CLOCK_MS);
+        loop_run_once(r->loop, 20 * CLOCK_MS);
         supervise_look(r->s);
     }
 }
@@ -382,7 +382,7 @@ static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
     siginfo_t info = {0};
     start(r, 0, "flood 4 exit 0");
     for (int i = 0; i < 50 && !r->ended[0]; i++) // the assignment leaves, then we stand still
-        loop_turn(r->loop, CLOCK_MS);
+        loop_run_once(r->loop, CLOCK_MS);
     if (!r->ended[0]) {
         assert_int_equal(waitid(P_PID, (id_t)r->pid[0], &info, WEXITED | WNOWAIT), 0);
         assert_int_equal(info.si_status, 0);
