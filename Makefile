@@ -73,7 +73,7 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec crew segments lane marks model_state)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train inputs feed evaluate sampling choice algorithms giveup)
+RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)
 RANK_SRC    += $(addprefix lead/,lead rank_join solo status spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 

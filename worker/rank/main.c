@@ -67,7 +67,7 @@ struct flags {
 };
 
 // What belongs together is there, and one mode alone.
-static int check(const struct flags *f, struct err *e)
+static int check_flags(const struct flags *f, struct err *e)
 {
     const struct solo_options *o = &f->solo;
     if (o->host && (!*o->host || strlen(o->host) >= RANK_HOST_MAX))
@@ -83,7 +83,7 @@ static int check(const struct flags *f, struct err *e)
     return 0;
 }
 
-static int parse(int argc, char **argv, struct flags *all, struct err *e)
+static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
 {
     enum { SOLO = 256, JOB, OF, RANK, HOST, LISTEN, NEW, PARENT, FD, DIR, PROBE, KIND, DEVICES };
     struct solo_options *o = &all->solo;
@@ -159,7 +159,7 @@ static int parse(int argc, char **argv, struct flags *all, struct err *e)
     if (!rc && optind < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
     o->overrides = all->overrides;
-    return rc ? rc : check(all, e);
+    return rc ? rc : check_flags(all, e);
 }
 
 // ---- one rank of a solo ----
@@ -222,7 +222,7 @@ static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd,
 }
 
 // The address for other hosts' collectives: --listen's host, any port.
-static const char *own_listen(struct solo_rank *p, const struct solo_options *o)
+static const char *choose_listen(struct solo_rank *p, const struct solo_options *o)
 {
     const char *colon = o->listen ? strrchr(o->listen, ':') : NULL;
     if (!colon)
@@ -231,17 +231,17 @@ static const char *own_listen(struct solo_rank *p, const struct solo_options *o)
     return p->listen;
 }
 
-static int train(struct solo_rank *p, const struct solo_options *o, int fd, struct err *e)
+static int train_rank(struct solo_rank *p, const struct solo_options *o, int fd, struct err *e)
 {
     struct process_options po = {
-        .fd = fd, .host = p->solo.host, .dir = p->solo.epoch_dir, .listen = own_listen(p, o)};
+        .fd = fd, .host = p->solo.host, .dir = p->solo.epoch_dir, .listen = choose_listen(p, o)};
     int code = process_train(&p->process, &po, e);
     bool good = code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED;
     lead_stop(p->lead, (good ? END_WAIT_S : LAST_WAIT_S) * CLOCK_S);
     return code;
 }
 
-static void clear(struct solo_rank *p)
+static void clear_rank(struct solo_rank *p)
 {
     if (p->leads)
         solo_close(&p->solo);
@@ -249,7 +249,7 @@ static void clear(struct solo_rank *p)
     arena_clear(&p->plan.arena);
 }
 
-static void say_finished(const struct solo_rank *p)
+static void print_finished(const struct solo_rank *p)
 {
     printf("the job is finished: step %lld is saved in %s/%s\n", (long long)p->plan.restore_step,
            p->plan.store, p->plan.restore);
@@ -258,7 +258,7 @@ static void say_finished(const struct solo_rank *p)
 }
 
 // What the backend's libraries make at their first use is made while the ranks meet.
-static struct warm *warm_kind(const struct flags *f)
+static struct warm *start_warm_up(const struct flags *f)
 {
     return warm_start(f->kind && *f->kind ? f->kind : "cpu");
 }
@@ -271,7 +271,7 @@ static int run_rank(const struct flags *f)
     bool finished = false;
     int fd = -1, code, rc;
     PRE(p != NULL);
-    struct warm *warm = warm_kind(f);
+    struct warm *warm = start_warm_up(f);
     process_init(&p->process);
     p->solo.lock_fd = -1;
     p->leads = o->rank == 0;
@@ -287,13 +287,13 @@ static int run_rank(const struct flags *f)
     } else if (fd < 0) {
         code = RANK_EXIT_DONE;
         if (p->leads)
-            say_finished(p);
+            print_finished(p);
     } else {
-        code = train(p, o, fd, &e);
+        code = train_rank(p, o, fd, &e);
     }
     if (p->shown)
         status_finish(&p->status, code, p->solo.dir, p->plan.store);
-    clear(p);
+    clear_rank(p);
     free(p);
     warm_join(warm);
     return code;
@@ -370,7 +370,7 @@ static int run_served(const struct flags *f)
         return RANK_EXIT_CONFIG;
     }
     (void)fcntl(f->fd, F_SETFD, FD_CLOEXEC);
-    struct warm *warm = warm_kind(f);
+    struct warm *warm = start_warm_up(f);
     solo_host(&f->solo, host, sizeof host);
     process_init(p);
     struct process_options o = {.fd = f->fd, .agent = true, .host = host, .dir = f->dir};
@@ -403,7 +403,7 @@ int main(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    if (parse(argc, argv, &f, &e)) {
+    if (parse_flags(argc, argv, &f, &e)) {
         fprintf(stderr, "weft-rank: %s\n%s", e.text, usage);
         return RANK_EXIT_CONFIG;
     }

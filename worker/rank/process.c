@@ -28,7 +28,7 @@ void process_init(struct process *p)
 }
 
 // Unix socket addresses hold 107 characters: a long folder is reached through its descriptor.
-static int own_socket_dir(struct process *p, const char *dir, struct err *e)
+static int choose_socket_dir(struct process *p, const char *dir, struct err *e)
 {
     enum { LONG = 70 };
     snprintf(p->socket_dir, sizeof p->socket_dir, "%s", dir);
@@ -42,7 +42,7 @@ static int own_socket_dir(struct process *p, const char *dir, struct err *e)
     return 0;
 }
 
-static int own_page(struct process *p, const char *dir, struct err *e)
+static int make_page(struct process *p, const char *dir, struct err *e)
 {
     char path[4200];
     lead_page_path(dir, p->assignment.rank, path, sizeof path);
@@ -88,7 +88,7 @@ static int check_epoch(const struct assignment *a, struct err *e)
 }
 
 // From Assign to a complete attempt.
-static int prepare(struct process *p, const struct process_options *o, struct err *e)
+static int complete_assignment(struct process *p, const struct process_options *o, struct err *e)
 {
     struct assignment *a = &p->assignment;
     int rc = link_assign(p->link, a, clock_mono_ns() + ASSIGN_S * CLOCK_S, e);
@@ -100,13 +100,13 @@ static int prepare(struct process *p, const struct process_options *o, struct er
     if (o->listen)
         a->listen = o->listen;
     rc = parse_job(p, e);
-    rc = rc ? rc : own_socket_dir(p, o->dir, e);
-    rc = rc ? rc : own_page(p, o->dir, e);
+    rc = rc ? rc : choose_socket_dir(p, o->dir, e);
+    rc = rc ? rc : make_page(p, o->dir, e);
     return rc ? rc : check_epoch(a, e);
 }
 
 // The exit code of what happened; a lost peer's message becomes the leader's, which names it.
-static int judge(struct process *p, int rc, enum train_end end, struct err *e)
+static int choose_exit_code(struct process *p, int rc, enum train_end end, struct err *e)
 {
     const struct progress_page *page = p->assignment.page;
     struct page_view at = {0};
@@ -142,10 +142,10 @@ int process_train(struct process *p, const struct process_options *o, struct err
         log_error("rank", "%s", e->text);
         return rank_exit_code(rc);
     }
-    rc = prepare(p, o, e);
+    rc = complete_assignment(p, o, e);
     if (!rc)
         rc = train_run(&p->assignment, p->link, &end, e);
-    int code = judge(p, rc, end, e);
+    int code = choose_exit_code(p, rc, end, e);
     if (p->assignment.page)
         page_state(p->assignment.page, RANK_ENDED);
     if (rc && code != RANK_EXIT_DRAINED)

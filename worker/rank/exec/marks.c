@@ -41,7 +41,7 @@ struct marks {
 // ---- where marks are ---------------------------------------------------------------------------
 
 // An instruction's part of the work that may lie between two marks.
-static double share(const struct program *p, const struct instr *i)
+static double share_of_work(const struct program *p, const struct instr *i)
 {
     if (i->kind != INSTR_OP)
         return 0;
@@ -67,7 +67,7 @@ void marks_plan(const struct program *p, int *begins)
         for (int k = i; k <= last; k++) {
             begins[k] = k > i ? 0 : begins[k];
             *(at < 0 ? &before : &begins[at]) += 1;
-            work += share(p, &p->instrs[k]);
+            work += share_of_work(p, &p->instrs[k]);
         }
         i = last;
     }
@@ -90,7 +90,7 @@ int marks_put(struct marks *m, struct stream_q *q, const struct instr *at, int b
 // ---- telling -----------------------------------------------------------------------------------
 
 // The device writes while this reads.
-static uint64_t seen(const struct marks *m, int word)
+static uint64_t read_word(const struct marks *m, int word)
 {
     return __atomic_load_n(&m->words[word], __ATOMIC_ACQUIRE);
 }
@@ -100,13 +100,13 @@ void marks_tell(struct marks *m)
     if (!m)
         return;
     pthread_mutex_lock(&m->lock);
-    uint64_t steps = seen(m, STEPS);
+    uint64_t steps = read_word(m, STEPS);
     if (steps != m->steps)
-        page_step(m->page, (int64_t)seen(m, STEP));
+        page_step(m->page, (int64_t)read_word(m, STEP));
     m->steps = steps;
-    uint64_t instrs = seen(m, INSTRS);
+    uint64_t instrs = read_word(m, INSTRS);
     if (instrs != m->instrs) {
-        uint64_t place = seen(m, PLACE);
+        uint64_t place = read_word(m, PLACE);
         atomic_store_explicit(&m->page->ops, instrs, memory_order_relaxed);
         page_phase(m->page, (int)(place & 3), (int)(place >> 2));
     }
@@ -129,7 +129,7 @@ static bool stops_within(struct marks *m, int64_t ns)
     return stops;
 }
 
-static void *look(void *marks)
+static void *run_looker(void *marks)
 {
     while (!stops_within(marks, LOOK_MS * CLOCK_MS))
         marks_tell(marks);
@@ -164,7 +164,7 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
     m->words = words;
     if (!rc) {
         memset(words, 0, WORDS * sizeof *m->words);
-        m->runs = !pthread_create(&m->thread, NULL, look, m);
+        m->runs = !pthread_create(&m->thread, NULL, run_looker, m);
         rc = m->runs ? 0 : err_set(e, ERR_NOMEM, "no thread to look at the device's marks");
     }
     if (rc)

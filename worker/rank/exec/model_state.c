@@ -10,12 +10,12 @@
 
 enum { CHUNK = 1 << 18 }; // elements drawn and copied at a time
 
-static bool survives(const struct buffer *b)
+static bool outlives_step(const struct buffer *b)
 {
     return b->kind == BUFFER_PARAM || b->kind == BUFFER_OPTIMIZER;
 }
 
-static struct box box_of(const struct value *v, const struct mesh *m, int rank)
+static struct box find_box(const struct value *v, const struct mesh *m, int rank)
 {
     struct box b = {.shape = spec_local(&v->spec, m, &v->shape)};
     spec_start(&v->spec, m, &v->shape, rank, b.start);
@@ -23,7 +23,7 @@ static struct box box_of(const struct value *v, const struct mesh *m, int rank)
 }
 
 // The spec as the manifest has it: [null, "tp", ["dp", "fsdp"]].
-static const char *spec_text(struct arena *a, const struct value *v, const struct mesh *m)
+static const char *format_spec(struct arena *a, const struct value *v, const struct mesh *m)
 {
     struct buf text = {0};
     struct json_out w;
@@ -34,14 +34,14 @@ static const char *spec_text(struct arena *a, const struct value *v, const struc
 }
 
 // The stages that hold each value of the graph, a bit each; 0 for what does not outlive a step.
-static uint64_t *holders_find(struct arena *a, const struct compiled *c, int *tensors)
+static uint64_t *find_holders(struct arena *a, const struct compiled *c, int *tensors)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     uint64_t *stages = arena_array(a, uint64_t, g->nvalues);
     for (int k = 0; k < c->nstages; k++) {
         const struct program *p = compiled_program(c, PROGRAM_TRAIN, k);
         for (int b = 0; b < p->nbuffers; b++)
-            if (survives(&p->buffers[b])) {
+            if (outlives_step(&p->buffers[b])) {
                 *tensors += !stages[p->buffers[b].value];
                 stages[p->buffers[b].value] |= (uint64_t)1 << k;
             }
@@ -50,7 +50,7 @@ static uint64_t *holders_find(struct arena *a, const struct compiled *c, int *te
 }
 
 // Of the ranks that agree with `r` on all axes but these, those of some stages; their number.
-static int replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
+static int find_replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
 {
     int n = mesh_group(&c->mesh, r, axes, out), kept = 0;
     for (int i = 0; i < n; i++)
@@ -60,28 +60,28 @@ static int replicas(const struct compiled *c, int r, axis_set axes, uint64_t sta
 }
 
 // One part a distinct box: made at the rank that is first among those holding it.
-static void parts_of(struct state *s, struct arena *a, const struct compiled *c,
-                     const struct value *v, uint64_t stages, void *device, int rank)
+static void add_parts(struct state *s, struct arena *a, const struct compiled *c,
+                      const struct value *v, uint64_t stages, void *device, int rank)
 {
     const struct mesh *m = &c->mesh;
     axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
     for (int r = 0; r < mesh_ranks(m); r++) {
         int *ranks = arena_array(a, int, mesh_product(m, free_axes));
-        int n = replicas(c, r, free_axes, stages, ranks);
+        int n = find_replicas(c, r, free_axes, stages, ranks);
         if (!n || ranks[0] != r)
             continue;
         struct deal_part *p = &s->parts[s->nparts];
         *p = (struct deal_part){.name = v->name,
                                 .dtype = v->dtype,
                                 .global = v->shape,
-                                .box = box_of(v, m, r),
+                                .box = find_box(v, m, r),
                                 .nranks = n,
                                 .ranks = ranks};
         for (int i = 0; i < n; i++)
             if (ranks[i] == rank)
                 s->local[s->nparts] = device;
         s->values[s->nparts] = v;
-        s->specs[s->nparts++] = spec_text(a, v, m);
+        s->specs[s->nparts++] = format_spec(a, v, m);
     }
 }
 
@@ -90,7 +90,7 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     int tensors = 0;
-    uint64_t *stages = holders_find(a, c, &tensors);
+    uint64_t *stages = find_holders(a, c, &tensors);
     size_t most = (size_t)tensors * (size_t)mesh_ranks(&c->mesh);
     *s = (struct state){.exec = exec};
     s->parts = arena_array(a, struct deal_part, most);
@@ -105,7 +105,7 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
         if (stages[v] >> compiled_stage(c, rank) & 1 &&
             !exec_buffer(exec, PROGRAM_TRAIN, name, &device))
             return err_set(e, ERR_INTERNAL, "%s is not loaded", name);
-        parts_of(s, a, c, &g->values[v], stages[v], device, rank);
+        add_parts(s, a, c, &g->values[v], stages[v], device, rank);
     }
     return 0;
 }
@@ -124,7 +124,7 @@ static uint64_t global_index(const struct box *b, const struct shape *global, in
 }
 
 // Where element `i` of a box lies in dimension d of the whole tensor.
-static int64_t place_in(const struct box *b, int d, int64_t i)
+static int64_t index_in_dim(const struct box *b, int d, int64_t i)
 {
     for (int k = b->shape.n - 1; k > d; k--)
         i /= b->shape.dim[k];
@@ -156,11 +156,12 @@ static void draw_chunk(const struct deal_part *p, const struct rand_site *site,
         i += n;
     }
     for (int64_t i = 0; i < len; i++)
-        out[i] = pad >= 0 && place_in(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
+        out[i] =
+            pad >= 0 && index_in_dim(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
 }
 
-static int draw(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
-                struct err *e)
+static int draw_part(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
+                     struct err *e)
 {
     const struct deal_part *p = &s->parts[part];
     struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
@@ -190,7 +191,7 @@ int state_init(struct state *s, uint64_t seed, struct err *e)
     for (int i = 0; i < s->nparts && !rc; i++) {
         const struct value *v = s->values[i];
         if (s->local[i] && v->kind == VALUE_PARAM && v->init != INIT_ZERO)
-            rc = draw(s, i, v, seed, chunk, e);
+            rc = draw_part(s, i, v, seed, chunk, e);
     }
     free(chunk);
     return rc ? rc : exec_copies(s->exec, e);

@@ -50,7 +50,8 @@ struct spawn {
     int cause;        // the rank; −1: none
 };
 
-static void log_path(const struct spawn *s, int rank, const char *suffix, char *out, size_t size)
+static void make_log_path(const struct spawn *s, int rank, const char *suffix, char *out,
+                          size_t size)
 {
     snprintf(out, size, "%s/logs/rank-%04d.log%s", s->dir, rank, suffix);
 }
@@ -60,7 +61,7 @@ static void open_log(struct spawn *s, int rank)
     struct child *c = &s->children[rank];
     char path[5000];
     struct stat st;
-    log_path(s, rank, "", path, sizeof path);
+    make_log_path(s, rank, "", path, sizeof path);
     c->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     c->logged = c->log >= 0 && !fstat(c->log, &st) ? (size_t)st.st_size : 0;
 }
@@ -68,15 +69,15 @@ static void open_log(struct spawn *s, int rank)
 static void rotate_log(struct spawn *s, int rank)
 {
     char path[5000], old[5000];
-    log_path(s, rank, "", path, sizeof path);
-    log_path(s, rank, ".1", old, sizeof old);
+    make_log_path(s, rank, "", path, sizeof path);
+    make_log_path(s, rank, ".1", old, sizeof old);
     close(s->children[rank].log);
     (void)rename(path, old);
     open_log(s, rank);
 }
 
 // "2026-01-02T03:04:05.678Z error rank …": people should see it.
-static bool worth_showing(const char *line)
+static bool is_worth_showing(const char *line)
 {
     const char *space = strchr(line, ' ');
     return space && (!strncmp(space + 1, "error ", 6) || !strncmp(space + 1, "warn ", 5));
@@ -95,7 +96,7 @@ static void take_text(struct spawn *s, int rank, const char *data, size_t n)
         if (data[i] != '\n' && c->line.len < 4000) {
             buf_putc(&c->line, data[i]);
         } else if (data[i] == '\n') {
-            if (worth_showing(buf_str(&c->line)))
+            if (is_worth_showing(buf_str(&c->line)))
                 fprintf(stderr, "%s\n", c->line.data);
             buf_reset(&c->line);
         }
@@ -212,7 +213,7 @@ static void note_end(struct spawn *s, int rank, int status)
         s->ask_ns = clock_mono_ns() + (rank == 0 ? 0 : ASK_NS);
 }
 
-static void reap(struct spawn *s)
+static void reap_children(struct spawn *s)
 {
     for (int r = 0; r < s->ranks; r++) {
         struct child *c = &s->children[r];
@@ -226,7 +227,7 @@ static void reap(struct spawn *s)
     }
 }
 
-static void pass_on(struct spawn *s, int sig)
+static void pass_on_signal(struct spawn *s, int sig)
 {
     if (s->asked++ == 0) {
         kill_all(s, SIGTERM);
@@ -243,11 +244,11 @@ static void read_signals(struct spawn *s)
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD)
-            pass_on(s, (int)info.ssi_signo);
-    reap(s);
+            pass_on_signal(s, (int)info.ssi_signo);
+    reap_children(s);
 }
 
-static void loop(struct spawn *s)
+static void run_loop(struct spawn *s)
 {
     struct pollfd *p = malloc(sizeof *p * (size_t)(s->ranks + 1));
     PRE(p != NULL);
@@ -295,7 +296,7 @@ int spawn_run(char *const *argv, int argc, const char *dir, int ranks, int *code
         s.killed = true;
         kill_all(&s, SIGKILL);
     }
-    loop(&s);
+    run_loop(&s);
     for (int r = 0; r < ranks; r++) {
         if (s.children[r].pipe >= 0)
             close(s.children[r].pipe);

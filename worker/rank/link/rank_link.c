@@ -68,7 +68,7 @@ struct link {
     void *on_event_ctx;
 };
 
-static void kick(struct link *l)
+static void wake_thread(struct link *l)
 {
     uint64_t one = 1;
     ssize_t n = write(l->wake, &one, sizeof one); // full means it is awake already
@@ -85,10 +85,10 @@ static void set_lost(struct link *l, const char *why)
     snprintf(l->lost_text, sizeof l->lost_text, "%s", why);
     atomic_store(&l->lost, true);
     pthread_cond_broadcast(&l->cond);
-    kick(l);
+    wake_thread(l);
 }
 
-static void leader_lost(struct link *l, const char *how)
+static void lose_leader(struct link *l, const char *how)
 {
     char at[300] = "", seen[80] = "", text[900];
     struct page_view own = {0};
@@ -116,7 +116,7 @@ static void leader_lost(struct link *l, const char *how)
 }
 
 // Without the mutex, on the control thread.
-static void tell_lost(struct link *l)
+static void call_on_lost(struct link *l)
 {
     pthread_mutex_lock(&l->calls);
     if (l->on_lost && !l->on_lost_called) {
@@ -143,7 +143,7 @@ void link_on_lost(struct link *l, void (*fn)(void *ctx, const char *why), void *
     l->on_lost_ctx = ctx;
     l->on_lost_called = false;
     pthread_mutex_unlock(&l->calls);
-    kick(l);
+    wake_thread(l);
 }
 
 void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event *ev), void *ctx)
@@ -182,13 +182,13 @@ static void answer_free(struct answer *a)
     free(a);
 }
 
-static void heard_progress(struct link *l, const Weft__Rank__Progress *p)
+static void note_progress(struct link *l, const Weft__Rank__Progress *p)
 {
     rank_frame_to_view(p, &l->leader);
     snprintf(l->leader_host, sizeof l->leader_host, "%s", p->host);
 }
 
-static void heard_stop(struct link *l, const char *reason)
+static void note_stop(struct link *l, const char *reason)
 {
     if (atomic_exchange(&l->stop, true))
         return;
@@ -196,8 +196,8 @@ static void heard_stop(struct link *l, const char *reason)
     pthread_cond_broadcast(&l->cond); // who waits for the others gives up
 }
 
-// Frames that are answers or news, with the mutex held. False: one for emit().
-static bool take(struct link *l, Weft__Rank__Frame *f)
+// Frames that are answers or news, with the mutex held. False: one for emit_event().
+static bool take_answer(struct link *l, Weft__Rank__Frame *f)
 {
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_READY_DONE:
@@ -212,7 +212,7 @@ static bool take(struct link *l, Weft__Rank__Frame *f)
                     (long long)f->barrier_done->seq);
         return true;
     case WEFT__RANK__FRAME__BODY_STOP:
-        heard_stop(l, f->stop->reason);
+        note_stop(l, f->stop->reason);
         return true;
     case WEFT__RANK__FRAME__BODY_LOST:
         set_lost(l, f->lost->why);
@@ -221,7 +221,7 @@ static bool take(struct link *l, Weft__Rank__Frame *f)
         set_lost(l, f->refuse->why);
         return true;
     case WEFT__RANK__FRAME__BODY_PROGRESS:
-        heard_progress(l, f->progress);
+        note_progress(l, f->progress);
         return true;
     default:
         return false;
@@ -229,7 +229,7 @@ static bool take(struct link *l, Weft__Rank__Frame *f)
 }
 
 // Hands an event of the checkpoint to its reader, without the mutex.
-static void emit(struct link *l, const Weft__Rank__Frame *f)
+static void emit_event(struct link *l, const Weft__Rank__Frame *f)
 {
     struct link_event ev = {0};
     struct arena a;
@@ -246,7 +246,7 @@ static void emit(struct link *l, const Weft__Rank__Frame *f)
 }
 
 // One frame; the mutex is held, and let go while a callback runs.
-static void handle(struct link *l, Weft__Rank__Frame *f)
+static void handle_frame(struct link *l, Weft__Rank__Frame *f)
 {
     if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {
         l->assign = f;
@@ -255,9 +255,9 @@ static void handle(struct link *l, Weft__Rank__Frame *f)
         pthread_cond_broadcast(&l->cond);
         return;
     }
-    if (!take(l, f)) {
+    if (!take_answer(l, f)) {
         pthread_mutex_unlock(&l->mutex);
-        emit(l, f);
+        emit_event(l, f);
         pthread_mutex_lock(&l->mutex);
     }
     weft__rank__frame__free_unpacked(f, NULL);
@@ -272,12 +272,12 @@ static void read_frames(struct link *l)
     Weft__Rank__Frame *f;
     while (!frame_next(&l->conn, &f, &bad) && f) {
         l->heard_ns = clock_mono_ns();
-        handle(l, f);
+        handle_frame(l, f);
     }
     if (bad.code)
-        leader_lost(l, bad.text);
+        lose_leader(l, bad.text);
     else if (rc && !l->closing)
-        leader_lost(l, e.text);
+        lose_leader(l, e.text);
     else if (rc)
         l->close_ns = 0; // the other half is closed too: done
 }
@@ -289,7 +289,7 @@ static void read_signals(struct link *l)
         const char *name = info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM";
         if (link_stop_requested(l))
             set_lost(l, "ended by a second signal");
-        heard_stop(l, name);
+        note_stop(l, name);
     }
 }
 
@@ -310,7 +310,7 @@ static void send_progress(struct link *l, int64_t now)
 }
 
 // What a turn of the loop does about the time. False: the thread is done.
-static bool tick(struct link *l)
+static bool run_timers(struct link *l)
 {
     struct err e = {0};
     int64_t now = clock_mono_ns();
@@ -322,13 +322,13 @@ static bool tick(struct link *l)
         char how[80];
         snprintf(how, sizeof how, "it has said nothing for %.1f s",
                  (double)(now - l->heard_ns) / 1e9);
-        leader_lost(l, how);
+        lose_leader(l, how);
     }
     send_progress(l, now);
     if (frame_flush(&l->conn, &e)) {
         if (l->closing)
             return false;
-        leader_lost(l, e.text);
+        lose_leader(l, e.text);
     }
     if (!l->closing)
         return true;
@@ -339,11 +339,11 @@ static bool tick(struct link *l)
     return now < l->close_ns;
 }
 
-static void *control(void *arg)
+static void *run_control(void *arg)
 {
     struct link *l = arg;
     pthread_mutex_lock(&l->mutex);
-    while (tick(l)) {
+    while (run_timers(l)) {
         bool lost = atomic_load(&l->lost);
         struct pollfd p[3] = {
             {.fd = l->wake, .events = POLLIN},
@@ -354,7 +354,7 @@ static void *control(void *arg)
             p[2].events |= POLLOUT;
         pthread_mutex_unlock(&l->mutex);
         if (lost)
-            tell_lost(l);
+            call_on_lost(l);
         int n = poll(p, 3, PROGRESS_MS / 2);
         pthread_mutex_lock(&l->mutex);
         if (n <= 0)
@@ -386,7 +386,7 @@ static void init_locks(struct link *l)
     pthread_mutex_init(&l->calls, NULL);
 }
 
-static void destroy(struct link *l)
+static void free_link(struct link *l)
 {
     list_for_each (it, &l->answers)
         answer_free(list_entry(it, struct answer, link));
@@ -440,10 +440,10 @@ int link_open(const struct link_options *o, struct link **out, struct err *e)
     int rc = 0;
     if (l->signals < 0 || l->wake < 0)
         rc = err_errno(e, ERR_INTERNAL, "cannot make the link's descriptors");
-    else if ((errno = pthread_create(&l->thread, NULL, control, l)))
+    else if ((errno = pthread_create(&l->thread, NULL, run_control, l)))
         rc = err_errno(e, ERR_INTERNAL, "cannot start the link's thread");
     if (rc) {
-        destroy(l);
+        free_link(l);
         return rc;
     }
     *out = l;
@@ -465,19 +465,19 @@ void link_set_silence(struct link *l, int64_t silence_ns)
 }
 
 // Queues a frame for the control thread's next turn; one that does not fit means that nobody reads.
-static void leave(struct link *l, const Weft__Rank__Frame *f)
+static void queue_frame(struct link *l, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
     pthread_mutex_lock(&l->mutex);
     if (!atomic_load(&l->lost) && frame_queue(&l->conn, f, &e))
-        leader_lost(l, e.text);
+        lose_leader(l, e.text);
     pthread_mutex_unlock(&l->mutex);
 }
 
-static void post(struct link *l, const Weft__Rank__Frame *f)
+static void send_frame(struct link *l, const Weft__Rank__Frame *f)
 {
-    leave(l, f);
-    kick(l);
+    queue_frame(l, f);
+    wake_thread(l);
 }
 
 void link_close(struct link *l, int code, const char *why)
@@ -495,15 +495,15 @@ void link_close(struct link *l, int code, const char *why)
     l->closing = true;
     l->close_ns = clock_mono_ns() + CLOSE_MS * CLOCK_MS;
     pthread_mutex_unlock(&l->mutex);
-    kick(l);
+    wake_thread(l);
     pthread_join(l->thread, NULL);
-    destroy(l);
+    free_link(l);
 }
 
 // ---- waiting ----
 
 // False at the deadline (0: none). The mutex is held.
-static bool cond_until(struct link *l, int64_t deadline_ns)
+static bool wait_until(struct link *l, int64_t deadline_ns)
 {
     if (!deadline_ns) {
         pthread_cond_wait(&l->cond, &l->mutex);
@@ -538,7 +538,7 @@ static int wait_answer(struct link *l, const char *key, int code, char *value, s
     pthread_mutex_lock(&l->mutex);
     while (!(a = find_answer(l, key)) && !atomic_load(&l->lost) && !atomic_load(&l->stop) &&
            in_time)
-        in_time = cond_until(l, deadline_ns);
+        in_time = wait_until(l, deadline_ns);
     if (a && a->failed[0])
         rc = err_set(e, code, "%s", a->failed);
     else if (a && value && strlen(a->value) >= size)
@@ -561,7 +561,7 @@ const char *link_lost_wait(struct link *l, int64_t wait_ns)
     bool in_time = true;
     pthread_mutex_lock(&l->mutex);
     while (!atomic_load(&l->lost) && in_time)
-        in_time = cond_until(l, deadline_ns);
+        in_time = wait_until(l, deadline_ns);
     pthread_mutex_unlock(&l->mutex);
     return link_lost(l);
 }
@@ -572,7 +572,7 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
     bool in_time = true;
     pthread_mutex_lock(&l->mutex);
     while (!l->assign && !atomic_load(&l->lost) && !atomic_load(&l->stop) && in_time)
-        in_time = cond_until(l, deadline_ns);
+        in_time = wait_until(l, deadline_ns);
     if (l->assign)
         rc = rank_frame_to_assignment(l->assign->assign, a, e);
     else if (atomic_load(&l->lost))
@@ -596,7 +596,7 @@ int link_kv_put(struct link *l, const char *key, const char *value, struct err *
     body.key = frame_text(key);
     body.value = frame_text(value);
     FRAME(f, KV_PUT, kv_put, &body);
-    post(l, &f);
+    send_frame(l, &f);
     return wait_answer(l, name, ERR_EXISTS, NULL, 0, 0, e);
 }
 
@@ -609,7 +609,7 @@ int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64
     FRAME_BODY(body, KvGet, kv_get);
     body.key = frame_text(key);
     FRAME(f, KV_GET, kv_get, &body);
-    post(l, &f);
+    send_frame(l, &f);
     return wait_answer(l, name, ERR_NOTFOUND, value, size, deadline_ns, e);
 }
 
@@ -639,7 +639,7 @@ int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline
     if (deadline_ns && body.timeout_ns <= 0)
         body.timeout_ns = 1;
     FRAME(f, BARRIER, barrier, &body);
-    post(l, &f);
+    send_frame(l, &f);
     return wait_answer(l, key, ERR_TIMEOUT, NULL, 0,
                        deadline_ns ? deadline_ns + GRACE_S * CLOCK_S : 0, e);
 }
@@ -649,7 +649,7 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
     FRAME_BODY(body, Ready, ready);
     body.plan_hash = frame_text(plan_hash);
     FRAME(f, READY, ready, &body);
-    post(l, &f);
+    send_frame(l, &f);
     int rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
     // Asked to stop just now: the others may hold their answer already and start, so ours is given
     // time to arrive; all begin, or all give up. Rank 0 says at once when somebody gave up.
@@ -670,9 +670,9 @@ void link_step_report(struct link *l, const struct step_row *row)
     Weft__Rank__StepReport body;
     rank_frame_from_row(row, &body);
     FRAME(f, STEP_REPORT, step_report, &body);
-    leave(l, &f);
+    queue_frame(l, &f);
     if (!l->reported || row->evaluated)
-        kick(l);
+        wake_thread(l);
     l->reported = true;
 }
 
@@ -684,7 +684,7 @@ void link_shard_done(struct link *l, const struct shard_report *r)
     rank_frame_from_shard(r, &a, &body);
     body.rank = l->rank;
     FRAME(f, SHARD_DONE, shard_done, &body);
-    post(l, &f);
+    send_frame(l, &f);
     arena_clear(&a);
 }
 
@@ -695,7 +695,7 @@ void link_commit_done(struct link *l, int64_t step, int code, const char *text)
     body.code = code;
     body.text = frame_text(text);
     FRAME(f, COMMIT_DONE, commit_done, &body);
-    post(l, &f);
+    send_frame(l, &f);
 }
 
 void link_deleted(struct link *l, struct store_entry id, int code)
@@ -705,5 +705,5 @@ void link_deleted(struct link *l, struct store_entry id, int code)
     body.step = id.step;
     body.code = code;
     FRAME(f, DELETED, deleted, &body);
-    post(l, &f);
+    send_frame(l, &f);
 }

@@ -31,25 +31,25 @@ struct saver {
 
 // ---- snapshot → link ---------------------------------------------------------------------------
 
-static int copy(void *arg, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
+static int copy_part(void *arg, int part, uint64_t at, void *to, uint64_t bytes, struct err *e)
 {
     struct saver *s = arg;
     return state_copy(s->o.state, part, at, to, bytes, e);
 }
 
-static void report(void *arg, const struct shard_report *r)
+static void report_shard(void *arg, const struct shard_report *r)
 {
     struct saver *s = arg;
     link_shard_done(s->o.link, r);
 }
 
-static void commit_done(void *arg, int64_t step, int code, const char *text)
+static void report_commit(void *arg, int64_t step, int code, const char *text)
 {
     struct saver *s = arg;
     link_commit_done(s->o.link, step, code, text);
 }
 
-static void deleted(void *arg, struct store_entry id, int code)
+static void report_deletion(void *arg, struct store_entry id, int code)
 {
     struct saver *s = arg;
     link_deleted(s->o.link, id, code);
@@ -78,7 +78,7 @@ static void on_event(void *ctx, const struct link_event *ev)
 
 // ---- opening -----------------------------------------------------------------------------------
 
-static void mesh_of(struct saver *s)
+static void fill_mesh(struct saver *s)
 {
     const struct mesh *m = s->o.mesh;
     s->base.naxes = m->n;
@@ -87,7 +87,7 @@ static void mesh_of(struct saver *s)
         s->base.mesh[i] = (struct manifest_axis){m->axis[i].name, m->axis[i].size};
 }
 
-static void base_of(struct saver *s)
+static void fill_manifest(struct saver *s)
 {
     static const char *const optimizers[] = {
         [JOB_SGD] = "sgd", [JOB_MOMENTUM] = "momentum", [JOB_ADAM] = "adam", [JOB_ADAMW] = "adamw"};
@@ -112,10 +112,10 @@ static void base_of(struct saver *s)
                                              .algorithms = s->algorithms,
                                              .threads = s->device.threads,
                                              .deterministic = s->device.deterministic}};
-    mesh_of(s);
+    fill_mesh(s);
 }
 
-static void algorithms_of(struct saver *s)
+static void join_algorithms(struct saver *s)
 {
     bool fused = s->o.assignment->job->train.fuse;
     s->algorithms = arena_printf(&s->arena, "%s%s%s", fused ? "fused" : "",
@@ -144,8 +144,8 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     o->backend->device.info(o->device, &s->device);
     s->opened_at = -1;
     const struct state *state = o->state;
-    algorithms_of(s);
-    base_of(s);
+    join_algorithms(s);
+    fill_manifest(s);
     int rc = deal_make(&s->arena, state->parts, state->nparts, o->assignment->ranks, &s->deal, e);
     rc =
         rc ? rc
@@ -166,10 +166,10 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
                                                      .staging = s->staging,
                                                      .later = !s->device.shares_host,
                                                      .ops = {.arg = s,
-                                                             .copy = copy,
-                                                             .report = report,
-                                                             .commit_done = commit_done,
-                                                             .deleted = deleted}},
+                                                             .copy = copy_part,
+                                                             .report = report_shard,
+                                                             .commit_done = report_commit,
+                                                             .deleted = report_deletion}},
                            e);
     if (rc) {
         saver_close(s);
@@ -197,7 +197,7 @@ void saver_close(struct saver *s)
 
 // ---- saving ------------------------------------------------------------------------------------
 
-static int copied(struct saver *s, bool wait, struct err *e)
+static int hand_over_copies(struct saver *s, bool wait, struct err *e)
 {
     struct lane *lane = exec_saves(s->o.state->exec);
     bool here = false;
@@ -214,7 +214,7 @@ static int copied(struct saver *s, bool wait, struct err *e)
 
 int saver_poll(struct saver *s, struct err *e)
 {
-    return copied(s, false, e);
+    return hand_over_copies(s, false, e);
 }
 
 bool saver_busy(const struct saver *s)
@@ -234,7 +234,7 @@ void saver_lost(struct saver *s, const char *why)
         snapshot_aborted(s->snapshot, step, why);
 }
 
-static int answer(struct saver *s, int rc, bool *ok, struct err *e)
+static int prefer_loss(struct saver *s, int rc, bool *ok, struct err *e)
 {
     const char *lost = link_lost(s->o.link);
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
@@ -243,18 +243,18 @@ static int answer(struct saver *s, int rc, bool *ok, struct err *e)
 // The other ranks go on with the answer, so rank 0 does not stay behind for its deletions.
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
 {
-    int rc = copied(s, true, e);
-    return rc ? rc : answer(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
+    int rc = hand_over_copies(s, true, e);
+    return rc ? rc : prefer_loss(s, snapshot_wait(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
 static int wait_all(struct saver *s, bool *ok, struct err *e)
 {
-    int rc = copied(s, true, e);
-    return rc ? rc : answer(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
+    int rc = hand_over_copies(s, true, e);
+    return rc ? rc : prefer_loss(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
 // A leader that was lost before the save was open could not end it: it is looked for once more.
-static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+static int begin_save(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     struct exec *x = s->o.state->exec;
     s->opened_at = step;
@@ -270,7 +270,7 @@ static int begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 
 int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
-    int rc = begin(s, step, samples, e);
+    int rc = begin_save(s, step, samples, e);
     bool ok;
     if (!rc && !s->o.assignment->job->checkpoint.async)
         rc = wait_answer(s, &ok, e);
@@ -282,7 +282,7 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     struct err why = {0};
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
-    rc = rc ? rc : begin(s, step, samples, &why);
+    rc = rc ? rc : begin_save(s, step, samples, &why);
     rc = rc ? rc : wait_all(s, &ok, &why);
     if (!rc && !ok) {
         // Each hears the answer for itself before the first one ends, or that end would pass for

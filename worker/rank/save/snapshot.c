@@ -94,7 +94,7 @@ static void push_locked(struct snapshot *s, struct order *o)
     pthread_cond_signal(&s->wake);
 }
 
-static struct store_entry entry_of(const struct snapshot *s, int64_t step)
+static struct store_entry make_entry(const struct snapshot *s, int64_t step)
 {
     return (struct store_entry){.epoch = s->c.epoch, .step = step};
 }
@@ -171,7 +171,7 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
     return rc;
 }
 
-static void do_write(struct snapshot *s, const struct order *o)
+static void carry_out_write(struct snapshot *s, const struct order *o)
 {
     struct arena a;
     struct err e = {0};
@@ -197,7 +197,7 @@ static void do_write(struct snapshot *s, const struct order *o)
 }
 
 // ---- the writer: rank 0's orders ----
-static int commit_one(struct snapshot *s, const struct order *o, struct err *e)
+static int commit_checkpoint(struct snapshot *s, const struct order *o, struct err *e)
 {
     struct arena a;
     arena_init(&a);
@@ -211,18 +211,18 @@ static int commit_one(struct snapshot *s, const struct order *o, struct err *e)
     return rc;
 }
 
-static void do_commit(struct snapshot *s, const struct order *o)
+static void carry_out_commit(struct snapshot *s, const struct order *o)
 {
     struct err e = {0};
     if (s->answered_step != o->id.step) {
-        s->answered_code = commit_one(s, o, &e);
+        s->answered_code = commit_checkpoint(s, o, &e);
         s->answered_step = o->id.step;
         snprintf(s->answered_text, sizeof s->answered_text, "%s", e.text);
     }
     s->c.ops.commit_done(s->c.ops.arg, o->id.step, s->answered_code, s->answered_text);
 }
 
-static void do_remove(struct snapshot *s, const struct order *o)
+static void carry_out_remove(struct snapshot *s, const struct order *o)
 {
     struct err e = {0};
     if (store_abort(s->c.store, o->id.epoch, o->id.step, &e))
@@ -230,7 +230,7 @@ static void do_remove(struct snapshot *s, const struct order *o)
                   o->id.step, e.text);
 }
 
-static void do_delete(struct snapshot *s, const struct order *o)
+static void carry_out_delete(struct snapshot *s, const struct order *o)
 {
     struct err e = {0};
     int rc = store_delete(s->c.store, o->id.epoch, o->id.step, &e);
@@ -240,13 +240,13 @@ static void do_delete(struct snapshot *s, const struct order *o)
     s->c.ops.deleted(s->c.ops.arg, o->id, rc);
 }
 
-static void *writer(void *arg)
+static void *run_writer(void *arg)
 {
     static void (*const carry_out[ORDER_KINDS])(struct snapshot *, const struct order *) = {
-        [ORDER_WRITE] = do_write,
-        [ORDER_COMMIT] = do_commit,
-        [ORDER_REMOVE] = do_remove,
-        [ORDER_DELETE] = do_delete,
+        [ORDER_WRITE] = carry_out_write,
+        [ORDER_COMMIT] = carry_out_commit,
+        [ORDER_REMOVE] = carry_out_remove,
+        [ORDER_DELETE] = carry_out_delete,
     };
     struct snapshot *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -290,12 +290,12 @@ static int start_writer(struct snapshot *s)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&s->thread, NULL, writer, s);
+    int rc = pthread_create(&s->thread, NULL, run_writer, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
 }
 
-static void destroy(struct snapshot *s)
+static void free_snapshot(struct snapshot *s)
 {
     list_for_each (it, &s->queue) {
         list_remove(it);
@@ -328,7 +328,7 @@ int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct 
     pthread_condattr_destroy(&attr);
     take_staging(s);
     if (start_writer(s)) {
-        destroy(s);
+        free_snapshot(s);
         *out = NULL;
         return err_set(e, ERR_INTERNAL, "cannot start the checkpoint writer");
     }
@@ -346,7 +346,7 @@ void snapshot_free(struct snapshot *s)
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    destroy(s);
+    free_snapshot(s);
 }
 
 // ---- the training thread ----
@@ -361,7 +361,7 @@ static bool open_locked(const struct snapshot *s)
 }
 
 // The lock is the only member that a reader changes.
-static struct snapshot *lock(const struct snapshot *s)
+static struct snapshot *lock_snapshot(const struct snapshot *s)
 {
     struct snapshot *m = (struct snapshot *)(uintptr_t)s;
     pthread_mutex_lock(&m->lock);
@@ -370,13 +370,13 @@ static struct snapshot *lock(const struct snapshot *s)
 
 bool snapshot_open(const struct snapshot *s)
 {
-    struct snapshot *m = lock(s);
+    struct snapshot *m = lock_snapshot(s);
     bool open = open_locked(m);
     pthread_mutex_unlock(&m->lock);
     return open;
 }
 
-static int stage(struct snapshot *s, struct err *e)
+static int copy_to_staging(struct snapshot *s, struct err *e)
 {
     char *to = s->staging;
     for (int i = 0; i < s->deal->n; i++) {
@@ -395,7 +395,8 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
 {
     int64_t begun = clock_mono_ns();
     PRE(step >= 0 && !snapshot_open(s));
-    int rc = snapshot_can_stage(s) ? stage(s, e) : 0; // without memory the write order fails
+    int rc =
+        snapshot_can_stage(s) ? copy_to_staging(s, e) : 0; // without memory the write order fails
     if (rc)
         return rc;
     pthread_mutex_lock(&s->lock);
@@ -407,7 +408,7 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
     if (s->c.later)
         s->held_step = step;
     else
-        push_locked(s, new_order(ORDER_WRITE, entry_of(s, step)));
+        push_locked(s, new_order(ORDER_WRITE, make_entry(s, step)));
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
@@ -417,7 +418,7 @@ void snapshot_staged(struct snapshot *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->held_step >= 0 && s->held_step == s->open_step) {
-        push_locked(s, new_order(ORDER_WRITE, entry_of(s, s->held_step)));
+        push_locked(s, new_order(ORDER_WRITE, make_entry(s, s->held_step)));
     } else if (s->held_step >= 0) {
         s->staged = false;
         pthread_cond_broadcast(&s->settled);
@@ -443,7 +444,7 @@ static struct shard_report *copy_reports(const struct shard_report *from, int n)
 void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports)
 {
     PRE(s->c.rank == 0);
-    struct order *o = new_order(ORDER_COMMIT, entry_of(s, step));
+    struct order *o = new_order(ORDER_COMMIT, make_entry(s, step));
     o->reports = copy_reports(reports, s->c.nranks);
     pthread_mutex_lock(&s->lock);
     o->samples = s->samples;
@@ -459,7 +460,7 @@ void snapshot_order_delete(struct snapshot *s, struct store_entry id)
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool settle(struct snapshot *s, int64_t step, bool ok)
+static bool close_save(struct snapshot *s, int64_t step, bool ok)
 {
     bool mine = step >= 0 && s->open_step == step;
     if (mine) {
@@ -473,7 +474,7 @@ static bool settle(struct snapshot *s, int64_t step, bool ok)
 void snapshot_committed(struct snapshot *s, int64_t step)
 {
     pthread_mutex_lock(&s->lock);
-    bool mine = settle(s, step, true);
+    bool mine = close_save(s, step, true);
     pthread_mutex_unlock(&s->lock);
     if (mine && s->c.rank == 0)
         log_info("ckpt", "checkpoint of step %" PRId64 " committed", step);
@@ -482,12 +483,12 @@ void snapshot_committed(struct snapshot *s, int64_t step)
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
 {
     pthread_mutex_lock(&s->lock);
-    bool mine = settle(s, step, false);
+    bool mine = close_save(s, step, false);
     if (mine) {
         snprintf(s->last_why, sizeof s->last_why, "%s", why);
         atomic_store(&s->cancel, true);
         if (s->c.rank == 0)
-            push_locked(s, new_order(ORDER_REMOVE, entry_of(s, step)));
+            push_locked(s, new_order(ORDER_REMOVE, make_entry(s, step)));
     }
     pthread_mutex_unlock(&s->lock);
     if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
@@ -538,7 +539,7 @@ int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct
 
 bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns)
 {
-    struct snapshot *m = lock(s);
+    struct snapshot *m = lock_snapshot(s);
     *bytes = m->last_bytes;
     *ns = m->last_ns;
     *stall_ns = m->stall_ns;

@@ -49,32 +49,32 @@ static int get_text(struct link *l, const char *name, int i, struct buf *to, str
 
 // ---- sections ----------------------------------------------------------------------------------
 
-static size_t section_length(const char *text)
+static size_t measure_section(const char *text)
 {
     const char *next = strstr(text, "\nalgorithms ");
     return next ? (size_t)(next + 1 - text) : strlen(text);
 }
 
-static const char *section_first(const char *text)
+static const char *find_section(const char *text)
 {
     const char *at =
         strncmp(text, HEADER, sizeof HEADER - 1) ? strstr(text, "\nalgorithms ") : text;
     return !at ? "" : at + (*at == '\n');
 }
 
-static bool same_header(const char *a, const char *b)
+static bool is_same_header(const char *a, const char *b)
 {
     size_t n = strcspn(a, "\n");
     return n == strcspn(b, "\n") && !memcmp(a, b, n);
 }
 
 // A section takes the place of one of the same device model: it holds what that did.
-static void record_add(struct buf *record, const char *section)
+static void add_to_record(struct buf *record, const char *section)
 {
     struct buf all = {0};
-    for (const char *s = section_first(buf_str(record)); *s; s += section_length(s))
-        if (!same_header(s, section))
-            buf_append(&all, s, section_length(s));
+    for (const char *s = find_section(buf_str(record)); *s; s += measure_section(s))
+        if (!is_same_header(s, section))
+            buf_append(&all, s, measure_section(s));
     buf_puts(&all, section);
     buf_reset(record);
     buf_puts(record, buf_str(&all));
@@ -86,9 +86,9 @@ static int import_sections(const struct algorithms_options *o, const char *text,
                            struct err *e)
 {
     int rc = 0;
-    for (const char *s = section_first(text); *s && !rc; s += section_length(s)) {
+    for (const char *s = find_section(text); *s && !rc; s += measure_section(s)) {
         struct buf one = {0};
-        buf_append(&one, s, section_length(s));
+        buf_append(&one, s, measure_section(s));
         rc = o->backend->choice->read(o->device, buf_str(&one), e);
         if (!rc && own)
             buf_puts(own, buf_str(&one));
@@ -101,7 +101,7 @@ static int import_sections(const struct algorithms_options *o, const char *text,
 
 // ---- who measures ------------------------------------------------------------------------------
 
-static void owner_of(const struct algorithms_options *o, char out[VALUE])
+static void describe_owner(const struct algorithms_options *o, char out[VALUE])
 {
     struct device_info info;
     o->backend->device.info(o->device, &info);
@@ -109,7 +109,7 @@ static void owner_of(const struct algorithms_options *o, char out[VALUE])
 }
 
 // Rank 0 hears from all what they have: "0\n4\n", the first of each device model of each stage.
-static int plan_make(const struct algorithms_options *o, struct buf *plan, struct err *e)
+static int make_plan(const struct algorithms_options *o, struct buf *plan, struct err *e)
 {
     char **owners = calloc((size_t)o->ranks, sizeof *owners);
     int rc = owners ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
@@ -134,48 +134,48 @@ static int plan_make(const struct algorithms_options *o, struct buf *plan, struc
     return rc ? rc : put_text(o->link, "plan", 0, buf_str(plan), e);
 }
 
-static int plan_get(const struct algorithms_options *o, struct buf *plan, struct err *e)
+static int get_plan(const struct algorithms_options *o, struct buf *plan, struct err *e)
 {
     char owner[VALUE];
-    owner_of(o, owner);
+    describe_owner(o, owner);
     int rc = put_text(o->link, "device", o->rank, owner, e);
     if (rc)
         return rc;
-    return o->rank == 0 ? plan_make(o, plan, e) : get_text(o->link, "plan", 0, plan, e);
+    return o->rank == 0 ? make_plan(o, plan, e) : get_text(o->link, "plan", 0, plan, e);
 }
 
 // ---- agreeing ----------------------------------------------------------------------------------
 
-static int measure(const struct algorithms_options *o, struct buf *text, struct err *e)
+static int measure_products(const struct algorithms_options *o, struct buf *text, struct err *e)
 {
     int rc = exec_tune(o->exec, true, e);
     return rc ? rc : o->backend->choice->write(o->device, text, e);
 }
 
-static int agree(const struct algorithms_options *o, struct buf *record, struct err *e)
+static int agree_with_ranks(const struct algorithms_options *o, struct buf *record, struct err *e)
 {
     struct buf plan = {0};
     bool measured = false;
-    int rc = plan_get(o, &plan, e), i = 0;
+    int rc = get_plan(o, &plan, e), i = 0;
     for (const char *at = buf_str(&plan); *at && !rc; at = strchr(at, '\n') + 1, i++) {
         struct buf text = {0};
         if (atoi(at) == o->rank) {
             measured = true;
-            rc = measure(o, &text, e);
+            rc = measure_products(o, &text, e);
             rc = rc ? rc : put_text(o->link, "text", i, buf_str(&text), e);
         } else {
             rc = get_text(o->link, "text", i, &text, e);
             rc = rc ? rc : import_sections(o, buf_str(&text), NULL, e);
         }
         if (!rc)
-            record_add(record, buf_str(&text));
+            add_to_record(record, buf_str(&text));
         buf_clear(&text);
     }
     buf_clear(&plan);
     return rc || measured ? rc : exec_tune(o->exec, false, e);
 }
 
-static int tell_changes(const struct algorithms_options *o, const char *before, struct err *e)
+static int warn_of_changes(const struct algorithms_options *o, const char *before, struct err *e)
 {
     struct buf now = {0};
     int rc = o->backend->choice->write(o->device, &now, e);
@@ -198,9 +198,9 @@ int algorithms_agree(const struct algorithms_options *o, struct buf *record, str
     if (rc)
         err_wrap(e, "the checkpoint's algorithms");
     else
-        rc = o->ranks == 1 ? measure(o, record, e) : agree(o, record, e);
-    rc = rc ? rc : tell_changes(o, buf_str(&own), e);
-    if (!rc && o->before && *section_first(o->before) && !own.len)
+        rc = o->ranks == 1 ? measure_products(o, record, e) : agree_with_ranks(o, record, e);
+    rc = rc ? rc : warn_of_changes(o, buf_str(&own), e);
+    if (!rc && o->before && *find_section(o->before) && !own.len)
         log_warn("numerics", "the checkpoint's algorithms are another device's: from now on sums "
                              "may round otherwise");
     buf_clear(&own);

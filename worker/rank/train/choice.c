@@ -11,17 +11,17 @@
 
 #include "common/base/err.h"
 
-static bool less_likely(const float *logits, int32_t a, int32_t b)
+static bool is_less_likely(const float *logits, int32_t a, int32_t b)
 {
     return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
 }
 
-static void sink(const float *logits, int32_t *heap, int64_t n, int64_t at)
+static void sink_in_heap(const float *logits, int32_t *heap, int64_t n, int64_t at)
 {
     for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && less_likely(logits, heap[child + 1], heap[child]))
+        if (child + 1 < n && is_less_likely(logits, heap[child + 1], heap[child]))
             child++;
-        if (less_likely(logits, heap[at], heap[child]))
+        if (is_less_likely(logits, heap[at], heap[child]))
             return;
         int32_t id = heap[at];
         heap[at] = heap[child];
@@ -36,19 +36,19 @@ static int by_id(const void *a, const void *b)
 }
 
 // The k most likely ids, in the order of the ids.
-static void candidates(const float *logits, int64_t n, int64_t k, int32_t *ids)
+static void find_candidates(const float *logits, int64_t n, int64_t k, int32_t *ids)
 {
     for (int64_t i = 0; i < k; i++)
         ids[i] = (int32_t)i;
     if (k == n)
         return;
     for (int64_t i = k / 2 - 1; i >= 0; i--)
-        sink(logits, ids, k, i);
+        sink_in_heap(logits, ids, k, i);
     for (int64_t i = k; i < n; i++) {
-        if (!less_likely(logits, ids[0], (int32_t)i))
+        if (!is_less_likely(logits, ids[0], (int32_t)i))
             continue;
         ids[0] = (int32_t)i;
-        sink(logits, ids, k, 0);
+        sink_in_heap(logits, ids, k, 0);
     }
     qsort(ids, (size_t)k, sizeof *ids, by_id);
 }
@@ -67,7 +67,7 @@ int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int
         return best;
     int64_t k = c->top_k > 0 && c->top_k < n ? c->top_k : n;
     double total = 0, left, top = (double)logits[best];
-    candidates(logits, n, k, scratch);
+    find_candidates(logits, n, k, scratch);
     for (int64_t i = 0; i < k; i++)
         total += exp(((double)logits[scratch[i]] - top) / c->temperature);
     left = (double)c->u * total;

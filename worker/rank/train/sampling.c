@@ -72,7 +72,7 @@ static int put_windows(struct sampling *s, struct err *e)
 }
 
 // False where a logit is no number.
-static bool choose(struct sampling *s)
+static bool choose_tokens(struct sampling *s)
 {
     const struct job *job = s->job;
     const struct rand_site site = {.seed = (uint64_t)job->eval.sample.seed,
@@ -104,7 +104,7 @@ int sampling_run(struct sampling *s, struct err *e)
         rc = rc ? rc : exec_get(s->exec, s->host, s->logits, bytes, e);
         if (s->page)
             page_beat(s->page);
-        if (rc || !choose(s))
+        if (rc || !choose_tokens(s))
             break;
     }
     return rc;

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening and closing what a rank trains with. See trainer.h.
+#include "worker/rank/train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/page.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/ckpt/load.h"
+#include "worker/rank/train/algorithms.h"
+#include "worker/rank/train/giveup.h"
+
+// The leader names a hang after hang_after. A collective gives up by itself after this many times as
+// long, and no sooner than COLLECTIVE_NS: that is for a leader that hangs. A peer may be at work for
+// longer than hang_after before it comes to the collective.
+enum { HANGS = 10 };
+#define COLLECTIVE_NS (300 * CLOCK_S)
+#define START_NS      (120 * CLOCK_S)
+#define LOST_NS       (12 * CLOCK_S) // the ends of all ranks take less
+
+static int open_compiled(struct trainer *t, struct err *e)
+{
+    struct buf dump = {0};
+    int rc = model_compile(t->job, &t->arena, &t->compiled, &dump, e);
+    if (rc && dump.len)
+        log_error("compile", "%s", buf_str(&dump));
+    buf_clear(&dump);
+    t->exec_options.compiled = &t->compiled;
+    if (!rc && mesh_ranks(&t->compiled.mesh) != t->assignment->ranks)
+        return err_set(e, ERR_INVALID, "the mesh has %d devices, %d ranks were started",
+                       mesh_ranks(&t->compiled.mesh), t->assignment->ranks);
+    return rc;
+}
+
+// Said before the arena is touched: a machine without the memory would kill whom it likes.
+static int check_fits(const struct trainer *t, struct err *e)
+{
+    struct device_info info;
+    t->exec_options.backend->device.info(t->device, &info);
+    uint64_t need = 0; // of the ranks that share the memory: those of other hosts are not known
+    for (int r = 0; r < t->assignment->ranks; r++)
+        if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen))
+            need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
+    if (need <= info.memory)
+        return 0;
+    return err_set(
+        e, ERR_INVALID, "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB",
+        (double)need / 0x1p30, info.shares_host ? "host" : "device", (double)info.memory / 0x1p30);
+}
+
+// Ranks that were given no device take one after the other, and share where they are more.
+static int choose_device(struct trainer *t, struct err *e)
+{
+    const struct assignment *a = t->assignment;
+    t->ordinal = a->device;
+    if (t->ordinal >= 0)
+        return 0;
+    int n = t->exec_options.backend->device.count(e);
+    if (n < 1)
+        return ERR_DEVICE;
+    t->ordinal = a->rank % n;
+    return 0;
+}
+
+// What may be thrown away: measurements that are made again.
+static const char *cache_folder(char *out, size_t size)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (base && *base == '/')
+        snprintf(out, size, "%s/weft", base);
+    else if (home && *home == '/')
+        snprintf(out, size, "%s/.cache/weft", home);
+    else
+        return NULL;
+    return out;
+}
+
+static int open_device(struct trainer *t, struct err *e)
+{
+    int rc = backend_load(job_device_kind(t->job->resources.kind), &t->exec_options.backend, e);
+    rc = rc ? rc : choose_device(t, e);
+    if (rc)
+        return rc;
+    char cache[4200];
+    struct device_options o = {.ordinal = t->ordinal,
+                               .threads = (int)t->job->resources.threads,
+                               .deterministic = t->job->precision.deterministic,
+                               .cache = cache_folder(cache, sizeof cache)};
+    rc = t->exec_options.backend->device.open(&o, &t->device, e);
+    t->exec_options.device = t->device;
+    if (rc)
+        return rc;
+    struct device_info info;
+    t->exec_options.backend->device.info(t->device, &info);
+    t->runs_alone = !info.shares_host;
+    return check_fits(t, e);
+}
+
+// Any thread: the attempt is over, so nothing may wait on it any more.
+static void on_lost(void *ctx, const char *why)
+{
+    struct trainer *t = ctx;
+    if (t->exec_options.world)
+        world_abort(t->exec_options.world, why);
+    struct saver *saver = atomic_load(&t->saver);
+    if (saver)
+        saver_lost(saver, why);
+    if (t->runs_alone) // who waits for a device that stopped is woken by nothing
+        give_up_after(LOST_NS, RANK_EXIT_LOST, why);
+}
+
+// Nobody is waited for any more: who was asked to stop before this may not come.
+static bool is_over(void *link)
+{
+    return link_lost(link) || link_stop_requested(link);
+}
+
+static int open_world(struct trainer *t, struct err *e)
+{
+    const struct assignment *a = t->assignment;
+    if (a->ranks == 1)
+        return 0;
+    int64_t deadline_ns = HANGS * a->hang_after_ns;
+    struct world_options o = {.rank = a->rank,
+                              .ranks = a->ranks,
+                              .host = a->host,
+                              .listen = a->listen,
+                              .epoch = a->epoch,
+                              .connect_ns = START_NS,
+                              .deadline_ns =
+                                  deadline_ns > COLLECTIVE_NS ? deadline_ns : COLLECTIVE_NS,
+                              .progress = a->page,
+                              .threads = t->runs_alone ? 1 : (int)t->job->resources.threads,
+                              .socket_dir = a->socket_dir,
+                              .put = link_world_put,
+                              .get = link_world_get,
+                              .lost = is_over,
+                              .ctx = t->link};
+    memcpy(o.key, a->key, sizeof o.key);
+    int rc = world_open(&o, &t->exec_options.world, e);
+    if (rc && !link_lost(t->link) && link_stop_requested(t->link))
+        rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks met");
+    return rc;
+}
+
+static int open_sampling(struct trainer *t, struct err *e)
+{
+    int64_t count = t->job->eval.sample.count;
+    t->texts = arena_array(&t->arena, struct buf, count);
+    t->sample_text = arena_array(&t->arena, const char *, count);
+    return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+}
+
+static int open_data(struct trainer *t, struct err *e)
+{
+    const struct job *job = t->job;
+    int rc = inputs_open_set(job, t->assignment->data_root, &job->data.train, &t->set, e);
+    if (rc)
+        return rc;
+    t->sampler = (struct sampler){
+        .n = t->set.n, .batch = (uint64_t)job->data.batch, .seed = (uint64_t)job->train.seed};
+    rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
+    t->evaluates = t->compiled.nprograms > 1;
+    if (!rc && t->evaluates)
+        rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job,
+                             t->assignment->data_root, e);
+    t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
+    if (!rc && t->samples)
+        rc = open_sampling(t, e);
+    if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.sampler.left_out)
+        log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
+                 (unsigned long long)t->evaluation.sampler.left_out);
+    return rc;
+}
+
+static int open_exec(struct trainer *t, struct err *e)
+{
+    t->exec_options.rank = t->assignment->rank;
+    t->exec_options.page = t->assignment->page;
+    int rc = exec_open(&t->exec_options, &t->exec, e);
+    if (rc)
+        return rc;
+    exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
+    exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
+    const struct backend *b = t->exec_options.backend;
+    for (int i = 0; i < 2 && !rc; i++) {
+        void *host = NULL;
+        rc = b->memory.host_alloc(t->device, sizeof(struct words), &host, e);
+        t->flight[i].words = host;
+        rc = rc ? rc : b->event.create(t->device, &t->flight[i].fed, e);
+        rc = rc ? rc : b->event.create(t->device, &t->flight[i].done, e);
+    }
+    return rc;
+}
+
+static int open_checkpoint(const struct trainer *t, struct store *store, struct load *load,
+                           struct err *e)
+{
+    struct store_entry which;
+    if (!store_entry_parse(t->assignment->restore, &which))
+        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->assignment->restore);
+    int rc = store_open_beneath(store, t->assignment->checkpoint_root, t->assignment->store, e);
+    return rc ? rc : load_open(load, store, which.epoch, which.step, e);
+}
+
+// Whether a step run twice gives the same bits.
+static bool is_deterministic(const struct trainer *t)
+{
+    struct device_info info;
+    t->exec_options.backend->device.info(t->device, &info);
+    return info.deterministic;
+}
+
+static void warn_of_determinism(const struct trainer *t, const struct manifest_numerics *before)
+{
+    bool now = is_deterministic(t);
+    if (before->deterministic != now)
+        log_warn("numerics",
+                 "the checkpoint's run was %sdeterministic, this one is%s "
+                 "(precision.deterministic): from now on sums may round otherwise",
+                 now ? "not " : "", now ? "" : " not");
+}
+
+static int restore_state(struct trainer *t, struct err *e)
+{
+    struct store store = {0};
+    struct load load = {0};
+    int rc = open_checkpoint(t, &store, &load, e);
+    rc = rc ? rc : state_restore(&t->state, &load, e);
+    if (!rc)
+        warn_of_determinism(t, &load.manifest.numerics);
+    load_close(&load);
+    store_close(&store);
+    if (rc)
+        err_wrap(e, "cannot restore %s", t->assignment->restore);
+    return rc;
+}
+
+// The record of the checkpoint that will be restored, the arena's; null: none, or none that may be
+// used: it was chosen where other bits were allowed.
+static int read_algorithms(struct trainer *t, const char **out, struct err *e)
+{
+    struct store store = {0};
+    struct load load = {0};
+    int rc = open_checkpoint(t, &store, &load, e);
+    if (!rc && load.manifest.numerics.deterministic == is_deterministic(t))
+        *out = arena_strdup(&t->arena, load.manifest.numerics.algorithms);
+    load_close(&load);
+    store_close(&store);
+    return rc;
+}
+
+static int open_algorithms(struct trainer *t, struct err *e)
+{
+    const struct assignment *a = t->assignment;
+    struct algorithms_options o = {.backend = t->exec_options.backend,
+                                   .device = t->device,
+                                   .exec = t->exec,
+                                   .compiled = &t->compiled,
+                                   .link = t->link,
+                                   .rank = a->rank,
+                                   .ranks = a->ranks};
+    if (!o.backend->choice)
+        return 0;
+    int rc = a->restore ? read_algorithms(t, &o.before, e) : 0;
+    return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
+}
+
+// The plan's hash, and the algorithms' where there is a choice: all ranks must have the same.
+static void format_hash(const struct trainer *t, char *out, size_t size)
+{
+    snprintf(out, size, "%s", t->compiled.hash);
+    if (t->algorithms.len)
+        snprintf(out + strlen(out), size - strlen(out), "-%08x",
+                 hash_fnv1a32(buf_str(&t->algorithms)));
+}
+
+static int open_state(struct trainer *t, struct err *e)
+{
+    int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->assignment->rank, e);
+    if (rc)
+        return rc;
+    return t->assignment->restore ? restore_state(t, e)
+                                  : state_init(&t->state, (uint64_t)t->job->train.seed, e);
+}
+
+static int open_saver(struct trainer *t, struct err *e)
+{
+    struct saver *saver;
+    int rc = saver_open(&(struct saver_options){.assignment = t->assignment,
+                                                .link = t->link,
+                                                .state = &t->state,
+                                                .mesh = &t->compiled.mesh,
+                                                .backend = t->exec_options.backend,
+                                                .device = t->device,
+                                                .algorithms = buf_str(&t->algorithms)},
+                        &saver, e);
+    if (rc)
+        return rc;
+    t->saver = saver;
+    // From here on a lost leader ends what waits; if it is lost already, at once.
+    link_on_lost(t->link, on_lost, t);
+    return 0;
+}
+
+static void log_plan(const struct trainer *t)
+{
+    const struct memory *m = compiled_memory(&t->compiled, 0);
+    if (t->assignment->rank == 0)
+        log_info("plan",
+                 "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f copies %.1f "
+                 "stash %.1f transient %.1f; %d instructions a step; hash %.12s",
+                 (double)m->arena / 1048576, (double)m->params / 1048576,
+                 (double)m->grads / 1048576, (double)m->optimizer / 1048576,
+                 (double)m->copies / 1048576, (double)m->stash / 1048576,
+                 (double)m->transient / 1048576,
+                 compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->ninstrs, t->compiled.hash);
+}
+
+int trainer_open(struct trainer *t, struct err *e)
+{
+    int rc = open_compiled(t, e);
+    rc = rc ? rc : open_device(t, e);
+    rc = rc ? rc : open_world(t, e);
+    rc = rc ? rc : open_exec(t, e);
+    rc = rc ? rc : open_algorithms(t, e);
+    rc = rc ? rc : open_data(t, e);
+    rc = rc ? rc : open_state(t, e);
+    rc = rc ? rc : open_saver(t, e);
+    if (!rc && t->assignment->metrics)
+        rc = metrics_open(t->assignment->metrics, t->assignment->run_id,
+                          t->assignment->restore_step, &t->metrics, e);
+    if (rc)
+        return rc;
+    rc = exec_check_memory(t->exec, e);
+    if (rc)
+        return rc;
+    log_plan(t);
+    page_state(t->assignment->page, RANK_READY);
+    char hash[128];
+    format_hash(t, hash, sizeof hash);
+    return link_ready(t->link, hash, clock_mono_ns() + START_NS, e);
+}
+
+void trainer_close(struct trainer *t)
+{
+    const struct backend *b = t->exec_options.backend;
+    link_on_lost(t->link, NULL, NULL);
+    feed_close(t->feed);
+    saver_close(t->saver);
+    metrics_close(t->metrics);
+    evaluation_close(&t->evaluation);
+    sampling_close(&t->sampling);
+    for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)
+        buf_clear(&t->texts[k]);
+    buf_clear(&t->algorithms);
+    inputs_close(&t->inputs);
+    dataset_close(&t->set);
+    for (int i = 0; i < 2; i++) {
+        if (t->flight[i].fed)
+            b->event.destroy(t->flight[i].fed);
+        if (t->flight[i].done)
+            b->event.destroy(t->flight[i].done);
+        if (t->flight[i].words)
+            b->memory.host_free(t->device, t->flight[i].words);
+    }
+    exec_close(t->exec);
+    if (t->device) // it may have pinned the world's window
+        b->device.close(t->device);
+    world_close(t->exec_options.world);
+    arena_clear(&t->arena);
+}

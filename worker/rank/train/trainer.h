@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside worker/rank/train/ only. The trainer: everything that a rank holds while it trains. trainer.c
+// opens and closes it, train.c runs the steps.
+#pragma once
+#include <stdatomic.h>
+
+#include "common/model/model.h"
+#include "worker/rank/exec/model_state.h"
+#include "worker/rank/link/rank_link.h"
+#include "worker/rank/save/saver.h"
+#include "worker/rank/train/evaluate.h"
+#include "worker/rank/train/sampling.h"
+#include "worker/rank/train/train.h"
+
+// What is copied between host and device each step, in memory that the device can reach.
+struct words {
+    float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // to the device
+    int32_t step;                                     // the same
+    float metrics[METRIC_PARTS + MAX_PARTS];          // from the device
+};
+
+// What the host keeps of a step until its metrics are looked at.
+struct in_flight {
+    struct step_row row;
+    struct words *words;
+    struct event *fed;  // the batch was copied: the feed may have its memory back
+    struct event *done; // the metrics are in `words`
+    bool reported;      // the row was sent
+    bool behind;        // the device had not come to its end when it was queued
+    int64_t begun_ns;
+};
+
+struct trainer {
+    const struct assignment *assignment;
+    const struct job *job;
+    struct link *link;
+    struct arena arena;
+    struct compiled compiled;
+    struct device *device;
+    int ordinal;                      // which of this host's it is
+    bool runs_alone;                  // it works through a queue: the host can only wait for it
+    struct exec_options exec_options; // backend, device, world: one place
+    struct exec *exec;
+    struct state state;
+    struct dataset set;
+    struct sampler sampler;
+    struct inputs inputs;
+    struct feed *feed;
+    struct evaluation evaluation;
+    struct sampling sampling;
+    struct buf algorithms;    // as agreed; empty where there is no choice
+    struct buf *texts;        // of the newest evaluation's samples,
+    const char **sample_text; // as the row has them
+    bool evaluates, samples;
+    struct saver *_Atomic saver; // on_lost looks at it
+    struct metrics *metrics;     // rank 0
+    void *hyper, *control, *metrics_device;
+    void *step; // null: the program draws no random numbers
+    struct in_flight flight[2];
+    int64_t ended_ns;   // when the newest step that ended was seen to have ended
+    int nonfinite;      // in a row
+    bool stop, no_save; // of the newest control word looked at
+    int64_t saves_skipped, rows_lost;
+};
+
+// `t` has its assignment, job and link, all else is zero. Opens the rest, restores or draws the
+// state, and waits until all ranks have agreed on their plans. After an error it is to be closed.
+int trainer_open(struct trainer *t, struct err *e);
+void trainer_close(struct trainer *t);
