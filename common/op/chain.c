@@ -4,18 +4,6 @@
 
 #include <string.h>
 
-bool chain_takes(enum op op)
-{
-    static const bool takes[OP_COUNT] = {
-        [OP_CAST] = true,     [OP_ADD] = true,           [OP_SUB] = true,  [OP_MUL] = true,
-        [OP_SCALE] = true,    [OP_LOG] = true,           [OP_EXP] = true,  [OP_DIV] = true,
-        [OP_RELU] = true,     [OP_RELU_GRAD] = true,     [OP_GELU] = true, [OP_GELU_GRAD] = true,
-        [OP_TANH] = true,     [OP_TANH_GRAD] = true,     [OP_SILU] = true, [OP_SILU_GRAD] = true,
-        [OP_SOFTPLUS] = true, [OP_SOFTPLUS_GRAD] = true,
-    };
-    return takes[op];
-}
-
 int chain_operand(enum op op, int reg)
 {
     return op == OP_LINEAR ? (reg ? reg + 1 : -1) : reg;
@@ -24,7 +12,7 @@ int chain_operand(enum op op, int reg)
 static const char *step_fault(const struct op_chain *c, int at)
 {
     const struct op_step *s = &c->step[at];
-    if ((int)s->op < 0 || s->op >= OP_COUNT || !chain_takes(s->op))
+    if ((int)s->op < 0 || s->op >= OP_COUNT || !op_is(s->op, OP_IS_STEP))
         return "a step is no elementwise op";
     for (int k = 0; k < op_inputs(s->op); k++)
         if (s->in[k] < 0 || s->in[k] >= c->inputs + at)

@@ -22,8 +22,6 @@ struct op_chain {
     int8_t out[CHAIN_OUTPUTS]; // the register that each output is; of CHAIN a step's
 };
 
-// Whether an op may be a step.
-bool chain_takes(enum op op);
 // The operand that input register `reg` is; −1: the product.
 int chain_operand(enum op op, int reg);
 // What is wrong with a CHAIN or LINEAR of so many operands; null: nothing.

@@ -14,11 +14,12 @@ static const struct {
 
 static const struct {
     const char *name;
-    int nin, nout;
+    int nin, nout, whole;
+    unsigned traits;
 } ops[OP_COUNT] = {
-#define X(id, text, in, out) [OP_##id] = {#text, in, out},
-    OP_TABLE(X)
-#undef X
+#define OP(id, name, nin, nout, kernel, whole, traits) \
+    [OP_##id] = {#name, nin, nout, whole, traits},
+#include "common/op/ops.def"
 };
 
 size_t dtype_size(enum dtype t)
@@ -79,9 +80,16 @@ int op_outputs(enum op op)
     return ops[op].nout;
 }
 
-bool op_is_update(enum op op)
+bool op_is(enum op op, enum op_trait trait)
 {
-    return op == OP_SGD || op == OP_MOMENTUM || op == OP_ADAM;
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].traits & trait;
+}
+
+int op_whole(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].whole;
 }
 
 int attention_positions(enum op op)

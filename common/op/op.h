@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What compiler and kernels agree on: op ids, dtypes, shapes, dimension names, attributes, and the
-// call a kernel receives. Meaning (infer, vjp, sharding, cost) is the compiler's table,
-// compile/optable.h; speed is the backends'. Nothing here knows about meshes or devices.
+// call a kernel receives. What an op computes is said in ops.def, what it means to the compiler in
+// compile/graph/optable.h; speed is the backends'. Nothing here knows about meshes or devices.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,105 +51,33 @@ enum dim {
 };
 const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
 
-// ---- ops ----
-// X(id, name, inputs, outputs). Shapes are written [batch, n]; "rows" are all dimensions but the
-// last. Unless said otherwise f32 in, f32 out, and an operand may lack dimensions of the output
-// (broadcast): attr.label says which dimension of an operand is which of the output.
-#define OP_TABLE(X)                                                                                      \
-    /* linear algebra */                                                                                 \
-    X(MATMUL, matmul, 2,                                                                                 \
-      1)              /* einsum over labels; contracted: in both inputs, not in the output */            \
-    X(SUM, sum, 1, 1) /* scale · sum over the labels the output lacks */                                \
-    /* elementwise */                                                                                    \
-    X(CAST, cast, 1, 1)           /* scale · x in the output's dtype (u8 pixels: scale 1/255) */        \
-    X(ADD, add, 2, 1)             /* a + b */                                                            \
-    X(SUB, sub, 2, 1)             /* a − b */                                                          \
-    X(MUL, mul, 2, 1)             /* a · b */                                                           \
-    X(SCALE, scale, 1, 1)         /* scale · x */                                                       \
-    X(LOG, log, 1, 1)             /* ln x */                                                             \
-    X(EXP, exp, 1, 1)             /* e^x */                                                              \
-    X(DIV, div, 2, 1)             /* a / b */                                                            \
-    X(RELU, relu, 1, 1)           /* max(x, 0) */                                                        \
-    X(RELU_GRAD, relu_grad, 2, 1) /* (y, dy): dy where y > 0, else 0 */                                  \
-    X(GELU, gelu, 1, 1)           /* tanh form: x/2·(1 + tanh(√(2/π)(x + 0.044715x³))) */           \
-    X(GELU_GRAD, gelu_grad, 2, 1) /* (x, dy) */                                                          \
-    X(TANH, tanh, 1, 1)                                                                                  \
-    X(TANH_GRAD, tanh_grad, 2, 1) /* (y, dy): dy·(1 − y²) */                                         \
-    /* rows: cross-entropy in parts, so that a cut vocabulary needs no special case */                   \
-    X(ROW_MAX, row_max, 1, 1)         /* [.., n] → [..] */                                             \
-    X(ROW_SUM_EXP, row_sum_exp, 2, 1) /* (x [.., n], m [..]) → [..]: Σ exp(x − m) */                \
-    X(ROW_EXP_MUL, row_exp_mul, 3, 1) /* (x [.., n], m, g [..]) → [.., n]: exp(x − m)·g */          \
-    X(PICK, pick, 2, 1) /* (x [.., n], ids i32 [..]) → [..]: x[ids − start], 0 outside */            \
-    X(PICK_GRAD, pick_grad, 2, 1) /* (ids i32 [..], g [..]) → [.., n]: g at ids − start, else 0 */   \
-    X(ROW_ARGMAX, row_argmax, 1, 1)       /* [.., n] → i32 [..], the first of equals */                \
-    X(EQUAL, equal, 2, 1)                 /* i32, i32 → f32 1 or 0 */                                  \
-    X(SILU, silu, 1, 1)                   /* x / (1 + exp(−x)) */                                      \
-    X(SILU_GRAD, silu_grad, 2, 1)         /* (x, dy) */                                                  \
-    X(SOFTPLUS, softplus, 1, 1)           /* ln(1 + e^x) */                                              \
-    X(SOFTPLUS_GRAD, softplus_grad, 2, 1) /* (x, dy): dy / (1 + exp(−x)) */                            \
-    /* random draws: attr.draw says whose; `step` is a device scalar, i32 */                             \
-    X(DROPOUT, dropout, -1,                                                                              \
-      1) /* (x, step, positions i32 [b, s]?): x / (1 − rate) where             \
-                                  u(index) ≥ rate, else 0; its own gradient */                       \
-    X(NORMAL, normal, 1, 1) /* (step) → standard normals */                                            \
-    /* transformers */                                                                                   \
-    X(SPLIT, split, 1, -1) /* [n, ..] → n times [..] */                                                \
-    X(STACK, stack, -1, 1) /* n times [..] → [n, ..] */                                                \
-    X(EMBED, embed, 2,                                                                                   \
-      1) /* (ids i32 [..], table [n, e]) → [.., e]: table[ids − start], 0        \
-                              outside */                   \
-    X(EMBED_GRAD, embed_grad, 2,                                                                         \
-      1)                 /* (ids i32 [..], g [.., e]) → [n, e]: Σ of g at ids − start  \
-                                     */            \
-    X(NORM, norm, -1, 1) /* (x, weight?, bias?): rows over √(mean x² + eps), with        \
-                                       attr.center after their mean is taken off; · weight + bias     \
-                                     */            \
-    X(NORM_GRAD, norm_grad, -1, 1) /* (x, dy, weight?) → dx */                                         \
-    X(NORM_WEIGHT_GRAD, norm_weight_grad, 2,                                                             \
-      1) /* (x, dy) → [n]: Σ rows of dy · the rows' norm    \
-                                                 */                                        \
-    X(ROTARY, rotary, 2,                                                                                 \
-      1) /* (x [.., heads, d], positions i32 [..]): element i < d/2 and its         \
-                               partner i + d/2 turned by scale · position · theta^(−2i/d) */                    \
-    X(ATTENTION, attention, -1,                                                                          \
-      1) /* (q [b, s, h, d], k, v [b, t, g, d], positions i32 of q [b,       \
-                                      s] and of k [b, t], step?): softmax(scale · q·k) · v over     \
-                                      the keys that are not after the query, 0 if there is none;       \
-                                      head i reads (start + i) / group; with a step the softmax        \
-                                      goes through dropout, drawn at [batch, head, query, key] */                           \
-    X(ATTENTION_GRAD, attention_grad, -1, 3) /* (q, k, v, dy, positions .., step?) → dq, dk, dv */     \
-    /* made by fusion alone (chain.h) */                                                                 \
-    X(CHAIN, chain, -1, -1)   /* inputs → outputs: attr.chain's elementwise steps */                   \
-    X(LINEAR, linear, -1, -1) /* (a, b, ..) → outputs: their MATMUL, then attr.chain's steps */        \
-    X(ADD_NORM, add_norm, -1, 2)           /* (a, b, weight?, bias?) → a + b and its NORM */           \
-    X(NORM_GRAD_ADD, norm_grad_add, -1, 1) /* (c, x, dy, weight?) → c + NORM_GRAD of the others */     \
-    X(ROW_LOSS, row_loss, 2,                                                                             \
-      3) /* (x [.., n], ids i32 [..]) → ROW_MAX, ROW_SUM_EXP of that, PICK */                          \
-    X(ROW_LOSS_GRAD, row_loss_grad, 5,                                                                   \
-      1) /* (x, m, g, ids i32, h [..]) → [.., n]: ROW_EXP_MUL of    \
-                                             x, m, g and PICK_GRAD of ids, h added up */                                  \
-    /* made by lowering alone, around collectives */                                                     \
-    X(COPY, copy, 1, 1) /* attr.block, of any dtype: what the loops do not reach stays */                \
-    /* the update; outputs alias inputs where said; SGD, MOMENTUM and ADAM may have one more: p        \
-       cast to bf16 */ \
-    X(SQNORM, sqnorm, 1, 1) /* scale · Σ x² → scalar, in double; scale 0: 0, x is not read */       \
-    X(METRICS, metrics, -1, 1) /* scalars and vectors, one after the other → f32 vector */             \
-    X(CLIP, clip, 1, 1) /* metrics → enum clip_slot vector: gradient scale and skip flag */            \
-    X(SGD, sgd, 4, 1)   /* (p, g, clip, hyper) → p */                                                  \
-    X(MOMENTUM, momentum, 5, 2) /* (p, g, v, clip, hyper) → p, v */                                    \
-    X(ADAM, adam, 6, 3)         /* (p, g, m, v, clip, hyper) → p, m, v; decoupled decay: AdamW */
-
+// ---- ops: ops.def has them all, one a line ----
 enum op {
-#define X(id, name, nin, nout) OP_##id,
-    OP_TABLE(X)
-#undef X
-        OP_COUNT
+#define OP(id, name, nin, nout, kernel, whole, traits) OP_##id,
+#include "common/op/ops.def"
+    OP_COUNT,
+    OP_NONE = -1
+};
+// What others ask of an op, beside what it computes.
+enum op_trait {
+    OP_IS_STEP = 1 << 0,     // elementwise on floats: may be a step of CHAIN and LINEAR
+    OP_IS_PRODUCT = 1 << 1,  // its first two operands are multiplied as matrices
+    OP_IS_FUSED = 1 << 2,    // made by fusion alone, after sharding
+    OP_IS_UPDATE = 1 << 3,   // changes a parameter and its state in place
+    OP_HAS_CHAIN = 1 << 4,   // attr.chain says what it does
+    OP_HAS_SCALE = 1 << 5,   // reads a scale, as a step too
+    OP_ACCUMULATES = 1 << 6, // can add to what its output holds: may write straight into a sum
+    OP_IN_PLACE = 1 << 7,    // may write its output over its first input; one made by fusion any
+                             // over any that is read in the same order
+    OP_COUNTS_ONCE = 1 << 8, // what several ranks or stages hold counts at one of them
+    OP_MAKES_MAX = 1 << 9,   // over a cut dimension it makes a part of a maximum, not of a sum
+    OP_OWN_LOOPS = 1 << 10,  // runs over the keys of each query: loops that no label tells
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
-int op_outputs(enum op op); // −1: any number up to CHAIN_OUTPUTS
-// SGD, MOMENTUM, ADAM.
-bool op_is_update(enum op op);
+int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
+bool op_is(enum op op, enum op_trait trait);
+int op_whole(enum op op); // the column of ops.def; see widen.h
 
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 4 };
 

@@ -4,24 +4,9 @@
 
 enum { ALIGN = 64, TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless one row has more
 
-// Ops whose kernels are f32's; `whole`: 1 + the last dimensions of the largest operand that the
-// kernel must see whole.
-static const int whole[OP_COUNT] = {
-    [OP_MATMUL] = 1,        [OP_SUM] = 1,       [OP_ROW_MAX] = 2,        [OP_ROW_SUM_EXP] = 2,
-    [OP_ROW_EXP_MUL] = 2,   [OP_PICK] = 2,      [OP_PICK_GRAD] = 2,      [OP_ROW_ARGMAX] = 2,
-    [OP_EMBED_GRAD] = 2,    [OP_NORM] = 2,      [OP_NORM_GRAD] = 2,      [OP_NORM_WEIGHT_GRAD] = 2,
-    [OP_ROTARY] = 3,        [OP_ATTENTION] = 4, [OP_ATTENTION_GRAD] = 4, [OP_ADD_NORM] = 2,
-    [OP_NORM_GRAD_ADD] = 2, [OP_ROW_LOSS] = 2,  [OP_ROW_LOSS_GRAD] = 2,
-};
-
 static const struct tensor *operand(const struct op_call *c, int k)
 {
     return k < c->nin ? &c->in[k] : &c->out[k - c->nin];
-}
-
-static bool adds(enum op op)
-{
-    return op == OP_MATMUL || op == OP_SUM || op == OP_EMBED_GRAD || op == OP_NORM_WEIGHT_GRAD;
 }
 
 static int largest(const struct op_call *c)
@@ -55,7 +40,7 @@ static bool can_lead(const struct op_call *c, int base, int n)
 {
     for (int k = 0; k < c->nin + c->nout; k++) {
         int same = prefix(c, base, k, n);
-        if (same != n && (same != 0 || (k >= c->nin && !adds(c->op))))
+        if (same != n && (same != 0 || (k >= c->nin && !op_is(c->op, OP_ACCUMULATES))))
             return false;
     }
     return true;
@@ -73,7 +58,7 @@ static void turns_choose(const struct op_call *c, int base, struct widen *w)
 {
     const struct shape *s = &operand(c, base)->shape;
     int64_t row = 0;
-    while (w->lead < s->n - (whole[c->op] - 1) && can_lead(c, base, w->lead + 1))
+    while (w->lead < s->n - (op_whole(c->op) - 1) && can_lead(c, base, w->lead + 1))
         w->lead++;
     w->rows = leading(s, w->lead);
     for (int k = 0; k < c->nin + c->nout; k++) {
@@ -91,7 +76,7 @@ void widen_of(const struct op_call *c, struct widen *w)
 {
     int base = largest(c);
     *w = (struct widen){.rows = 1, .turn = 1};
-    if (base < 0 || !whole[c->op])
+    if (base < 0 || !op_whole(c->op))
         return;
     turns_choose(c, base, w);
     for (int k = 0; k < c->nin + c->nout; k++) {

@@ -515,24 +515,11 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .isa = TEXT(VEC_ISA),
     .map =
         {
+#define OP(id, name, nin, nout, kernel, whole, traits)
+#define STEP(id, name, nin, slope, of) [OP_##id] = map_##name,
+#include "common/op/ops.def"
             [OP_CAST] = map_scale,
-            [OP_ADD] = map_add,
-            [OP_SUB] = map_sub,
-            [OP_MUL] = map_mul,
             [OP_SCALE] = map_scale,
-            [OP_LOG] = map_log,
-            [OP_EXP] = map_exp,
-            [OP_SOFTPLUS] = map_softplus,
-            [OP_SOFTPLUS_GRAD] = map_softplus_grad,
-            [OP_DIV] = map_div,
-            [OP_RELU] = map_relu,
-            [OP_RELU_GRAD] = map_relu_grad,
-            [OP_GELU] = map_gelu,
-            [OP_GELU_GRAD] = map_gelu_grad,
-            [OP_TANH] = map_tanh,
-            [OP_TANH_GRAD] = map_tanh_grad,
-            [OP_SILU] = map_silu,
-            [OP_SILU_GRAD] = map_silu_grad,
             [OP_EQUAL] = map_equal,
         },
     .update = {[OP_SGD] = update_sgd, [OP_MOMENTUM] = update_momentum, [OP_ADAM] = update_adam},

@@ -162,7 +162,7 @@ int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, stru
     int rc = device_bind(q->device, e);
     if (!rc && (c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD))
         return attention_tune(q, c, e);
-    if (rc || (c->op != OP_MATMUL && c->op != OP_LINEAR))
+    if (rc || !op_is(c->op, OP_IS_PRODUCT))
         return rc;
     q->last = c->op;
     q->any = true;

@@ -94,59 +94,57 @@ DEVICE float softplus(float x)
     return fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
 }
 
-#define EACH(expr)                 \
-    for (int k = 0; k < wide; k++) \
-        out[k] = (expr);           \
-    break
-#define A x[k]
-#define B y[k]
+// `a` and `b` are an element of each input.
+#define MAP(name, expr)                                    \
+    DEVICE float map_##name(float a, float b, float scale) \
+    {                                                      \
+        (void)b;                                           \
+        (void)scale;                                       \
+        return (expr);                                     \
+    }
+
+MAP(add, a + b)
+MAP(sub, a - b)
+MAP(mul, a *b)
+MAP(div, a / b)
+MAP(scale, a *scale)
+MAP(log, logf(a))
+MAP(exp, expf(a))
+MAP(softplus, softplus(a))
+MAP(softplus_grad, b / (1.0f + expf(-a)))
+MAP(tanh, tanhf(a))
+MAP(tanh_grad, b *(1.0f - a * a))
+MAP(gelu, a *logistic(gelu_twice_u(a)))
+MAP(gelu_grad, b *gelu_slope(a))
+MAP(relu, a < 0 ? 0 : a) // NaN stays: it must reach the skip flag
+MAP(relu_grad, a > 0 ? b : 0)
+MAP(silu, a / (1.0f + expf(-a)))
+MAP(silu_grad, b *silu_slope(a))
+MAP(equal, __float_as_int(a) == __float_as_int(b) ? 1.0f : 0.0f) // the bits of two i32
+#undef MAP
+
+#define EACH(id, name)                              \
+    case OP_##id:                                   \
+        for (int k = 0; k < wide; k++)              \
+            out[k] = map_##name(x[k], y[k], scale); \
+        break;
 
 DEVICE void step_run(const struct plan_step *s, int wide, const float x[LANES],
                      const float y[LANES], float out[LANES])
 {
     float scale = s->scale;
     switch (s->op) {
-    case OP_ADD:
-        EACH(A + B);
-    case OP_SUB:
-        EACH(A - B);
-    case OP_MUL:
-        EACH(A * B);
-    case OP_DIV:
-        EACH(A / B);
-    case OP_LOG:
-        EACH(logf(A));
-    case OP_EXP:
-        EACH(expf(A));
-    case OP_RELU: // NaN stays: it must reach the skip flag
-        EACH(A < 0 ? 0 : A);
-    case OP_RELU_GRAD:
-        EACH(A > 0 ? B : 0);
-    case OP_GELU:
-        EACH(A * logistic(gelu_twice_u(A)));
-    case OP_GELU_GRAD:
-        EACH(B * gelu_slope(A));
-    case OP_TANH:
-        EACH(tanhf(A));
-    case OP_TANH_GRAD:
-        EACH(B * (1.0f - A * A));
-    case OP_SILU:
-        EACH(A / (1.0f + expf(-A)));
-    case OP_SILU_GRAD:
-        EACH(B * silu_slope(A));
-    case OP_SOFTPLUS:
-        EACH(softplus(A));
-    case OP_SOFTPLUS_GRAD:
-        EACH(B / (1.0f + expf(-A)));
-    case OP_EQUAL: // the bits of two i32
-        EACH(__float_as_int(A) == __float_as_int(B) ? 1.0f : 0.0f);
-    default: // CAST, SCALE
-        EACH(scale * A);
+#define OP(id, name, nin, nout, kernel, whole, traits)
+#define STEP(id, name, nin, slope, of) EACH(id, name)
+#include "common/op/ops.def"
+        EACH(CAST, scale)
+        EACH(SCALE, scale)
+        EACH(EQUAL, equal)
+    default:
+        break;
     }
 }
 #undef EACH
-#undef A
-#undef B
 
 // ---- all steps of a group -----------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ static const char *name_of(struct arena *a, const struct program *p, const struc
                                         [INSTR_SEND] = "send",
                                         [INSTR_RECV] = "receive",
                                         [INSTR_MARK] = "mark"};
-    if (i->kind == INSTR_OP && (i->op == OP_MATMUL || i->op == OP_LINEAR))
+    if (i->kind == INSTR_OP && op_is(i->op, OP_IS_PRODUCT))
         return product_name(a, p, &p->graph->nodes[i->node]);
     if (i->kind == INSTR_OP)
         return op_name(i->op);

@@ -261,7 +261,7 @@ static int input_of(int output)
 // Of several outputs only those of an update all lie over inputs, and a chain's first two.
 static bool over_input(const struct rig_case *c, int output)
 {
-    bool update = op_is_update(c->op) && output < op_outputs(c->op);
+    bool update = op_is(c->op, OP_IS_UPDATE) && output < op_outputs(c->op);
     bool chain = c->op == OP_CHAIN && output == 1;
     return c->in_place && (output == 0 || update || chain);
 }

@@ -200,7 +200,7 @@ static void program_check(const struct program *p)
     static char here;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *at = &p->instrs[i];
-        if (at->kind != INSTR_OP || (at->op != OP_MATMUL && at->op != OP_LINEAR))
+        if (at->kind != INSTR_OP || (!op_is(at->op, OP_IS_PRODUCT)))
             continue;
         struct arena a = {0};
         struct found f;

@@ -158,11 +158,6 @@ static void attr_set(struct rig_case *c)
     c->attr.lr_scale = usual.lr_scale;
 }
 
-static bool is_update(enum op op)
-{
-    return op == OP_SGD || op == OP_MOMENTUM || op == OP_ADAM;
-}
-
 static void row_case(struct rig_case *c, struct arena *a, const struct row *row, struct extents s)
 {
     int64_t ext[26];
@@ -171,7 +166,7 @@ static void row_case(struct rig_case *c, struct arena *a, const struct row *row,
     attr_set(c);
     for (int k = 0; k < c->nin; k++)
         rig_fill(&c->in[k], (uint64_t)k + 1, row->in[k].lo, row->in[k].hi);
-    if (is_update(row->op))
+    if (op_is(row->op, OP_IS_UPDATE))
         c->in[c->nin - 2].v[CLIP_SKIP] = 0;
 }
 
@@ -376,7 +371,7 @@ static void an_update_that_must_be_skipped_changes_nothing(void **state)
     for (size_t t = 0; t < sizeof table / sizeof *table; t++) {
         struct arena a = {0};
         struct rig_case c;
-        if (!is_update(table[t].op))
+        if (!op_is(table[t].op, OP_IS_UPDATE))
             continue;
         row_case(&c, &a, &table[t], (struct extents){33, 17, 1, 1});
         c.in[c.nin - 2].v[CLIP_SKIP] = 1;

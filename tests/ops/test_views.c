@@ -93,7 +93,7 @@ static void row_run(const struct row *r, struct extents s, enum types t)
     types_set(&c, t);
     for (int k = 0; k < c.nin; k++)
         rig_fill(&c.in[k], (uint64_t)k + 1, r->lo, r->hi);
-    if (r->op == OP_SGD || r->op == OP_MOMENTUM || r->op == OP_ADAM)
+    if (op_is(r->op, OP_IS_UPDATE))
         c.in[c.nin - 2].v[CLIP_SKIP] = 0;
     double exact = r->rtol == 0 && r->atol == 0 ? 0 : r->rtol + rounding(t);
     run_shifted(&c, type_names[t], r->in_place && (t == F32 || t == BF16), exact, r->atol);

@@ -636,9 +636,8 @@ static void device_info(const struct device *d, struct device_info *out)
 }
 
 static const backend_op ops[OP_COUNT] = {
-#define X(id, name, nin, nout) [OP_##id] = late_op,
-    OP_TABLE(X)
-#undef X
+#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = late_op,
+#include "common/op/ops.def"
 };
 
 static const struct backend_graph graphs = {

@@ -132,7 +132,7 @@ static bool covers_well(const struct instr *i, const struct node *n, const struc
             const double *from = in[k].v, *to = out[o].v;
             int64_t reads = shape_count(&in[k].shape), writes = shape_count(&out[o].shape);
             bool apart = from + reads <= to || to + writes <= from;
-            bool alike = from == to && reads == writes && op_row(i->op)->inplace &&
+            bool alike = from == to && reads == writes && op_is(i->op, OP_IN_PLACE) &&
                          !memcmp(n->attr.label[k], n->attr.label[i->nin + o],
                                  (size_t)in[k].shape.n * sizeof n->attr.label[k][0]);
             if (!apart && !alike)

@@ -67,10 +67,10 @@ static struct counts count(const struct compiled *c, enum program_kind kind, int
         if (in->kind != INSTR_OP)
             continue;
         n.casts += in->op == OP_CAST && of_kind(p, &in->in[0], BUFFER_PARAM);
-        n.updates += op_is_update(in->op);
+        n.updates += op_is(in->op, OP_IS_UPDATE);
         for (int k = 0; k < in->nout; k++)
             if (of_kind(p, &in->out[k], BUFFER_COPY)) {
-                assert_true(op_is_update(in->op) && k == in->nout - 1);
+                assert_true(op_is(in->op, OP_IS_UPDATE) && k == in->nout - 1);
                 n.copying++;
                 n.numbers += (double)shape_count(&p->buffers[in->out[k].buffer].shape);
             }

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "common/compile/graph/optable.h"
 #include "common/compile/program/schedule.h"
+#include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/partition.h"
 #include "common/op/gemm.h"
 
@@ -111,7 +111,7 @@ static int ask(struct product *p, const char *x, const char *w, const char *want
                                 .in = {&p->x, &p->w},
                                 .want = &p->want,
                                 .has_want = has_want};
-    return shard_contract(&p->q, &p->e);
+    return op_shard(&p->q, &p->e);
 }
 
 static void check(const struct product *p, const char *x, const char *w, const char *out,

@@ -229,7 +229,7 @@ static int op_make(struct graph *g, const struct op_args *a)
                      .when = g->when};
     if (a->attr)
         n.attr = *a->attr;
-    n.attr.tf32 = g->tf32 && a->op == OP_MATMUL;
+    n.attr.tf32 = g->tf32 && op_is(a->op, OP_IS_PRODUCT);
     struct labels l = {.attr = &n.attr};
     for (int k = 0; k < a->nin; k++)
         n.in[k] = a->in[k];
@@ -316,6 +316,20 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
                                          .nout_dims = v.shape.n,
                                          .out_dims = v.dims,
                                          .dtype = v.dtype});
+}
+
+int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
+                 const struct op_attr *attr, enum dtype t)
+{
+    struct value v = g->values[like];
+    return graph_op(g, &(struct op_args){.op = op,
+                                         .nin = nin,
+                                         .in = in,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .sizes = v.shape.dim,
+                                         .attr = attr,
+                                         .dtype = t});
 }
 
 static bool has_dim(const struct value *v, enum dim dim)

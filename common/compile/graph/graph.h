@@ -163,6 +163,9 @@ struct op_args {
 int graph_op(struct graph *g, const struct op_args *a);
 // Elementwise: shape and dtype are those of `like`.
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
+// One output with the dimensions and sizes of `like`, of a dtype as in op_args.
+int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
+                 const struct op_attr *attr, enum dtype t);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
 int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
 

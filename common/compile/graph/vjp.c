@@ -1,232 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vjp rules: one short function an op. Each adds the ops that carry the cotangent of its output
-// to the inputs that need one; the activation point of what it makes is the input's own.
-#include "common/compile/graph/grad.h"
-#include "common/compile/graph/optable.h"
+// The vjp rules: one short function an op, one table at the end. An elementwise op whose cotangent
+// is one op over its operand and dy has no function: the slope in its row of ops.def is the rule.
+//
+// What a rule makes for an input stands at the input's own activation point.
+#include "common/compile/graph/vjp.h"
 
-// Makes the input's cotangent with `op` over the operands, shaped like the input.
-static int make(struct tape *t, enum op op, int nin, const int *in, int value)
+#include "common/compile/graph/build.h"
+
+// The cotangent of `value` as `op` makes it: of its shape and dtype, at its point.
+static int make_like(struct tape *t, enum op op, int nin, const int *in, int value,
+                     const struct op_attr *attr)
 {
-    graph_at(t->g, t->g->values[value].point);
-    return graph_like(t->g, op, nin, in, value);
+    const struct value *v = &t->g->values[value];
+    graph_at(t->g, v->point);
+    return graph_shaped(t->g, op, nin, in, value, attr, v->dtype);
 }
 
-int vjp_matmul(struct tape *t, const struct node *n, int cot)
-{
-    struct graph *g = t->g;
-    int a = n->in[0], b = n->in[1];
-    if (tape_needs(t, b)) {
-        struct value v = g->values[b];
-        graph_at(g, v.point);
-        tape_add(t, b, graph_matmul_as(g, a, cot, v.shape.n, v.dims, tape_dtype(t, b)));
-    }
-    if (tape_needs(t, a)) {
-        struct value v = g->values[a];
-        graph_at(g, v.point);
-        tape_add(t, a, graph_matmul_as(g, cot, b, v.shape.n, v.dims, tape_dtype(t, a)));
-    }
-    return g->failed;
-}
-
-int vjp_sum(struct tape *t, const struct node *n, int cot)
-{
-    struct graph *g = t->g;
-    struct value x = g->values[n->in[0]];
-    graph_at(g, x.point);
-    struct op_attr attr = {.scale = n->attr.scale};
-    tape_add(t, n->in[0],
-             graph_op(g, &(struct op_args){.op = OP_SCALE,
-                                           .nin = 1,
-                                           .in = &cot,
-                                           .nout_dims = x.shape.n,
-                                           .out_dims = x.dims,
-                                           .attr = &attr,
-                                           .dtype = x.dtype,
-                                           .sizes = x.shape.dim}));
-    return g->failed;
-}
-
-static void add_reduced(struct tape *t, int value, int cot, float scale)
+// `by` times a cotangent flows into `value`, summed over the dimensions that it lacks.
+static void add_reduced(struct tape *t, int value, int cot, float by)
 {
     if (!tape_needs(t, value))
         return;
     graph_at(t->g, t->g->values[value].point);
-    tape_add(t, value, tape_reduce_to(t, cot, value, scale));
+    tape_add(t, value, tape_reduce_to(t, cot, value, by));
 }
 
-int vjp_add(struct tape *t, const struct node *n, int cot)
+// ---- linear algebra ----------------------------------------------------------------------------
+
+// The product of `a` and `b`, one of them the cotangent, is that of `value`.
+static void add_product(struct tape *t, int value, int a, int b)
+{
+    if (!tape_needs(t, value))
+        return;
+    struct value v = t->g->values[value];
+    graph_at(t->g, v.point);
+    tape_add(t, value, graph_matmul_as(t->g, a, b, v.shape.n, v.dims, tape_dtype(t, value)));
+}
+
+static void vjp_matmul(struct tape *t, const struct node *n, int cot)
+{
+    add_product(t, n->in[1], n->in[0], cot);
+    add_product(t, n->in[0], cot, n->in[1]);
+}
+
+static void vjp_sum(struct tape *t, const struct node *n, int cot)
+{
+    int x = n->in[0];
+    graph_at(t->g, t->g->values[x].point);
+    tape_add(t, x, spread(t->g, cot, x, n->attr.scale, t->g->values[x].dtype));
+}
+
+// ---- elementwise -------------------------------------------------------------------------------
+
+static void vjp_cast(struct tape *t, const struct node *n, int cot)
+{
+    tape_add(t, n->in[0], make_like(t, OP_CAST, 1, &cot, n->in[0], &n->attr));
+}
+
+static void vjp_scale(struct tape *t, const struct node *n, int cot)
+{
+    add_reduced(t, n->in[0], cot, n->attr.scale);
+}
+
+static void vjp_add(struct tape *t, const struct node *n, int cot)
 {
     add_reduced(t, n->in[0], cot, 1);
     add_reduced(t, n->in[1], cot, 1);
-    return t->g->failed;
 }
 
-int vjp_sub(struct tape *t, const struct node *n, int cot)
+static void vjp_sub(struct tape *t, const struct node *n, int cot)
 {
     add_reduced(t, n->in[0], cot, 1);
     add_reduced(t, n->in[1], cot, -1);
-    return t->g->failed;
 }
 
-int vjp_mul(struct tape *t, const struct node *n, int cot)
+static void vjp_mul(struct tape *t, const struct node *n, int cot)
 {
     for (int k = 0; k < 2; k++) {
-        if (!tape_needs(t, n->in[k]))
-            continue;
-        int product = make(t, OP_MUL, 2, (int[]){cot, n->in[1 - k]}, n->out[0]);
-        add_reduced(t, n->in[k], product, 1);
+        int in[2] = {cot, n->in[1 - k]};
+        if (tape_needs(t, n->in[k]))
+            add_reduced(t, n->in[k], make_like(t, OP_MUL, 2, in, n->out[0], NULL), 1);
     }
-    return t->g->failed;
 }
 
-int vjp_scale(struct tape *t, const struct node *n, int cot)
-{
-    add_reduced(t, n->in[0], cot, n->attr.scale);
-    return t->g->failed;
-}
+// What the slope of a row is taken over, in this order.
+enum slope_of { NOTHING, X_DY, Y_DY, DY_X, DY_Y };
+static const struct slope {
+    enum op op;
+    enum slope_of of;
+} slopes[OP_COUNT] = {
+#define OP(id, name, nin, nout, kernel, whole, traits)
+#define STEP(id, name, nin, slope, of) [OP_##id] = {OP_##slope, of},
+#include "common/op/ops.def"
+};
 
-int vjp_log(struct tape *t, const struct node *n, int cot)
+static void apply_slope(struct tape *t, const struct node *n, int dy)
 {
-    tape_add(t, n->in[0], make(t, OP_DIV, 2, (int[]){cot, n->in[0]}, n->in[0]));
-    return t->g->failed;
-}
-
-int vjp_cast(struct tape *t, const struct node *n, int cot)
-{
-    struct value x = t->g->values[n->in[0]];
-    struct op_attr attr = {.scale = n->attr.scale};
-    graph_at(t->g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(t->g, &(struct op_args){.op = OP_CAST,
-                                              .nin = 1,
-                                              .in = &cot,
-                                              .nout_dims = x.shape.n,
-                                              .out_dims = x.dims,
-                                              .attr = &attr,
-                                              .dtype = x.dtype}));
-    return t->g->failed;
-}
-
-int vjp_exp(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_MUL, 2, (int[]){cot, n->out[0]}, n->in[0]));
-    return t->g->failed;
-}
-
-int vjp_softplus(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_SOFTPLUS_GRAD, 2, (int[]){n->in[0], cot}, n->in[0]));
-    return t->g->failed;
+    const struct slope *s = &slopes[n->op];
+    int x = n->in[0], other = s->of == X_DY || s->of == DY_X ? x : n->out[0];
+    bool last = s->of == X_DY || s->of == Y_DY; // dy is the second operand
+    int in[2] = {last ? other : dy, last ? dy : other};
+    tape_add(t, x, make_like(t, s->op, 2, in, x, NULL));
 }
 
 // The same draws drop the cotangent: no mask is kept.
-int vjp_dropout(struct tape *t, const struct node *n, int cot)
+static void vjp_dropout(struct tape *t, const struct node *n, int cot)
 {
-    struct value x = t->g->values[n->in[0]];
     int in[3] = {cot, n->in[1], n->in[2]};
-    graph_at(t->g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(t->g, &(struct op_args){.op = OP_DROPOUT,
-                                              .nin = n->nin,
-                                              .in = in,
-                                              .nout_dims = x.shape.n,
-                                              .out_dims = x.dims,
-                                              .attr = &n->attr}));
-    return t->g->failed;
+    tape_add(t, n->in[0], make_like(t, OP_DROPOUT, n->nin, in, n->in[0], &n->attr));
 }
 
-int vjp_relu(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_RELU_GRAD, 2, (int[]){n->out[0], cot}, n->in[0]));
-    return t->g->failed;
-}
-
-int vjp_gelu(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_GELU_GRAD, 2, (int[]){n->in[0], cot}, n->in[0]));
-    return t->g->failed;
-}
-
-int vjp_tanh(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_TANH_GRAD, 2, (int[]){n->out[0], cot}, n->in[0]));
-    return t->g->failed;
-}
+// ---- rows --------------------------------------------------------------------------------------
 
 // The row maximum is a constant shift that cancels: only x gets a cotangent.
-int vjp_row_sum_exp(struct tape *t, const struct node *n, int cot)
+static void vjp_row_sum_exp(struct tape *t, const struct node *n, int cot)
 {
-    int x = n->in[0], max = n->in[1];
-    struct value v = t->g->values[x];
-    graph_at(t->g, v.point);
-    tape_add(t, x,
-             graph_op(t->g, &(struct op_args){.op = OP_ROW_EXP_MUL,
-                                              .nin = 3,
-                                              .in = (int[]){x, max, cot},
-                                              .nout_dims = v.shape.n,
-                                              .out_dims = v.dims,
-                                              .attr = &n->attr}));
-    return t->g->failed;
+    int x = n->in[0], in[3] = {x, n->in[1], cot};
+    tape_add(t, x, make_like(t, OP_ROW_EXP_MUL, 3, in, x, &n->attr));
 }
 
-int vjp_pick(struct tape *t, const struct node *n, int cot)
+static void vjp_pick(struct tape *t, const struct node *n, int cot)
 {
-    struct graph *g = t->g;
-    struct value x = g->values[n->in[0]];
-    graph_at(g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(g, &(struct op_args){.op = OP_PICK_GRAD,
-                                           .nin = 2,
-                                           .in = (int[]){n->in[1], cot},
-                                           .nout_dims = x.shape.n,
-                                           .out_dims = x.dims,
-                                           .dtype = x.dtype,
-                                           .sizes = x.shape.dim}));
-    return g->failed;
+    int x = n->in[0], in[2] = {n->in[1], cot};
+    tape_add(t, x, make_like(t, OP_PICK_GRAD, 2, in, x, NULL));
 }
 
-int vjp_silu(struct tape *t, const struct node *n, int cot)
-{
-    tape_add(t, n->in[0], make(t, OP_SILU_GRAD, 2, (int[]){n->in[0], cot}, n->in[0]));
-    return t->g->failed;
-}
+// ---- transformers ------------------------------------------------------------------------------
 
 // All pieces are read, or their whole would not have been made.
-int vjp_split(struct tape *t, const struct node *n, int cot)
+static void vjp_split(struct tape *t, const struct node *n, int cot)
 {
-    struct value x = t->g->values[n->in[0]];
     int cots[OP_MAX_OUT] = {cot};
     for (int k = 1; k < n->nout; k++) {
         cots[k] = t->cot[n->out[k]];
         PRE(cots[k] >= 0);
     }
-    graph_at(t->g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(t->g, &(struct op_args){.op = OP_STACK,
-                                              .nin = n->nout,
-                                              .in = cots,
-                                              .nout_dims = x.shape.n,
-                                              .out_dims = x.dims,
-                                              .sizes = x.shape.dim}));
-    return t->g->failed;
+    tape_add(t, n->in[0], make_like(t, OP_STACK, n->nout, cots, n->in[0], NULL));
 }
 
-int vjp_embed(struct tape *t, const struct node *n, int cot)
+static void vjp_embed(struct tape *t, const struct node *n, int cot)
 {
-    struct value table = t->g->values[n->in[1]];
-    graph_at(t->g, table.point);
-    tape_add(t, n->in[1],
-             graph_op(t->g, &(struct op_args){.op = OP_EMBED_GRAD,
-                                              .nin = 2,
-                                              .in = (int[]){n->in[0], cot},
-                                              .nout_dims = table.shape.n,
-                                              .out_dims = table.dims,
-                                              .dtype = tape_dtype(t, n->in[1]),
-                                              .sizes = table.shape.dim}));
-    return t->g->failed;
+    int table = n->in[1], in[2] = {n->in[0], cot};
+    graph_at(t->g, t->g->values[table].point);
+    tape_add(t, table, graph_shaped(t->g, OP_EMBED_GRAD, 2, in, table, NULL, tape_dtype(t, table)));
 }
 
-static void norm_weight(struct tape *t, const struct node *n, int cot)
+// A vector along the last dimension of x, whatever that is called.
+static void add_norm_weight(struct tape *t, const struct node *n, int cot)
 {
     struct value x = t->g->values[n->in[0]];
     graph_at(t->g, POINT_NONE);
@@ -240,43 +160,26 @@ static void norm_weight(struct tape *t, const struct node *n, int cot)
                                               .attr = &n->attr}));
 }
 
-int vjp_norm(struct tape *t, const struct node *n, int cot)
+static void vjp_norm(struct tape *t, const struct node *n, int cot)
 {
-    struct value x = t->g->values[n->in[0]];
+    int x = n->in[0], in[3] = {x, cot, n->in[1]};
     if (n->nin > 2)
         add_reduced(t, n->in[2], cot, 1);
     if (n->nin > 1 && tape_needs(t, n->in[1]))
-        norm_weight(t, n, cot);
-    if (!tape_needs(t, n->in[0]))
-        return t->g->failed;
-    graph_at(t->g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(t->g, &(struct op_args){.op = OP_NORM_GRAD,
-                                              .nin = n->nin > 1 ? 3 : 2,
-                                              .in = (int[]){n->in[0], cot, n->in[1]},
-                                              .nout_dims = x.shape.n,
-                                              .out_dims = x.dims,
-                                              .attr = &n->attr}));
-    return t->g->failed;
+        add_norm_weight(t, n, cot);
+    if (tape_needs(t, x))
+        tape_add(t, x, make_like(t, OP_NORM_GRAD, n->nin > 1 ? 3 : 2, in, x, &n->attr));
 }
 
-int vjp_rotary(struct tape *t, const struct node *n, int cot)
+static void vjp_rotary(struct tape *t, const struct node *n, int cot)
 {
-    struct value x = t->g->values[n->in[0]];
     struct op_attr back = n->attr;
     back.scale = -back.scale;
-    graph_at(t->g, x.point);
-    tape_add(t, n->in[0],
-             graph_op(t->g, &(struct op_args){.op = OP_ROTARY,
-                                              .nin = 2,
-                                              .in = (int[]){cot, n->in[1]},
-                                              .nout_dims = x.shape.n,
-                                              .out_dims = x.dims,
-                                              .attr = &back}));
-    return t->g->failed;
+    int in[2] = {cot, n->in[1]};
+    tape_add(t, n->in[0], make_like(t, OP_ROTARY, 2, in, n->in[0], &back));
 }
 
-int vjp_attention(struct tape *t, const struct node *n, int cot)
+static void vjp_attention(struct tape *t, const struct node *n, int cot)
 {
     struct value q = t->g->values[n->in[0]];
     graph_at(t->g, q.point);
@@ -290,5 +193,39 @@ int vjp_attention(struct tape *t, const struct node *n, int cot)
                                               .like = n->in});
     for (int k = 0; k < 3 && !t->g->failed; k++)
         tape_add(t, n->in[k], dq + k);
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+
+static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int cotangent) = {
+    [OP_MATMUL] = vjp_matmul,
+    [OP_SUM] = vjp_sum,
+    [OP_CAST] = vjp_cast,
+    [OP_SCALE] = vjp_scale,
+    [OP_ADD] = vjp_add,
+    [OP_SUB] = vjp_sub,
+    [OP_MUL] = vjp_mul,
+    [OP_DROPOUT] = vjp_dropout,
+    [OP_PICK] = vjp_pick,
+    [OP_ROW_SUM_EXP] = vjp_row_sum_exp,
+    [OP_SPLIT] = vjp_split,
+    [OP_EMBED] = vjp_embed,
+    [OP_NORM] = vjp_norm,
+    [OP_ROTARY] = vjp_rotary,
+    [OP_ATTENTION] = vjp_attention,
+};
+
+bool vjp_has(enum op op)
+{
+    return rules[op] || slopes[op].of != NOTHING;
+}
+
+int vjp_apply(struct tape *t, const struct node *n, int cotangent)
+{
+    PRE(vjp_has(n->op));
+    if (rules[n->op])
+        rules[n->op](t, n, cotangent);
+    else
+        apply_slope(t, n, cotangent);
     return t->g->failed;
 }

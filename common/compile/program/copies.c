@@ -23,8 +23,8 @@ static void writers_find(struct copies *c)
             int param = g->values[n->out[k]].alias;
             if (param < 0 || g->values[param].kind != VALUE_PARAM)
                 continue;
-            bool whole = n->kind == NODE_OP && op_is_update(n->op) && k == 0 && n->in[0] == param &&
-                         c->writer[param] == NONE;
+            bool whole = n->kind == NODE_OP && op_is(n->op, OP_IS_UPDATE) && k == 0 &&
+                         n->in[0] == param && c->writer[param] == NONE;
             c->writer[param] = whole ? i : PARTS;
         }
     }
@@ -129,7 +129,7 @@ void copies_make(struct graph *g, const struct graph *train)
     casts_drop(&c);
     for (int i = 0; i < g->nnodes; i++) {
         struct node *n = &g->nodes[i];
-        bool update = n->kind == NODE_OP && op_is_update(n->op);
+        bool update = n->kind == NODE_OP && op_is(n->op, OP_IS_UPDATE);
         if (update && c.copy[n->in[0]] >= 0)
             update_writes(g, n, c.copy[n->in[0]]);
     }

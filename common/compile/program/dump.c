@@ -44,7 +44,7 @@ static void put_chain(const struct op_chain *c, int nout, struct buf *out)
         buf_printf(out, " r%d=%s", c->inputs + s, op_name(step->op));
         for (int k = 0; k < op_inputs(step->op); k++)
             buf_printf(out, " r%d", step->in[k]);
-        if (step->op == OP_SCALE || step->op == OP_CAST)
+        if (op_is(step->op, OP_HAS_SCALE))
             put_float(out, "scale", step->scale);
     }
     buf_puts(out, " out");

@@ -42,14 +42,14 @@ static void input_take(const struct graph *g, const struct node *n, int k, int r
 // Of a node that steps are made of: an elementwise op, a product, or what was fused before.
 static bool form_of(const struct graph *g, const struct node *n, struct form *f)
 {
-    bool fused = n->op == OP_CHAIN || n->op == OP_LINEAR;
-    *f = (struct form){.product = n->op == OP_MATMUL || n->op == OP_LINEAR};
+    bool fused = op_is(n->op, OP_HAS_CHAIN);
+    *f = (struct form){.product = op_is(n->op, OP_IS_PRODUCT)};
     memset(f->value, -1, sizeof f->value);
-    if (!fused && !f->product && !chain_takes(n->op))
+    if (!fused && !f->product && !op_is(n->op, OP_IS_STEP))
         return false;
     if (fused)
         f->chain = *n->attr.chain;
-    else if (n->op == OP_MATMUL)
+    else if (f->product)
         f->chain = (struct op_chain){.inputs = 1};
     else
         f->chain = (struct op_chain){.inputs = n->nin,
@@ -191,7 +191,7 @@ static bool node_make(const struct fuse *fuse, const struct form *f, int a, int 
 {
     struct graph *g = fuse->g;
     const struct node *x = &g->nodes[a], *y = &g->nodes[b];
-    const struct node *product = x->op == OP_MATMUL || x->op == OP_LINEAR ? x : y;
+    const struct node *product = op_is(x->op, OP_IS_PRODUCT) ? x : y;
     int dims = made_by(g, y)->shape.n;
     int8_t name[MAX_DIMS * 4];
     struct op_chain chain = f->chain;

@@ -10,7 +10,7 @@
 
 static bool is_update(const struct instr *i)
 {
-    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is_update(i->op);
+    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is(i->op, OP_IS_UPDATE);
 }
 
 void fuse_updates(struct program *p)

@@ -166,10 +166,10 @@ static void inplace_find(struct lowering *l)
     const struct graph *g = l->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (!here(l, n) || n->kind != NODE_OP || !op_row(n->op)->inplace ||
-            (n->nout != 1 && !op_row(n->op)->fused))
+        if (!here(l, n) || n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ||
+            (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
             continue;
-        int inputs = op_row(n->op)->fused ? n->nin : 1;
+        int inputs = op_is(n->op, OP_IS_FUSED) ? n->nin : 1;
         for (int o = 0; o < n->nout; o++)
             for (int k = 0; k < inputs; k++) {
                 if (!may_cover(l, i, k, o))

@@ -147,8 +147,7 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
     const struct dim_cut *cut[MAX_DIMS * 4] = {0};
-    bool attends = n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD;
-    for (int k = 0; k < n->nin + n->nout && !attends; k++) {
+    for (int k = 0; k < n->nin + n->nout && !op_is(n->op, OP_OWN_LOOPS); k++) {
         const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
         for (int d = 0; d < v->shape.n; d++) {
             int l = n->attr.label[k][d];
@@ -168,8 +167,8 @@ static int check_sums(const struct graph *g, int at, struct err *e)
     const struct value *out = &g->values[n->out[0]];
     axis_set made = spec_partial(&out->spec), summed = 0;
     bool kept[MAX_DIMS * 4] = {false};
-    if (n->op == OP_ATTENTION || n->op == OP_ATTENTION_GRAD)
-        return 0; // it has loops of its own over keys and their heads
+    if (op_is(n->op, OP_OWN_LOOPS))
+        return 0;
     for (int k = n->nin; k < n->nin + n->nout; k++)
         for (int d = 0; d < g->values[n->out[k - n->nin]].shape.n; d++)
             kept[n->attr.label[k][d]] = true;
@@ -189,7 +188,7 @@ static int check_sums(const struct graph *g, int at, struct err *e)
 static int check_fused(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
-    for (int k = 0; k < n->nout && op_row(n->op)->fused; k++)
+    for (int k = 0; k < n->nout && op_is(n->op, OP_IS_FUSED); k++)
         if (spec_partial(&g->values[n->out[k]].spec))
             return BAD("node %d %s: it was fused and makes a part of a sum", at, op_name(n->op));
     return 0;

@@ -5,7 +5,8 @@
 //
 // The contraction rule places each mesh axis on one loop of the op, or nowhere; compiler.md tells
 // why its cases come in this order.
-#include "common/compile/graph/optable.h"
+#include "common/compile/shard/op_rules.h"
+
 #include "common/compile/layout/reshard.h"
 
 // Where the rule puts each axis: the loop (label) it cuts.
@@ -250,7 +251,7 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
     }
 }
 
-int shard_contract(struct shard_query *q, struct err *e)
+static int shard_contract(struct shard_query *q, struct err *e)
 {
     struct placement p;
     struct dim_cut cut[MAX_LABELS] = {0};
@@ -267,7 +268,7 @@ int shard_contract(struct shard_query *q, struct err *e)
             q->need[k].dim[d] = cut[q->node->attr.label[k][d]];
     for (int d = 0; d < output(q)->shape.n; d++)
         q->out[0].dim[d] = cut[labels_of_out(q)[d]];
-    if (q->node->op == OP_ROW_MAX)
+    if (op_is(q->node->op, OP_MAKES_MAX))
         q->out[0].partial_max = partial;
     else
         q->out[0].partial_sum = partial;
@@ -276,7 +277,7 @@ int shard_contract(struct shard_query *q, struct err *e)
 
 // Every other op computes at its output's wanted cuts; each operand is brought there, whole, on the
 // dimensions it has.
-int shard_pointwise(struct shard_query *q, struct err *e)
+static int shard_pointwise(struct shard_query *q, struct err *e)
 {
     (void)e;
     for (int k = 0; k < q->node->nin; k++)
@@ -300,12 +301,12 @@ static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
     return rc;
 }
 
-int shard_last_whole(struct shard_query *q, struct err *e)
+static int shard_last_whole(struct shard_query *q, struct err *e)
 {
     return pointwise_whole(q, output(q)->shape.n - 1, e);
 }
 
-int shard_split(struct shard_query *q, struct err *e)
+static int shard_split(struct shard_query *q, struct err *e)
 {
     int rc = shard_pointwise(q, e);
     for (int k = 1; k < q->node->nout; k++)
@@ -313,14 +314,14 @@ int shard_split(struct shard_query *q, struct err *e)
     return rc;
 }
 
-int shard_stack(struct shard_query *q, struct err *e)
+static int shard_stack(struct shard_query *q, struct err *e)
 {
     return pointwise_whole(q, 0, e);
 }
 
 // The ids are a one-hot matrix, cut on the rows by every axis that cuts the table's rows and does
 // not cut the ids: over those the output is partial. Over the others the table is gathered.
-int shard_embed(struct shard_query *q, struct err *e)
+static int shard_embed(struct shard_query *q, struct err *e)
 {
     const struct spec *table = q->in[1];
     struct spec rows = *table;
@@ -337,7 +338,7 @@ int shard_embed(struct shard_query *q, struct err *e)
 
 // Its vjp contracts the ids' matrix, cut as the ids are asked to be, with the cotangent: what cuts
 // the cotangent alone and the table's rows too gathers it, as a product's weight gradient does.
-int shard_embed_grad(struct shard_query *q, struct err *e)
+static int shard_embed_grad(struct shard_query *q, struct err *e)
 {
     const struct spec *ids = q->in[0];
     struct spec asked = q->asked[0];
@@ -348,7 +349,7 @@ int shard_embed_grad(struct shard_query *q, struct err *e)
 }
 
 // A contraction over the rows; the row itself is whole, its norm is of all of it.
-int shard_norm_weight(struct shard_query *q, struct err *e)
+static int shard_norm_weight(struct shard_query *q, struct err *e)
 {
     int rc = shard_contract(q, e);
     for (int k = 0; k < q->node->nin; k++)
@@ -360,7 +361,7 @@ int shard_norm_weight(struct shard_query *q, struct err *e)
 // Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
 // and, where the cut of the heads does not divide theirs, on the heads (heads.h tells the user).
 // Their gradients are partial over what cuts the queries alone.
-int shard_attention(struct shard_query *q, struct err *e)
+static int shard_attention(struct shard_query *q, struct err *e)
 {
     enum { BATCH, SEQ, HEADS, HEAD_DIM };
     bool grad = q->node->op == OP_ATTENTION_GRAD;
@@ -387,7 +388,7 @@ int shard_attention(struct shard_query *q, struct err *e)
 
 // The optimiser works on the cut of its state, to which the gradient has been brought; clip and
 // hyper are whole everywhere.
-int shard_update(struct shard_query *q, struct err *e)
+static int shard_update(struct shard_query *q, struct err *e)
 {
     (void)e;
     for (int k = 0; k < q->node->nin - 2; k++)
@@ -398,11 +399,54 @@ int shard_update(struct shard_query *q, struct err *e)
 }
 
 // Takes its operands as they are; every rank makes its part of a sum over all axes.
-int shard_partial_scalar(struct shard_query *q, struct err *e)
+static int shard_partial_scalar(struct shard_query *q, struct err *e)
 {
     (void)e;
     for (int k = 0; k < q->node->nin; k++)
         q->need[k] = *q->in[k];
     q->out[0].partial_sum = mesh_all(q->mesh);
     return 0;
+}
+
+// ---- the table ---------------------------------------------------------------------------------
+
+static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
+#define OP(id, name, nin, nout, kernel, whole, traits)
+#define STEP(id, name, nin, slope, of) [OP_##id] = shard_pointwise,
+#include "common/op/ops.def"
+    [OP_MATMUL] = shard_contract,
+    [OP_SUM] = shard_contract,
+    [OP_CAST] = shard_pointwise,
+    [OP_SCALE] = shard_pointwise,
+    [OP_EQUAL] = shard_pointwise,
+    [OP_ROW_MAX] = shard_contract,
+    [OP_ROW_SUM_EXP] = shard_contract,
+    [OP_ROW_EXP_MUL] = shard_pointwise,
+    [OP_PICK] = shard_contract,
+    [OP_PICK_GRAD] = shard_pointwise,
+    [OP_ROW_ARGMAX] = shard_pointwise,
+    [OP_DROPOUT] = shard_pointwise,
+    [OP_NORMAL] = shard_pointwise,
+    [OP_SPLIT] = shard_split,
+    [OP_STACK] = shard_stack,
+    [OP_EMBED] = shard_embed,
+    [OP_EMBED_GRAD] = shard_embed_grad,
+    [OP_NORM] = shard_last_whole,
+    [OP_NORM_GRAD] = shard_last_whole,
+    [OP_NORM_WEIGHT_GRAD] = shard_norm_weight,
+    [OP_ROTARY] = shard_last_whole,
+    [OP_ATTENTION] = shard_attention,
+    [OP_ATTENTION_GRAD] = shard_attention,
+    [OP_SQNORM] = shard_partial_scalar,
+    [OP_METRICS] = shard_partial_scalar,
+    [OP_CLIP] = shard_pointwise,
+    [OP_SGD] = shard_update,
+    [OP_MOMENTUM] = shard_update,
+    [OP_ADAM] = shard_update,
+};
+
+int op_shard(struct shard_query *q, struct err *e)
+{
+    PRE(rules[q->node->op]);
+    return rules[q->node->op](q, e);
 }

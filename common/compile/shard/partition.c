@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#include "common/compile/graph/optable.h"
+#include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/refine.h"
 
 struct pass {
@@ -340,7 +340,7 @@ static int query_node(struct pass *p, const struct node *n, struct shard_query *
             q->asked[k] = sharding_spec(p->sharding, p->mesh, &p->from->values[n->in[k]]);
         q->in[k] = data ? NULL : &p->to->values[p->map[n->in[k]]].spec;
     }
-    return op_row(n->op)->shard(q, p->err);
+    return op_shard(q, p->err);
 }
 
 static int emit_outputs(struct pass *p, const struct node *n, const struct shard_query *q,
@@ -351,9 +351,10 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
         struct spec s = q->out[k];
         // A scalar of the loss is whole on the axes it is not partial over: it counts once there.
         bool part_of_loss = p->sum_of[old] >= 0 && p->from->values[p->sum_of[old]].of < 0;
-        if (part_of_loss || n->op == OP_SQNORM)
-            copy->owner = (axis_set)(mesh_cuts(p->mesh) &
-                                     ~(n->op == OP_SQNORM ? spec_axes(q->in[0]) : s.partial_sum));
+        bool once = op_is(n->op, OP_COUNTS_ONCE);
+        if (part_of_loss || once)
+            copy->owner =
+                (axis_set)(mesh_cuts(p->mesh) & ~(once ? spec_axes(q->in[0]) : s.partial_sum));
         if (part_of_loss)
             s.partial_sum = mesh_all(p->mesh);
         int rc = value_copy(p, old, &s, &copy->out[k]);
@@ -530,7 +531,8 @@ static int pass_begin(struct pass *p)
         p->left[from->sums[i].value] = from->sums[i].n;
         for (int c = 0; c < from->sums[i].n; c++) {
             int v = from->sums[i].contrib[c];
-            if (p->sum_of[v] >= 0 || !op_row(from->nodes[from->values[v].producer].op)->accumulates)
+            if (p->sum_of[v] >= 0 ||
+                !op_is(from->nodes[from->values[v].producer].op, OP_ACCUMULATES))
                 return err_set(p->err, ERR_INTERNAL, "%s: a contribution that cannot accumulate",
                                from->values[from->sums[i].value].name);
             p->sum_of[v] = from->sums[i].value;

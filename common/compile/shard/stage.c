@@ -115,7 +115,7 @@ static uint64_t stages_of_node(const struct cut *c, const struct node *n)
     uint64_t stages = c->all;
     for (int k = 0; k < n->nin; k++)
         stages &= c->g->values[c->root[n->in[k]]].stages;
-    return n->kind == NODE_OP && n->op == OP_SQNORM ? bit(lowest(stages)) : stages;
+    return n->kind == NODE_OP && op_is(n->op, OP_COUNTS_ONCE) ? bit(lowest(stages)) : stages;
 }
 
 static int nodes_place(struct cut *c)

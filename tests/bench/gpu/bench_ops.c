@@ -195,7 +195,7 @@ static const char *unit_name(struct bench *b, const struct unit *u)
     buf_puts(&name, op_name(c->op));
     if (u->n > 1) {
         buf_printf(&name, " of %d", u->n);
-    } else if (c->op == OP_MATMUL || c->op == OP_LINEAR) {
+    } else if (op_is(c->op, OP_IS_PRODUCT)) {
         name_product(c, &name);
     } else {
         buf_putc(&name, ' ');

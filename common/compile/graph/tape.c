@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cotangents on their way from readers to producers. See tape.h.
+#include "common/compile/graph/tape.h"
+
+#include "common/compile/graph/build.h"
+
+bool tape_needs(const struct tape *t, int value)
+{
+    return value < t->n && t->needs[value];
+}
+
+int tape_param(const struct tape *t, int value)
+{
+    const struct value *v = &t->g->values[value];
+    return v->kind == VALUE_PARAM ? value : v->of;
+}
+
+enum dtype tape_dtype(const struct tape *t, int value)
+{
+    return tape_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
+}
+
+// Made for this value alone; a cotangent that a rule passes on is another value's and settled.
+static bool own_contribution(const struct tape *t, int contribution)
+{
+    for (int k = 0; k < t->at->nout; k++)
+        if (t->cot[t->at->out[k]] == contribution)
+            return false;
+    return true;
+}
+
+// An elementwise op's other operand may be a vector along the last dimension: its contribution
+// arrives already reduced to its shape (tape_reduce_to).
+void tape_add(struct tape *t, int value, int contribution)
+{
+    if (!tape_needs(t, value))
+        return;
+    struct graph *g = t->g;
+    int param = tape_param(t, value);
+    if (param >= 0) {
+        graph_contribute(g, t->grad_sum[param], contribution);
+        return;
+    }
+    struct terms *c = &t->terms[value];
+    c->value = arena_grow(g->arena, c->value, sizeof *c->value, c->n, &c->cap);
+    c->value[c->n++] = contribution;
+    c->scope = g->scope;
+    c->stage = g->stage;
+    g->values[contribution].open = own_contribution(t, contribution);
+}
+
+int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
+{
+    struct graph *g = t->g;
+    struct value v = g->values[value];
+    if (v.shape.n == g->values[cotangent].shape.n)
+        return by == 1 ? cotangent : spread(g, cotangent, value, by, tape_dtype(t, value));
+    // A norm vector lies along the last dimension, whatever that is called there.
+    enum dim dims[MAX_DIMS];
+    const struct value *c = &g->values[cotangent];
+    for (int d = 0; d < v.shape.n; d++)
+        dims[d] = v.dims[d] == DIM_NORM ? c->dims[c->shape.n - 1] : v.dims[d];
+    return sum(g, cotangent, v.shape.n, dims, by, tape_dtype(t, value));
+}
+
+// All readers have contributed: their sum, made where the earliest of them is. Several terms stay
+// open until then, so that those of one spec are added before they are moved.
+void tape_settle(struct tape *t, int value)
+{
+    struct graph *g = t->g;
+    const struct terms *c = &t->terms[value];
+    if (c->n == 0)
+        return;
+    t->cot[value] = c->value[0];
+    if (c->n == 1) {
+        g->values[c->value[0]].open = false;
+        return;
+    }
+    g->scope = c->scope;
+    g->stage = c->stage;
+    graph_at(g, g->values[value].point);
+    for (int k = 1; k < c->n && !g->failed; k++) {
+        int both[2] = {t->cot[value], c->value[k]};
+        t->cot[value] = graph_like(g, OP_ADD, 2, both, value);
+        g->nodes[g->nnodes - 1].joins = true;
+        g->values[t->cot[value]].open = k < c->n - 1;
+    }
+}
