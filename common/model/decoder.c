@@ -13,6 +13,7 @@
 // Not here: keys and values kept from one token to the next.
 #include <math.h>
 
+#include "common/compile/graph/build.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
 #include "common/model/model.h"
@@ -50,7 +51,6 @@ static int norm_vector(struct decoder *d, const char *name, enum init_kind init)
 static int norm(struct decoder *d, int x, const char *name)
 {
     struct graph *g = d->g;
-    struct value v = g->values[x];
     struct op_attr attr = {.eps = d->eps, .center = d->m->family == JOB_GPT2};
     int in[3] = {x}, n = 1;
     if (d->m->family != JOB_COOKBOOK)
@@ -58,12 +58,7 @@ static int norm(struct decoder *d, int x, const char *name)
     if (d->biases)
         in[n++] = norm_vector(d, PATH("%s/bias", name), INIT_ZERO);
     graph_at(g, POINT_SEQ);
-    return graph_op(g, &(struct op_args){.op = OP_NORM,
-                                         .nin = n,
-                                         .in = in,
-                                         .nout_dims = v.shape.n,
-                                         .out_dims = v.dims,
-                                         .attr = &attr});
+    return graph_shaped(g, OP_NORM, n, in, x, &attr, DT_NONE);
 }
 
 // x · weight over the dimension `in` (heads: with their elements), and a bias as wide as what is
@@ -95,19 +90,14 @@ static int linear(struct decoder *d, int x, const char *name, int n, const enum 
     if (!d->biases)
         return y;
     int b = param(d, PATH("%s/bias", name), nbias, bias, width, 0);
-    return graph_like(d->g, OP_ADD, 2, (int[]){y, b}, y);
+    return add(d->g, y, b);
 }
 
 static int rotate(struct decoder *d, int x)
 {
-    struct value v = d->g->values[x];
     struct op_attr attr = {.scale = 1, .theta = (float)d->m->theta};
-    return graph_op(d->g, &(struct op_args){.op = OP_ROTARY,
-                                            .nin = 2,
-                                            .in = (int[]){x, d->positions},
-                                            .nout_dims = v.shape.n,
-                                            .out_dims = v.dims,
-                                            .attr = &attr});
+    int in[2] = {x, d->positions};
+    return graph_shaped(d->g, OP_ROTARY, 2, in, x, &attr, DT_NONE);
 }
 
 // ---- a layer -----------------------------------------------------------------------------------
@@ -144,19 +134,13 @@ static int attention(struct decoder *d, int x)
     }
     for (int k = 0; k < 2 && d->rotary; k++)
         in[k] = rotate(d, in[k]);
-    struct value q = g->values[in[0]];
     struct op_attr attr = {
         .scale = 1 / sqrtf((float)m->head_dim), .group = m->heads / m->kv_heads, .in_order = true};
     if (draws_drops(&d->draws, m->dropout_attention)) {
         in[n++] = draws_step(&d->draws);
         attr.draw = draws_site(&d->draws, PATH("%s/attn/dropout", d->at), m->dropout_attention);
     }
-    int y = graph_op(g, &(struct op_args){.op = OP_ATTENTION,
-                                          .nin = n,
-                                          .in = in,
-                                          .nout_dims = 4,
-                                          .out_dims = q.dims,
-                                          .attr = &attr});
+    int y = graph_shaped(g, OP_ATTENTION, n, in, in[0], &attr, DT_NONE);
     graph_at(g, POINT_SEQ);
     return linear(d, y, PATH("%s/attn/out", d->at), 3, out_dims,
                   (int64_t[]){m->heads, m->head_dim, m->embed}, DIM_HEADS,
@@ -173,10 +157,10 @@ static int mlp(struct decoder *d, int x)
     graph_at(g, POINT_HIDDEN);
     int h = linear(d, x, PATH("%s/mlp/%s", d->at, gated ? "gate" : "in"), 2, in, in_sizes,
                    DIM_EMBED, STD);
-    h = graph_like(g, gated ? OP_SILU : OP_GELU, 1, &h, h);
+    h = apply(g, gated ? OP_SILU : OP_GELU, h);
     if (gated) {
         int up = linear(d, x, PATH("%s/mlp/up", d->at), 2, in, in_sizes, DIM_EMBED, STD);
-        h = graph_like(g, OP_MUL, 2, (int[]){h, up}, h);
+        h = mul(g, h, up);
     }
     graph_at(g, POINT_SEQ);
     return linear(d, h, PATH("%s/mlp/out", d->at), 2, out, out_sizes, DIM_MLP,
@@ -196,7 +180,7 @@ static int layer(struct decoder *d, int x, int n)
         int y = blocks[k](d, after ? x : norm(d, x, name));
         y = draws_dropout(&d->draws, y, d->positions, PATH("%s/%s/out/dropout", d->at, part[k]),
                           d->m->dropout_residual);
-        x = graph_like(g, OP_ADD, 2, (int[]){x, y}, x);
+        x = add(g, x, y);
         x = after ? norm(d, x, name) : x;
     }
     return x;
@@ -238,23 +222,19 @@ static int embeddings(struct decoder *d, int *tokens)
     int table = param(d, "embed/positions", 2, (enum dim[]){DIM_POSITION, DIM_EMBED},
                       (int64_t[]){m->seq, m->embed}, m->family == JOB_COOKBOOK ? 0 : STD);
     int at = embed(d, d->positions, table);
-    return graph_like(d->g, OP_ADD, 2, (int[]){x, at}, x);
+    return add(d->g, x, at);
 }
 
 // Of each sample the row at its last position: a product with ones and zeros, so it is exact.
 static int last_rows(struct decoder *d, int x)
 {
     static const enum dim dims[] = {DIM_BATCH, DIM_SEQ};
-    const struct op_attr attr = {.scale = 1};
     int in[2] = {d->positions, input(d, "last", 1)};
     int at = graph_op(
         d->g,
         &(struct op_args){
             .op = OP_EQUAL, .nin = 2, .in = in, .nout_dims = 2, .out_dims = dims, .dtype = DT_F32});
-    at = graph_op(
-        d->g,
-        &(struct op_args){
-            .op = OP_CAST, .nin = 1, .in = &at, .nout_dims = 2, .out_dims = dims, .attr = &attr});
+    at = graph_shaped(d->g, OP_CAST, 1, &at, at, &(struct op_attr){.scale = 1}, DT_NONE);
     graph_at(d->g, POINT_NONE);
     return graph_matmul(d->g, at, x, 2, (enum dim[]){DIM_BATCH, DIM_EMBED});
 }
@@ -263,20 +243,8 @@ static int last_rows(struct decoder *d, int x)
 static int samples(struct decoder *d, int logits)
 {
     struct graph *g = d->g;
-    struct op_attr attr = {.scale = 1};
-    struct value v = g->values[logits];
-    int whole = graph_op(g, &(struct op_args){.op = OP_SCALE,
-                                              .nin = 1,
-                                              .in = &logits,
-                                              .nout_dims = 2,
-                                              .out_dims = v.dims,
-                                              .attr = &attr});
-    int part = graph_op(g, &(struct op_args){.op = OP_SUM,
-                                             .nin = 1,
-                                             .in = &whole,
-                                             .nout_dims = 2,
-                                             .out_dims = v.dims,
-                                             .attr = &attr});
+    int whole = scale(g, logits, 1);
+    int part = sum(g, whole, 2, (enum dim[]){DIM_BATCH, DIM_VOCAB}, 1, DT_NONE);
     g->loss = g->failed ? -1 : graph_sum(g, "logits", -1, part);
     graph_contribute(g, g->loss, part);
     return g->failed;

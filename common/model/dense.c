@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "common/compile/graph/build.h"
+
 int dense_images(struct graph *g, const struct job *job, int64_t batch)
 {
     enum dim dims[2] = {DIM_BATCH, DIM_EMBED};
@@ -14,13 +16,8 @@ int dense_images(struct graph *g, const struct job *job, int64_t batch)
     graph_at(g, POINT_SEQ);
     if (t == DT_F32)
         return images;
-    struct op_attr attr = {.scale = 1.0f / 255};
-    return graph_op(g, &(struct op_args){.op = OP_CAST,
-                                         .nin = 1,
-                                         .in = &images,
-                                         .nout_dims = 2,
-                                         .out_dims = dims,
-                                         .attr = &attr});
+    const struct op_attr to_one = {.scale = 1.0f / 255};
+    return graph_shaped(g, OP_CAST, 1, &images, images, &to_one, DT_NONE);
 }
 
 int dense_linear(struct graph *g, const char *name, int x, struct dense_width in,
@@ -34,13 +31,13 @@ int dense_linear(struct graph *g, const char *name, int x, struct dense_width in
                         INIT_NORMAL, sqrtf(gain / (float)in.size));
     int y = graph_matmul(g, x, w, 2, (enum dim[]){DIM_BATCH, out.dim});
     int b = graph_param(g, bias, 1, along, &out.size, INIT_ZERO, 0);
-    return graph_like(g, OP_ADD, 2, (int[]){y, b}, y);
+    return add(g, y, b);
 }
 
 int dense_activate(struct graph *g, int x, int activation)
 {
     static const enum op ops[] = {[JOB_RELU] = OP_RELU, [JOB_GELU] = OP_GELU, [JOB_TANH] = OP_TANH};
-    return graph_like(g, ops[activation], 1, &x, x);
+    return apply(g, ops[activation], x);
 }
 
 float dense_gain(int activation)

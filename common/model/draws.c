@@ -31,14 +31,8 @@ int draws_dropout(struct draws *d, int x, int positions, const char *path, doubl
     if (!draws_drops(d, rate))
         return x;
     const int in[3] = {x, draws_step(d), positions};
-    struct value v = d->g->values[x];
     struct op_attr attr = {.draw = draws_site(d, path, rate)};
-    return graph_op(d->g, &(struct op_args){.op = OP_DROPOUT,
-                                            .nin = positions < 0 ? 2 : 3,
-                                            .in = in,
-                                            .nout_dims = v.shape.n,
-                                            .out_dims = v.dims,
-                                            .attr = &attr});
+    return graph_shaped(d->g, OP_DROPOUT, positions < 0 ? 2 : 3, in, x, &attr, DT_NONE);
 }
 
 int draws_normal(struct draws *d, int n, const enum dim *dims, const int64_t *sizes,

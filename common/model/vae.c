@@ -10,6 +10,7 @@
 // Layers carry (embed, mlp) and (mlp, embed) in turn, the latent has no rule: cutting `mlp` leaves
 // mean, logvar and all that is made of them whole. Training draws the noise at [batch, latent]; an
 // evaluation decodes the mean. The latent and the loss are f32, whatever the layers compute in.
+#include "common/compile/graph/build.h"
 #include "common/model/dense.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
@@ -22,53 +23,10 @@ struct vae {
     struct dense_width pixels, hidden, latent;
 };
 
-static int unary(struct vae *v, enum op op, int x)
+// by · Σ over what is not the batch.
+static int sum_samples(struct graph *g, int x, float by)
 {
-    return graph_like(v->g, op, 1, &x, x);
-}
-
-static int binary(struct vae *v, enum op op, int a, int b)
-{
-    return graph_like(v->g, op, 2, (int[]){a, b}, a);
-}
-
-static int scaled(struct vae *v, int x, float scale)
-{
-    struct value of = v->g->values[x];
-    struct op_attr attr = {.scale = scale};
-    return graph_op(v->g, &(struct op_args){.op = OP_SCALE,
-                                            .nin = 1,
-                                            .in = &x,
-                                            .nout_dims = of.shape.n,
-                                            .out_dims = of.dims,
-                                            .attr = &attr});
-}
-
-static int as(struct vae *v, int x, enum dtype t)
-{
-    struct value of = v->g->values[x];
-    struct op_attr attr = {.scale = 1};
-    if (of.dtype == t)
-        return x;
-    return graph_op(v->g, &(struct op_args){.op = OP_CAST,
-                                            .nin = 1,
-                                            .in = &x,
-                                            .nout_dims = of.shape.n,
-                                            .out_dims = of.dims,
-                                            .attr = &attr,
-                                            .dtype = t});
-}
-
-// scale · Σ over what is not the batch.
-static int per_sample(struct vae *v, int x, float scale)
-{
-    struct op_attr attr = {.scale = scale};
-    return graph_op(v->g, &(struct op_args){.op = OP_SUM,
-                                            .nin = 1,
-                                            .in = &x,
-                                            .nout_dims = 1,
-                                            .out_dims = (enum dim[]){DIM_BATCH},
-                                            .attr = &attr});
+    return sum(g, x, 1, (enum dim[]){DIM_BATCH}, by, DT_NONE);
 }
 
 static int hidden(struct vae *v, const char *name, int x, struct dense_width in)
@@ -84,30 +42,28 @@ static int encoder(struct vae *v, int x, int64_t batch, int *divergence)
     struct graph *g = v->g;
     int h = hidden(v, "encoder/in", x, v->pixels);
     graph_at(g, POINT_SEQ);
-    int mean = as(v, dense_linear(g, "encoder/mean", h, v->hidden, v->latent, 1), DT_F32);
-    int logvar = as(v, dense_linear(g, "encoder/logvar", h, v->hidden, v->latent, 1), DT_F32);
-    int square = binary(v, OP_MUL, mean, mean);
-    int excess = binary(v, OP_SUB, unary(v, OP_EXP, logvar), graph_one(g));
-    int both = binary(v, OP_ADD, square, binary(v, OP_SUB, excess, logvar));
-    *divergence = per_sample(v, both, 0.5f);
+    int mean = cast(g, dense_linear(g, "encoder/mean", h, v->hidden, v->latent, 1), DT_F32);
+    int logvar = cast(g, dense_linear(g, "encoder/logvar", h, v->hidden, v->latent, 1), DT_F32);
+    int square = mul(g, mean, mean);
+    int excess = sub(g, apply(g, OP_EXP, logvar), graph_one(g));
+    *divergence = sum_samples(g, add(g, square, sub(g, excess, logvar)), 0.5f);
     if (!v->draws.on)
         return mean;
     int noise = draws_normal(&v->draws, 2, (enum dim[]){DIM_BATCH, DIM_LATENT},
                              (int64_t[]){batch, v->latent.size}, "encoder/noise");
-    int deviation = unary(v, OP_EXP, scaled(v, logvar, 0.5f));
-    return binary(v, OP_ADD, mean, binary(v, OP_MUL, deviation, noise));
+    int deviation = apply(g, OP_EXP, scale(g, logvar, 0.5f));
+    return add(g, mean, mul(g, deviation, noise));
 }
 
 // What the pixels cost, a number a sample.
 static int decoder(struct vae *v, int z, int x)
 {
     struct graph *g = v->g;
-    int h = hidden(v, "decoder/in", as(v, z, g->compute ? g->compute : DT_F32), v->latent);
+    int h = hidden(v, "decoder/in", cast(g, z, g->compute ? g->compute : DT_F32), v->latent);
     graph_at(g, POINT_LOGITS);
-    int logits = as(v, dense_linear(g, "decoder/out", h, v->hidden, v->pixels, 1), DT_F32);
-    x = as(v, x, DT_F32);
-    int cost = binary(v, OP_SUB, unary(v, OP_SOFTPLUS, logits), binary(v, OP_MUL, logits, x));
-    return per_sample(v, cost, 1);
+    int logits = cast(g, dense_linear(g, "decoder/out", h, v->hidden, v->pixels, 1), DT_F32);
+    x = cast(g, x, DT_F32);
+    return sum_samples(g, sub(g, apply(g, OP_SOFTPLUS, logits), mul(g, logits, x)), 1);
 }
 
 static void part(struct graph *g, const char *name, int rows, int64_t of)
@@ -132,7 +88,7 @@ int vae_build(struct graph *g, const struct job *job, enum program_kind kind, in
     int z = encoder(&v, x, batch, &divergence);
     graph_scope(g, "decoder");
     int pixels = decoder(&v, z, x);
-    int rows = binary(&v, OP_ADD, pixels, divergence);
+    int rows = add(g, pixels, divergence);
     g->loss = loss_mean(g, "loss", rows, step_batch);
     part(g, "reconstruction", pixels, step_batch);
     part(g, "kl", divergence, step_batch);

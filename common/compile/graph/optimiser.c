@@ -6,13 +6,13 @@
 
 static const enum dim none[1] = {DIM_NONE};
 
-static int vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
+static int add_vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
 {
     return graph_value(g, kind, name, DT_F32, 1, none, &n);
 }
 
-static int vector_op(struct graph *g, enum op op, int nin, const int *in, int64_t n,
-                     const struct op_attr *attr)
+static int make_vector(struct graph *g, enum op op, int nin, const int *in, int64_t n,
+                       const struct op_attr *attr)
 {
     return graph_op(g, &(struct op_args){.op = op,
                                          .nin = nin,
@@ -24,7 +24,7 @@ static int vector_op(struct graph *g, enum op op, int nin, const int *in, int64_
 }
 
 // The parameter's group: the first whose pattern matches.
-static struct op_attr update_attr(const struct job_optimizer *o, const char *name)
+static struct op_attr choose_attributes(const struct job_optimizer *o, const char *name)
 {
     struct op_attr a = {
         .beta1 = o->kind == JOB_MOMENTUM ? o->momentum : o->beta1,
@@ -58,7 +58,7 @@ static void update_param(struct graph *g, const struct job_optimizer *o, int par
                          int clip, int hyper)
 {
     struct value p = g->values[param];
-    struct op_attr attr = update_attr(o, p.name);
+    struct op_attr attr = choose_attributes(o, p.name);
     int in[6] = {param, grad}, n = 2;
     for (int i = 0; i < kinds[o->kind].states; i++) {
         const char *name = arena_printf(g->arena, "%s/%s", kinds[o->kind].state[i], p.name);
@@ -68,12 +68,7 @@ static void update_param(struct graph *g, const struct job_optimizer *o, int par
     }
     in[n++] = clip;
     in[n++] = hyper;
-    int out = graph_op(g, &(struct op_args){.op = kinds[o->kind].op,
-                                            .nin = n,
-                                            .in = in,
-                                            .nout_dims = p.shape.n,
-                                            .out_dims = p.dims,
-                                            .attr = &attr});
+    int out = graph_shaped(g, kinds[o->kind].op, n, in, param, &attr, DT_NONE);
     if (g->failed)
         return;
     g->values[out].alias = param;
@@ -81,7 +76,7 @@ static void update_param(struct graph *g, const struct job_optimizer *o, int par
         g->values[out + 1 + i].alias = in[2 + i];
 }
 
-static int norm_build(struct graph *g)
+static int build_norm(struct graph *g)
 {
     int total = -1, sums = g->nsums;
     struct op_attr attr = {.scale = 1};
@@ -129,9 +124,9 @@ int optim_build(struct graph *g, const struct job_optimizer *o)
     graph_scope(g, "update");
     graph_at(g, POINT_NONE);
     int in[OP_MAX_IN], n = 0, sums = g->nsums;
-    int norm = norm_build(g);
-    int control = vector(g, VALUE_SCALAR, "control", CONTROL_SLOTS);
-    int hyper = vector(g, VALUE_SCALAR, "hyper", HYPER_SLOTS);
+    int norm = build_norm(g);
+    int control = add_vector(g, VALUE_SCALAR, "control", CONTROL_SLOTS);
+    int hyper = add_vector(g, VALUE_SCALAR, "hyper", HYPER_SLOTS);
     in[n++] = g->loss;
     in[n++] = norm;
     in[n++] = control;
@@ -139,10 +134,10 @@ int optim_build(struct graph *g, const struct job_optimizer *o)
         in[n++] = g->parts[i];
     if (g->failed)
         return g->failed;
-    g->metrics = vector_op(g, OP_METRICS, n, in, METRIC_PARTS + g->nparts, NULL);
+    g->metrics = make_vector(g, OP_METRICS, n, in, METRIC_PARTS + g->nparts, NULL);
     g->values[g->metrics].name = "metrics";
     struct op_attr clip = {.clip_norm = (float)o->clip_norm};
-    int scale = vector_op(g, OP_CLIP, 1, &g->metrics, CLIP_SLOTS, &clip);
+    int scale = make_vector(g, OP_CLIP, 1, &g->metrics, CLIP_SLOTS, &clip);
     for (int i = 0; i < sums && !g->failed; i++) {
         int grad = g->sums[i].value, param = g->values[grad].of;
         if (param >= 0)
@@ -162,7 +157,7 @@ int optim_build_eval(struct graph *g)
     int64_t slots = shape_count(&g->values[g->loss].shape);
     for (int i = 0; i < g->nparts; i++)
         in[1 + i] = g->parts[i];
-    g->metrics = vector_op(g, OP_METRICS, 1 + g->nparts, in, slots + g->nparts, NULL);
+    g->metrics = make_vector(g, OP_METRICS, 1 + g->nparts, in, slots + g->nparts, NULL);
     g->values[g->metrics].name = "metrics";
     return g->failed;
 }

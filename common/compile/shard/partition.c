@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "common/compile/graph/build.h"
 #include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/refine.h"
 
@@ -222,15 +223,8 @@ static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
 {
     struct graph *g = p->to;
     struct value v = g->values[id];
-    struct op_attr attr = {.scale = 1};
     g->when = when;
-    int made = graph_op(g, &(struct op_args){.op = OP_CAST,
-                                             .nin = 1,
-                                             .in = &id,
-                                             .nout_dims = v.shape.n,
-                                             .out_dims = v.dims,
-                                             .attr = &attr,
-                                             .dtype = t});
+    int made = cast(g, id, t);
     g->when = EVERY_MICROBATCH;
     g->values[made].spec = v.spec;
     g->values[made].name = v.name;
@@ -272,14 +266,7 @@ static int add_to_sum(struct pass *p, int old, int moved)
 {
     struct graph *g = p->to;
     struct value v = g->values[moved];
-    struct op_attr attr = {.scale = 1};
-    int made = graph_op(g, &(struct op_args){.op = OP_SUM,
-                                             .nin = 1,
-                                             .in = &moved,
-                                             .nout_dims = v.shape.n,
-                                             .out_dims = v.dims,
-                                             .attr = &attr,
-                                             .dtype = DT_F32});
+    int made = sum(g, moved, v.shape.n, v.dims, 1, DT_F32);
     g->values[made].spec = v.spec;
     g->values[made].name = p->from->values[old].name;
     return made;
@@ -462,9 +449,9 @@ static int terms_of(const struct pass *p, const struct node *last, int **term)
     return n;
 }
 
-static int add(struct pass *p, int a, int b)
+static int add_terms(struct pass *p, int a, int b)
 {
-    int made = graph_like(p->to, OP_ADD, 2, (int[]){a, b}, a);
+    int made = add(p->to, a, b);
     p->to->values[made].point = p->to->values[a].point;
     p->to->values[made].spec = p->to->values[a].spec;
     return made;
@@ -478,7 +465,7 @@ static int add_alike(struct pass *p, int n, int *term)
     for (int k = 1; k < n; k++) {
         if (term[k] < 0 || !spec_equal(&p->to->values[term[k]].spec, &s))
             continue;
-        sum = add(p, sum, term[k]);
+        sum = add_terms(p, sum, term[k]);
         term[k] = -1;
     }
     return sum;
@@ -503,7 +490,7 @@ static int join_emit(struct pass *p, const struct node *n)
             continue;
         int part = add_alike(p, terms - i, term + i);
         rc = reshard(p, part, &want, EVERY_MICROBATCH, &part);
-        sum = sum < 0 || rc ? part : add(p, sum, part);
+        sum = sum < 0 || rc ? part : add_terms(p, sum, part);
     }
     p->map[out] = sum;
     return rc;
