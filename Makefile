@@ -120,7 +120,7 @@ FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
-FAKE_SRC    += fake_cublaslt
+FAKE_SRC    += fake_cublaslt fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
@@ -369,7 +369,8 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/device_transport.c tests/support/random_graph.c tests/ops/reference.c tests/ops/rig.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/crew.c tests/support/device_transport.c tests/support/random_graph.c
+TEST_SRC += tests/ops/reference.c tests/ops/reference_step.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^

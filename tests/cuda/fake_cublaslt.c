@@ -17,13 +17,12 @@
 // WEFT_FAKE_CUDA (fake_runtime.c) may say lt_without:N (algorithm N is not there any more), lt_bare
 // (no kernel for any epilogue), lt_refuses_ends (they are invalid), lt_slow_ends (those kernels are
 // slow), lt_none (nothing proposed).
-#include <cublasLt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/cuda/fake.h"
+#include "tests/cuda/fake_cublaslt.h"
 
 enum {
     VERSION = 130100,
@@ -38,22 +37,6 @@ enum {
 
 struct cublasLtContext {
     int magic;
-};
-
-struct layout {
-    int32_t magic, type, order, batch;
-    uint64_t rows, columns;
-    int64_t ld, stride;
-};
-
-struct operation {
-    int32_t magic, compute, scale, pointer_mode, a, b;
-    uint32_t end;
-    const void *bias;
-    int64_t bias_stride;
-    void *aux;
-    int64_t aux_ld, aux_stride;
-    int32_t bias_type, aux_type;
 };
 
 struct preference {
@@ -258,12 +241,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 // ---- a problem, and whether the documentation allows it ----------------------------------------
 
-struct problem {
-    struct operation op;
-    struct layout a, b, c, d;
-    int64_t m, n, k; // D is m × n
-};
-
 static size_t size_of(int32_t type)
 {
     return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 0;
@@ -303,11 +280,6 @@ static bool sides_agree(struct problem *p)
            (int64_t)(tb ? p->b.columns : p->b.rows) == p->k &&
            (int64_t)(tb ? p->b.rows : p->b.columns) == p->n && (int64_t)p->c.rows == p->m &&
            (int64_t)p->c.columns == p->n;
-}
-
-static bool has(const struct problem *p, uint32_t bit)
-{
-    return p->op.end != CUBLASLT_EPILOGUE_DEFAULT && p->op.end & bit;
 }
 
 // AUX_LD: "must be divisible by 8 and be no less than the number of rows in the output matrix";
@@ -361,16 +333,7 @@ static cublasStatus_t problem_of(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t
 // ---- the algorithms ----------------------------------------------------------------------------
 
 // In the order in which they are proposed.
-static const struct row {
-    int id;
-    unsigned align; // of pointers, leading dimensions and strides, in bytes; 0: an element's
-    int splits;
-    uint32_t scheme;
-    double us;           // what a million multiply-adds take
-    cublasStatus_t says; // when it is run; none of those that refuse is started
-    bool halves;         // reads f32 as bf16
-    bool failed;         // its entry in the list says that it is none
-} rows[] = {
+static const struct row rows[] = {
     {40, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, false, true},
     {41, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, true, false},
     {42, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_NOT_SUPPORTED, false, false},
@@ -508,145 +471,6 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// ---- numbers -----------------------------------------------------------------------------------
-
-// The nearest with so many bits of mantissa, ties to even.
-static float rounded(float x, int bits)
-{
-    uint32_t u, drop = 23 - (uint32_t)bits;
-    memcpy(&u, &x, sizeof u);
-    if ((u >> 23 & 0xff) != 0xff)
-        u += ((1u << drop) >> 1) - 1 + (u >> drop & 1);
-    u = u >> drop << drop;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-static double element(const void *p, int32_t type, int64_t at)
-{
-    float x;
-    if (type == CUDA_R_32F)
-        return (double)((const float *)p)[at];
-    uint32_t u = (uint32_t)((const uint16_t *)p)[at] << 16;
-    memcpy(&x, &u, sizeof x);
-    return (double)x;
-}
-
-static void element_set(void *p, int32_t type, int64_t at, double x)
-{
-    if (type == CUDA_R_32F) {
-        ((float *)p)[at] = (float)x;
-        return;
-    }
-    float half = rounded((float)x, 7);
-    uint32_t u;
-    memcpy(&u, &half, sizeof u);
-    ((uint16_t *)p)[at] = (uint16_t)(u >> 16);
-}
-
-// x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) and its slope.
-static double gelu(double x)
-{
-    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_slope(double x)
-{
-    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return (1 + t) / 2 + x / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-}
-
-// ---- the product -------------------------------------------------------------------------------
-
-struct job {
-    struct problem p;
-    struct row row;
-    const void *a, *b, *c;
-    void *d;
-    float alpha, beta;
-};
-
-// op(X)'s lines as the sum reads them, k side by side.
-static double *lines(const struct job *j, const void *x, const struct layout *l, int batch,
-                     bool along_rows, int64_t n)
-{
-    int64_t k = j->p.k;
-    double *out = malloc(sizeof *out * (size_t)(n * k));
-    bool tf32 = j->p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    if (!out)
-        abort();
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t z = 0; z < k; z++) {
-            int64_t at = along_rows ? i * l->ld + z : z * l->ld + i;
-            double v = element(x, l->type, batch * l->stride + at);
-            if (tf32 || j->row.halves)
-                v = (double)rounded((float)v, j->row.halves ? 7 : 10);
-            out[i * k + z] = v;
-        }
-    return out;
-}
-
-// Each part of the sum is rounded to f32 and added to those before it.
-static double dot(const struct job *j, const double *a, const double *b)
-{
-    int64_t k = j->p.k, each = (k + j->row.splits - 1) / j->row.splits;
-    float sum = 0;
-    for (int64_t from = 0; from < k; from += each) {
-        int64_t end = from + each < k ? from + each : k;
-        double part = 0;
-        for (int64_t z = from; z < end; z++)
-            part += a[z] * b[z];
-        sum += (float)part;
-    }
-    return (double)sum;
-}
-
-static double finish(const struct job *j, int batch, int64_t row, int64_t column, double x)
-{
-    const struct operation *o = &j->p.op;
-    int64_t aux = batch * o->aux_stride + column * o->aux_ld + row;
-    if (has(&j->p, CUBLASLT_EPILOGUE_BIAS))
-        x += element(o->bias, j->p.d.type, batch * o->bias_stride + row);
-    if (has(&j->p, CUBLASLT_EPILOGUE_RELU))
-        return x > 0 ? x : 0;
-    if (o->end == CUBLASLT_EPILOGUE_DGELU)
-        return x * gelu_slope(element(o->aux, j->p.d.type, aux));
-    if (!has(&j->p, CUBLASLT_EPILOGUE_GELU))
-        return x;
-    if (has(&j->p, 128))
-        element_set(o->aux, j->p.d.type, aux, x);
-    return gelu(x);
-}
-
-static void run_batch(const struct job *j, int batch)
-{
-    const struct problem *p = &j->p;
-    double *a = lines(j, j->a, &p->a, batch, p->op.a != CUBLAS_OP_N, p->m);
-    double *b = lines(j, j->b, &p->b, batch, p->op.b == CUBLAS_OP_N, p->n);
-    for (int64_t column = 0; column < p->n; column++)
-        for (int64_t row = 0; row < p->m; row++) {
-            int64_t c = batch * p->c.stride + column * p->c.ld + row;
-            int64_t d = batch * p->d.stride + column * p->d.ld + row;
-            double x = (double)j->alpha * dot(j, a + row * p->k, b + column * p->k);
-            if (j->beta != 0) // else C is not read
-                x += (double)j->beta * element(j->c, p->c.type, c);
-            element_set(j->d, p->d.type, d, finish(j, batch, row, column, x));
-        }
-    free(a);
-    free(b);
-}
-
-static void run_job(const void *args)
-{
-    const struct job *j = args;
-    const struct problem *p = &j->p;
-    double work = (double)p->m * (double)p->n * (double)p->k * p->d.batch * 1e-6;
-    bool slow = p->op.end != CUBLASLT_EPILOGUE_DEFAULT && fake_scene("lt_slow_ends", NULL);
-    for (int i = 0; i < p->d.batch; i++)
-        run_batch(j, i);
-    fake_time_passes((1 + work) * j->row.us * (slow ? 100 : 1));
-}
-
 // ---- the call ----------------------------------------------------------------------------------
 
 static void undefined(const char *what)
@@ -750,7 +574,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
     if (r->says != CUBLAS_STATUS_SUCCESS)
         return r->says;
     check_memory(&j);
-    return fake_enqueue(stream, run_job, &j, sizeof j, "cublasLtMatmul") == cudaSuccess
+    return fake_enqueue(stream, lt_run, &j, sizeof j, "cublasLtMatmul") == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;
 }

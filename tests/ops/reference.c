@@ -117,70 +117,13 @@ static void matmul_or_sum(const struct call *c)
 
 // ---- elementwise -------------------------------------------------------------------------------
 
-static double gelu(double x)
-{
-    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_slope(double x)
-{
-    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return (1 + t) / 2 + x / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-}
-
-static double element(const struct call *c, double a, double b)
-{
-    switch (c->op) {
-    case OP_CAST:
-    case OP_SCALE:
-        return (double)c->attr->scale * a;
-    case OP_ADD:
-        return a + b;
-    case OP_SUB:
-        return a - b;
-    case OP_MUL:
-        return a * b;
-    case OP_DIV:
-        return a / b;
-    case OP_LOG:
-        return log(a);
-    case OP_EXP:
-        return exp(a);
-    case OP_SOFTPLUS:
-        return fmax(a, 0) + log1p(exp(-fabs(a)));
-    case OP_SOFTPLUS_GRAD:
-        return b / (1 + exp(-a));
-    case OP_RELU:
-        return isnan(a) ? a : fmax(a, 0);
-    case OP_RELU_GRAD:
-        return a > 0 ? b : 0;
-    case OP_GELU:
-        return gelu(a);
-    case OP_GELU_GRAD:
-        return b * gelu_slope(a);
-    case OP_TANH:
-        return tanh(a);
-    case OP_TANH_GRAD:
-        return b * (1 - a * a);
-    case OP_SILU:
-        return a / (1 + exp(-a));
-    case OP_SILU_GRAD:
-        return b * (1 / (1 + exp(-a))) * (1 + a / (1 + exp(a)));
-    case OP_EQUAL:
-        return a == b;
-    default:
-        PRE(!"an elementwise op");
-        return 0;
-    }
-}
-
 static void elementwise(const struct call *c)
 {
     struct index x = {0};
     index_add(&x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n);
     do {
         double a = *in_at(c, 0, &x), b = c->nin > 1 ? *in_at(c, 1, &x) : 0;
-        *out_at(c, &x) = element(c, a, b);
+        *out_at(c, &x) = ref_step(c->op, a, b, (double)c->attr->scale);
     } while (index_next(&x));
 }
 
@@ -700,26 +643,15 @@ static void update(const struct call *c)
 // ---- the table ---------------------------------------------------------------------------------
 
 static void (*const table[OP_COUNT])(const struct call *c) = {
+#define OP(id, name, nin, nout, kernel, whole, traits)
+#define STEP(id, name, nin, slope, of) [OP_##id] = elementwise,
+#include "common/op/ops.def"
     [OP_MATMUL] = matmul_or_sum,
     [OP_SUM] = matmul_or_sum,
     [OP_CAST] = elementwise,
-    [OP_ADD] = elementwise,
-    [OP_SUB] = elementwise,
-    [OP_MUL] = elementwise,
     [OP_SCALE] = elementwise,
-    [OP_LOG] = elementwise,
-    [OP_EXP] = elementwise,
-    [OP_SOFTPLUS] = elementwise,
-    [OP_SOFTPLUS_GRAD] = elementwise,
     [OP_DROPOUT] = drawn,
     [OP_NORMAL] = drawn,
-    [OP_DIV] = elementwise,
-    [OP_RELU] = elementwise,
-    [OP_RELU_GRAD] = elementwise,
-    [OP_GELU] = elementwise,
-    [OP_GELU_GRAD] = elementwise,
-    [OP_TANH] = elementwise,
-    [OP_TANH_GRAD] = elementwise,
     [OP_ROW_MAX] = rows_narrow,
     [OP_ROW_SUM_EXP] = rows_narrow,
     [OP_ROW_EXP_MUL] = rows_wide,
@@ -727,8 +659,6 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_PICK_GRAD] = rows_wide,
     [OP_ROW_ARGMAX] = rows_narrow,
     [OP_EQUAL] = elementwise,
-    [OP_SILU] = elementwise,
-    [OP_SILU_GRAD] = elementwise,
     [OP_SPLIT] = split,
     [OP_STACK] = stack,
     [OP_EMBED] = embed,

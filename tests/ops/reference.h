@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op table in plain f64: what every backend is compared with.
 //
-// Written from the comments of common/op/op.h alone, index by index, with no thought of speed. A
+// Written from the comments of common/op/ops.def alone, index by index, with no thought of speed. A
 // tensor of any dtype holds doubles (an i32 or u8 value is exact in one). Linked into tests only.
 #pragma once
 #include "common/op/op.h"
@@ -14,6 +14,9 @@ struct ref_tensor {
 
 // As a program rounds: to f32, then to the nearest bf16, ties to even. NaN and infinity stay.
 double ref_bf16(double x);
+
+// An element of an elementwise op; b of one input: not read.
+double ref_step(enum op op, double a, double b, double scale);
 
 // Runs one op. Outputs may be the inputs' own arrays where op.h lets them alias. `accumulate` adds
 // to what out[0] holds.

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two files of the fake cuBLASLt share: fake_cublaslt.c checks a call, fake_cublaslt_run.c
+// computes it. Theirs alone.
+#pragma once
+#include <cublasLt.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct layout {
+    int32_t magic, type, order, batch;
+    uint64_t rows, columns;
+    int64_t ld, stride;
+};
+
+struct operation {
+    int32_t magic, compute, scale, pointer_mode, a, b;
+    uint32_t end;
+    const void *bias;
+    int64_t bias_stride;
+    void *aux;
+    int64_t aux_ld, aux_stride;
+    int32_t bias_type, aux_type;
+};
+
+struct problem {
+    struct operation op;
+    struct layout a, b, c, d;
+    int64_t m, n, k; // D is m × n
+};
+
+// An algorithm.
+struct row {
+    int id;
+    unsigned align; // of pointers, leading dimensions and strides, in bytes; 0: an element's
+    int splits;
+    uint32_t scheme;
+    double us;           // what a million multiply-adds take
+    cublasStatus_t says; // when it is run; none of those that refuse is started
+    bool halves;         // reads f32 as bf16
+    bool failed;         // its entry in the list says that it is none
+};
+
+// A call that is right, on its way through a stream.
+struct job {
+    struct problem p;
+    struct row row;
+    const void *a, *b, *c;
+    void *d;
+    float alpha, beta;
+};
+
+// Whether the epilogue has all of this.
+static inline bool has(const struct problem *p, uint32_t bit)
+{
+    return p->op.end != CUBLASLT_EPILOGUE_DEFAULT && p->op.end & bit;
+}
+
+// Runs a job, in stream order.
+void lt_run(const void *args);
