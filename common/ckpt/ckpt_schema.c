@@ -2,9 +2,17 @@
 // Schema rows of `checkpoint:`.
 #include "common/ckpt/ckpt_schema.h"
 
+#include <string.h>
+
 #include "common/base/job_sections.h"
 
 #define AT(field) offsetof(struct job_checkpoint, field)
+
+// gs://bucket is no folder, and object storage is not served.
+static bool is_folder(const char *text)
+{
+    return strstr(text, "://") == NULL;
+}
 
 const struct schema_row ckpt_rows[CKPT_ROWS] = {
     {.path = "checkpoint.every",
@@ -33,7 +41,8 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .type = SCHEMA_STRING,
      .offset = AT(dir),
      .def = "ckpt",
-     .doc = "folder of the job's checkpoints; relative to the job file"},
+     .valid = is_folder,
+     .doc = "folder of the job's checkpoints, no URL; relative to the job file"},
     {.path = "checkpoint.async",
      .type = SCHEMA_BOOL,
      .offset = AT(async),

@@ -41,22 +41,25 @@ static const struct {
     const char *unit;
     double factor;
 } units[] = {
-    {"", 1},      {"B", 1},      {"KB", 1e3},      {"MB", 1e6},         {"GB", 1e9},
-    {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776},
+    {"B", 1},         {"KB", 1e3},         {"MB", 1e6},
+    {"GB", 1e9},      {"TB", 1e12},        {"KiB", 1024},
+    {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776},
 };
 
-// "80GB", "1307e12"; above 0, below 2⁶³.
+// "80GB", which has its unit, or "1307e12", which has none; above 0, below 2⁶³.
 static bool size_read(const char *text, bool bytes, double *out)
 {
     char *end;
     if (!isdigit((unsigned char)*text)) // no sign, no "inf"
         return false;
     *out = strtod(text, &end);
+    if (!bytes)
+        return !*end && *out > 0 && *out < 1e300;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].unit) != 0 || (!bytes && *end))
+        if (strcmp(end, units[i].unit) != 0)
             continue;
         *out *= units[i].factor;
-        return *out > 0 && (bytes ? *out < 9.2e18 : *out < 1e300);
+        return *out > 0 && *out < 9.2e18;
     }
     return false;
 }

@@ -52,12 +52,41 @@ static const char *find_same_name(const struct reading *r, const char *key)
     return found;
 }
 
+// What keys are called elsewhere.
+static const struct {
+    const char *key, *leads_to;
+} other_names[] = {
+    {"lr", "schedule.value, or schedule.peak where schedule.kind has one"},
+    {"learning_rate", "schedule.value, or schedule.peak where schedule.kind has one"},
+    {"max_lr", "schedule.peak"},
+    {"min_lr", "schedule.end"},
+    {"warmup_steps", "schedule.warmup"},
+    {"max_steps", "train.steps"},
+    {"batch_size", "data.batch"},
+    {"grad_clip", "optimizer.clip_norm"},
+    {"max_grad_norm", "optimizer.clip_norm"},
+    {"gpus", "resources.devices"},
+};
+
+static const char *find_other_name(const char *key)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strcmp(other_names[i].key, key) == 0)
+            return other_names[i].leads_to;
+    return NULL;
+}
+
 static void report_unknown_key(struct reading *r, const struct tree_node *n, const char *section,
                                const char *path)
 {
     const char **keys = arena_array(r->arena, const char *, r->n);
     int count = list_keys(r, section, keys);
     const char *near = suggest(n->key, keys, count), *dot = *section ? "." : "";
+    const char *other = find_other_name(n->key);
+    if (other) {
+        tree_error_key(&r->errors, n, path, "unknown key: weft has %s", other);
+        return;
+    }
     if (near) {
         tree_error_key(&r->errors, n, path, "unknown key: did you mean %s%s%s?", section, dot,
                        near);

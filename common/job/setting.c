@@ -194,11 +194,36 @@ static const struct unit {
 };
 enum { UNITS = sizeof units / sizeof *units };
 
+// "1.5" units of `unit_ns` as whole nanoseconds. What is wrong with it, or null.
+static const char *read_nanoseconds(const char *text, int64_t unit_ns, int64_t *ns)
+{
+    enum { MOST_DIGITS = 15 }; // of a fraction: 15 fit beside an hour's nanoseconds
+    const char *point = skip_digits(text), *end = *point == '.' ? skip_digits(point + 1) : point;
+    int64_t whole, fraction = 0, parts = 1;
+    errno = 0;
+    whole = strtoll(text, NULL, 10);
+    if (errno || __builtin_mul_overflow(whole, unit_ns, ns))
+        return "is longer than 292 years";
+    if (end - point > MOST_DIGITS + 1)
+        return "is finer than a nanosecond";
+    for (const char *digit = point + 1; digit < end; digit++) {
+        fraction = fraction * 10 + (*digit - '0');
+        parts *= 10;
+    }
+    __extension__ __int128 product = (__int128)fraction * unit_ns;
+    if (product % parts)
+        return "is finer than a nanosecond";
+    bool over = __builtin_add_overflow(*ns, (int64_t)(product / parts), ns);
+    return over ? "is longer than 292 years" : NULL;
+}
+
 bool setting_read_duration(const struct setting *s, void *field)
 {
     if (!check_plain(s, "a duration such as 5s"))
         return false;
     const char *text = s->node->text, *unit = skip_digits(text);
+    if (unit > text && unit[0] == '.' && skip_digits(unit + 1) > unit + 1)
+        unit = skip_digits(unit + 1);
     if (unit == text)
         return setting_error(s, "must be a duration such as 5s, not '%.100s'", text);
     if (!*unit)
@@ -209,10 +234,10 @@ bool setting_read_duration(const struct setting *s, void *field)
         i++;
     if (i == UNITS)
         return setting_error(s, "'%.100s' is not a unit of time: ns, us, ms, s, m or h", unit);
-    errno = 0;
-    int64_t n = strtoll(text, NULL, 10), ns = 0;
-    if (errno || __builtin_mul_overflow(n, units[i].ns, &ns))
-        return setting_error(s, "%.100s is longer than 292 years", text);
+    int64_t ns = 0;
+    const char *wrong = read_nanoseconds(text, units[i].ns, &ns);
+    if (wrong)
+        return setting_error(s, "%.100s %s", text, wrong);
     *(int64_t *)field = ns;
     return check_range(s, (double)ns / 1e9);
 }

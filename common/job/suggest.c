@@ -29,6 +29,13 @@ static int edit_distance(const char *a, int n, const char *b, int m)
     return d[n][m];
 }
 
+// What is a slip of the fingers: one edit, and one more for every three letters. A word of three
+// letters with another first one is another word: tpu is no cpu.
+static bool is_slip(const char *word, const char *known, int shorter, int edits)
+{
+    return shorter <= 3 ? edits <= 1 && word[0] == known[0] : edits <= 1 + shorter / 3;
+}
+
 const char *suggest(const char *word, const char *const *known, int n)
 {
     int len = (int)strnlen(word, LONGEST + 1), best = LONGEST;
@@ -40,7 +47,7 @@ const char *suggest(const char *word, const char *const *known, int n)
         if (other > LONGEST)
             continue;
         int d = edit_distance(word, len, known[i], other);
-        if (d < best && d <= 1 + smaller(len, other) / 3) {
+        if (d < best && is_slip(word, known[i], smaller(len, other), d)) {
             best = d;
             found = known[i];
         }

@@ -42,7 +42,7 @@ static void test_given_values_arrive(void **state)
                "optimizer: {kind: momentum, momentum: 0.5, nesterov: true, clip_norm: 2}\n"
                "schedule: {kind: warmup_cosine, init: 1e-5, peak: 6.5E-4, warmup: 3, end: .5}\n"
                "mesh: {data: 2}\n"
-               "restart: {hang_after: 1500ms}\n"
+               "restart: {hang_after: 1500ms, per: 1.5h, backoff: [1.001001s, 2s]}\n"
                "metrics: {jsonl: false}\n");
     const struct job *j = &c.job;
     assert_int_equal(j->optimizer.kind, JOB_MOMENTUM);
@@ -54,6 +54,8 @@ static void test_given_values_arrive(void **state)
     assert_string_equal(j->mesh.axis[0].name, "data");
     assert_int_equal(j->resources.devices, 2);
     assert_int_equal(j->restart.hang_after, 1500000000);
+    assert_int_equal(j->restart.per, 5400000000000);
+    assert_int_equal(j->restart.backoff[0], 1001001000);
     assert_false(j->metrics.jsonl);
     case_clear(&c);
 }
@@ -88,6 +90,21 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "optimizer.weight_decay?\n");
     expect_errors(VALID "steps: 3\n",
                   "job.yaml:5:1: steps: unknown key: did you mean train.steps?\n");
+    expect_errors(VALID "learning_rate: 1\noptimizer: {lr: 1}\n",
+                  "job.yaml:5:1: learning_rate: unknown key: weft has schedule.value, or "
+                  "schedule.peak where schedule.kind has one\n"
+                  "job.yaml:6:13: optimizer.lr: unknown key: weft has schedule.value, or "
+                  "schedule.peak where schedule.kind has one\n");
+    // A slip of the fingers has the word's first letter; another accelerator is another word.
+    expect_errors(VALID "resources: {kind: tpu}\n",
+                  "job.yaml:5:19: resources.kind: 'tpu' is not one of cpu or cuda\n");
+    expect_errors(VALID "resources: {kind: cpi}\n",
+                  "job.yaml:5:19: resources.kind: 'cpi' is not one of cpu or cuda: did you mean "
+                  "cpu?\n");
+    expect_errors(
+        VALID "checkpoint: {dir: \"gs://bucket/run\"}\n",
+        "job.yaml:5:19: checkpoint.dir: 'gs://bucket/run' will not do: folder of the job's "
+        "checkpoints, no URL; relative to the job file\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl\n");
     expect_errors(VALID "? \"\"\n: 1\n",
@@ -231,7 +248,8 @@ static void test_open_bounds_say_so(void **state)
 {
     (void)state;
     expect_errors(VALID "optimizer: {eps: 0, betas: [0.9, 1]}\n",
-                  "job.yaml:5:18: optimizer.eps: 0 is too small: it must be more than 0\n"
+                  "job.yaml:5:18: optimizer.eps: 0 is too small: it must be at least "
+                  "1e-37\n"
                   "job.yaml:5:34: optimizer.betas[1]: 1 is too large: it must be less than 1\n");
 }
 
@@ -244,7 +262,14 @@ static void test_durations_need_a_unit(void **state)
         {"5", "5 has no unit: ns, us, ms, s, m or h, as in 5s"},
         {"5 s", "' s' is not a unit of time: ns, us, ms, s, m or h"},
         {"5sec", "'sec' is not a unit of time: ns, us, ms, s, m or h"},
-        {"1.5s", "'.5s' is not a unit of time: ns, us, ms, s, m or h"},
+        {"1.s", "'.s' is not a unit of time: ns, us, ms, s, m or h"},
+        {".5s", "must be a duration such as 5s, not '.5s'"},
+        {"1.5", "1.5 has no unit: ns, us, ms, s, m or h, as in 1.5s"},
+        {"0.09s", "0.09s is too small: it must be at least 0.1s"},
+        {"100000000.5ns", "100000000.5ns is finer than a nanosecond"},
+        {"1.0000000001s", "1.0000000001s is finer than a nanosecond"},
+        {"1.0000000000000000s", "1.0000000000000000s is finer than a nanosecond"},
+        {"2562047.99h", "2562047.99h is longer than 292 years"},
         {"soon", "must be a duration such as 5s, not 'soon'"},
         {"[5s]", "must be a duration such as 5s, not a list"},
         {"99ms", "99ms is too small: it must be at least 0.1s"},
@@ -253,6 +278,8 @@ static void test_durations_need_a_unit(void **state)
         {"99999999999999999999ns", "99999999999999999999ns is longer than 292 years"},
         {"100000000ns", NULL},
         {"24h", NULL},
+        {"0.1s", NULL},
+        {"0.5h", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[300], error[200] = "";
