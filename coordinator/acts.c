@@ -82,7 +82,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
     struct job_record *j = job_create(c, &spec, NULL, ev->who, q->base_dir);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
-             ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, j->kind,
+             ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, job_device_kind(j->kind),
              j->ranks == 1 ? "" : "s", (long long)j->steps);
     V1_NEW(SubmitReply, submit_reply, reply);
     reply.job = j->id;

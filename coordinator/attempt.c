@@ -296,7 +296,7 @@ static void send_start(struct attempt *at, struct attempt_host *h)
     s.name = j->name;
     s.dir = frame_text(j->spec.checkpoint.dir);
     s.threads = (int)j->spec.resources.threads;
-    s.kind = frame_text(j->kind);
+    s.kind = frame_text(job_device_kind(j->kind));
     s.ranks = arena_array(a, Weft__V1__RankPlace *, at->nranks);
     for (int r = 0; r < at->nranks; r++) {
         if (&at->hosts[at->ranks[r].host] != h)

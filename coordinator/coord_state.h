@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
+#include "common/job/job.h"
 #include "coordinator/coord.h"
 #include "coordinator/ids.h"
 #include "coordinator/placement.h"
@@ -12,7 +13,7 @@
 struct host;
 struct job_record;
 
-enum { QUEUE_KINDS = 2, FAILED_MAX = 8 }; // kinds of devices: see queue.c
+enum { FAILED_MAX = 8 }; // see queue.c
 // Wants for which a set of hosts was not enough. While it gains no device asking again is no use:
 // thousands of like jobs cost one search.
 struct queue_failed {
@@ -36,7 +37,7 @@ struct coord {
     int nqueued;       // in it
     int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
                        // on; 0: none waits so
-    struct queue_tail tails[QUEUE_KINDS];
+    struct queue_tail tails[JOB_DEVICE_KINDS];
     struct list dirty;      // those whose row is to be written
     struct list live;       // attempts
     struct list unsettled;  // those of them with something to settle

@@ -160,7 +160,8 @@ bool host_silent(const struct coord *c, const struct host *h)
 
 static void take_device(struct arena *a, const Weft__V1__Device *from, struct device *d)
 {
-    d->kind = arena_strdup(a, from->kind);
+    d->kind = device_kind_of_word(from->kind);
+    d->kind_word = arena_strdup(a, from->kind);
     d->model = arena_strdup(a, from->model);
     d->memory = from->memory;
     d->index = from->index;

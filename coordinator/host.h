@@ -10,7 +10,8 @@
 #include "coordinator/words.h"
 
 struct device {
-    const char *kind, *model; // these texts and those below are of the host's arena
+    int kind; // enum job_device_kind; JOB_DEVICE_KINDS: none that a job can ask for
+    const char *kind_word, *model; // these texts and those below are of the host's arena
     int64_t memory;
     int index;                                     // as the worker counts it
     const char *isa, *driver, *pci, *uuid, *peers; // of an accelerator, else ""

@@ -242,7 +242,7 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
     j->priority = spec->resources.priority;
     j->ranks = (int)spec->resources.devices;
-    snprintf(j->kind, sizeof j->kind, "%s", job_device_kind(spec->resources.kind));
+    j->kind = spec->resources.kind;
     j->max_hosts = (int)spec->resources.hosts;
     j->steps = spec->train.steps;
     c->meta_dirty = true;

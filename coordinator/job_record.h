@@ -53,19 +53,25 @@ struct job_record {
     struct list link, queued, touched;
     struct coord *coord;
 
+    // ---- what it waits for; these lie close together: a round looks at them in thousands ----
+    int kind; // of devices: enum job_device_kind
+    bool in_queue;
+    enum job_wait wait;
+    int64_t not_before_ns; // 0: now
+    char behind[ID_LEN];
+
     // ---- durable: the columns of its row; texts are the heap's and never null ----
-    char id[ID_LEN], run_id[ID_LEN];
-    char job_hash[65], kind[16]; // kind of devices: "cpu", "cuda"
-    char *name, *owner;          // owner: who submitted
-    char *resolved, *base_dir;   // base_dir: what relative paths start from; "": the worker's roots
     enum job_state state;
     enum job_state goal; // of DRAINING and RECOVERING, else NONE
-    char *goal_why;      // a person's words for the next event
-    char *diagnosis;     // of the newest failure
     uint64_t seq;        // order of submission, the queue's tie-break
-    int64_t submitted_ms, queued_ms, ended_ms;
     int64_t priority, steps;
     int ranks, max_hosts; // max_hosts 0: any number
+    char id[ID_LEN], run_id[ID_LEN], job_hash[65];
+    char *name, *owner;        // owner: who submitted
+    char *resolved, *base_dir; // base_dir: what relative paths start from; "": the worker's roots
+    char *goal_why;            // a person's words for the next event
+    char *diagnosis;           // of the newest failure
+    int64_t submitted_ms, queued_ms, ended_ms;
 
     uint64_t epoch; // greatest used; only grows
     char attempt_id[ID_LEN];
@@ -95,10 +101,6 @@ struct job_record {
     // ---- of this process's life ----
     enum job_state stored; // what the database holds
     bool has_news;         // its status is to be published at the end of the step
-    bool in_queue;
-    enum job_wait wait;
-    char behind[ID_LEN];
-    int64_t not_before_ns; // 0: now
     uint64_t met_epoch;    // that a host knows of: `epoch` grows to it between two attempts
 
     bool parsed;

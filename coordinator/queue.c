@@ -11,11 +11,9 @@
 #include "coordinator/placement.h"
 #include "coordinator/plain_text.h"
 
-static const char *const kinds[QUEUE_KINDS] = {"cpu", "cuda"};
-
 struct round {
     struct coord *c;
-    const char *kind;
+    int kind; // of devices
     struct arena *arena;
     int n;
     struct host **hosts_of;
@@ -49,7 +47,7 @@ static void add_host(struct round *r, struct host *host)
     int all = 0, coming = 0;
     for (int i = 0; i < host->ndevices; i++) {
         const struct device *d = &host->devices[i];
-        if (strcmp(d->kind, r->kind))
+        if (d->kind != r->kind)
             continue;
         all++;
         coming += becomes_free(d);
@@ -64,7 +62,7 @@ static void add_host(struct round *r, struct host *host)
     r->coming[r->n++].free = coming;
 }
 
-static void round_init(struct round *r, struct coord *c, const char *kind, struct arena *a)
+static void round_init(struct round *r, struct coord *c, int kind, struct arena *a)
 {
     int cap = 0;
     *r = (struct round){.c = c, .kind = kind, .arena = a};
@@ -126,7 +124,7 @@ static void begin(struct round *r, struct job_record *j, int nshares)
         struct host *host = r->hosts_of[r->shares[i].host];
         int left = r->shares[i].ranks;
         for (int d = 0; d < host->ndevices && left > 0; d++) {
-            if (strcmp(host->devices[d].kind, r->kind) || host->devices[d].holder ||
+            if (host->devices[d].kind != r->kind || host->devices[d].holder ||
                 host->devices[d].busy)
                 continue;
             p[rank++] = (struct place){host, d};
@@ -175,7 +173,7 @@ static int victims_of(struct round *r, const struct job_record *j, struct job_re
     list_for_each (it, &r->c->live) {
         struct job_record *v = list_entry(it, struct attempt, link)->job;
         bool runs = v->state == JOB_RUNNING || v->state == JOB_STARTING;
-        if (runs && v->priority < j->priority && !strcmp(v->kind, r->kind))
+        if (runs && v->priority < j->priority && v->kind == r->kind)
             (*out)[n++] = v;
     }
     qsort(*out, (size_t)n, sizeof **out, loses_less);
@@ -268,12 +266,12 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
 {
     struct round r;
     int seen = 0;
-    round_init(&r, c, kinds[kind], a);
+    round_init(&r, c, kind, a);
     struct queue_tail *tail = r.tail = &c->tails[kind];
     list_for_each (it, &c->queue) {
         struct job_record *j = list_entry(it, struct job_record, queued);
         int n;
-        if (strcmp(j->kind, r.kind))
+        if (j->kind != r.kind)
             continue;
         seen++;
         if (j->not_before_ns > c->now_ns) {
@@ -303,21 +301,15 @@ void queue_round(struct coord *c)
     c->wake_ns = 0;
     memset(c->tails, 0, sizeof c->tails);
     arena_init(&a);
-    for (int i = 0; i < QUEUE_KINDS && left > 0; i++)
+    for (int i = 0; i < JOB_DEVICE_KINDS && left > 0; i++)
         left -= round_kind(c, i, &a);
     arena_clear(&a);
 }
 
 bool queue_knows(struct job_record *j)
 {
-    const struct queue_tail *tail = j->coord->tails;
+    const struct queue_tail *tail = &j->coord->tails[j->kind];
     struct place_want w;
-    int kind = 0;
-    while (kind < QUEUE_KINDS && strcmp(j->kind, kinds[kind]))
-        kind++;
-    if (kind == QUEUE_KINDS)
-        return false;
-    tail += kind;
     want_of(j, &w);
     if (tail->at && job_goes_before(tail->at, j)) {
         wait_behind(j, tail->first);
@@ -338,7 +330,7 @@ bool queue_place_now(struct job_record *j)
     list_for_each (it, &c->queue) {
         const struct job_record *o = list_entry(it, struct job_record, queued);
         if (o->priority > j->priority && o->wait != WAIT_NEVER && o->wait != WAIT_BACKOFF &&
-            !strcmp(o->kind, j->kind))
+            o->kind == j->kind)
             return false;
     }
     arena_init(&a);

@@ -53,7 +53,6 @@ static const struct column job_columns[] = {
     JOB(ID, job_hash),
     JOB(TEXT, base_dir),
     JOB(NUMBER, ranks),
-    JOB(ID, kind),
     JOB(NUMBER, max_hosts),
     JOB(NUMBER, steps),
     JOB(ID, run_id),
@@ -181,6 +180,7 @@ void row_write_job(const struct job_record *j)
     ROW_NEW(Job, job, row);
     fill_row(job_columns, COUNT(job_columns), j, &row);
     row.old_state = (Weft__Rows__JobState)j->stored;
+    row.kind = TEXT(job_device_kind(j->kind));
     row.exit_code = job_exit_code(j);
     memcpy(key, j->key, sizeof key);
     row.key.data = key;
@@ -221,10 +221,12 @@ static void read_placement(const Weft__Rows__Job *row, struct job_record *j)
 int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e)
 {
     if (strlen(row->id) != ID_LEN - 1 || (int)row->state < (int)JOB_QUEUED ||
-        (int)row->state >= (int)JOB_STATES || row->ranks < 1 || row->ranks > RANK_MAX)
+        (int)row->state >= (int)JOB_STATES || row->ranks < 1 || row->ranks > RANK_MAX ||
+        device_kind_of_word(row->kind) == JOB_DEVICE_KINDS)
         return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
     read_row(job_columns, COUNT(job_columns), row, j);
     j->stored = j->state;
+    j->kind = device_kind_of_word(row->kind);
     if (row->key.len == sizeof j->key)
         memcpy(j->key, row->key.data, sizeof j->key);
     read_placement(row, j);

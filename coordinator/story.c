@@ -68,12 +68,12 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     return s;
 }
 
-static bool is_known(const struct coord *c, const char *kind)
+static bool is_known(const struct coord *c, int kind)
 {
     list_for_each (it, &c->hosts) {
         const struct host *host = list_entry(it, struct host, link);
         for (int i = 0; i < host->ndevices; i++)
-            if (!strcmp(host->devices[i].kind, kind))
+            if (host->devices[i].kind == kind)
                 return true;
     }
     return false;
@@ -95,6 +95,7 @@ static const char *away_text(const struct coord *c, struct arena *a)
 static char *wait_text(const struct job_record *j, struct arena *a)
 {
     const struct coord *c = j->coord;
+    const char *kind = job_device_kind(j->kind);
     const struct job_record *other = job_find(c, j->behind);
     switch (j->wait) {
     case WAIT_NEW:
@@ -107,20 +108,20 @@ static char *wait_text(const struct job_record *j, struct arena *a)
             return arena_printf(a,
                                 "no known host has a %s device, it needs %d: start weft-worker on "
                                 "a host that has them",
-                                j->kind, j->ranks);
+                                kind, j->ranks);
         return j->max_hosts
                    ? arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s on at most %d host%s%s",
-                                  j->ranks, j->kind, j->ranks == 1 ? "" : "s", j->max_hosts,
+                                  j->ranks, kind, j->ranks == 1 ? "" : "s", j->max_hosts,
                                   j->max_hosts == 1 ? "" : "s", away_text(c, a))
                    : arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s%s",
-                                  j->ranks, j->kind, j->ranks == 1 ? "" : "s", away_text(c, a));
+                                  j->ranks, kind, j->ranks == 1 ? "" : "s", away_text(c, a));
     case WAIT_DEVICES:
         return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
-                            j->kind, j->ranks == 1 ? "" : "s");
+                            kind, j->ranks == 1 ? "" : "s");
     case WAIT_COMING:
         return arena_strdup(a, "first in line: waits for jobs that are stopping");
     case WAIT_BEHIND:

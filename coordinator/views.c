@@ -77,7 +77,7 @@ static Weft__V1__Device *about_device(const struct device *from, struct arena *a
     Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
     weft__v1__device__init(d);
     d->index = from->index;
-    d->kind = arena_strdup(a, from->kind);
+    d->kind = arena_strdup(a, from->kind_word);
     d->model = arena_strdup(a, from->model);
     d->memory = from->memory;
     d->isa = arena_strdup(a, from->isa);
@@ -94,7 +94,7 @@ static Weft__V1__DeviceStatus *device_status(const struct host *host, int i, str
     Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
     weft__v1__device_status__init(s);
     s->device = i;
-    s->kind = arena_strdup(a, d->kind);
+    s->kind = arena_strdup(a, d->kind_word);
     s->model = arena_strdup(a, d->model);
     s->job = arena_strdup(a, d->holder ? d->holder->id : "");
     s->rank = d->holder ? d->rank : -1;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/job/job.h"
 
 static const char *const events[EVENT_KINDS] = {
     [EVENT_SUBMITTED] = "submitted", [EVENT_PLACED] = "placed",       [EVENT_FENCE] = "fence",
@@ -90,6 +91,14 @@ static int find_word(const char *const *words, int n, const char *word)
     while (i < n && strcmp(words[i], word) != 0)
         i++;
     return i;
+}
+
+int device_kind_of_word(const char *word)
+{
+    int kind = 0; // its words are common/job's
+    while (kind < JOB_DEVICE_KINDS && strcmp(job_device_kind(kind), word) != 0)
+        kind++;
+    return kind;
 }
 
 enum time_kind time_of_word(const char *word)

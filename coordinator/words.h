@@ -99,3 +99,4 @@ const char *fence_word(enum fence_reason r);
 // What a row says, or the count when this program does not know the word.
 enum time_kind time_of_word(const char *word);
 enum fence_reason fence_of_word(const char *word);
+int device_kind_of_word(const char *word); // enum job_device_kind
