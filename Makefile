@@ -132,8 +132,8 @@ UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_ins
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
 UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
-UNIT_RPC     := rpc tls_ca rpc_limits rpc_tls
-UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
+UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_tls
+UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
@@ -542,7 +542,7 @@ asan:
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
 	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
-	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
+	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_http_tls coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
