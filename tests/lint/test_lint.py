@@ -56,6 +56,10 @@ PLANTED = {
         {"worker/long.c": SPDX + "int x;\n" * 700}, "worker/long.c: 701 lines; over 700 a noun is hiding [lengths]"),
     "a header that is too long": (
         {"worker/long.h": SPDX + "\n" * 220}, "worker/long.h: 221 lines; over 220 a noun is hiding [lengths]"),
+    "a room's README that is too long": (
+        {"common/job/README.md": "Words.\n" * 151}, "common/job/README.md: 151 lines; over 150 a noun is hiding [lengths]"),
+    "a top README that is too long": (
+        {"README.md": "Words.\n" * 181}, "README.md: over 180 lines: a newcomer stops reading [lengths]"),
     "a section of a document elsewhere": (
         {"worker/a.c": SPDX + "// As design \u00a79 says.\n"},
         "worker/a.c: '\u00a7' points into a document that is not here: name the room's README.md [documents]"),
