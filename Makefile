@@ -70,7 +70,7 @@ COLLECTIVE_SRC += host_transport staging
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
-RANK_SRC    += $(addprefix link/,rank_link rank_frames metrics_file)
+RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec crew segments lane marks model_state)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link; see link.h.
+// The link. See rank_link.h.
 //
-// One mutex guards the connection's queues and the answers that came; the control thread takes it
-// for each turn of its loop, callers to queue a frame or to wait for an answer. Callbacks run
-// without it, under a mutex of their own, so that they may call back into the link.
-//
-// Answers are kept under a text key ("kv/NAME", "put/NAME", "barrier/NAME/SEQ", "ready"): a value
-// that came before anyone waited is there, and asking twice gives the same answer.
+// One mutex guards the connection's queues and the answers that came. The control thread takes it
+// for each round of its loop, callers take it to queue a frame or to wait for an answer. Callbacks
+// run without it, under a mutex of their own, so that they may call back into the link.
 #include "worker/rank/link/rank_link.h"
 
 #include <errno.h>
@@ -26,15 +23,10 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/rank/link/answers.h"
 #include "worker/rank/link/rank_frames.h"
 
-enum { KEY_MAX = 400, PROGRESS_MS = 250, CLOSE_MS = 2000 };
-
-struct answer {
-    struct list link;
-    char *value, *failed; // failed is "" when it went well
-    char key[];
-};
+enum { PROGRESS_MS = 250, CLOSE_MS = 2000 };
 
 struct link {
     pthread_t thread;
@@ -156,30 +148,11 @@ void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event
 
 // ---- frames that come ----
 
-static void keep_answer(struct link *l, const char *value, const char *failed, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void keep_answer(struct link *l, const char *value, const char *failed, const char *fmt, ...)
+static void keep_answer(struct link *l, struct answer_key key, const char *value,
+                        const char *failed)
 {
-    char key[KEY_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(key, sizeof key, fmt, ap);
-    va_end(ap);
-    struct answer *a = calloc(1, sizeof *a + strlen(key) + 1);
-    PRE(a != NULL);
-    strcpy(a->key, key);
-    a->value = strdup(value);
-    a->failed = strdup(failed);
-    list_append(&l->answers, &a->link);
+    answers_add(&l->answers, &key, value, failed);
     pthread_cond_broadcast(&l->cond);
-}
-
-static void answer_free(struct answer *a)
-{
-    list_remove(&a->link);
-    free(a->value);
-    free(a->failed);
-    free(a);
 }
 
 static void note_progress(struct link *l, const Weft__Rank__Progress *p)
@@ -201,15 +174,18 @@ static bool take_answer(struct link *l, Weft__Rank__Frame *f)
 {
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_READY_DONE:
-        keep_answer(l, "", f->ready_done->failed, "ready");
+        keep_answer(l, (struct answer_key){ANSWER_READY, "", 0}, "", f->ready_done->failed);
         return true;
     case WEFT__RANK__FRAME__BODY_KV_VALUE:
-        keep_answer(l, f->kv_value->value, f->kv_value->failed, "%s/%s",
-                    f->kv_value->put ? "put" : "kv", f->kv_value->key);
+        keep_answer(
+            l,
+            (struct answer_key){f->kv_value->put ? ANSWER_PUT : ANSWER_VALUE, f->kv_value->key, 0},
+            f->kv_value->value, f->kv_value->failed);
         return true;
     case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
-        keep_answer(l, "", f->barrier_done->failed, "barrier/%s/%lld", f->barrier_done->name,
-                    (long long)f->barrier_done->seq);
+        keep_answer(
+            l, (struct answer_key){ANSWER_BARRIER, f->barrier_done->name, f->barrier_done->seq}, "",
+            f->barrier_done->failed);
         return true;
     case WEFT__RANK__FRAME__BODY_STOP:
         note_stop(l, f->stop->reason);
@@ -309,7 +285,7 @@ static void send_progress(struct link *l, int64_t now)
     (void)frame_queue(&l->conn, &f, NULL);
 }
 
-// What a turn of the loop does about the time. False: the thread is done.
+// What each round of the loop does about the time. False: the thread is done.
 static bool run_timers(struct link *l)
 {
     struct err e = {0};
@@ -388,8 +364,7 @@ static void init_locks(struct link *l)
 
 static void free_link(struct link *l)
 {
-    list_for_each (it, &l->answers)
-        answer_free(list_entry(it, struct answer, link));
+    answers_clear(&l->answers);
     if (l->assign)
         weft__rank__frame__free_unpacked(l->assign, NULL);
     frame_conn_clear(&l->conn);
@@ -464,7 +439,8 @@ void link_set_silence(struct link *l, int64_t silence_ns)
     pthread_mutex_unlock(&l->mutex);
 }
 
-// Queues a frame for the control thread's next turn; one that does not fit means that nobody reads.
+// Queues a frame for the next round of the control thread. One that does not fit means that nobody
+// reads.
 static void queue_frame(struct link *l, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
@@ -513,44 +489,36 @@ static bool wait_until(struct link *l, int64_t deadline_ns)
     return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
 }
 
-static struct answer *find_answer(struct link *l, const char *key)
-{
-    list_for_each (it, &l->answers) {
-        struct answer *a = list_entry(it, struct answer, link);
-        if (!strcmp(a->key, key))
-            return a;
-    }
-    return NULL;
-}
-
 static const char *leader_name(const struct link *l)
 {
     return l->agent ? "the agent" : "rank 0";
 }
 
-// Waits for the answer under `key` and copies its value; a failed one is `code` with its text.
-static int wait_answer(struct link *l, const char *key, int code, char *value, size_t size,
-                       int64_t deadline_ns, struct err *e)
+// Waits for an answer and copies its value; a failed one is `code` with its text.
+static int wait_answer(struct link *l, const struct answer_key *key, int code, char *value,
+                       size_t size, int64_t deadline_ns, struct err *e)
 {
+    char about[ANSWER_TEXT_MAX];
     int rc = 0;
     bool in_time = true;
-    struct answer *a;
+    const struct answer *a;
+    answer_key_text(key, about);
     pthread_mutex_lock(&l->mutex);
-    while (!(a = find_answer(l, key)) && !atomic_load(&l->lost) && !atomic_load(&l->stop) &&
-           in_time)
+    while (!(a = answers_find(&l->answers, key)) && !atomic_load(&l->lost) &&
+           !atomic_load(&l->stop) && in_time)
         in_time = wait_until(l, deadline_ns);
     if (a && a->failed[0])
         rc = err_set(e, code, "%s", a->failed);
     else if (a && value && strlen(a->value) >= size)
-        rc = err_set(e, ERR_LIMIT, "the value of %s is too long", key);
+        rc = err_set(e, ERR_LIMIT, "the value of %s is too long", about);
     else if (a && value)
         strcpy(value, a->value);
     else if (!a && atomic_load(&l->lost))
         rc = err_set(e, ERR_PEER, "%s", l->lost_text);
     else if (!a && atomic_load(&l->stop))
-        rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", key);
+        rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", about);
     else if (!a)
-        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), key);
+        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), about);
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -589,28 +557,24 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
 
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e)
 {
-    char name[KEY_MAX];
-    if ((size_t)snprintf(name, sizeof name, "put/%s", key) >= sizeof name)
-        return err_set(e, ERR_INVALID, "the key is too long");
+    const struct answer_key about = {ANSWER_PUT, key, 0};
     FRAME_BODY(body, KvPut, kv_put);
     body.key = frame_text(key);
     body.value = frame_text(value);
     FRAME(f, KV_PUT, kv_put, &body);
     send_frame(l, &f);
-    return wait_answer(l, name, ERR_EXISTS, NULL, 0, 0, e);
+    return wait_answer(l, &about, ERR_EXISTS, NULL, 0, 0, e);
 }
 
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e)
 {
-    char name[KEY_MAX];
-    if ((size_t)snprintf(name, sizeof name, "kv/%s", key) >= sizeof name)
-        return err_set(e, ERR_INVALID, "the key is too long");
+    const struct answer_key about = {ANSWER_VALUE, key, 0};
     FRAME_BODY(body, KvGet, kv_get);
     body.key = frame_text(key);
     FRAME(f, KV_GET, kv_get, &body);
     send_frame(l, &f);
-    return wait_answer(l, name, ERR_NOTFOUND, value, size, deadline_ns, e);
+    return wait_answer(l, &about, ERR_NOTFOUND, value, size, deadline_ns, e);
 }
 
 int link_world_put(void *ctx, const char *key, const char *value, struct err *e)
@@ -629,9 +593,7 @@ enum { GRACE_S = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
 
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
 {
-    char key[KEY_MAX];
-    if ((size_t)snprintf(key, sizeof key, "barrier/%s/%lld", name, (long long)seq) >= sizeof key)
-        return err_set(e, ERR_INVALID, "the barrier's name is too long");
+    const struct answer_key about = {ANSWER_BARRIER, name, seq};
     FRAME_BODY(body, Barrier, barrier);
     body.name = frame_text(name);
     body.seq = seq;
@@ -640,31 +602,32 @@ int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline
         body.timeout_ns = 1;
     FRAME(f, BARRIER, barrier, &body);
     send_frame(l, &f);
-    return wait_answer(l, key, ERR_TIMEOUT, NULL, 0,
+    return wait_answer(l, &about, ERR_TIMEOUT, NULL, 0,
                        deadline_ns ? deadline_ns + GRACE_S * CLOCK_S : 0, e);
 }
 
 int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e)
 {
+    const struct answer_key about = {ANSWER_READY, "", 0};
     FRAME_BODY(body, Ready, ready);
     body.plan_hash = frame_text(plan_hash);
     FRAME(f, READY, ready, &body);
     send_frame(l, &f);
-    int rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
-    // Asked to stop just now: the others may hold their answer already and start, so ours is given
-    // time to arrive; all begin, or all give up. Rank 0 says at once when somebody gave up.
+    int rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
+    // Asked to stop just now: the others may have their answer already and start, so ours is given
+    // time to arrive. Then all begin, or all give up. Rank 0 says at once when somebody gave up.
     for (int i = 0; rc == ERR_ABORTED && i < (l->agent ? READY_TRIES : READY_TRIES_SOLO); i++) {
         clock_sleep_ms(5);
-        rc = wait_answer(l, "ready", ERR_INVALID, NULL, 0, deadline_ns, e);
+        rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     }
     return rc;
 }
 
 // ---- training and checkpoints ----
 
-// The first is sent at once, and evaluations are. Others are not worth waking the control thread
-// for: of those that wait for its next turn the newest is sent, so short steps do not pay for two
-// threads and a socket each time.
+// The first report and those of evaluations are sent at once. The others are not worth waking the
+// control thread for: of those that wait for its next round the newest is sent, so short steps do
+// not pay for two threads and a socket each time.
 void link_step_report(struct link *l, const struct step_row *row)
 {
     Weft__Rank__StepReport body;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link: a rank's connection to whoever leads the attempt (in solo mode the lead thread of rank
-// 0, later the worker daemon), over one stream descriptor, whatever it came from.
+// The link: a rank's connection to whoever leads its attempt, over one stream socket. In a solo run
+// that is the leader's thread in rank 0, else the host's agent on behalf of the coordinator.
 //
-// A control thread owns the descriptor; it also owns SIGTERM and SIGINT (blocked everywhere else),
-// which ask for a stop like a Stop frame does. Every call below may come from any thread. Calls
-// that wait do so on the answer, never on the socket: frames are queued within bounds, and the
-// newest step report replaces one not sent yet.
+// A control thread owns the descriptor. It also owns SIGTERM and SIGINT (blocked everywhere else),
+// which ask for a stop as a Stop frame does. Every call below may come from any thread. Calls that
+// wait do so for an answer, never for the socket: frames are queued within bounds, and the newest
+// step report replaces one that was not sent yet.
 //
 // When the leader goes away, or says that the attempt has lost a rank, the link is *lost* for good:
 // link_lost() says why, on_lost is called once (on the control thread: call world_abort there, so
@@ -37,7 +37,7 @@ struct link_options {
 int link_open(const struct link_options *o, struct link **out, struct err *e);
 void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
 void link_set_silence(struct link *l, int64_t silence_ns);
-// Waits for Assign and fills the attempt's part of it; strings go to a->arena, job stays null.
+// Waits for Assign and fills what comes with it; strings go to a->arena, `job` stays null.
 int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.
 void link_close(struct link *l, int code, const char *why);
@@ -72,7 +72,7 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 // ---- training ----
 void link_step_report(struct link *l, const struct step_row *row); // never blocks
 
-// ---- checkpoints: snapshot's ops and orders, carried ----
+// ---- checkpoints: what snapshot.h asks to send, and the orders that come back ----
 void link_shard_done(struct link *l, const struct shard_report *r); // r->rank is set here
 // Rank 0: the writer's answers (snapshot_ops.commit_done and .deleted).
 void link_commit_done(struct link *l, int64_t step, int code, const char *text);
