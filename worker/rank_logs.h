@@ -4,8 +4,8 @@
 //   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines
 //                       rank-0003.log.1  those before: at most LOG_FILE_MAX bytes each
 //
-// Tails are read from the files. A follower gets what is appended from then on, in whole lines, over
-// any number of epochs. All of it happens on the loop's thread: the files are small and local.
+// Tails are read from the files. A follower gets what is appended from then on, in whole lines,
+// over any number of epochs. All of it happens on the loop's thread: the files are small and local.
 #pragma once
 #include <stdint.h>
 

@@ -9,9 +9,9 @@
 //          │                    cleared: new incarnation   ▼
 //          └─────────────────────────────────────────── FENCED (kills, proves by ranks.lock)
 //                                                          └─ twin: EXIT 76
-// Attempts live on through AWAY and every reconnect: their ranks keep stepping. What the ranks asked,
-// put and were answered, and how they ended, is remembered while their epoch lives and is brought
-// with every Register.
+// Attempts live on through AWAY and every reconnect: their ranks keep stepping. What the ranks
+// asked, put and were answered, and how they ended, is remembered while their epoch lives and is
+// brought with every Register.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

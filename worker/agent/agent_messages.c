@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's actions, and among them the messages to the coordinator. Both are built in the arena
-// of the actions: what they take of the agent's own memory is copied, since actions outlive the step.
+// of the actions: what they take of the agent's own memory is copied, since actions outlive the
+// step.
 #include <string.h>
 
 #include "common/attempt/frame.h"

@@ -377,8 +377,8 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
 
 // ---- frames down ----
 
-// Marks the questions of `rank` (−1: of all) about a topic as answered; whoever asked gets `answer`,
-// if that is not null.
+// Marks the questions of `rank` (−1: of all) about a topic as answered; whoever asked gets
+// `answer`, if that is not null.
 static void answer_questions(struct attempt *at, struct list *l, int rank,
                              const struct topic *topic, const Weft__Rank__Frame *answer,
                              struct agent_out *out)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside worker/agent/ only: the agent's state, and what its files call of each other. Calls go down:
+// Inside worker/agent/ only: the agent's state, and what its files call of each other. Calls go
+// down:
 //
 //   agent.c           events, the stream's states, time, the end; settles after every event
 //     agent_ranks.c     what events mean for attempts and ranks; what follows from it

@@ -4,8 +4,8 @@
 // and how they ended.
 //
 // A question and its answer have the same *topic*: both are about a key, a barrier or the save of a
-// step. So an answer finds the questions that it answers. All memory is the heap's, since an attempt
-// lives longer than any event.
+// step. So an answer finds the questions that it answers. All memory is the heap's, since an
+// attempt lives longer than any event.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

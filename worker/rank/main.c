@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft-rank: one rank of a training job, led by an agent (--fd) or by rank 0 (--solo); with --solo
-// and no --rank the parent of all of them; with --probe what devices there are.
+// weft-rank: one rank of a training job, led by an agent (--fd) or by rank 0 (--solo). With --solo
+// and no --rank it is the parent of all ranks; with --probe it prints what devices there are.
 //
 // Errors travel up as values and are logged here, once; the exit code comes from rank_exit_code().
 #include <errno.h>
@@ -28,7 +28,7 @@
 enum {
     OVERRIDES_MAX = 200,
     JOIN_S = 60,     // all ranks find each other
-    STILL_S = 600,   // a page stands still while starting or saving
+    STILL_S = 600,   // how long a page may stand still while its rank starts or saves
     LAST_WAIT_S = 6, // rank 0 waits for the others' end after its own bad one
     END_WAIT_S = 60, // after a good one
 };
@@ -66,7 +66,7 @@ struct flags {
     const char *overrides[OVERRIDES_MAX];
 };
 
-// What belongs together is there, and one mode alone.
+// Flags that belong together are all there, and of one mode only.
 static int check_flags(const struct flags *f, struct err *e)
 {
     const struct solo_options *o = &f->solo;
@@ -257,7 +257,7 @@ static void print_finished(const struct solo_rank *p)
     fflush(stdout);
 }
 
-// What the backend's libraries make at their first use is made while the ranks meet.
+// What the backend's libraries prepare at their first use is prepared while the ranks meet.
 static struct warm *start_warm_up(const struct flags *f)
 {
     return warm_start(f->kind && *f->kind ? f->kind : "cpu");
@@ -316,7 +316,7 @@ static void block_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-// They are told the kind of their devices before they have read the job.
+// Ranks learn the kind of their devices by a flag, since they have not read the job yet.
 static int spawn_ranks(const struct solo_options *o, const struct job *job, int argc, char **argv,
                        int *code, struct err *e)
 {

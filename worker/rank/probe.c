@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of this host; see probe.h.
+// The devices of this host. See probe.h.
 #include "worker/rank/probe.h"
 
 #include "common/base/json.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices this host has, told by a short-lived process, so that no driver is ever loaded into
-// a daemon.
+// Finds out what devices this host has. A short-lived process does it, so that no driver is ever
+// loaded into a daemon.
 #pragma once
 #include "common/base/buf.h"
 #include "common/base/err.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank from its link to its exit code; see process.h.
+// One rank from its link to its exit code. See process.h.
 #include "worker/rank/process.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 enum {
     ASSIGN_S = 60,     // from Hello to the assignment
     SILENCE_MIN_S = 2, // a leading rank 0 that says nothing: this, or what a hang takes to be named
-    LAST_WORD_S = 3,   // what a failed rank waits to learn who was lost
+    LAST_WORD_S = 3,   // how long a failed rank waits to learn which rank was lost
 };
 
 void process_init(struct process *p)
@@ -53,7 +53,7 @@ static int make_page(struct process *p, const char *dir, struct err *e)
 }
 
 // A leader that hangs or is cut off must not be waited for. An agent shares the host and may be
-// stopped for a while: only the end of its descriptor is its end.
+// stopped for a while, so it is lost only when its socket closes.
 static void watch_leader(struct process *p, const struct process_options *o)
 {
     int64_t silence_ns = p->assignment.hang_after_ns + CLOCK_S;
@@ -82,12 +82,13 @@ static int check_epoch(const struct assignment *a, struct err *e)
 {
     struct store store;
     int rc = store_open_beneath(&store, a->checkpoint_root, a->store, e);
-    rc = rc ? rc : store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
+    if (!rc)
+        rc = store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
     store_close(&store);
     return rc;
 }
 
-// From Assign to a complete attempt.
+// Waits for Assign and completes it with what this process adds.
 static int complete_assignment(struct process *p, const struct process_options *o, struct err *e)
 {
     struct assignment *a = &p->assignment;

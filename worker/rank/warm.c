@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warming up; see warm.h.
+// Warming up. See warm.h.
 #include "worker/rank/warm.h"
 
 #include <pthread.h>

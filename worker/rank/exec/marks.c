@@ -22,8 +22,8 @@ enum {
 #define MOST_FLOPS 0x1p40
 #define MOST_BYTES 0x1p33
 
-// What the device writes, as pairs of backend.h's mark: the step and how often one began, the place
-// (microbatch and phase) and how many instructions began.
+// The words that the device writes, two for each kind of mark: the step, and how many steps began;
+// the place (microbatch and phase), and how many instructions began.
 enum { STEP, STEPS, PLACE, INSTRS, WORDS };
 
 struct marks {
@@ -31,7 +31,7 @@ struct marks {
     struct device *device;
     struct progress_page *page;
     uint64_t *words;        // pinned
-    uint64_t steps, instrs; // that the page knows of
+    uint64_t steps, instrs; // as they were last written to the page
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;

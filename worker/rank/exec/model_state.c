@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that outlive a step. See state.h.
+// The tensors that outlive a step. See model_state.h.
 #include "worker/rank/exec/model_state.h"
 
 #include <stdlib.h>
@@ -49,7 +49,8 @@ static uint64_t *find_holders(struct arena *a, const struct compiled *c, int *te
     return stages;
 }
 
-// Of the ranks that agree with `r` on all axes but these, those of some stages; their number.
+// Finds the ranks that agree with `r` on all axes but these and belong to one of the stages. Their
+// number is returned.
 static int find_replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
 {
     int n = mesh_group(&c->mesh, r, axes, out), kept = 0;
@@ -59,7 +60,7 @@ static int find_replicas(const struct compiled *c, int r, axis_set axes, uint64_
     return kept;
 }
 
-// One part a distinct box: made at the rank that is first among those holding it.
+// Adds one part for each distinct box: when its first holder comes by.
 static void add_parts(struct state *s, struct arena *a, const struct compiled *c,
                       const struct value *v, uint64_t stages, void *device, int rank)
 {
@@ -209,7 +210,8 @@ int state_restore(struct state *s, struct load *from, struct err *e)
         if (!host)
             return err_set(e, ERR_NOMEM, "no memory to read %s", p->name);
         rc = load_read(from, p->name, p->dtype, &p->box, host, e);
-        rc = rc ? rc : exec_put(s->exec, s->local[i], host, bytes, e);
+        if (!rc)
+            rc = exec_put(s->exec, s->local[i], host, bytes, e);
         free(host);
     }
     return rc ? rc : exec_copies(s->exec, e);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a job: the tensors that outlive a step, parameters and optimiser state. Born from
-// the seed, saved in parts, restored from a checkpoint; always by global index, so the mesh does
-// not matter. Of a pipeline every rank knows the parts of all stages and holds those of its own.
+// The state of a job: the tensors that outlive a step, which are parameters and optimiser state. It
+// is drawn from the seed, saved in parts and restored from a checkpoint, always by global index, so
+// that the mesh does not matter. Of a pipeline every rank knows the parts of all stages and holds
+// those of its own.
 #pragma once
 #include "common/ckpt/deal.h"
 #include "common/ckpt/load.h"
@@ -14,15 +15,16 @@ struct state {
     struct deal_part *parts;
     const char **specs;
     const struct value **values; // part → the tensor
-    void **local; // part → this rank's copy of it on the device, null when it has none
+    void **local;                // part → its copy on this rank's device; null: none
 };
 
 // Everything lies in `a`, which must outlive the state.
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e);
-// Parameters are drawn (design: promise 5), optimiser state is zero.
+// Parameters are drawn by global index, so every mesh begins with the same ones; optimiser state is
+// zero.
 int state_init(struct state *s, uint64_t seed, struct err *e);
-// What was saved; both leave the parameters' copies as the parameters are.
+// Reads what was saved. Both leave the copies of parameters (as other types) equal to them.
 int state_restore(struct state *s, struct load *from, struct err *e);
-// A run of bytes of a part this rank holds, device → host: snapshot_ops.copy.
+// Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);

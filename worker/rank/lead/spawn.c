@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parent of a solo run's ranks; see spawn.h.
+// The parent of a solo run's ranks. See spawn.h.
 //
 // One thread, one poll loop: a signalfd and a pipe a rank. A rank's pipe is non-blocking on its
 // side, so that a stopped parent never holds it up; what does not fit then is lost. Ranks get a
@@ -26,9 +26,10 @@
 #include "common/base/log.h"
 #include "worker/rank/link/assignment.h"
 
-// The leader names a failure within seconds; without a leader there is nothing to wait for.
+// The leader names a failure within seconds. When rank 0 is gone there is nothing to wait for.
 enum { LOG_MAX = 8 << 20, GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
-// A rank that died before it joined is known to us alone: after this the others are asked to stop.
+// Only the parent knows of a rank that died before it joined: after this time it asks the others to
+// stop.
 #define ASK_NS CLOCK_S
 
 struct child {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside worker/rank/link/ only. The leader's answers to this rank's questions, kept until the link
-// closes: an answer that came before anyone waited for it is there, and who asks twice gets the same.
+// closes: an answer that came before anyone waited for it is there, and who asks twice gets the
+// same.
 #pragma once
 #include <stdint.h>
 

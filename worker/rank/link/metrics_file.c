@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl; see metrics.h.
+// metrics.jsonl. See metrics_file.h.
 #include "worker/rank/link/metrics_file.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step loop's way to checkpoints. See saver.h.
+// Checkpoints as the step loop sees them. See saver.h.
 #include "worker/rank/save/saver.h"
 
 #include <stdatomic.h>
@@ -10,8 +10,8 @@
 #include "common/base/log.h"
 #include "common/job/job.h"
 
-// The writer's answer has no deadline of its own (design §9): this one ends a rank whose leader
-// lives but has forgotten it.
+// The writer's answer has no deadline of its own (common/ckpt/README.md). This one ends a rank
+// whose leader lives but has forgotten it.
 #define ANSWER_NS (600 * CLOCK_S)
 #define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
 
@@ -25,7 +25,7 @@ struct saver {
     struct snapshot *snapshot;
     const char *algorithms;    // fusion's too
     void *staging;             // the backend's; null: the snapshot's own
-    bool copying;              // begun, not seen to have come
+    bool copying;              // copies were queued and have not been seen to be complete
     _Atomic int64_t opened_at; // step of the newest save begun here, −1
 };
 
@@ -123,7 +123,7 @@ static void join_algorithms(struct saver *s)
 }
 
 // Memory that the device copies to at full speed. Without it a save holds up the computation, but
-// is none the worse.
+// it is as good.
 static void take_staging(struct saver *s)
 {
     uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.assignment->rank);
@@ -185,7 +185,7 @@ void saver_close(struct saver *s)
     if (!s)
         return;
     link_on_event(s->o.link, NULL, NULL);
-    if (s->copying) // into memory that goes now; an error on the way is told elsewhere
+    if (s->copying) // into memory that is freed now; an error of it is reported elsewhere
         (void)lane_sync(exec_saves(s->o.state->exec), NULL);
     snapshot_free(s->snapshot);
     if (s->staging)
@@ -240,7 +240,7 @@ static int prefer_loss(struct saver *s, int rc, bool *ok, struct err *e)
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
 }
 
-// The other ranks go on with the answer, so rank 0 does not stay behind for its deletions.
+// The other ranks go on when the answer is there, so rank 0 does not wait for its deletions.
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
 {
     int rc = hand_over_copies(s, true, e);
@@ -253,14 +253,16 @@ static int wait_all(struct saver *s, bool *ok, struct err *e)
     return rc ? rc : prefer_loss(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
-// A leader that was lost before the save was open could not end it: it is looked for once more.
+// A leader that was lost before the save was open could not end it, so that is looked at once more.
 static int begin_save(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     struct exec *x = s->o.state->exec;
     s->opened_at = step;
     int rc = exec_saves_begin(x, e);
-    rc = rc ? rc : snapshot_begin(s->snapshot, step, samples, e);
-    rc = rc ? rc : exec_saves_end(x, e);
+    if (!rc)
+        rc = snapshot_begin(s->snapshot, step, samples, e);
+    if (!rc)
+        rc = exec_saves_end(x, e);
     s->copying = !s->device.shares_host;
     const char *lost = link_lost(s->o.link);
     if (!rc && lost)
@@ -282,11 +284,13 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     struct err why = {0};
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
-    rc = rc ? rc : begin_save(s, step, samples, &why);
-    rc = rc ? rc : wait_all(s, &ok, &why);
+    if (!rc)
+        rc = begin_save(s, step, samples, &why);
+    if (!rc)
+        rc = wait_all(s, &ok, &why);
     if (!rc && !ok) {
-        // Each hears the answer for itself before the first one ends, or that end would pass for
-        // the cause of the others'.
+        // Every rank hears the answer before the first one ends; else that end would look like the
+        // cause of the others' ends.
         (void)link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
                            NULL);
         return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The saver: the step loop's way to checkpoints. It ties the rank's snapshots (staging and writer
-// thread) to the link (reports up, orders and answers down) and to the job's state.
+// The saver is what the step loop calls for checkpoints. It connects the rank's snapshots (staging
+// and the writer thread) with the link (reports go up, orders and answers come down) and with the
+// state of the job.
 #pragma once
 #include "kernels/backend.h"
 #include "worker/rank/exec/model_state.h"
@@ -21,9 +22,10 @@ struct saver_options {
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);
 void saver_close(struct saver *s); // null is fine
-// Any thread: the leader is gone, no answer will come. What waits ends with ERR_PEER.
+// Any thread: the leader is gone and no answer will come. What waits ends with ERR_PEER.
 void saver_lost(struct saver *s, const char *why);
-// Once a step: what was copied beside the computation and has come is handed to the writer.
+// Once a step: hands to the writer what was copied while the device computed, if all of it has
+// come.
 int saver_poll(struct saver *s, struct err *e);
 bool saver_busy(const struct saver *s);         // raises no_save
 int64_t saver_opened_at(const struct saver *s); // step of the newest save begun here, −1

@@ -143,9 +143,11 @@ static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard
     rc = stream_create(&to, dir, name, e);
     if (!rc) {
         rc = write_slices(s, &to, &plan, r, e);
-        rc = rc ? rc : stream_sync(&to, e);
+        if (!rc)
+            rc = stream_sync(&to, e);
         int closed = stream_close(&to, rc ? NULL : e);
-        rc = rc ? rc : closed;
+        if (!rc)
+            rc = closed;
         if (rc)
             unlinkat(dir, name, 0); // gives the space back at once
     }
@@ -164,8 +166,10 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
     if (s->c.rank == 0)
         store_sweep(s->c.store, id.epoch, id.step);
     int rc = store_begin(s->c.store, id.epoch, id.step, &dir, e);
-    rc = rc ? rc : write_file(s, dir, a, r, e);
-    rc = rc ? rc : store_sync_shard(s->c.store, dir, e);
+    if (!rc)
+        rc = write_file(s, dir, a, r, e);
+    if (!rc)
+        rc = store_sync_shard(s->c.store, dir, e);
     if (dir >= 0)
         close(dir);
     return rc;
@@ -206,7 +210,8 @@ static int commit_checkpoint(struct snapshot *s, const struct order *o, struct e
     m.step = o->id.step;
     m.samples = o->samples;
     int rc = manifest_fill(&m, &a, s->c.parts, s->c.specs, s->c.nparts, s->c.deal, o->reports, e);
-    rc = rc ? rc : store_commit(s->c.store, &m, e);
+    if (!rc)
+        rc = store_commit(s->c.store, &m, e);
     arena_clear(&a);
     return rc;
 }

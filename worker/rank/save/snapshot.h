@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's side of checkpoints: staging, the writer thread, and on rank 0 the orders to commit.
 //
-//   idle ── begin ──► open (copied; the thread writes, syncs, reports) ── committed/aborted ──►
-//   idle
+//         begin: the training thread copies to staging
+//   idle ────────────────────────────────────────────────► open
+//     ▲                                                     │  the writer thread writes the shard,
+//     │               Committed or Aborted                  │  syncs it and reports it
+//     └─────────────────────────────────────────────────────┘
 //
-// Where copies are only queued (`later`) the thread begins when snapshot_staged says that they have
-// come; until then neither wait ends.
-// The training thread calls begin, answered and drain; the thread calls the ops. A fault of the
-// storage aborts that checkpoint with one log line and training goes on. The thread never touches
-// frames or the device: ops hand things over (they must be safe to call from it and never block for
-// long). `open` feeds the control word's no_save.
+// Where copies are only queued (`later`) the writer begins when snapshot_staged says that they are
+// complete; until then neither wait ends. The training thread calls begin, wait and drain; the
+// writer calls the ops. A fault of the storage aborts that checkpoint with one line of the log, and
+// training goes on. The writer never touches frames or the device: the ops hand things over, and
+// must be safe to call from its thread and never block for long. While a save is open the rank
+// raises the control word's no_save.
 #pragma once
 #include "common/base/err.h"
 #include "common/ckpt/deal.h"

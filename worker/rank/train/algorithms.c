@@ -162,10 +162,12 @@ static int agree_with_ranks(const struct algorithms_options *o, struct buf *reco
         if (atoi(at) == o->rank) {
             measured = true;
             rc = measure_products(o, &text, e);
-            rc = rc ? rc : put_text(o->link, "text", i, buf_str(&text), e);
+            if (!rc)
+                rc = put_text(o->link, "text", i, buf_str(&text), e);
         } else {
             rc = get_text(o->link, "text", i, &text, e);
-            rc = rc ? rc : import_sections(o, buf_str(&text), NULL, e);
+            if (!rc)
+                rc = import_sections(o, buf_str(&text), NULL, e);
         }
         if (!rc)
             add_to_record(record, buf_str(&text));
@@ -199,7 +201,8 @@ int algorithms_agree(const struct algorithms_options *o, struct buf *record, str
         err_wrap(e, "the checkpoint's algorithms");
     else
         rc = o->ranks == 1 ? measure_products(o, record, e) : agree_with_ranks(o, record, e);
-    rc = rc ? rc : warn_of_changes(o, buf_str(&own), e);
+    if (!rc)
+        rc = warn_of_changes(o, buf_str(&own), e);
     if (!rc && o->before && *find_section(o->before) && !own.len)
         log_warn("numerics", "the checkpoint's algorithms are another device's: from now on sums "
                              "may round otherwise");

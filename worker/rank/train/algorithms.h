@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a library's algorithms a job's products are computed by (backend.h, "Choices"): settled
-// before step 0, the same on all ranks whose devices are alike, and the same again after a restart,
-// since they decide the last bits.
+// The algorithms of a library by which a job's products are computed (backend.h, "Choices"). They
+// decide the last bits, so they are settled before step 0, are the same on all ranks whose devices
+// are alike, and are the same again after a restart.
 //
-// Of each stage one rank a device model measures, the others take its choices; they go through the
-// link's keys:
+// In each stage one rank of each device model measures and the others take its choices. Texts go
+// through the link's keys:
 //
 //   device/R    what rank R's device and libraries are
 //   plan        from rank 0: the ranks that measure, one after the other
 //   text/I      what the I-th of them chose, with what those before it chose
 //
-// Whoever measures knows what was chosen before it, so a product of two stages is computed one way.
-// A text of another device model is not taken, but kept for the record. What a checkpoint's record
-// holds comes first; what of it cannot be had any more is told as a change of numerics.
+// A rank that measures knows what was chosen before it, so a product that two stages have is
+// computed by one algorithm. A text of another device model is not used, but goes into the record.
+// The record of a checkpoint comes first; what of it is not available any more is logged as a
+// change of numerics.
 #pragma once
 #include "common/base/buf.h"
 #include "worker/rank/exec/exec.h"

@@ -39,6 +39,18 @@ void evaluation_close(struct evaluation *v)
     dataset_close(&v->set);
 }
 
+static int run_batch(struct evaluation *v, struct feed *feed, float *slots, struct err *e)
+{
+    struct batch b;
+    int rc = feed_next(feed, &b, e);
+    if (!rc)
+        rc = inputs_put(&v->inputs, &b, e);
+    if (!rc)
+        rc = exec_run(v->exec, PROGRAM_EVAL, e);
+    return rc ? rc
+              : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
+}
+
 int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e)
 {
     struct feed *feed;
@@ -49,12 +61,7 @@ int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct 
     if (rc)
         return rc;
     for (uint64_t k = 0; k < v->sampler.batches && !rc; k++) {
-        struct batch b;
-        rc = feed_next(feed, &b, e);
-        rc = rc ? rc : inputs_put(&v->inputs, &b, e);
-        rc = rc ? rc : exec_run(v->exec, PROGRAM_EVAL, e);
-        rc = rc ? rc
-                : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
+        rc = run_batch(v, feed, slots, e);
         for (int i = 0; i <= v->nparts && !rc; i++)
             sum[i] += slots[i];
         if (v->page)

@@ -73,7 +73,7 @@ static void *feed_main(void *arg)
         else
             f->state[slot] = SLOT_FULL;
         pthread_mutex_unlock(&f->lock);
-        pthread_cond_broadcast(&f->changed); // not under the lock: who wakes would run into it
+        pthread_cond_broadcast(&f->changed); // not under the lock, which a woken thread wants
         if (rc)
             break;
     }

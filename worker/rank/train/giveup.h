@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Giving up: a process that must end, and cannot where its main thread waits for a device that has
-// stopped: no call of a driver comes back from there, and nothing wakes it.
+// Giving up: a process must end, but its main thread waits for a device that has stopped. No call
+// of the driver returns then, and nothing wakes that thread.
 #pragma once
 #include <stdint.h>
 

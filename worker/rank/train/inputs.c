@@ -276,7 +276,8 @@ static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
         const struct input *i = &in->input[k];
         size_t bytes = input_bytes(in, i);
         rc = put_input(in, i, b, at, put_on_host, e);
-        rc = rc ? rc : put_on_device(in, i->device, at, bytes, e);
+        if (!rc)
+            rc = put_on_device(in, i->device, at, bytes, e);
         at += (bytes + PACKED - 1) / PACKED * PACKED;
     }
     return rc;

@@ -91,23 +91,30 @@ static bool choose_tokens(struct sampling *s)
     return true;
 }
 
-int sampling_run(struct sampling *s, struct err *e)
+static int run_window(struct sampling *s, struct err *e)
 {
     size_t bytes = sizeof *s->host * (size_t)(s->batch * s->padded);
-    int rc = 0;
+    int rc = put_windows(s, e);
+    if (!rc)
+        rc = exec_run(s->exec, PROGRAM_SAMPLE, e);
+    return rc ? rc : exec_get(s->exec, s->host, s->logits, bytes, e);
+}
+
+int sampling_run(struct sampling *s, struct err *e)
+{
     s->done = 0;
     for (int64_t k = 0; k < s->job->eval.sample.count; k++)
         memcpy(s->ids + k * s->room, s->prompt, sizeof *s->ids * (size_t)s->nprompt);
     while (s->done < s->job->eval.sample.tokens) {
-        rc = put_windows(s, e);
-        rc = rc ? rc : exec_run(s->exec, PROGRAM_SAMPLE, e);
-        rc = rc ? rc : exec_get(s->exec, s->host, s->logits, bytes, e);
+        int rc = run_window(s, e);
+        if (rc)
+            return rc;
         if (s->page)
             page_beat(s->page);
-        if (rc || !choose_tokens(s))
+        if (!choose_tokens(s))
             break;
     }
-    return rc;
+    return 0;
 }
 
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples: what a decoder says to the job's prompt after an evaluation, to be read by people.
+// Samples: what a decoder answers to the job's prompt after an evaluation, for people to read.
 //
 // The sample program runs once a token, over a window of model.seq tokens: the prompt and what
 // followed it, or the last model.seq of these. Nothing is kept from one token to the next, so a
 // token costs a forward pass over the whole window; the head runs at one position only. Every rank
-// gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws that
-// depend on the job's seed and the token's place alone: all ranks go on with the same text, and a
-// resumed run says what the first one said.
+// gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws that depend
+// on the job's seed and the token's position alone: all ranks go on with the same text, and a
+// resumed run gives the same text again.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"

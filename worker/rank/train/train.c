@@ -38,30 +38,46 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     return rc || !t->step ? rc : b->stream.copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
-// Queues a step: everything the device needs, the program, the way back of its metrics. The memory
-// of the step before last is free: its metrics were looked at. The batch goes in beside what still
-// runs of the step before; nothing here waits for the device but collectives of the host.
-static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+static int queue_batch(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+{
+    const struct backend *b = t->exec_options.backend;
+    struct batch batch;
+    int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
+    if (!rc)
+        rc = feed_next(t->feed, &batch, e);
+    if (!rc)
+        rc = inputs_put(&t->inputs, &batch, e);
+    return rc ? rc : b->event.record(exec_inputs(t->exec)->q, f->fed, e);
+}
+
+static int queue_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
     struct stream_q *q = exec_stream(t->exec);
-    struct batch batch;
-    size_t bytes =
-        sizeof(float) *
-        (size_t)(METRIC_PARTS + compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts);
+    int nparts = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts;
+    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + nparts);
     bool done = false;
-    f->begun_ns = clock_mono_ns();
-    int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
-    rc = rc ? rc : feed_next(t->feed, &batch, e);
-    rc = rc ? rc : inputs_put(&t->inputs, &batch, e);
-    rc = rc ? rc : b->event.record(exec_inputs(t->exec)->q, f->fed, e);
-    rc = rc ? rc : put_scalars(t, step, f->words, e);
-    rc = rc ? rc : exec_run(t->exec, PROGRAM_TRAIN, e);
-    rc = rc ? rc : b->stream.copy(q, f->words->metrics, t->metrics_device, bytes, e);
-    rc = rc ? rc : b->event.record(q, f->done, e);
-    rc = rc ? rc : b->event.query(f->done, &done, e);
+    int rc = b->stream.copy(q, f->words->metrics, t->metrics_device, bytes, e);
+    if (!rc)
+        rc = b->event.record(q, f->done, e);
+    if (!rc)
+        rc = b->event.query(f->done, &done, e);
     f->behind = !done;
     return rc;
+}
+
+// Queues all of a step. The memory of the step before last is free, since its metrics were looked
+// at. The batch is copied while the step before may still run; only collectives of the host wait
+// for the device here.
+static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+{
+    f->begun_ns = clock_mono_ns();
+    int rc = queue_batch(t, step, f, e);
+    if (!rc)
+        rc = put_scalars(t, step, f->words, e);
+    if (!rc)
+        rc = exec_run(t->exec, PROGRAM_TRAIN, e);
+    return rc ? rc : queue_metrics(t, f, e);
 }
 
 static void set_row_time(struct trainer *t, struct step_row *row, int64_t ns)
@@ -72,8 +88,8 @@ static void set_row_time(struct trainer *t, struct step_row *row, int64_t ns)
     row->samples_per_s = (double)t->job->data.batch * 1000 / row->step_ms;
 }
 
-// The host waits until a step's metrics have come. A device that runs behind its queue takes from
-// one step's end to the next one's, if that was queued in time.
+// Waits until a step's metrics have come. On a device that runs behind its queue a step lasts from
+// the end of the one before to its own end, if it was queued by then.
 static int wait_for_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = t->exec_options.backend->event.sync(f->done, e);
@@ -89,7 +105,8 @@ static int wait_for_metrics(struct trainer *t, struct in_flight *f, struct err *
 static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     int rc = exec_step(t->exec, step + 1, e);
-    rc = rc ? rc : queue_step(t, step, f, e);
+    if (!rc)
+        rc = queue_step(t, step, f, e);
     const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
     _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){.step = step + 1,
@@ -102,8 +119,8 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
-// A file that cannot be written costs rows, never the run: one line when it begins, one when it
-// ends.
+// A file that cannot be written costs rows, never the run. One line of the log says when that
+// begins, one when it ends.
 static void write_row(struct trainer *t, const struct step_row *row)
 {
     struct err e = {0};
@@ -118,7 +135,7 @@ static void write_row(struct trainer *t, const struct step_row *row)
     }
 }
 
-// The row of a finished step goes out, once.
+// Sends the row of a finished step, once.
 static void report_row(struct trainer *t, struct in_flight *f)
 {
     if (f->reported)
@@ -152,7 +169,8 @@ static int look_at_metrics(struct trainer *t, struct in_flight *f, struct err *e
                  (long long)f->row.step);
     if (++t->nonfinite < NONFINITE_MAX)
         return 0;
-    // All come to this at the same step: who left before the rest would make them lose a peer.
+    // All ranks come to this at the same step: one that left before the rest would be a lost peer
+    // to them.
     (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
     return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
                    NONFINITE_MAX, (long long)f->row.step);
@@ -163,7 +181,7 @@ static bool is_due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-// A line of the log is short: long texts come in pieces, their line breaks as \n.
+// Lines of the log are short: a long text becomes several, its line breaks are written as \n.
 static void log_sample(const char *text)
 {
     enum { PIECE = 1000 };
@@ -183,7 +201,7 @@ static void log_sample(const char *text)
     buf_clear(&line);
 }
 
-// The texts are the trainer's until the next evaluation: the row is told before that.
+// The texts are the trainer's until the next evaluation: the row is sent before that.
 static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = sampling_run(&t->sampling, e);
@@ -274,7 +292,8 @@ static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
         int rc = run_step(t, n, f, e);
         if (!rc && n > first)
             rc = look_at_metrics(t, &t->flight[(n - 1) & 1], e);
-        rc = rc ? rc : saver_poll(t->saver, e);
+        if (!rc)
+            rc = saver_poll(t->saver, e);
         bool last = n + 1 == steps;
         if (!rc && t->evaluates && (last || is_due(t->job->eval.every, n + 1)))
             rc = run_evaluation(t, f, e);
@@ -297,8 +316,8 @@ static void train_ids(const void *ctx, uint64_t step, uint64_t first, size_t cou
     sampler_ids(ctx, step, first, count, out);
 }
 
-// A fault may be told long after the op that made it was queued: where the rank had come to is said
-// too.
+// A fault may be reported long after the op that caused it was queued, so the message also says how
+// far the rank had come.
 static void explain_device_failure(const struct trainer *t, struct err *e)
 {
     struct page_view at;
@@ -320,8 +339,10 @@ int train_run(const struct assignment *a, struct link *l, enum train_end *end, s
     if (!rc && a->restore_step < a->job->train.steps)
         rc = inputs_feed(&t.inputs, &t.set, train_ids, &t.sampler, (uint64_t)a->restore_step,
                          (uint64_t)a->job->train.steps, &t.feed, e);
-    rc = rc ? rc : run_steps(&t, end, e);
-    rc = rc ? rc : exec_check_memory(t.exec, e);
+    if (!rc)
+        rc = run_steps(&t, end, e);
+    if (!rc)
+        rc = exec_check_memory(t.exec, e);
     if (rc == ERR_DEVICE)
         explain_device_failure(&t, e);
     if (rc && t.exec_options.world)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training: from an attempt to its end, on the process's main thread.
+// Training, from an assignment to its end, on the process's main thread.
 //
-// main.c calls it once. It compiles, opens device and world, restores, agrees on the plan hash over
-// the link (link_ready), runs the step loop and ends with the last checkpoint committed.
+// process.c calls it once. It compiles, opens device and world, restores, agrees with the other
+// ranks on the plan's hash (link_ready), runs the step loop and ends with the last checkpoint
+// committed.
 #pragma once
 #include "common/base/err.h"
 #include "worker/rank/link/assignment.h"
@@ -14,6 +15,6 @@ enum train_end {
     TRAIN_DRAINED,  // asked to stop: all ranks stopped at one step and saved
 };
 
-// Attempt and link are borrowed. On an error the world is closed (or aborted) and threads joined;
-// the code picks the exit code (rank_exit_code).
+// Assignment and link are borrowed. On an error the world is closed (or aborted) and threads
+// joined; the code picks the exit code (rank_exit_code).
 int train_run(const struct assignment *a, struct link *l, enum train_end *end, struct err *e);

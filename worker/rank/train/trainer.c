@@ -14,9 +14,9 @@
 #include "worker/rank/train/algorithms.h"
 #include "worker/rank/train/giveup.h"
 
-// The leader names a hang after hang_after. A collective gives up by itself after this many times as
-// long, and no sooner than COLLECTIVE_NS: that is for a leader that hangs. A peer may be at work for
-// longer than hang_after before it comes to the collective.
+// The leader names a hang after hang_after. A collective gives up by itself after this many times
+// as long, and no sooner than COLLECTIVE_NS: that is for a leader that hangs. A peer may be at work
+// for longer than hang_after before it comes to the collective.
 enum { HANGS = 10 };
 #define COLLECTIVE_NS (300 * CLOCK_S)
 #define START_NS      (120 * CLOCK_S)
@@ -36,12 +36,13 @@ static int open_compiled(struct trainer *t, struct err *e)
     return rc;
 }
 
-// Said before the arena is touched: a machine without the memory would kill whom it likes.
+// Checked before the arena is touched: a machine without that much memory would kill some process
+// of its choice.
 static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
     t->exec_options.backend->device.info(t->device, &info);
-    uint64_t need = 0; // of the ranks that share the memory: those of other hosts are not known
+    uint64_t need = 0; // of the ranks that share the memory; those of other hosts are not known
     for (int r = 0; r < t->assignment->ranks; r++)
         if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen))
             need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
@@ -52,7 +53,8 @@ static int check_fits(const struct trainer *t, struct err *e)
         (double)need / 0x1p30, info.shares_host ? "host" : "device", (double)info.memory / 0x1p30);
 }
 
-// Ranks that were given no device take one after the other, and share where they are more.
+// Ranks that were given no device take one after the other; with more ranks than devices they
+// share.
 static int choose_device(struct trainer *t, struct err *e)
 {
     const struct assignment *a = t->assignment;
@@ -66,7 +68,7 @@ static int choose_device(struct trainer *t, struct err *e)
     return 0;
 }
 
-// What may be thrown away: measurements that are made again.
+// For what may be thrown away: measurements that can be made again.
 static const char *cache_folder(char *out, size_t size)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -109,11 +111,11 @@ static void on_lost(void *ctx, const char *why)
     struct saver *saver = atomic_load(&t->saver);
     if (saver)
         saver_lost(saver, why);
-    if (t->runs_alone) // who waits for a device that stopped is woken by nothing
+    if (t->runs_alone) // nothing wakes a thread that waits for a stopped device
         give_up_after(LOST_NS, RANK_EXIT_LOST, why);
 }
 
-// Nobody is waited for any more: who was asked to stop before this may not come.
+// A rank that was asked to stop before may never come, so it is not waited for.
 static bool is_over(void *link)
 {
     return link_lost(link) || link_stop_requested(link);
@@ -232,7 +234,8 @@ static int restore_state(struct trainer *t, struct err *e)
     struct store store = {0};
     struct load load = {0};
     int rc = open_checkpoint(t, &store, &load, e);
-    rc = rc ? rc : state_restore(&t->state, &load, e);
+    if (!rc)
+        rc = state_restore(&t->state, &load, e);
     if (!rc)
         warn_of_determinism(t, &load.manifest.numerics);
     load_close(&load);
@@ -242,8 +245,8 @@ static int restore_state(struct trainer *t, struct err *e)
     return rc;
 }
 
-// The record of the checkpoint that will be restored, the arena's; null: none, or none that may be
-// used: it was chosen where other bits were allowed.
+// The algorithms that the checkpoint to be restored recorded, the arena's. Null: none, or none that
+// may be used, since they were chosen where other bits were allowed.
 static int read_algorithms(struct trainer *t, const char **out, struct err *e)
 {
     struct store store = {0};
@@ -272,7 +275,8 @@ static int open_algorithms(struct trainer *t, struct err *e)
     return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
 }
 
-// The plan's hash, and the algorithms' where there is a choice: all ranks must have the same.
+// The plan's hash, and that of the algorithms where there is a choice: all ranks must have the
+// same.
 static void format_hash(const struct trainer *t, char *out, size_t size)
 {
     snprintf(out, size, "%s", t->compiled.hash);
@@ -371,7 +375,7 @@ void trainer_close(struct trainer *t)
             b->memory.host_free(t->device, t->flight[i].words);
     }
     exec_close(t->exec);
-    if (t->device) // it may have pinned the world's window
+    if (t->device) // before the world, whose window it may have pinned
         b->device.close(t->device);
     world_close(t->exec_options.world);
     arena_clear(&t->arena);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside worker/rank/train/ only. The trainer: everything that a rank holds while it trains. trainer.c
-// opens and closes it, train.c runs the steps.
+// Inside worker/rank/train/ only. The trainer: everything that a rank holds while it trains.
+// trainer.c opens and closes it, train.c runs the steps.
 #pragma once
 #include <stdatomic.h>
 
