@@ -5,7 +5,7 @@
     rc = rc ? rc : open_b(x, e);
     rc = rc ? rc : open_c(x, e);
 
-Such a line begins with an assignment of the same variable, nothing else stands between its
+Such a line begins with an assignment of rc, nothing else stands between its
 statements, and it is short. In loops, after branches and behind other statements an ordinary
 `if (rc)` shows better where control goes."""
 import re
@@ -13,7 +13,7 @@ import re
 from source import Finding, without_comments
 
 LONGEST_LINE = 8  # of such statements; a longer one is a table or several functions
-CHAINED = re.compile(r"\b(\w+)\s=\s+\1\s\?\s+\1\s*:")
+CHAINED = re.compile(r"\brc\s=\s+rc\s\?\s+rc\s*:")
 
 
 def statement_before(text, at):
@@ -31,11 +31,9 @@ def find_violations(text):
     for match in CHAINED.finditer(text):
         before = statement_before(text, match.start())
         line = text.count("\n", 0, match.start()) + 1
-        chained = CHAINED.match(before)
-        run = run + 1 if chained and chained[1] == match[1] else 1
-        assigned = re.search(rf"\b{match[1]} = ", before)
-        if re.match(r"(if|for|while|else|return|switch|case|goto)\b", before) or not assigned:
-            yield line, f"`{match[1]} = {match[1]} ? {match[1]} :` behind something else than its own line of steps"
+        run = run + 1 if CHAINED.match(before) else 1
+        if re.match(r"(if|for|while|else|return|switch|case|goto)\b", before) or not re.search(r"\brc = ", before):
+            yield line, "`rc = rc ? rc :` behind something else than its own line of steps"
         elif run == LONGEST_LINE + 1:
             yield line, f"a line of more than {LONGEST_LINE} steps"
 

@@ -12,6 +12,7 @@ from source import COMMENT, Finding, without_comments
 # Named twice on purpose: the same number for another reason.
 APART = {
     "FIRST_PAUSE_MS": "the client's calls and the daemons of `weft run` wait independently",
+    "PATH_LEN": "buffers for paths, each as long as its own file needs",
     "LOOK_MS": "ranks that greet each other and a device's marks are looked at independently",
 }
 # SHA-256 is defined by arrays of 64 words.
