@@ -7,7 +7,7 @@ enum { BATCH, SEQ, HEADS, HEAD_DIM };
 // Where parts of scratch begin, and what an engine needs that grows with nothing.
 enum { SLACK = 16 << 10 };
 
-static size_t up(int64_t n, int64_t unit)
+static size_t round_up(int64_t n, int64_t unit)
 {
     return (size_t)((n + unit - 1) / unit * unit);
 }
@@ -29,7 +29,7 @@ size_t attention_library_bytes(const struct op_call *c)
     size_t heads = (size_t)(q[BATCH] * q[HEADS]), seq = (size_t)q[SEQ], d = (size_t)q[HEAD_DIM];
     if (c->op == OP_ATTENTION)
         return heads * seq * sizeof(float) + SLACK;
-    size_t pairs = 2 * up(q[SEQ], 64) * up(q[SEQ], 128);
+    size_t pairs = 2 * round_up(q[SEQ], 64) * round_up(q[SEQ], 128);
     size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
     size_t shared = k[HEADS] < q[HEADS] ? 4 * seq * d : 0;
     size_t head = 2 * seq * (sizeof(float) + d) + (pairs > sums ? pairs : sums) + shared;

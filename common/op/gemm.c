@@ -30,7 +30,7 @@ struct operand {
     const struct shape *shape;
 };
 
-static unsigned places(const struct operand op[3], int label)
+static unsigned find_places(const struct operand op[3], int label)
 {
     unsigned where = 0;
     for (int k = 0; k < 3; k++)
@@ -48,11 +48,11 @@ struct runs {
     int64_t size[GROUPS];
 };
 
-static bool runs_find(const struct operand op[3], int k, struct runs *r)
+static bool find_runs(const struct operand op[3], int k, struct runs *r)
 {
     *r = (struct runs){.size = {1, 1, 1, 1}};
     for (int d = 0; d < op[k].shape->n; d++) {
-        int g = group_of(places(op, op[k].label[d]));
+        int g = group_of(find_places(op, op[k].label[d]));
         if (g < 0)
             return false;
         bool new_run = r->n == 0 || r->group[r->n - 1] != g;
@@ -70,7 +70,7 @@ static bool runs_find(const struct operand op[3], int k, struct runs *r)
     return true;
 }
 
-static bool same_run(const struct runs *a, const struct runs *b, enum group g)
+static bool is_same_run(const struct runs *a, const struct runs *b, enum group g)
 {
     if (a->len[g] != b->len[g])
         return false;
@@ -81,7 +81,7 @@ static bool same_run(const struct runs *a, const struct runs *b, enum group g)
 }
 
 // Whether `first` is stored before `second`; a group that is not there may be either.
-static bool before(const struct runs *r, enum group first, enum group second)
+static bool is_before(const struct runs *r, enum group first, enum group second)
 {
     for (int i = 0; i < r->n; i++) {
         if (r->group[i] == (int)first)
@@ -92,20 +92,20 @@ static bool before(const struct runs *r, enum group first, enum group second)
     return true;
 }
 
-static bool as_product(const struct operand op[3], struct gemm *g)
+static bool read_product(const struct operand op[3], struct gemm *g)
 {
     struct runs ra, rb, ro;
-    if (!runs_find(op, 0, &ra) || !runs_find(op, 1, &rb) || !runs_find(op, 2, &ro))
+    if (!find_runs(op, 0, &ra) || !find_runs(op, 1, &rb) || !find_runs(op, 2, &ro))
         return false;
-    if (!same_run(&ra, &rb, K) || !same_run(&ra, &ro, M) || !same_run(&rb, &ro, N) ||
-        !same_run(&ra, &rb, BATCH) || !same_run(&ra, &ro, BATCH) || !before(&ro, M, N))
+    if (!is_same_run(&ra, &rb, K) || !is_same_run(&ra, &ro, M) || !is_same_run(&rb, &ro, N) ||
+        !is_same_run(&ra, &rb, BATCH) || !is_same_run(&ra, &ro, BATCH) || !is_before(&ro, M, N))
         return false;
     *g = (struct gemm){.batch = ro.size[BATCH],
                        .m = ro.size[M],
                        .n = ro.size[N],
                        .k = ra.size[K],
-                       .trans_a = !before(&ra, M, K),
-                       .trans_b = !before(&rb, K, N)};
+                       .trans_a = !is_before(&ra, M, K),
+                       .trans_b = !is_before(&rb, K, N)};
     g->lda = g->trans_a ? g->m : g->k;
     g->ldb = g->trans_b ? g->k : g->n;
     g->ldc = g->n;
@@ -117,13 +117,13 @@ static bool as_product(const struct operand op[3], struct gemm *g)
 
 // Takes a label that leads two operands off them; false when there is none. What is left must have
 // no batch of its own.
-static bool peel(struct operand op[3], struct shape rest[3], int64_t *extent, unsigned *where)
+static bool peel_group(struct operand op[3], struct shape rest[3], int64_t *extent, unsigned *where)
 {
     for (int k = 0; k < 3; k++) {
         if (op[k].shape->n == 0)
             continue;
         int label = op[k].label[0];
-        unsigned has = places(op, label), leads = 0;
+        unsigned has = find_places(op, label), leads = 0;
         for (int j = 0; j < 3; j++)
             leads |= op[j].shape->n && op[j].label[0] == label ? 1u << j : 0;
         if (leads != has || group_of(has) < 0 || group_of(has) == BATCH)
@@ -152,9 +152,9 @@ bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const s
     struct shape rest[3];
     unsigned where;
     int64_t extent;
-    if (as_product(op, g))
+    if (read_product(op, g))
         return true;
-    if (!peel(op, rest, &extent, &where) || !as_product(op, g) || g->batch != 1)
+    if (!peel_group(op, rest, &extent, &where) || !read_product(op, g) || g->batch != 1)
         return false;
     g->batch = extent;
     g->stride_a = where & IN_A ? g->stride_a : 0;

@@ -11,7 +11,7 @@ int64_t mask_rows(const int32_t *query, int64_t n, int64_t most)
 }
 
 // A visible key lengthens the last span, or begins another where the gap is worth it.
-static void see(struct mask *m, int64_t key)
+static void add_visible(struct mask *m, int64_t key)
 {
     struct mask_span *last = m->n ? &m->span[m->n - 1] : m->span;
     if (m->n && (key < last->first + last->n + MASK_GAP || m->n == MASK_SPANS))
@@ -29,9 +29,9 @@ void mask_keys(struct mask *m, const int32_t *query, int64_t rows, const int32_t
     m->keys = 0;
     for (int64_t k = 0; k < keys; k++)
         if (key[k] <= latest)
-            see(m, k);
+            add_visible(m, k);
     if (!m->n)
-        see(m, 0); // a softmax has at least one key
+        add_visible(m, 0); // a softmax has at least one key
     for (int i = 0; i < m->n; i++)
         m->keys += m->span[i].n;
 }

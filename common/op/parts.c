@@ -20,12 +20,12 @@ size_t parts_bytes(int64_t rows, int64_t cols)
     return n > 1 ? sizeof(float) * (size_t)(n * cols) : 0;
 }
 
-static int64_t quotient_up(int64_t n, int64_t by)
+static int64_t divide_up(int64_t n, int64_t by)
 {
     return (n + by - 1) / by;
 }
 
-static size_t place(struct embed_parts *p, int64_t elements)
+static size_t take_place(struct embed_parts *p, int64_t elements)
 {
     size_t at = p->bytes;
     p->bytes += (sizeof(float) * (size_t)elements + ALIGN - 1) / ALIGN * ALIGN;
@@ -34,21 +34,21 @@ static size_t place(struct embed_parts *p, int64_t elements)
 
 struct embed_parts embed_parts_of(int64_t ids, int64_t rows, int64_t width)
 {
-    struct embed_parts p = {.chunks = quotient_up(ids, SORT_CHUNK)};
+    struct embed_parts p = {.chunks = divide_up(ids, SORT_CHUNK)};
     int bits = 1;
     while (rows >> bits)
         bits++;
-    p.passes = (int)quotient_up(bits, SORT_BITS);
-    p.bits = (int)quotient_up(bits, p.passes);
-    p.tile = quotient_up(ids, EMBED_TILES);
+    p.passes = (int)divide_up(bits, SORT_BITS);
+    p.bits = (int)divide_up(bits, p.passes);
+    p.tile = divide_up(ids, EMBED_TILES);
     p.tile = p.tile < EMBED_TILE ? EMBED_TILE : p.tile;
-    p.tiles = quotient_up(ids, p.tile);
+    p.tiles = divide_up(ids, p.tile);
     for (int k = 0; k < 2; k++) {
-        p.keys[k] = place(&p, ids);
-        p.places[k] = place(&p, ids);
+        p.keys[k] = take_place(&p, ids);
+        p.places[k] = take_place(&p, ids);
     }
-    p.counts = place(&p, p.chunks << p.bits);
-    p.totals = place(&p, (int64_t)1 << p.bits);
-    p.partials = place(&p, p.tiles * width);
+    p.counts = take_place(&p, p.chunks << p.bits);
+    p.totals = take_place(&p, (int64_t)1 << p.bits);
+    p.partials = take_place(&p, p.tiles * width);
     return p;
 }

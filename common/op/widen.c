@@ -4,27 +4,27 @@
 
 enum { ALIGN = 64, TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless one row has more
 
-static const struct tensor *operand(const struct op_call *c, int k)
+static const struct tensor *operand_of(const struct op_call *c, int k)
 {
     return k < c->nin ? &c->in[k] : &c->out[k - c->nin];
 }
 
-static int largest(const struct op_call *c)
+static int find_largest(const struct op_call *c)
 {
     int best = -1;
     for (int k = 0; k < c->nin + c->nout; k++) {
-        const struct tensor *t = operand(c, k);
+        const struct tensor *t = operand_of(c, k);
         if (t->dtype == DT_BF16 &&
-            (best < 0 || shape_count(&t->shape) > shape_count(&operand(c, best)->shape)))
+            (best < 0 || shape_count(&t->shape) > shape_count(&operand_of(c, best)->shape)))
             best = k;
     }
     return best;
 }
 
 // How many of the first n labels of `base` operand k begins with; −1: it has one elsewhere.
-static int prefix(const struct op_call *c, int base, int k, int n)
+static int count_prefix(const struct op_call *c, int base, int k, int n)
 {
-    const struct tensor *t = operand(c, k);
+    const struct tensor *t = operand_of(c, k);
     int same = 0;
     while (same < n && same < t->shape.n && c->attr->label[k][same] == c->attr->label[base][same])
         same++;
@@ -39,14 +39,14 @@ static int prefix(const struct op_call *c, int base, int k, int n)
 static bool can_lead(const struct op_call *c, int base, int n)
 {
     for (int k = 0; k < c->nin + c->nout; k++) {
-        int same = prefix(c, base, k, n);
+        int same = count_prefix(c, base, k, n);
         if (same != n && (same != 0 || (k >= c->nin && !op_is(c->op, OP_ACCUMULATES))))
             return false;
     }
     return true;
 }
 
-static int64_t leading(const struct shape *s, int n)
+static int64_t count_leading(const struct shape *s, int n)
 {
     int64_t rows = 1;
     for (int d = 0; d < n; d++)
@@ -54,18 +54,18 @@ static int64_t leading(const struct shape *s, int n)
     return rows;
 }
 
-static void turns_choose(const struct op_call *c, int base, struct widen *w)
+static void choose_turns(const struct op_call *c, int base, struct widen *w)
 {
-    const struct shape *s = &operand(c, base)->shape;
+    const struct shape *s = &operand_of(c, base)->shape;
     int64_t row = 0;
     while (w->lead < s->n - (op_whole(c->op) - 1) && can_lead(c, base, w->lead + 1))
         w->lead++;
-    w->rows = leading(s, w->lead);
+    w->rows = count_leading(s, w->lead);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
-        o->wide = operand(c, k)->dtype == DT_BF16;
-        o->turns = w->lead && prefix(c, base, k, w->lead) == w->lead;
-        o->each = shape_count(&operand(c, k)->shape) / (o->turns ? w->rows : 1);
+        o->wide = operand_of(c, k)->dtype == DT_BF16;
+        o->turns = w->lead && count_prefix(c, base, k, w->lead) == w->lead;
+        o->each = shape_count(&operand_of(c, k)->shape) / (o->turns ? w->rows : 1);
         row += o->wide && o->turns ? o->each : 0;
     }
     w->turn = row ? TURN_ELEMENTS / row : w->rows;
@@ -74,11 +74,11 @@ static void turns_choose(const struct op_call *c, int base, struct widen *w)
 
 void widen_of(const struct op_call *c, struct widen *w)
 {
-    int base = largest(c);
+    int base = find_largest(c);
     *w = (struct widen){.rows = 1, .turn = 1};
     if (base < 0 || !op_whole(c->op))
         return;
-    turns_choose(c, base, w);
+    choose_turns(c, base, w);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
         size_t bytes = sizeof(float) * (size_t)(o->each * (o->turns ? w->turn : 1));

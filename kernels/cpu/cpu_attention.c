@@ -80,8 +80,8 @@ static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t f
     return r;
 }
 
-static void gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float alpha,
-                 const float *a, const float *b, float beta, float *c)
+static void run_gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float alpha,
+                     const float *a, const float *b, float beta, float *c)
 {
     int rc = gemm_serial(ta, tb, g, alpha, a, b, beta, c);
     if (rc)
@@ -89,8 +89,8 @@ static void gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float a
 }
 
 // rows [n, d] × keysᵀ → [n, keys]
-static void by_keys(struct work *w, const struct rows *r, float alpha, const float *a,
-                    const float *b, float *out)
+static void multiply_by_keys(struct work *w, const struct rows *r, float alpha, const float *a,
+                             const float *b, float *out)
 {
     for (int i = 0; i < r->mask.n; out += r->mask.span[i++].n) {
         const struct mask_span *s = &r->mask.span[i];
@@ -100,13 +100,13 @@ static void by_keys(struct work *w, const struct rows *r, float alpha, const flo
                                .lda = q_stride(w),
                                .ldb = k_stride(w),
                                .ldc = r->keys};
-        gemm(w, false, true, &g, alpha, a + r->q, b + r->k + s->first * k_stride(w), 0, out);
+        run_gemm(w, false, true, &g, alpha, a + r->q, b + r->k + s->first * k_stride(w), 0, out);
     }
 }
 
 // [n, keys] × keys → rows [n, d]
-static void by_rows(struct work *w, const struct rows *r, const float *p, const float *b,
-                    float *out)
+static void multiply_by_rows(struct work *w, const struct rows *r, const float *p, const float *b,
+                             float *out)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
         const struct mask_span *s = &r->mask.span[i];
@@ -116,13 +116,14 @@ static void by_rows(struct work *w, const struct rows *r, const float *p, const 
                                .lda = r->keys,
                                .ldb = k_stride(w),
                                .ldc = q_stride(w)};
-        gemm(w, false, false, &g, 1, p, b + r->k + s->first * k_stride(w), i ? 1 : 0, out + r->q);
+        run_gemm(w, false, false, &g, 1, p, b + r->k + s->first * k_stride(w), i ? 1 : 0,
+                 out + r->q);
     }
 }
 
 // [n, keys]ᵀ × rows, added to keys [keys, d]
-static void onto_keys(struct work *w, const struct rows *r, const float *p, const float *a,
-                      float *out)
+static void add_onto_keys(struct work *w, const struct rows *r, const float *p, const float *a,
+                          float *out)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
         const struct mask_span *s = &r->mask.span[i];
@@ -132,19 +133,19 @@ static void onto_keys(struct work *w, const struct rows *r, const float *p, cons
                                .lda = r->keys,
                                .ldb = q_stride(w),
                                .ldc = k_stride(w)};
-        gemm(w, true, false, &g, 1, p, a + r->q, 1, out + r->k + s->first * k_stride(w));
+        run_gemm(w, true, false, &g, 1, p, a + r->q, 1, out + r->k + s->first * k_stride(w));
     }
 }
 
-static void scores(struct work *w, const struct rows *r, float *p)
+static void make_scores(struct work *w, const struct rows *r, float *p)
 {
-    by_keys(w, r, w->call->attr->scale, w->q, w->k, p);
+    multiply_by_keys(w, r, w->call->attr->scale, w->q, w->k, p);
     for (int64_t i = 0; i < r->n; i++)
         w->vec->softmax(p + i * r->keys, r->at_k, r->at_q[i], r->keys);
 }
 
 // A row's draws lie in the order of its keys' positions, which come in runs.
-static void drop(const struct work *w, const struct rows *r, float *p)
+static void drop_weights(const struct work *w, const struct rows *r, float *p)
 {
     const struct op_draw *d = &w->call->attr->draw;
     for (int64_t i = 0; i < r->n && w->drops; i++) {
@@ -159,25 +160,25 @@ static void drop(const struct work *w, const struct rows *r, float *p)
     }
 }
 
-static void forward(struct work *w, const struct rows *r, float *block)
+static void run_forward(struct work *w, const struct rows *r, float *block)
 {
-    scores(w, r, block);
-    drop(w, r, block);
-    by_rows(w, r, block, w->v, w->out);
+    make_scores(w, r, block);
+    drop_weights(w, r, block);
+    multiply_by_rows(w, r, block, w->v, w->out);
 }
 
-static void backward(struct work *w, const struct rows *r, float *block)
+static void run_backward(struct work *w, const struct rows *r, float *block)
 {
     float *p = block, *ds = block + ATTENTION_ROWS * w->keys;
-    scores(w, r, p);
-    by_keys(w, r, 1, w->dy, w->v, ds);
-    drop(w, r, ds);
+    make_scores(w, r, p);
+    multiply_by_keys(w, r, 1, w->dy, w->v, ds);
+    drop_weights(w, r, ds);
     for (int64_t i = 0; i < r->n; i++)
         w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, w->call->attr->scale);
-    drop(w, r, p);
-    onto_keys(w, r, p, w->dy, w->dv);
-    by_rows(w, r, ds, w->k, w->out);
-    onto_keys(w, r, ds, w->q, w->dk);
+    drop_weights(w, r, p);
+    add_onto_keys(w, r, p, w->dy, w->dv);
+    multiply_by_rows(w, r, ds, w->k, w->out);
+    add_onto_keys(w, r, ds, w->q, w->dk);
 }
 
 static void zero_keys(const struct work *w, int64_t b, int64_t g)
@@ -190,14 +191,14 @@ static void zero_keys(const struct work *w, int64_t b, int64_t g)
 }
 
 // The positions of a block's keys lie behind its scores.
-static int64_t scores_count(const struct work *w)
+static int64_t count_scores(const struct work *w)
 {
     return (w->dk ? 2 : 1) * ATTENTION_ROWS * w->keys;
 }
 
-static void part(struct work *w, int64_t b, int64_t g, float *block)
+static void run_part(struct work *w, int64_t b, int64_t g, float *block)
 {
-    int32_t *room = (int32_t *)(void *)(block + scores_count(w));
+    int32_t *room = (int32_t *)(void *)(block + count_scores(w));
     if (w->dk)
         zero_keys(w, b, g);
     for (int64_t h = 0; h < w->heads; h++) {
@@ -207,22 +208,23 @@ static void part(struct work *w, int64_t b, int64_t g, float *block)
             struct rows r = rows_of(w, b, h, first, room);
             n = r.n;
             if (w->dk)
-                backward(w, &r, block);
+                run_backward(w, &r, block);
             else
-                forward(w, &r, block);
+                run_forward(w, &r, block);
         }
     }
 }
 
-static void slots(void *arg, int64_t begin, int64_t end)
+static void run_slots(void *arg, int64_t begin, int64_t end)
 {
     struct work *w = arg;
     for (int64_t s = begin; s < end; s++)
         for (int64_t i = s * w->parts / w->slots; i < (s + 1) * w->parts / w->slots; i++)
-            part(w, i / w->kv_heads, i % w->kv_heads, (float *)w->call->workspace + s * w->block);
+            run_part(w, i / w->kv_heads, i % w->kv_heads,
+                     (float *)w->call->workspace + s * w->block);
 }
 
-static int check(const struct work *w, struct err *e)
+static int check_call(const struct work *w, struct err *e)
 {
     const struct op_call *c = w->call;
     bool grad = c->op == OP_ATTENTION_GRAD;
@@ -265,7 +267,7 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
                      .out = c->out[0].data,
                      .dk = grad ? c->out[1].data : NULL,
                      .dv = grad ? c->out[2].data : NULL};
-    int rc = check(&w, e);
+    int rc = check_call(&w, e);
     if (rc)
         return rc;
     w.drops = c->nin > positions + 2;
@@ -275,9 +277,9 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "query heads without a key head");
     w.parts = w.batch * w.kv_heads;
     w.slots = w.parts < ATTENTION_SLOTS ? w.parts : ATTENTION_SLOTS;
-    w.block = scores_count(&w) + w.keys;
+    w.block = count_scores(&w) + w.keys;
     PRE((size_t)(w.slots * w.block) * sizeof(float) <= c->workspace_bytes);
-    pool_for(q->device->pool, w.slots, 1, slots, &w);
+    pool_for(q->device->pool, w.slots, 1, run_slots, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
 }

@@ -59,7 +59,7 @@ static const struct {
 
 // oneDNN's limit is the process's and must come before its first use: of several devices the first
 // one sets it.
-static int isa_choose(struct device *d, struct err *e)
+static int choose_isa(struct device *d, struct err *e)
 {
     const char *limit = getenv("WEFT_CPU_ISA");
     bool limited = limit && limit[0], allowed = !limited;
@@ -92,7 +92,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     list_init(&d->regions);
     list_init(&d->streams);
     list_init(&d->events);
-    int rc = isa_choose(d, e);
+    int rc = choose_isa(d, e);
     rc = rc ? rc : pool_new(o->threads, &d->pool, e);
     if (rc)
         free(d);

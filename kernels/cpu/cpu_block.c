@@ -18,7 +18,7 @@ static void copy_elements(const struct op_block *b, size_t elem, char *to, const
         memcpy(to + (size_t)(k * b->to[2]) * elem, from + (size_t)(k * b->from[2]) * elem, elem);
 }
 
-static void slice(void *arg, int64_t begin, int64_t end)
+static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     const struct op_block *b = &w->call->attr->block;
@@ -49,6 +49,6 @@ int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
         w.piece = 4 * GRAIN;
     w.pieces = (b->extent[2] + w.piece - 1) / w.piece;
     int64_t grain = w.piece < GRAIN ? GRAIN / w.piece : 1;
-    pool_for(q->device->pool, b->extent[0] * b->extent[1] * w.pieces, grain, slice, &w);
+    pool_for(q->device->pool, b->extent[0] * b->extent[1] * w.pieces, grain, copy_slice, &w);
     return 0;
 }

@@ -17,8 +17,8 @@
 enum { BLOCK = 512 }; // elements a buffer holds
 
 // Elements of an input as f32 (or as they are, if of 4 bytes), from `offset` in steps of `stride`.
-static void gather(const struct chain_walk *w, int k, int64_t offset, int64_t stride, int64_t n,
-                   float *to)
+static void gather_input(const struct chain_walk *w, int k, int64_t offset, int64_t stride,
+                         int64_t n, float *to)
 {
     const struct tensor *t = w->in[k];
     const float *f32 = (const float *)t->data + offset;
@@ -48,7 +48,7 @@ struct block {
     float buffer[CHAIN_REGISTERS][BLOCK];
 };
 
-static void inputs_read(const struct chain_walk *w, struct block *b, const int64_t *offset,
+static void read_inputs(const struct chain_walk *w, struct block *b, const int64_t *offset,
                         int64_t at, int64_t n)
 {
     const struct loops *l = &w->loops;
@@ -59,12 +59,12 @@ static void inputs_read(const struct chain_walk *w, struct block *b, const int64
         b->step[k] = stride != 0;
         if (!w->gather[k])
             continue;
-        gather(w, k, from, stride, stride ? n : 1, b->buffer[k]);
+        gather_input(w, k, from, stride, stride ? n : 1, b->buffer[k]);
         b->reg[k] = b->buffer[k];
     }
 }
 
-static void steps_run(const struct chain_walk *w, struct block *b, int64_t to, int64_t n)
+static void run_steps(const struct chain_walk *w, struct block *b, int64_t to, int64_t n)
 {
     const struct op_chain *c = w->chain;
     for (int s = 0; s < c->steps; s++) {
@@ -85,7 +85,7 @@ static void steps_run(const struct chain_walk *w, struct block *b, int64_t to, i
 }
 
 // What no step wrote to its place.
-static void outputs_write(const struct chain_walk *w, const struct block *b, int64_t to, int64_t n)
+static void write_outputs(const struct chain_walk *w, const struct block *b, int64_t to, int64_t n)
 {
     for (int k = 0; k < w->call->nout; k++) {
         const struct tensor *t = &w->call->out[k];
@@ -98,16 +98,16 @@ static void outputs_write(const struct chain_walk *w, const struct block *b, int
 }
 
 // `n` elements of the innermost loop, from the `at`-th of it on, to element `to` of the outputs.
-static void run(const struct chain_walk *w, const int64_t *offset, int64_t at, int64_t n,
-                int64_t to)
+static void run_blocks(const struct chain_walk *w, const int64_t *offset, int64_t at, int64_t n,
+                       int64_t to)
 {
     struct block b;
     int64_t piece = w->whole ? n : BLOCK;
     for (int64_t i = 0; i < n; i += piece) {
         int64_t left = n - i < piece ? n - i : piece;
-        inputs_read(w, &b, offset, at + i, left);
-        steps_run(w, &b, to + i, left);
-        outputs_write(w, &b, to + i, left);
+        read_inputs(w, &b, offset, at + i, left);
+        run_steps(w, &b, to + i, left);
+        write_outputs(w, &b, to + i, left);
     }
 }
 
@@ -122,12 +122,12 @@ void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end)
         int64_t offset[CHAIN_INPUTS] = {0};
         for (int k = 0; k < w->chain->inputs; k++)
             offset[k] = loops_offset(l, outer, k, r);
-        run(w, offset, at, n, begin);
+        run_blocks(w, offset, at, n, begin);
         begin += n;
     }
 }
 
-static int check(const struct chain_walk *w, struct err *e)
+static int check_operands(const struct chain_walk *w, struct err *e)
 {
     const struct op_call *c = w->call;
     enum dtype want = c->op == OP_EQUAL ? DT_I32 : DT_F32;
@@ -144,7 +144,7 @@ static int check(const struct chain_walk *w, struct err *e)
 }
 
 // A step's home is the output that it is, unless a later step reads an input that lies there.
-static void homes_find(struct chain_walk *w)
+static void find_homes(struct chain_walk *w)
 {
     const struct op_chain *c = w->chain;
     memset(w->home, -1, sizeof w->home);
@@ -173,12 +173,12 @@ int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op
         w->in[k] = operand < 0 ? product : &c->in[operand];
     }
     index[n] = c->nin;
-    int rc = check(w, e);
+    int rc = check_operands(w, e);
     if (rc)
         return rc;
     if (!loops_over(c, c->nin, c->out[0].shape.n, -1, index, n + 1, &w->loops))
         return op_refuse(c, e, "operands disagree about an extent");
-    homes_find(w);
+    find_homes(w);
     w->whole = chain->steps == 1 && w->home[0] >= 0;
     for (int k = 0; k < n; k++) {
         if (w->loops.covered[k] != shape_count(&w->in[k]->shape))
@@ -191,7 +191,7 @@ int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op
     return 0;
 }
 
-static void slice(void *arg, int64_t begin, int64_t end)
+static void run_slice(void *arg, int64_t begin, int64_t end)
 {
     chain_walk_run(arg, begin, end);
 }
@@ -207,6 +207,6 @@ int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e)
         chain_walk_init(&w, q->device->vec, c, c->op == OP_CHAIN ? c->attr->chain : &one, NULL, e);
     if (rc)
         return rc;
-    pool_for(q->device->pool, shape_count(&c->out[0].shape), GRAIN, slice, &w);
+    pool_for(q->device->pool, shape_count(&c->out[0].shape), GRAIN, run_slice, &w);
     return 0;
 }

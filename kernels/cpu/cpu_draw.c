@@ -50,7 +50,7 @@ static uint64_t first_of(const struct work *w, int64_t r)
 
 enum { PIECE = 512 }; // of a row of bf16, widened at a time
 
-static void row_bf16(const struct work *w, int64_t r)
+static void draw_row_bf16(const struct work *w, int64_t r)
 {
     const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
     uint16_t *out = (uint16_t *)w->out->data + r * w->row;
@@ -64,13 +64,13 @@ static void row_bf16(const struct work *w, int64_t r)
     }
 }
 
-static void rows(void *arg, int64_t begin, int64_t end)
+static void draw_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float *out = (float *)w->out->data + r * w->row;
         if (w->out->dtype == DT_BF16)
-            row_bf16(w, r);
+            draw_row_bf16(w, r);
         else if (w->x)
             w->vec->dropout(out, (const float *)w->x->data + r * w->row, w->row, &w->site,
                             first_of(w, r));
@@ -80,7 +80,7 @@ static void rows(void *arg, int64_t begin, int64_t end)
 }
 
 // All rows of the output; `step` is the operand that tells the step.
-static int draw(struct stream_q *q, const struct op_call *c, int step, struct err *e)
+static int draw_output(struct stream_q *q, const struct op_call *c, int step, struct err *e)
 {
     const struct shape *s = &c->out[0].shape;
     int rc = op_want(c, &c->in[step], DT_I32, e);
@@ -96,7 +96,7 @@ static int draw(struct stream_q *q, const struct op_call *c, int step, struct er
                      .position = step + 1 < c->nin ? c->in[step + 1].data : NULL,
                      .x = step > 0 ? &c->in[0] : NULL,
                      .out = &c->out[0]};
-    pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, rows, &w);
+    pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, draw_rows, &w);
     return 0;
 }
 
@@ -112,11 +112,11 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "the operand is not laid out as the output");
     if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
         return op_refuse(c, e, "positions are of a batch and a sequence");
-    return draw(q, c, 1, e);
+    return draw_output(q, c, 1, e);
 }
 
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     int rc = op_want(c, &c->out[0], DT_F32, e);
-    return rc ? rc : draw(q, c, 0, e);
+    return rc ? rc : draw_output(q, c, 0, e);
 }

@@ -25,7 +25,7 @@ static int64_t row_of(const struct work *w, int64_t i)
     return row >= 0 && row < w->rows ? row : -1;
 }
 
-static void embed(void *arg, int64_t begin, int64_t end)
+static void embed_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     for (int64_t i = begin; i < end; i++) {
@@ -37,7 +37,7 @@ static void embed(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void embed_grad(void *arg, int64_t begin, int64_t end)
+static void embed_grad_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     const float *from = w->call->in[1].data;
@@ -75,8 +75,8 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     if (table->shape.n != 2 || shape_count(&rows->shape) != w.n * w.width)
         return op_refuse(c, e, "operands disagree about an extent");
     if (grad)
-        pool_for(q->device->pool, w.width, 16, embed_grad, &w);
+        pool_for(q->device->pool, w.width, 16, embed_grad_slice, &w);
     else
-        pool_for(q->device->pool, w.n, GRAIN / w.width + 1, embed, &w);
+        pool_for(q->device->pool, w.n, GRAIN / w.width + 1, embed_slice, &w);
     return 0;
 }

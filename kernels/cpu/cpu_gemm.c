@@ -40,8 +40,8 @@ struct work {
 };
 
 // One serial product; the transposes and the other strides are the call's.
-static void product(struct work *w, int64_t m, int64_t n, int64_t k, const float *a, const float *b,
-                    int64_t ldb, float beta, float *c)
+static void multiply_serial(struct work *w, int64_t m, int64_t n, int64_t k, const float *a,
+                            const float *b, int64_t ldb, float beta, float *c)
 {
     const struct gemm *g = &w->g;
     omp_set_num_threads(1); // a setting of the calling thread
@@ -63,13 +63,14 @@ static void panel_product(struct work *w, int64_t m, int64_t n, const float *a, 
             for (int64_t i = 0; i < depth; i++)
                 memcpy(panel + i * PANEL_STRIDE, b + (k0 + i) * g->ldb + n0,
                        (size_t)width * sizeof *panel);
-            product(w, m, width, depth, a + k0 * (g->trans_a ? g->lda : 1), panel, PANEL_STRIDE,
-                    k0 ? 1.0f : w->beta, c + n0);
+            multiply_serial(w, m, width, depth, a + k0 * (g->trans_a ? g->lda : 1), panel,
+                            PANEL_STRIDE, k0 ? 1.0f : w->beta, c + n0);
         }
     }
 }
 
-static void piece(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
+static void multiply_piece(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+                           int64_t n)
 {
     const struct gemm *g = &w->g;
     const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
@@ -78,12 +79,12 @@ static void piece(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t 
     if (w->panels && m >= PANEL_MIN_M)
         panel_product(w, m, n, a, b, c);
     else
-        product(w, m, n, g->k, a, b, g->ldb, w->beta, c);
+        multiply_serial(w, m, n, g->k, a, b, g->ldb, w->beta, c);
 }
 
 // The steps over a piece of the product; of several batches that add up, after the last.
-static void follow(const struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
-                   int64_t n)
+static void run_steps(const struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+                      int64_t n)
 {
     const struct gemm *g = &w->g;
     if (w->adds && batch < g->batch - 1)
@@ -101,35 +102,36 @@ static int64_t piece_length(int64_t length)
     return (each + COLUMN_GRAIN - 1) / COLUMN_GRAIN * COLUMN_GRAIN;
 }
 
-static void part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0, int64_t n)
+static void multiply_part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+                          int64_t n)
 {
     int64_t width = w->then ? piece_length(n) : n, height = w->then ? piece_length(m) : m;
     for (int64_t j = 0; j < n; j += width)
         for (int64_t i = 0; i < m; i += height) {
             int64_t rows = m - i < height ? m - i : height, columns = n - j < width ? n - j : width;
-            piece(w, batch, m0 + i, rows, n0 + j, columns);
+            multiply_piece(w, batch, m0 + i, rows, n0 + j, columns);
             if (w->then)
-                follow(w, batch, m0 + i, rows, n0 + j, columns);
+                run_steps(w, batch, m0 + i, rows, n0 + j, columns);
         }
 }
 
-static void batches(void *arg, int64_t begin, int64_t end)
+static void multiply_batches(void *arg, int64_t begin, int64_t end)
 {
     struct work *w = arg;
     for (int64_t i = begin; i < end; i++)
-        part(w, i, 0, w->g.m, 0, w->g.n);
+        multiply_part(w, i, 0, w->g.m, 0, w->g.n);
 }
 
-static void columns(void *arg, int64_t begin, int64_t end)
+static void multiply_columns(void *arg, int64_t begin, int64_t end)
 {
     struct work *w = arg;
-    part(w, w->batch, 0, w->g.m, begin, end - begin);
+    multiply_part(w, w->batch, 0, w->g.m, begin, end - begin);
 }
 
-static void rows(void *arg, int64_t begin, int64_t end)
+static void multiply_rows(void *arg, int64_t begin, int64_t end)
 {
     struct work *w = arg;
-    part(w, w->batch, begin, end - begin, 0, w->g.n);
+    multiply_part(w, w->batch, begin, end - begin, 0, w->g.n);
 }
 
 static int64_t at_least(int64_t x, int64_t low)
@@ -137,11 +139,11 @@ static int64_t at_least(int64_t x, int64_t low)
     return x < low ? low : x;
 }
 
-static void run(struct pool *p, struct work *w)
+static void run_work(struct pool *p, struct work *w)
 {
     const struct gemm *g = &w->g;
     if (g->batch >= pool_threads(p) && !w->adds) {
-        pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), batches, w);
+        pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), multiply_batches, w);
         return;
     }
     bool by_columns = g->n >= g->m || g->m < 2 * ROW_GRAIN;
@@ -150,7 +152,8 @@ static void run(struct pool *p, struct work *w)
     int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
     for (w->batch = 0; w->batch < g->batch; w->batch++) {
         w->beta = w->adds && w->batch ? 1.0f : w->beta;
-        pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? columns : rows, w);
+        pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? multiply_columns : multiply_rows,
+                 w);
     }
 }
 
@@ -163,8 +166,8 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
 }
 
 // out = a · b by the labels, then what follows.
-static int multiply(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
-                    const struct tensor *out, const struct chain_walk *then, struct err *e)
+static int multiply_call(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
+                         const struct tensor *out, const struct chain_walk *then, struct err *e)
 {
     struct work w = {.a = c->in[0].data,
                      .b = c->in[1].data,
@@ -180,7 +183,7 @@ static int multiply(struct stream_q *q, const struct op_call *c, const struct op
         return op_refuse(c, e, "needs a transpose that strides cannot express");
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
     w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
-    run(q->device->pool, &w);
+    run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
 }
@@ -189,7 +192,7 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
         return widen_run(q, c, op_matmul, e);
-    return multiply(q, c, c->attr, &c->out[0], NULL, e);
+    return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
 }
 
 // The product is made where the output that it is lies, or the first, and is gone when that is.
@@ -202,7 +205,7 @@ int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
     for (int k = 0; k < c->nout; k++)
         product = chain->out[k] == 0 ? &c->out[k] : product;
     int rc = chain_walk_init(&then, q->device->vec, c, chain, product, e);
-    return rc ? rc : multiply(q, c, &labels, product, &then, e);
+    return rc ? rc : multiply_call(q, c, &labels, product, &then, e);
 }
 
 // oneDNN writes the code of a product when it first meets its transposes and beta: 10 to 40 ms. The

@@ -73,7 +73,7 @@ int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     return map_region(d, bytes, true, out, e);
 }
 
-static void region_free(struct device *d, struct region *r)
+static void free_region(struct device *d, struct region *r)
 {
     d->allocated -= r->device_bytes;
     list_remove(&r->link);
@@ -88,7 +88,7 @@ void memory_free(struct device *d, void *p)
     list_for_each (it, &d->regions) {
         struct region *r = list_entry(it, struct region, link);
         if (r->base == p) {
-            region_free(d, r);
+            free_region(d, r);
             return;
         }
     }
@@ -98,5 +98,5 @@ void memory_free(struct device *d, void *p)
 void memory_clear(struct device *d)
 {
     list_for_each (it, &d->regions)
-        region_free(d, list_entry(it, struct region, link));
+        free_region(d, list_entry(it, struct region, link));
 }

@@ -13,7 +13,7 @@ struct work {
     int64_t rows, n; // n: of a row
 };
 
-static const float *input(const struct work *w, int k)
+static const float *input_of(const struct work *w, int k)
 {
     return k < w->call->nin ? w->call->in[k].data : NULL;
 }
@@ -21,7 +21,7 @@ static const float *input(const struct work *w, int k)
 static void stats_of(const struct work *w, int64_t r, float stats[2])
 {
     const struct op_attr *a = w->call->attr;
-    w->vec->norm_stats(stats, input(w, 0) + r * w->n, w->n, a->eps, a->center);
+    w->vec->norm_stats(stats, input_of(w, 0) + r * w->n, w->n, a->eps, a->center);
 }
 
 static void norm_rows(void *arg, int64_t begin, int64_t end)
@@ -30,8 +30,8 @@ static void norm_rows(void *arg, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
         stats_of(w, r, stats);
-        w->vec->norm((float *)w->call->out[0].data + r * w->n, input(w, 0) + r * w->n, stats,
-                     input(w, 1), input(w, 2), w->n);
+        w->vec->norm((float *)w->call->out[0].data + r * w->n, input_of(w, 0) + r * w->n, stats,
+                     input_of(w, 1), input_of(w, 2), w->n);
     }
 }
 
@@ -41,8 +41,8 @@ static void grad_rows(void *arg, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
         stats_of(w, r, stats);
-        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, input(w, 0) + r * w->n,
-                          input(w, 1) + r * w->n, stats, input(w, 2), NULL, w->n,
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, input_of(w, 0) + r * w->n,
+                          input_of(w, 1) + r * w->n, stats, input_of(w, 2), NULL, w->n,
                           w->call->attr->center);
     }
 }
@@ -52,11 +52,11 @@ static void grad_add_rows(void *arg, int64_t begin, int64_t end)
     const struct work *w = arg;
     const struct op_attr *a = w->call->attr;
     for (int64_t r = begin; r < end; r++) {
-        const float *x = input(w, 1) + r * w->n;
+        const float *x = input_of(w, 1) + r * w->n;
         float stats[2];
         w->vec->norm_stats(stats, x, w->n, a->eps, a->center);
-        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, x, input(w, 2) + r * w->n,
-                          stats, input(w, 3), input(w, 0) + r * w->n, w->n, a->center);
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, x, input_of(w, 2) + r * w->n,
+                          stats, input_of(w, 3), input_of(w, 0) + r * w->n, w->n, a->center);
     }
 }
 
@@ -68,14 +68,14 @@ static void add_norm_rows(void *arg, int64_t begin, int64_t end)
         float *sum = (float *)w->call->out[0].data + r * w->n, stats[2];
         const struct op_attr *a = w->call->attr;
         w->vec->map[OP_ADD](&(struct vec_map){.out = sum,
-                                              .a = input(w, 0) + r * w->n,
-                                              .b = input(w, 1) + r * w->n,
+                                              .a = input_of(w, 0) + r * w->n,
+                                              .b = input_of(w, 1) + r * w->n,
                                               .a_step = 1,
                                               .b_step = 1,
                                               .n = w->n});
         w->vec->norm_stats(stats, sum, w->n, a->eps, a->center);
-        w->vec->norm((float *)w->call->out[1].data + r * w->n, sum, stats, input(w, 2), input(w, 3),
-                     w->n);
+        w->vec->norm((float *)w->call->out[1].data + r * w->n, sum, stats, input_of(w, 2),
+                     input_of(w, 3), w->n);
     }
 }
 
@@ -89,8 +89,8 @@ static void stats_rows(void *arg, int64_t begin, int64_t end)
 static void weight_columns(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    w->vec->norm_columns((float *)w->call->out[0].data + begin, input(w, 0) + begin,
-                         input(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
+    w->vec->norm_columns((float *)w->call->out[0].data + begin, input_of(w, 0) + begin,
+                         input_of(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
                          w->call->accumulate);
 }
 
@@ -107,7 +107,7 @@ static const struct norm_op {
 };
 
 // Operands are rows like x, or one row.
-static int check(const struct work *w, struct err *e)
+static int check_operands(const struct work *w, struct err *e)
 {
     const struct op_call *c = w->call;
     for (int k = 0; k < c->nin + c->nout; k++) {
@@ -133,7 +133,7 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "a scalar has no rows");
     w.n = x->dim[x->n - 1];
     w.rows = shape_count(x) / w.n;
-    int rc = check(&w, e);
+    int rc = check_operands(&w, e);
     if (rc)
         return rc;
     bool columns = c->op == OP_NORM_WEIGHT_GRAD;

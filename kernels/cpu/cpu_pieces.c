@@ -11,7 +11,7 @@ struct work {
     size_t elem;
 };
 
-static void slice(void *arg, int64_t begin, int64_t end)
+static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     const struct op_call *c = w->call;
@@ -41,6 +41,6 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
         if (shape_count(&t->shape) * pieces != count)
             return op_refuse(c, e, "operands disagree about an extent");
     }
-    pool_for(q->device->pool, count, GRAIN, slice, &w);
+    pool_for(q->device->pool, count, GRAIN, copy_slice, &w);
     return 0;
 }

@@ -58,7 +58,7 @@ static double sum_serial(run_sum fn, const float *x, int64_t n)
     return total;
 }
 
-static void put(float *out, double value, bool accumulate)
+static void put_result(float *out, double value, bool accumulate)
 {
     *out = accumulate ? *out + (float)value : (float)value;
 }
@@ -74,12 +74,12 @@ struct work {
     double scale;
 };
 
-static const float *source(const struct work *w, int loops, int64_t at)
+static const float *source_at(const struct work *w, int loops, int64_t at)
 {
     return (const float *)w->call->in[0].data + loops_offset(&w->kept, loops, IN, at);
 }
 
-static float *result(const struct work *w)
+static float *result_of(const struct work *w)
 {
     return w->call->out[0].data;
 }
@@ -89,8 +89,9 @@ static void rows_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     for (int64_t i = begin; i < end; i++) {
-        double s = sum_serial(w->device->vec->sum, source(w, w->kept.n, i), w->reduced.extent[0]);
-        put(&result(w)[i], s * w->scale, w->call->accumulate);
+        double s =
+            sum_serial(w->device->vec->sum, source_at(w, w->kept.n, i), w->reduced.extent[0]);
+        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 
@@ -103,8 +104,8 @@ static void sum_rows(struct work *w)
     }
     for (int64_t i = 0; i < count; i++) {
         double s =
-            sum_parallel(w->device, w->call, w->device->vec->sum, source(w, w->kept.n, i), n);
-        put(&result(w)[i], s * w->scale, w->call->accumulate);
+            sum_parallel(w->device, w->call, w->device->vec->sum, source_at(w, w->kept.n, i), n);
+        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 
@@ -118,7 +119,7 @@ static void columns_slice(void *arg, int64_t begin, int64_t end)
     while (begin < end) {
         int64_t outer = begin / cols, at = begin % cols;
         int64_t n = cols - at < end - begin ? cols - at : end - begin;
-        w->device->vec->sum_columns(result(w) + begin, source(w, k->n - 1, outer) + at, rows,
+        w->device->vec->sum_columns(result_of(w) + begin, source_at(w, k->n - 1, outer) + at, rows,
                                     stride, n, (float)w->scale, w->call->accumulate);
         begin += n;
     }
@@ -136,11 +137,11 @@ static void any_slice(void *arg, int64_t begin, int64_t end)
     const struct work *w = arg;
     int64_t n = loops_count(&w->reduced, w->reduced.n);
     for (int64_t i = begin; i < end; i++) {
-        const float *x = source(w, w->kept.n, i);
+        const float *x = source_at(w, w->kept.n, i);
         double s = 0;
         for (int64_t k = 0; k < n; k++)
             s += (double)x[loops_offset(&w->reduced, w->reduced.n, IN, k)];
-        put(&result(w)[i], s * w->scale, w->call->accumulate);
+        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 
@@ -180,6 +181,6 @@ int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
     if (scale != 0)
         s = scale * sum_parallel(q->device, c, q->device->vec->sqsum, c->in[0].data,
                                  shape_count(&c->in[0].shape));
-    put(c->out[0].data, s, c->accumulate);
+    put_result(c->out[0].data, s, c->accumulate);
     return 0;
 }

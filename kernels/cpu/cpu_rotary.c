@@ -14,7 +14,7 @@ struct work {
     double frequency[MAX_HALF];
 };
 
-static void rows(void *arg, int64_t begin, int64_t end)
+static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     const struct op_call *c = w->call;
@@ -53,6 +53,6 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "operands disagree about an extent");
     for (int64_t i = 0; i < w.n / 2; i++)
         w.frequency[i] = pow((double)c->attr->theta, -2.0 * (double)i / (double)w.n);
-    pool_for(q->device->pool, count, GRAIN / (w.heads * w.n) + 1, rows, &w);
+    pool_for(q->device->pool, count, GRAIN / (w.heads * w.n) + 1, rotate_rows, &w);
     return 0;
 }

@@ -34,38 +34,38 @@ static void *out_at(const struct work *w, int k, int64_t r)
     return (float *)w->call->out[k].data + loops_offset(&w->rows, w->rows.n, w->call->nin + k, r);
 }
 
-static void *out(const struct work *w, int64_t r)
+static void *output_at(const struct work *w, int64_t r)
 {
     return out_at(w, 0, r);
 }
 
 static void row_max(const struct work *w, int64_t r)
 {
-    *(float *)out(w, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
+    *(float *)output_at(w, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
 }
 
 static void row_sum_exp(const struct work *w, int64_t r)
 {
-    *(float *)out(w, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
+    *(float *)output_at(w, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
 }
 
 static void row_exp_mul(const struct work *w, int64_t r)
 {
-    float *to = out(w, r);
+    float *to = output_at(w, r);
     w->vec->row_exp_mul(to, f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
     memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
 }
 
-static void pick(const struct work *w, int64_t r)
+static void pick_row(const struct work *w, int64_t r)
 {
     int64_t id = id_in(w, 1, r) - w->call->attr->start;
-    *(float *)out(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
+    *(float *)output_at(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
 }
 
-static void pick_grad(const struct work *w, int64_t r)
+static void pick_grad_row(const struct work *w, int64_t r)
 {
     int64_t id = id_in(w, 0, r) - w->call->attr->start;
-    float *row = out(w, r);
+    float *row = output_at(w, r);
     memset(row, 0, (size_t)w->n * sizeof *row);
     if (id >= 0 && id < w->n)
         row[id] = *f32_in(w, 1, r);
@@ -85,7 +85,7 @@ static void row_loss_grad(const struct work *w, int64_t r)
     int64_t id = id_in(w, 3, r) - w->call->attr->start;
     row_exp_mul(w, r);
     if (id >= 0 && id < w->whole)
-        ((float *)out(w, r))[id] += *f32_in(w, 4, r);
+        ((float *)output_at(w, r))[id] += *f32_in(w, 4, r);
 }
 
 // A row of NaN alone has no maximum: 0.
@@ -96,7 +96,7 @@ static void row_argmax(const struct work *w, int64_t r)
     int32_t at = 0;
     for (int64_t i = w->n - 1; i >= 0; i--)
         at = x[i] == max ? (int32_t)i : at;
-    *(int32_t *)out(w, r) = at;
+    *(int32_t *)output_at(w, r) = at;
 }
 
 // Which operand has whole rows, and the dtypes of the inputs and of the outputs.
@@ -108,14 +108,14 @@ static const struct rows_op {
     [OP_ROW_MAX] = {row_max, 0, {DT_F32}, DT_F32},
     [OP_ROW_SUM_EXP] = {row_sum_exp, 0, {DT_F32, DT_F32}, DT_F32},
     [OP_ROW_EXP_MUL] = {row_exp_mul, 0, {DT_F32, DT_F32, DT_F32}, DT_F32},
-    [OP_PICK] = {pick, 0, {DT_F32, DT_I32}, DT_F32},
-    [OP_PICK_GRAD] = {pick_grad, 2, {DT_I32, DT_F32}, DT_F32},
+    [OP_PICK] = {pick_row, 0, {DT_F32, DT_I32}, DT_F32},
+    [OP_PICK_GRAD] = {pick_grad_row, 2, {DT_I32, DT_F32}, DT_F32},
     [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
     [OP_ROW_LOSS] = {row_loss, 0, {DT_F32, DT_I32}, DT_F32},
     [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0, {DT_F32, DT_F32, DT_F32, DT_I32, DT_F32}, DT_F32},
 };
 
-static void slice(void *arg, int64_t begin, int64_t end)
+static void run_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
     for (int64_t r = begin; r < end; r++)
@@ -123,7 +123,7 @@ static void slice(void *arg, int64_t begin, int64_t end)
 }
 
 // Every operand is reached row by row: whole rows, or one value a row.
-static bool covered(const struct work *w)
+static bool covers_operands(const struct work *w)
 {
     for (int k = 0; k < w->call->nin + w->call->nout; k++) {
         int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
@@ -161,9 +161,10 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t n = wide->dim[wide->n - 1];
     struct work w = {
         .call = c, .vec = q->device->vec, .n = not_padding(c, n), .whole = n, .row = op->row};
-    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) || !covered(&w))
+    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) ||
+        !covers_operands(&w))
         return op_refuse(c, e, "operands disagree about the rows");
     int64_t grain = n < GRAIN / 4 ? GRAIN / 4 / n : 1;
-    pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, slice, &w);
+    pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, run_slice, &w);
     return 0;
 }

@@ -89,7 +89,7 @@ static void update_slice(void *arg, int64_t begin, int64_t end)
         update_piece(w, i, end - i < piece ? end : i + piece);
 }
 
-static int check(const struct op_call *c, struct err *e)
+static int check_operands(const struct op_call *c, struct err *e)
 {
     int64_t n = shape_count(&c->in[0].shape);
     for (int k = 0; k < c->nin; k++) {
@@ -140,7 +140,7 @@ static struct work work_of(const struct vec *vec, const struct op_call *c)
 
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = check(c, e);
+    int rc = check_operands(c, e);
     if (rc)
         return rc;
     struct work w = work_of(q->device->vec, c);
@@ -154,7 +154,7 @@ struct row { // of updates, one behind the other: each begins at a multiple of G
     int n;
 };
 
-static int64_t place(const struct op_call *c)
+static int64_t find_place(const struct op_call *c)
 {
     return (shape_count(&c->in[0].shape) + GRAIN - 1) / GRAIN * GRAIN;
 }
@@ -163,7 +163,7 @@ static void row_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct row *r = arg;
     int64_t at = 0;
-    for (int k = 0; k < r->n && at < end; at += place(&r->calls[k++])) {
+    for (int k = 0; k < r->n && at < end; at += find_place(&r->calls[k++])) {
         int64_t stop = at + shape_count(&r->calls[k].in[0].shape);
         int64_t from = begin > at ? begin : at, to = end < stop ? end : stop;
         if (from >= to)
@@ -178,10 +178,10 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     struct row r = {calls, q->device->vec, n};
     int64_t all = 0;
     for (int k = 0; k < n; k++) {
-        int rc = check(&calls[k], e);
+        int rc = check_operands(&calls[k], e);
         if (rc)
             return rc;
-        all += place(&calls[k]);
+        all += find_place(&calls[k]);
     }
     pool_for(q->device->pool, all, GRAIN, row_slice, &r);
     return 0;

@@ -34,7 +34,7 @@ struct turn {
 };
 
 // Operand k as the kernel gets it this turn.
-static struct tensor operand(const struct turn *t, int k)
+static struct tensor operand_of(const struct turn *t, int k)
 {
     const struct op_call *c = t->call;
     const struct widen_operand *o = &t->w->operand[k];
@@ -53,7 +53,7 @@ static struct tensor operand(const struct turn *t, int k)
 
 // Brings the bf16 operands from `first` to `end` that are walked in turns, or those that are not,
 // to scratch or back from it.
-static void convert(const struct turn *t, int first, int end, bool turns, bool back)
+static void convert_operands(const struct turn *t, int first, int end, bool turns, bool back)
 {
     const struct op_call *c = t->call;
     for (int k = first; k < end; k++) {
@@ -96,17 +96,17 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
     PRE(w.bytes <= c->workspace_bytes);
     f.workspace = t.scratch + w.bytes;
     f.workspace_bytes = c->workspace_bytes - w.bytes;
-    convert(&t, 0, c->nin, false, false);
+    convert_operands(&t, 0, c->nin, false, false);
     for (t.at = 0; t.at < w.rows && !rc; t.at += w.turn) {
         t.n = w.rows - t.at < w.turn ? w.rows - t.at : w.turn;
         attr.draw.from[0] = c->attr->draw.from[0] + t.at;
-        convert(&t, 0, c->nin, true, false);
+        convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
-            *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand(&t, k);
+            *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand_of(&t, k);
         f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].turns);
         rc = kernel(q, &f, e);
-        convert(&t, c->nin, all, true, true);
+        convert_operands(&t, c->nin, all, true, true);
     }
-    convert(&t, c->nin, all, false, true);
+    convert_operands(&t, c->nin, all, false, true);
     return rc;
 }

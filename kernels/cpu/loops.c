@@ -8,7 +8,7 @@ const struct tensor *loops_tensor(const struct op_call *c, int operand)
 }
 
 // The dimension of an operand that has the label; −1: none.
-static int find(const struct op_call *c, int operand, int label)
+static int find_dim(const struct op_call *c, int operand, int label)
 {
     const struct tensor *t = loops_tensor(c, operand);
     for (int d = 0; d < t->shape.n; d++)
@@ -33,7 +33,7 @@ static bool merges_with_last(const struct loops *l, int64_t extent, const int64_
     return true;
 }
 
-static void add(struct loops *l, int64_t extent, const int64_t *stride)
+static void add_loop(struct loops *l, int64_t extent, const int64_t *stride)
 {
     if (extent == 1)
         return;
@@ -53,18 +53,18 @@ bool loops_over(const struct op_call *c, int base, int dims, int without, const 
         out->covered[k] = 1;
     for (int d = 0; d < dims; d++) {
         int label = c->attr->label[base][d];
-        if (without >= 0 && find(c, without, label) >= 0)
+        if (without >= 0 && find_dim(c, without, label) >= 0)
             continue;
         int64_t stride[MAX_OPERANDS] = {0};
         for (int k = 0; k < operands; k++) {
             const struct shape *o = &loops_tensor(c, index[k])->shape;
-            int at = find(c, index[k], label);
+            int at = find_dim(c, index[k], label);
             if (at >= 0 && o->dim[at] != s->dim[d])
                 return false;
             stride[k] = at >= 0 ? dense_stride(o, at) : 0;
             out->covered[k] *= at >= 0 ? s->dim[d] : 1;
         }
-        add(out, s->dim[d], stride);
+        add_loop(out, s->dim[d], stride);
     }
     return true;
 }

@@ -59,14 +59,14 @@ static void futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void relax(void)
+static void relax_cpu(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
 }
 
-static void slice_run(const struct pool *p, int index)
+static void run_slice(const struct pool *p, int index)
 {
     int64_t units = (p->count + p->grain - 1) / p->grain;
     int64_t begin = units * index / p->slices * p->grain;
@@ -75,21 +75,21 @@ static void slice_run(const struct pool *p, int index)
 }
 
 // Runs the worker's slice of that round if nobody has it; says whether it was the last one to end.
-static bool slice_claim(struct pool *p, int index, uint32_t round)
+static bool claim_slice(struct pool *p, int index, uint32_t round)
 {
     if (!atomic_compare_exchange_strong(&p->workers[index].open, &round, 0))
         return false;
-    slice_run(p, index);
+    run_slice(p, index);
     return atomic_fetch_sub(&p->pending, 1) == 1;
 }
 
-static uint32_t round_wait(struct pool *p, uint32_t seen)
+static uint32_t wait_for_round(struct pool *p, uint32_t seen)
 {
     uint32_t now;
     for (int i = 0; i < SPINS; i++) {
         if ((now = atomic_load_explicit(&p->round, memory_order_acquire)) != seen)
             return now;
-        relax();
+        relax_cpu();
     }
     atomic_fetch_add(&p->sleepers, 1);
     while ((now = atomic_load(&p->round)) == seen)
@@ -98,39 +98,39 @@ static uint32_t round_wait(struct pool *p, uint32_t seen)
     return now;
 }
 
-static void *worker_main(void *arg)
+static void *run_worker(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
     for (uint32_t seen = 0;;) {
-        seen = round_wait(p, seen);
+        seen = wait_for_round(p, seen);
         if (p->stop)
             return NULL;
-        if (slice_claim(p, w->index, seen) && atomic_load(&p->caller_sleeps))
+        if (claim_slice(p, w->index, seen) && atomic_load(&p->caller_sleeps))
             futex_wake(&p->pending);
     }
 }
 
 // 0 is no round: it means "nothing open".
-static uint32_t round_next(const struct pool *p)
+static uint32_t begin_round(const struct pool *p)
 {
     uint32_t next = atomic_load(&p->round) + 1;
     return next ? next : 1;
 }
 
-static void round_raise(struct pool *p, uint32_t round)
+static void raise_round(struct pool *p, uint32_t round)
 {
     atomic_store(&p->round, round);
     if (atomic_load(&p->sleepers))
         futex_wake(&p->round);
 }
 
-static void pending_wait(struct pool *p)
+static void wait_for_pending(struct pool *p)
 {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&p->pending, memory_order_acquire) == 0)
             return;
-        relax();
+        relax_cpu();
     }
     atomic_store(&p->caller_sleeps, 1);
     for (uint32_t left; (left = atomic_load(&p->pending)) != 0;)
@@ -152,24 +152,24 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
     p->count = count;
     p->grain = grain;
     p->slices = slices < p->threads ? (int)slices : p->threads;
-    uint32_t round = round_next(p);
+    uint32_t round = begin_round(p);
     atomic_store(&p->pending, (uint32_t)p->slices - 1);
     for (int i = 1; i < p->slices; i++)
         atomic_store(&p->workers[i].open, round);
-    round_raise(p, round);
-    slice_run(p, 0);
+    raise_round(p, round);
+    run_slice(p, 0);
     for (int i = 1; i < p->slices; i++)
-        slice_claim(p, i, round);
-    pending_wait(p);
+        claim_slice(p, i, round);
+    wait_for_pending(p);
 }
 
 // Signals are for the program's own threads.
-static int worker_start(struct worker *w)
+static int start_worker(struct worker *w)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+    int rc = pthread_create(&w->thread, NULL, run_worker, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!rc)
         pthread_setname_np(w->thread, "weft-cpu");
@@ -190,7 +190,7 @@ int pool_new(int threads, struct pool **out, struct err *e)
     *p = (struct pool){.threads = 1, .workers = workers};
     for (int i = 1; i < threads; i++) {
         workers[i] = (struct worker){.pool = p, .index = i};
-        if (worker_start(&workers[i])) {
+        if (start_worker(&workers[i])) {
             pool_free(p);
             return err_set(e, ERR_LIMIT, "cannot start compute thread %d of %d", i + 1, threads);
         }
@@ -205,7 +205,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     p->stop = true;
-    round_raise(p, round_next(p));
+    raise_round(p, begin_round(p));
     for (int i = 1; i < p->threads; i++)
         pthread_join(p->workers[i].thread, NULL);
     free(p->workers);

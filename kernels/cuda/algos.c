@@ -101,7 +101,7 @@ void algos_print(const struct algos *a, bool times, struct buf *out)
 }
 
 // One "KEY = CHOICE[ TIME]", which is cut into its parts.
-static bool line_read(char *line, struct algos *into)
+static bool read_line(char *line, struct algos *into)
 {
     char *choice = strstr(line, " = ");
     if (!choice || choice == line)
@@ -123,7 +123,7 @@ static bool line_read(char *line, struct algos *into)
     return true;
 }
 
-static int header_read(const struct algos *a, const char *line, struct err *e)
+static int read_header(const struct algos *a, const char *line, struct err *e)
 {
     if (strncmp(line, HEADER, sizeof HEADER - 1))
         return err_set(e, ERR_INVALID, "no choices of algorithms: '%.40s'", line);
@@ -138,9 +138,9 @@ int algos_read(struct algos *a, const char *text, struct err *e)
     struct algos got;
     char *all = copy_of(text), *save = NULL, *line = strtok_r(all, "\n", &save);
     algos_init(&got, a->owner);
-    int rc = header_read(a, line ? line : "", e);
+    int rc = read_header(a, line ? line : "", e);
     while (!rc && (line = strtok_r(NULL, "\n", &save)))
-        if (!line_read(line, &got))
+        if (!read_line(line, &got))
             rc = err_set(e, ERR_INVALID, "no choice of an algorithm: '%.80s'", line);
     for (int i = 0; i < got.n && !rc; i++)
         algos_put(a, got.line[i].key, got.line[i].choice, got.line[i].us);
@@ -167,19 +167,19 @@ static void file_name(const struct algos *a, char name[NAME_SIZE])
 }
 
 // The last line: "end DIGEST\n".
-static void end_print(const char *text, size_t n, char end[END_SIZE + 1])
+static void print_end(const char *text, size_t n, char end[END_SIZE + 1])
 {
     snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)digest_of(text, n));
 }
 
 // Takes the last line off and holds the rest against it.
-static int digest_check(char *text, struct err *e)
+static int check_digest(char *text, struct err *e)
 {
     char want[END_SIZE + 1];
     size_t n = strlen(text);
     if (n < END_SIZE)
         return err_set(e, ERR_CORRUPT, "it is cut short");
-    end_print(text, n - END_SIZE, want);
+    print_end(text, n - END_SIZE, want);
     if (strcmp(text + n - END_SIZE, want))
         return err_set(e, ERR_CORRUPT, "it is cut short or its digest differs");
     text[n - END_SIZE] = 0;
@@ -195,23 +195,23 @@ void algos_load(struct algos *a, const char *folder)
     file_name(a, name);
     int rc = folder_read(folder, name, text, FILE_MOST + 1, &e);
     bool here = rc != ERR_NOTFOUND;
-    rc = rc ? rc : digest_check(text, &e);
+    rc = rc ? rc : check_digest(text, &e);
     rc = rc ? rc : algos_read(a, text, &e);
     if (rc && here)
         log_warn("cuda", "timings of algorithms in %s/%s are ignored: %s", folder, name, e.text);
     free(text);
 }
 
-static void sealed_print(const struct algos *a, struct buf *out)
+static void print_sealed(const struct algos *a, struct buf *out)
 {
     char end[END_SIZE + 1];
     algos_print(a, true, out);
-    end_print(out->data, out->len, end);
+    print_end(out->data, out->len, end);
     buf_puts(out, end);
 }
 
 // What the folder has and `a` together, while nobody else writes there.
-static int merge(const struct algos *a, const char *folder, struct err *e)
+static int merge_folder(const struct algos *a, const char *folder, struct err *e)
 {
     struct algos all;
     struct buf text = {0};
@@ -220,10 +220,10 @@ static int merge(const struct algos *a, const char *folder, struct err *e)
     algos_load(&all, folder);
     for (int i = 0; i < a->n; i++)
         algos_put(&all, a->line[i].key, a->line[i].choice, a->line[i].us);
-    sealed_print(&all, &text);
+    print_sealed(&all, &text);
     if (text.len > FILE_MOST) { // what was there makes room
         buf_reset(&text);
-        sealed_print(a, &text);
+        print_sealed(a, &text);
     }
     file_name(a, name);
     int rc = folder_write(folder, name, buf_str(&text), FOLDER_LOOSE, e);
@@ -240,7 +240,7 @@ int algos_save(const struct algos *a, const char *folder, struct err *e)
     int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock < 0 || flock(lock, LOCK_EX))
         rc = err_errno(e, ERR_IO, "cannot lock %s", folder);
-    rc = rc ? rc : merge(a, folder, e);
+    rc = rc ? rc : merge_folder(a, folder, e);
     if (lock >= 0)
         close(lock);
     return rc;

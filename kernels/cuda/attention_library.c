@@ -36,8 +36,8 @@ enum { SCRATCH_ALIGN = 256 };
 static char version[24] = "none";
 
 // The largest part of the call that an engine serves with the scratch there is; else why none does.
-static void settle(struct attention_state *s, bool deterministic, const struct attention *a,
-                   struct kept *k, char *why, size_t room)
+static void settle_plan(struct attention_state *s, bool deterministic, const struct attention *a,
+                        struct kept *k, char *why, size_t room)
 {
     const struct sdpa_on on = {.api = &s->api, .handle = s->handle};
     for (int n = 0; !k->sdpa && attention_turn(a, n, &k->turn); n++) {
@@ -57,7 +57,7 @@ static void settle(struct attention_state *s, bool deterministic, const struct a
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a turn, or "own". "-varies" behind it: of an engine
 // whose bits may be others the next time.
-static void note(struct device *d, const struct kept *k, const char *why)
+static void log_plan(struct device *d, const struct kept *k, const char *why)
 {
     char key[160], choice[64] = "own";
     const struct key *x = &k->key;
@@ -90,31 +90,31 @@ static struct kept *kept_for(struct device *d, const struct attention *a, size_t
         s->lacking = "cuDNN does not open the device";
     char why[256] = "";
     if (!s->lacking)
-        settle(s, d->deterministic, a, k, why, sizeof why);
-    note(d, k, s->lacking ? s->lacking : why);
+        settle_plan(s, d->deterministic, a, k, why, sizeof why);
+    log_plan(d, k, s->lacking ? s->lacking : why);
     return k;
 }
 
 // What of an operand a turn begins at.
-static void *part(const void *p, int64_t b, int64_t seq, int64_t heads, int64_t h, int64_t d)
+static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64_t h, int64_t d)
 {
     return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
 }
 
-static cudnnStatus_t by_turns(const struct attention *a, const struct kept *k, void *scratch)
+static cudnnStatus_t run_turns(const struct attention *a, const struct kept *k, void *scratch)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     for (int64_t b = 0; b < a->batch; b += k->turn.batch)
         for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->turn.heads) {
             int64_t s = a->queries, n = a->heads, g = h / a->group, kv = a->kv_heads, d = a->d;
-            const struct sdpa_operands o = {.q = part(a->q, b, s, n, h, d),
-                                            .k = part(a->k, b, s, kv, g, d),
-                                            .v = part(a->v, b, s, kv, g, d),
-                                            .dy = part(a->dy, b, s, n, h, d),
-                                            .y = part(a->dy ? NULL : a->out, b, s, n, h, d),
-                                            .dq = part(a->dy ? a->out : NULL, b, s, n, h, d),
-                                            .dk = part(a->dk, b, s, kv, g, d),
-                                            .dv = part(a->dv, b, s, kv, g, d),
+            const struct sdpa_operands o = {.q = part_of(a->q, b, s, n, h, d),
+                                            .k = part_of(a->k, b, s, kv, g, d),
+                                            .v = part_of(a->v, b, s, kv, g, d),
+                                            .dy = part_of(a->dy, b, s, n, h, d),
+                                            .y = part_of(a->dy ? NULL : a->out, b, s, n, h, d),
+                                            .dq = part_of(a->dy ? a->out : NULL, b, s, n, h, d),
+                                            .dk = part_of(a->dk, b, s, kv, g, d),
+                                            .dv = part_of(a->dv, b, s, kv, g, d),
                                             .scale = a->scale};
             status = sdpa_run(k->sdpa, &o, scratch);
         }
@@ -127,7 +127,7 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
     const struct attention_state *s = q->device->attention;
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = by_turns(a, k, scratch);
+        status = run_turns(a, k, scratch);
     if (status == CUDNN_STATUS_SUCCESS)
         return 0;
     // On a device that has failed cuDNN's word says nothing: the device's names what happened.
@@ -166,7 +166,7 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
         return rc;
     sdpa_free(k->sdpa);
     k->sdpa = NULL;
-    note(q->device, k, why.text);
+    log_plan(q->device, k, why.text);
     return 0;
 }
 

@@ -30,7 +30,7 @@ KERNEL(THREADS) block_kernel(struct block b, void *to, const void *from, int64_t
 
 // ---- the shortest way to say a block ------------------------------------------------------------
 
-static void loops_swap(struct block *b, int i, int j)
+static void swap_loops(struct block *b, int i, int j)
 {
     int64_t extent = b->extent[i], from = b->from[i], to = b->to[i];
     b->extent[i] = b->extent[j], b->from[i] = b->from[j], b->to[i] = b->to[j];
@@ -39,23 +39,23 @@ static void loops_swap(struct block *b, int i, int j)
 
 // Whether loop i belongs outside of loop j: one that runs once does, then what writes further
 // apart.
-static bool outside(const struct block *b, int i, int j)
+static bool goes_outside(const struct block *b, int i, int j)
 {
     if (b->extent[i] == 1 || b->extent[j] == 1)
         return b->extent[i] == 1 && b->extent[j] != 1;
     return b->to[i] > b->to[j];
 }
 
-static void loops_sort(struct block *b)
+static void sort_loops(struct block *b)
 {
     for (int end = LOOPS - 1; end > 0; end--)
         for (int i = 0; i < end; i++)
-            if (outside(b, i + 1, i))
-                loops_swap(b, i, i + 1);
+            if (goes_outside(b, i + 1, i))
+                swap_loops(b, i, i + 1);
 }
 
 // Outer loops that go on, on both sides, where the next one ends become part of it.
-static void loops_join(struct block *b)
+static void join_loops(struct block *b)
 {
     for (int i = LOOPS - 1; i > 0; i--)
         for (int j = i - 1; j >= 0; j--) {
@@ -66,12 +66,12 @@ static void loops_join(struct block *b)
             b->extent[i] *= b->extent[j];
             b->extent[j] = 1;
         }
-    loops_sort(b);
+    sort_loops(b);
 }
 
 // Elements of `size` bytes as units: the innermost loop in longer ones, if it is dense on both
 // sides.
-static void units_choose(struct block *b, uint64_t size, uint64_t addresses)
+static void choose_units(struct block *b, uint64_t size, uint64_t addresses)
 {
     uint64_t bits = addresses;
     b->unit = (int)size;
@@ -102,9 +102,9 @@ int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
         b.extent[i] = o->extent[i], b.from[i] = o->from[i], b.to[i] = o->to[i];
     if (b.extent[0] * b.extent[1] * b.extent[2] == 0)
         return 0;
-    loops_sort(&b);
-    loops_join(&b);
-    units_choose(&b, dtype_size(c->in[0].dtype),
+    sort_loops(&b);
+    join_loops(&b);
+    choose_units(&b, dtype_size(c->in[0].dtype),
                  (uint64_t)(uintptr_t)c->in[0].data | (uint64_t)(uintptr_t)c->out[0].data);
     int64_t all = b.extent[0] * b.extent[1] * b.extent[2];
     LAUNCH(block_kernel, launch_blocks(all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH),

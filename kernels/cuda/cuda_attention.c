@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-static int check(const struct op_call *c, struct err *e)
+static int check_call(const struct op_call *c, struct err *e)
 {
     bool grad = c->op == OP_ATTENTION_GRAD;
     int positions = attention_positions(c->op), rc = 0;
@@ -87,7 +87,7 @@ static struct attention read_call(const struct op_call *c)
 
 int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = check(c, e);
+    int rc = check_call(c, e);
     if (!rc && shape_count(&c->out[0].shape)) {
         struct attention a = read_call(c);
         if (attention_is_plain(&a))
@@ -99,7 +99,7 @@ int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     bool served = false;
-    int rc = check(c, e);
+    int rc = check_call(c, e);
     if (rc || !shape_count(&c->out[0].shape))
         return rc;
     struct attention a = read_call(c);

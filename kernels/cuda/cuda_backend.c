@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend: the table that libweft_cuda.so exports.
 //
-// Every op goes through one door, op_run: it binds the device, refuses one that has failed, and
+// Every op goes through one door, run_op: it binds the device, refuses one that has failed, and
 // notes the op on its stream, so that a failure seen later is told with a name. Ops only queue
 // work: nothing here waits.
 #include "kernels/cuda/cuda_device.h"
@@ -11,7 +11,7 @@ static const backend_op kernels[OP_COUNT] = {
 #include "common/op/ops.def"
 };
 
-static int op_run(struct stream_q *q, const struct op_call *c, struct err *e)
+static int run_op(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     int rc = device_bind(q->device, e);
     q->last = c->op;
@@ -20,11 +20,11 @@ static int op_run(struct stream_q *q, const struct op_call *c, struct err *e)
 }
 
 static const backend_op ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = op_run,
+#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = run_op,
 #include "common/op/ops.def"
 };
 
-static int updates_run(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+static int run_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
     int rc = device_bind(q->device, e);
     q->last = calls->op;
@@ -33,9 +33,9 @@ static int updates_run(struct stream_q *q, const struct op_call *calls, int n, s
 }
 
 static const backend_many many[OP_COUNT] = {
-    [OP_SGD] = updates_run,
-    [OP_MOMENTUM] = updates_run,
-    [OP_ADAM] = updates_run,
+    [OP_SGD] = run_updates,
+    [OP_MOMENTUM] = run_updates,
+    [OP_ADAM] = run_updates,
 };
 
 static const struct backend_graph graphs = {

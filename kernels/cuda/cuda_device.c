@@ -32,7 +32,7 @@ static bool is_sticky(cudaError_t rc)
 #define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
 
 // What to do about it, where there is more to say than CUDA says.
-static const char *advice(cudaError_t rc)
+static const char *advise(cudaError_t rc)
 {
     static const struct {
         cudaError_t rc;
@@ -52,7 +52,7 @@ static const char *advice(cudaError_t rc)
     return "";
 }
 
-static int failed_before(const struct device *d, struct err *e)
+static int repeat_failure(const struct device *d, struct err *e)
 {
     return err_set(e, d->failed.code, "%s", d->failed.text);
 }
@@ -66,12 +66,12 @@ int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError
         return 0;
     (void)cudaGetLastError(); // what was told here is not told again
     if (d->failed.code)
-        return failed_before(d, e);
+        return repeat_failure(d, e);
     if (q && q->any)
         snprintf(op, sizeof op, " behind op '%s'", op_name(q->last));
     err_set(&said, ERR_DEVICE, "cuda device %d: %.*s%s: %s (%s)%s", d->ordinal,
             (int)strcspn(call, "("), call, op, cudaGetErrorString(rc), cudaGetErrorName(rc),
-            advice(rc));
+            advise(rc));
     if (is_sticky(rc))
         d->failed = said;
     return err_set(e, ERR_DEVICE, "%s", said.text);
@@ -103,20 +103,20 @@ int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e
 
 // ---- finding devices ---------------------------------------------------------------------------
 
-static void version_text(char *to, size_t room, int version)
+static void print_version(char *to, size_t room, int version)
 {
     snprintf(to, room, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-static int no_device(cudaError_t rc, struct err *e)
+static int explain_no_device(cudaError_t rc, struct err *e)
 {
     int driver = 0, runtime = 0;
     char has[16], needs[16];
     (void)cudaGetLastError();
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    version_text(has, sizeof has, driver);
-    version_text(needs, sizeof needs, runtime);
+    print_version(has, sizeof has, driver);
+    print_version(needs, sizeof needs, runtime);
     if (rc == cudaErrorInsufficientDriver && !driver)
         return err_set(e, ERR_DEVICE,
                        "no NVIDIA driver on this host: install one that serves CUDA %s", needs);
@@ -130,7 +130,7 @@ static int no_device(cudaError_t rc, struct err *e)
                        "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
                        getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
     return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
-                   cudaGetErrorName(rc), advice(rc));
+                   cudaGetErrorName(rc), advise(rc));
 }
 
 int device_count(struct err *e)
@@ -138,7 +138,7 @@ int device_count(struct err *e)
     int n = 0;
     cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc != cudaSuccess) {
-        no_device(rc, e);
+        explain_no_device(rc, e);
         return -1;
     }
     return n;
@@ -150,7 +150,7 @@ int device_bind(struct device *d, struct err *e)
 {
     static _Thread_local int bound = -1;
     if (d->failed.code)
-        return failed_before(d, e);
+        return repeat_failure(d, e);
     if (bound == d->ordinal)
         return 0;
     int rc = CUDA(d, NULL, e, cudaSetDevice(d->ordinal));
@@ -233,8 +233,8 @@ static void describe_libraries(char *to, size_t room)
     char cuda[16], serves[16];
     cudaRuntimeGetVersion(&runtime);
     cudaDriverGetVersion(&driver);
-    version_text(cuda, sizeof cuda, runtime);
-    version_text(serves, sizeof serves, driver);
+    print_version(cuda, sizeof cuda, runtime);
+    print_version(serves, sizeof serves, driver);
     snprintf(to, room, "cuda %s driver %s cublaslt %s cudnn %s", cuda, serves, gemm_version(),
              attention_version());
 }
@@ -280,7 +280,7 @@ void device_info(const struct device *d, struct device_info *out)
     snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
     describe_libraries(out->libraries, sizeof out->libraries);
     cudaDriverGetVersion(&driver);
-    version_text(out->driver, sizeof out->driver, driver);
+    print_version(out->driver, sizeof out->driver, driver);
     if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess)
         describe_uuid(out->uuid, sizeof out->uuid, &p.uuid);
     cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);

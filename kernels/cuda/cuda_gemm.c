@@ -16,21 +16,21 @@ struct visit {
     bool time;
 };
 
-static const void *element(const void *p, enum dtype t, int64_t at)
+static const void *element_at(const void *p, enum dtype t, int64_t at)
 {
     return (const char *)p + (size_t)at * dtype_size(t);
 }
 
 // The product of batch `at` alone, from row m0 on.
-static struct product part(const struct product *all, int64_t at, int64_t m0, int64_t m)
+static struct product part_of(const struct product *all, int64_t at, int64_t m0, int64_t m)
 {
     struct product p = *all;
     const struct gemm *g = &all->g;
     p.g.batch = 1;
     p.g.m = m;
     p.g.stride_a = p.g.stride_b = p.g.stride_c = 0;
-    p.a = element(all->a, all->in, at * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
-    p.b = element(all->b, all->in, at * g->stride_b);
+    p.a = element_at(all->a, all->in, at * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
+    p.b = element_at(all->b, all->in, at * g->stride_b);
     return p;
 }
 
@@ -38,7 +38,7 @@ static int sum_f32(const struct visit *v, const struct product *all, struct err 
 {
     int rc = 0;
     for (int64_t i = 0; i < all->g.batch && !rc; i++) {
-        struct product p = part(all, i, 0, all->g.m);
+        struct product p = part_of(all, i, 0, all->g.m);
         p.c = i ? all->out : all->c;
         rc = v->product(v, &p, e);
     }
@@ -46,8 +46,8 @@ static int sum_f32(const struct visit *v, const struct product *all, struct err 
 }
 
 // f32 [m][n] in scratch → bf16 rows of the output.
-static int narrow(const struct visit *v, const struct product *all, int64_t m0, int64_t m,
-                  void *sums, struct err *e)
+static int narrow_rows(const struct visit *v, const struct product *all, int64_t m0, int64_t m,
+                       void *sums, struct err *e)
 {
     const struct op_attr attr = {.label = {{0, 1}, {0, 1}}, .labels = 2, .scale = 1};
     struct op_call cast = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
@@ -70,7 +70,7 @@ static int sum_bf16(const struct visit *v, const struct product *all, struct err
     for (int64_t m0 = 0; m0 < g->m && !rc; m0 += rows) {
         int64_t m = g->m - m0 < rows ? g->m - m0 : rows;
         for (int64_t i = 0; i < g->batch && !rc; i++) {
-            struct product p = part(all, i, m0, m);
+            struct product p = part_of(all, i, m0, m);
             p.to = DT_F32;
             p.out = all->workspace;
             p.c = i ? p.out : NULL;
@@ -78,7 +78,7 @@ static int sum_bf16(const struct visit *v, const struct product *all, struct err
             p.workspace_bytes = half;
             rc = v->product(v, &p, e);
         }
-        rc = rc ? rc : narrow(v, all, m0, m, all->workspace, e);
+        rc = rc ? rc : narrow_rows(v, all, m0, m, all->workspace, e);
     }
     return rc;
 }
@@ -107,7 +107,7 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
     return rc;
 }
 
-static int products(const struct visit *v, const struct product *p, struct err *e)
+static int run_products(const struct visit *v, const struct product *p, struct err *e)
 {
     if (p->g.batch == 1 || p->g.stride_c)
         return v->product(v, p, e);
@@ -116,13 +116,13 @@ static int products(const struct visit *v, const struct product *p, struct err *
 
 // ---- run and tune ------------------------------------------------------------------------------
 
-static int run(const struct visit *v, const struct product *p, struct err *e)
+static int run_visit(const struct visit *v, const struct product *p, struct err *e)
 {
     bool ran;
     return product_run(v->q, p, &ran, e);
 }
 
-static int tune(const struct visit *v, const struct product *p, struct err *e)
+static int tune_visit(const struct visit *v, const struct product *p, struct err *e)
 {
     enum product_choice how;
     return product_tune(v->q, p, v->time, &how, e);
@@ -130,13 +130,14 @@ static int tune(const struct visit *v, const struct product *p, struct err *e)
 
 int gemm_run(struct stream_q *q, const struct op_call *c, const struct product *p, struct err *e)
 {
-    return products(&(struct visit){.q = q, .call = c, .product = run}, p, e);
+    return run_products(&(struct visit){.q = q, .call = c, .product = run_visit}, p, e);
 }
 
 int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product *p, bool time,
               struct err *e)
 {
-    return products(&(struct visit){.q = q, .call = c, .product = tune, .time = time}, p, e);
+    return run_products(&(struct visit){.q = q, .call = c, .product = tune_visit, .time = time}, p,
+                        e);
 }
 
 static int matmul_of(const struct op_call *c, struct product *p, struct err *e)

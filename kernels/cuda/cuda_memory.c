@@ -22,7 +22,7 @@ struct region {
     size_t bytes, zone;
 };
 
-static struct region *region_note(struct device *d, enum region_kind kind, size_t bytes)
+static struct region *note_region(struct device *d, enum region_kind kind, size_t bytes)
 {
     struct region *r = calloc(1, sizeof *r);
     if (!r)
@@ -36,7 +36,7 @@ static struct region *region_note(struct device *d, enum region_kind kind, size_
 
 // ---- getting -----------------------------------------------------------------------------------
 
-static int out_of_memory(struct device *d, size_t bytes, struct err *e)
+static int explain_no_memory(struct device *d, size_t bytes, struct err *e)
 {
     size_t left = 0, all = 0;
     (void)cudaGetLastError();
@@ -51,7 +51,7 @@ static int out_of_memory(struct device *d, size_t bytes, struct err *e)
 }
 
 // Zeroes the region and draws its zones. Done when it returns: other streams may use it at once.
-static int region_clean(struct device *d, const struct region *r, struct err *e)
+static int clean_region(struct device *d, const struct region *r, struct err *e)
 {
     int rc = CUDA(d, NULL, e, cudaMemset(r->base, 0, r->bytes));
     if (r->zone && !rc)
@@ -61,7 +61,7 @@ static int region_clean(struct device *d, const struct region *r, struct err *e)
     return rc ? rc : CUDA(d, NULL, e, cudaDeviceSynchronize());
 }
 
-static void region_free(struct device *d, struct region *r);
+static void free_region(struct device *d, struct region *r);
 
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
@@ -69,11 +69,11 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     if (rc)
         return rc;
     void *p = NULL;
-    struct region *r = region_note(d, DEVICE_MEMORY, bytes ? bytes : 1);
+    struct region *r = note_region(d, DEVICE_MEMORY, bytes ? bytes : 1);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
     cudaError_t got = cudaMalloc(&p, r->bytes + 2 * r->zone);
-    rc = got == cudaErrorMemoryAllocation ? out_of_memory(d, bytes, e)
+    rc = got == cudaErrorMemoryAllocation ? explain_no_memory(d, bytes, e)
                                           : cuda_check(d, NULL, "cudaMalloc", got, e);
     if (rc) {
         free(r);
@@ -82,9 +82,9 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     r->base = (char *)p + r->zone;
     d->allocated += r->bytes;
     list_append(&d->regions, &r->link);
-    rc = region_clean(d, r, e);
+    rc = clean_region(d, r, e);
     if (rc)
-        region_free(d, r);
+        free_region(d, r);
     else
         *out = r->base;
     return rc;
@@ -96,7 +96,7 @@ int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     if (rc)
         return rc;
     void *p = NULL;
-    struct region *r = region_note(d, HOST_MEMORY, bytes ? bytes : 1);
+    struct region *r = note_region(d, HOST_MEMORY, bytes ? bytes : 1);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
     cudaError_t got = cudaHostAlloc(&p, r->bytes, cudaHostAllocPortable);
@@ -123,7 +123,7 @@ int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e)
     int rc = device_bind(d, e);
     if (rc || !bytes)
         return rc;
-    struct region *r = region_note(d, ADOPTED, bytes);
+    struct region *r = note_region(d, ADOPTED, bytes);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
     rc = CUDA(d, NULL, e,
@@ -139,7 +139,7 @@ int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e)
 
 // ---- guard zones -------------------------------------------------------------------------------
 
-static int zone_check(struct device *d, const struct region *r, const char *zone, struct err *e)
+static int check_zone(struct device *d, const struct region *r, const char *zone, struct err *e)
 {
     static const char *const side[] = {"before", "behind"};
     unsigned char seen[ZONE];
@@ -160,8 +160,8 @@ int memory_check(struct device *d, struct err *e)
     list_for_each (it, &d->regions) {
         const struct region *r = list_entry(it, struct region, link);
         if (r->zone && !rc) {
-            rc = zone_check(d, r, r->base - r->zone, e);
-            rc = rc ? rc : zone_check(d, r, r->base + r->bytes, e);
+            rc = check_zone(d, r, r->base - r->zone, e);
+            rc = rc ? rc : check_zone(d, r, r->base + r->bytes, e);
         }
     }
     return rc;
@@ -170,7 +170,7 @@ int memory_check(struct device *d, struct err *e)
 // ---- giving back -------------------------------------------------------------------------------
 
 // Errors are a lost device's: there is nothing left to do about them.
-static void region_free(struct device *d, struct region *r)
+static void free_region(struct device *d, struct region *r)
 {
     list_remove(&r->link);
     if (r->kind == DEVICE_MEMORY) {
@@ -194,7 +194,7 @@ void memory_free(struct device *d, void *p)
     list_for_each (it, &d->regions) {
         struct region *r = list_entry(it, struct region, link);
         if (r->base == p && r->kind != ADOPTED) {
-            region_free(d, r);
+            free_region(d, r);
             return;
         }
     }
@@ -204,5 +204,5 @@ void memory_free(struct device *d, void *p)
 void memory_clear(struct device *d)
 {
     list_for_each (it, &d->regions)
-        region_free(d, list_entry(it, struct region, link));
+        free_region(d, list_entry(it, struct region, link));
 }

@@ -143,7 +143,7 @@ int capture_begin(struct stream_q *q, struct err *e)
     return rc;
 }
 
-static int instantiate(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
+static int instantiate_graph(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
 {
     struct graph *g = calloc(1, sizeof *g);
     if (!g)
@@ -165,7 +165,7 @@ int capture_end(struct stream_q *q, void **graph, struct err *e)
     int rc = device_bind(q->device, e);
     q->device->captures -= q->device->captures > 0;
     rc = rc ? rc : CUDA(q->device, q, e, cudaStreamEndCapture(q->stream, &captured));
-    rc = rc ? rc : instantiate(q, captured, graph, e);
+    rc = rc ? rc : instantiate_graph(q, captured, graph, e);
     if (captured)
         (void)cudaGraphDestroy(captured);
     return rc;

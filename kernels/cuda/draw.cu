@@ -45,7 +45,7 @@ DEVICE uint64_t index_of(const struct site *s, int64_t r, int64_t at)
 
 enum { WORDS = LANES + 4 }; // of the blocks that the lanes' indices touch
 
-DEVICE void words_draw(const struct site *s, unsigned step, uint64_t block, unsigned *w)
+DEVICE void draw_words(const struct site *s, unsigned step, uint64_t block, unsigned *w)
 {
     uint4 four = draw_block(s->seed, s->stream, step, block);
     w[0] = four.x, w[1] = four.y, w[2] = four.z, w[3] = four.w;
@@ -58,19 +58,19 @@ DEVICE unsigned word_at(const unsigned w[WORDS], int k, unsigned skip)
     return skip & 1 ? odd : even;
 }
 
-DEVICE void lanes_drop(const struct site *s, unsigned step, uint64_t index, int wide,
+DEVICE void drop_lanes(const struct site *s, unsigned step, uint64_t index, int wide,
                        float v[LANES])
 {
     unsigned w[WORDS] = {0}, skip = (unsigned)(index & 3);
     for (int k = 0; k < wide; k += 4)
-        words_draw(s, step, (index >> 2) + (unsigned)k / 4, w + k);
+        draw_words(s, step, (index >> 2) + (unsigned)k / 4, w + k);
     if (skip)
-        words_draw(s, step, (index >> 2) + (unsigned)wide / 4, w + wide);
+        draw_words(s, step, (index >> 2) + (unsigned)wide / 4, w + wide);
     for (int k = 0; k < wide; k++)
         v[k] = word_at(w, k, skip) >> 8 >= s->threshold ? v[k] * s->scale : 0;
 }
 
-DEVICE void dropout_run(const struct site *s, int wide, const void *x, void *y, enum dtype t)
+DEVICE void run_dropout(const struct site *s, int wide, const void *x, void *y, enum dtype t)
 {
     float v[LANES];
     unsigned step = *s->step;
@@ -80,19 +80,19 @@ DEVICE void dropout_run(const struct site *s, int wide, const void *x, void *y, 
         at *= wide;
         int n = lanes_left(s->row, at, wide);
         lanes_load(x, t, row * s->row + at, 1, n, wide, v);
-        lanes_drop(s, step, index_of(s, row, at), wide, v);
+        drop_lanes(s, step, index_of(s, row, at), wide, v);
         lanes_store(y, t, row * s->row + at, n, wide, v);
     }
 }
 
 KERNEL(THREADS) dropout_f32_kernel(struct site s, const float *x, float *y)
 {
-    dropout_run(&s, 4, x, y, DT_F32);
+    run_dropout(&s, 4, x, y, DT_F32);
 }
 
 KERNEL(THREADS) dropout_bf16_kernel(struct site s, const uint16_t *x, uint16_t *y)
 {
-    dropout_run(&s, 8, x, y, DT_BF16);
+    run_dropout(&s, 8, x, y, DT_BF16);
 }
 
 // ---- normals ------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ KERNEL(THREADS) normal_kernel(struct site s, float *y)
 // ---- the ops ------------------------------------------------------------------------------------
 
 // `step` is the operand that tells the step.
-static int site_plan(const struct op_call *c, int step, struct site *s, struct err *e)
+static int plan_site(const struct op_call *c, int step, struct site *s, struct err *e)
 {
     const struct op_draw *d = &c->attr->draw;
     const struct shape *shape = &c->out[0].shape;
@@ -137,7 +137,7 @@ static int site_plan(const struct op_call *c, int step, struct site *s, struct e
     return 0;
 }
 
-static unsigned blocks_for(const struct stream_q *q, int64_t n)
+static unsigned count_blocks(const struct stream_q *q, int64_t n)
 {
     return launch_blocks(n, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
 }
@@ -149,7 +149,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
     bool bf16 = c->in[0].dtype == DT_BF16;
     int rc = op_want_float(c, &c->in[0], e);
     rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
-    rc = rc ? rc : site_plan(c, 1, &s, e);
+    rc = rc ? rc : plan_site(c, 1, &s, e);
     if (rc)
         return rc;
     if (!shape_equal(&c->in[0].shape, shape) ||
@@ -165,7 +165,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
     s.all = shape_count(shape) / (s.row ? s.row : 1) * s.groups;
     if (rc || !s.all)
         return rc;
-    unsigned blocks = blocks_for(q, s.all);
+    unsigned blocks = count_blocks(q, s.all);
     if (bf16)
         LAUNCH(dropout_bf16_kernel, blocks, THREADS, 0, q->stream, s, (uint16_t *)c->in[0].data,
                (uint16_t *)c->out[0].data);
@@ -179,10 +179,11 @@ int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct site s;
     int rc = op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : site_plan(c, 0, &s, e);
+    rc = rc ? rc : plan_site(c, 0, &s, e);
     s.all = rc ? 0 : shape_count(&c->out[0].shape);
     if (!s.all)
         return rc;
-    LAUNCH(normal_kernel, blocks_for(q, s.all), THREADS, 0, q->stream, s, (float *)c->out[0].data);
+    LAUNCH(normal_kernel, count_blocks(q, s.all), THREADS, 0, q->stream, s,
+           (float *)c->out[0].data);
     return op_launched(q, c, e);
 }

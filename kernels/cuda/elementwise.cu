@@ -129,7 +129,7 @@ MAP(equal, __float_as_int(a) == __float_as_int(b) ? 1.0f : 0.0f) // the bits of 
             out[k] = map_##name(x[k], y[k], scale); \
         break;
 
-DEVICE void step_run(const struct plan_step *s, int wide, const float x[LANES],
+DEVICE void run_step(const struct plan_step *s, int wide, const float x[LANES],
                      const float y[LANES], float out[LANES])
 {
     float scale = s->scale;
@@ -167,7 +167,7 @@ DEVICE float *kept_at(float *kept, int place, int wide, int lane)
     return kept + (place * wide + lane) * THREADS + threadIdx.x;
 }
 
-DEVICE void value_read(const struct plan *p, const struct group *g, int from, int wide, float *kept,
+DEVICE void read_value(const struct plan *p, const struct group *g, int from, int wide, float *kept,
                        const float last[LANES], float v[LANES])
 {
     if (from == FROM_LAST) {
@@ -183,48 +183,48 @@ DEVICE void value_read(const struct plan *p, const struct group *g, int from, in
     }
 }
 
-DEVICE void group_run(const struct plan *p, const struct group *g, int wide, float *kept)
+DEVICE void run_group(const struct plan *p, const struct group *g, int wide, float *kept)
 {
     float last[LANES] = {0}, x[LANES], y[LANES];
     for (int s = 0; s < p->steps; s++) {
         const struct plan_step *step = &p->step[s];
-        value_read(p, g, step->from[0], wide, kept, last, x);
-        value_read(p, g, step->from[1], wide, kept, last, y);
-        step_run(step, wide, x, y, last);
+        read_value(p, g, step->from[0], wide, kept, last, x);
+        read_value(p, g, step->from[1], wide, kept, last, y);
+        run_step(step, wide, x, y, last);
         for (int k = 0; k < wide && step->keep >= 0; k++)
             *kept_at(kept, step->keep, wide, k) = last[k];
     }
     for (int k = 0; k < p->outputs; k++) {
-        value_read(p, g, p->out[k].from, wide, kept, last, x);
+        read_value(p, g, p->out[k].from, wide, kept, last, x);
         lanes_store(p->out[k].to, p->out[k].dtype, g->row * p->row + g->at, g->lanes, wide, x);
     }
 }
 
-DEVICE void chain_run(const struct plan *p, int wide, float *kept)
+DEVICE void run_chain(const struct plan *p, int wide, float *kept)
 {
     int64_t stride = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p->all; i += stride) {
         struct group g = group_of(p, wide, i);
-        group_run(p, &g, wide, kept);
+        run_group(p, &g, wide, kept);
     }
 }
 
 KERNEL(THREADS) chain4_kernel(struct plan p)
 {
     SHARED(float, kept);
-    chain_run(&p, 4, kept);
+    run_chain(&p, 4, kept);
 }
 
 KERNEL(THREADS) chain8_kernel(struct plan p)
 {
     SHARED(float, kept);
-    chain_run(&p, 8, kept);
+    run_chain(&p, 8, kept);
 }
 
 // ---- a call as a plan ---------------------------------------------------------------------------
 
 // The last step that reads a register; `steps` if an output is it, −1 if nobody does.
-static int last_use(const struct op_chain *c, int nout, int reg)
+static int find_last_use(const struct op_chain *c, int nout, int reg)
 {
     int last = -1;
     for (int s = 0; s < c->steps; s++)
@@ -249,7 +249,7 @@ static int source_of(const struct plan *p, const struct op_chain *c, int reg, in
 
 // A place for what step s makes, if it is read later than by the next one; places are free again
 // from the step on that reads them last.
-static int place_take(int until[CHAIN_STEPS], int s, int last)
+static int take_place(int until[CHAIN_STEPS], int s, int last)
 {
     if (last <= s + 1)
         return -1;
@@ -260,7 +260,7 @@ static int place_take(int until[CHAIN_STEPS], int s, int last)
         }
 }
 
-static void steps_plan(const struct op_chain *c, int nout, struct plan *p)
+static void plan_steps(const struct op_chain *c, int nout, struct plan *p)
 {
     int until[CHAIN_STEPS];
     for (int i = 0; i < CHAIN_STEPS; i++)
@@ -274,13 +274,13 @@ static void steps_plan(const struct op_chain *c, int nout, struct plan *p)
         to->scale = from->scale;
         to->from[0] = source_of(p, c, from->in[0], s);
         to->from[1] = pair ? source_of(p, c, from->in[1], s) : FROM_LAST;
-        to->keep = place_take(until, s, last_use(c, nout, c->inputs + s));
+        to->keep = take_place(until, s, find_last_use(c, nout, c->inputs + s));
         p->kept = to->keep < p->kept ? p->kept : to->keep + 1;
     }
 }
 
 // An output that is the product itself comes first: another may lie where the product does.
-static void outputs_plan(const struct op_call *call, const struct op_chain *c, struct plan *p)
+static void plan_outputs(const struct op_call *call, const struct op_chain *c, struct plan *p)
 {
     for (int product = 1; product >= 0; product--)
         for (int k = 0; k < call->nout; k++) {
@@ -293,7 +293,7 @@ static void outputs_plan(const struct op_call *call, const struct op_chain *c, s
         }
 }
 
-static int inputs_check(const struct op_call *call, const struct tensor *in[CHAIN_INPUTS], int n,
+static int check_inputs(const struct op_call *call, const struct tensor *in[CHAIN_INPUTS], int n,
                         struct err *e)
 {
     for (int k = 0; k < n; k++) {
@@ -315,7 +315,7 @@ static int inputs_check(const struct op_call *call, const struct tensor *in[CHAI
     return 0;
 }
 
-static int inputs_plan(const struct op_call *call, const struct tensor *product, int n,
+static int plan_inputs(const struct op_call *call, const struct tensor *product, int n,
                        struct plan *p, struct err *e)
 {
     int index[CHAIN_INPUTS];
@@ -325,7 +325,7 @@ static int inputs_plan(const struct op_call *call, const struct tensor *product,
         index[k] = operand < 0 ? call->nin : operand; // the product has the output's labels
         in[k] = operand < 0 ? product : &call->in[operand];
     }
-    int rc = inputs_check(call, in, n, e);
+    int rc = check_inputs(call, in, n, e);
     if (rc)
         return rc;
     if (!loops_over(call, call->nin, call->out[0].shape.n, -1, index, n, &p->loops))
@@ -340,7 +340,7 @@ static int inputs_plan(const struct op_call *call, const struct tensor *product,
 }
 
 // Eight lanes where all that is walked in order is bf16.
-static int lanes_wide(const struct op_call *call, const struct plan *p, int inputs)
+static int choose_lanes(const struct op_call *call, const struct plan *p, int inputs)
 {
     bool bf16 = true;
     for (int k = 0; k < inputs; k++)
@@ -350,18 +350,18 @@ static int lanes_wide(const struct op_call *call, const struct plan *p, int inpu
     return bf16 ? 8 : 4;
 }
 
-static int steps_launch(struct stream_q *q, const struct op_call *call, const struct op_chain *c,
+static int launch_steps(struct stream_q *q, const struct op_call *call, const struct op_chain *c,
                         const struct tensor *product, struct err *e)
 {
     struct plan p;
     int64_t n = shape_count(&call->out[0].shape);
     memset(&p, 0, sizeof p);
-    int rc = inputs_plan(call, product, c->inputs, &p, e);
+    int rc = plan_inputs(call, product, c->inputs, &p, e);
     if (rc || !n)
         return rc;
-    steps_plan(c, call->nout, &p);
-    outputs_plan(call, c, &p);
-    int wide = lanes_wide(call, &p, c->inputs);
+    plan_steps(c, call->nout, &p);
+    plan_outputs(call, c, &p);
+    int wide = choose_lanes(call, &p, c->inputs);
     p.outer = p.loops.n ? p.loops.n - 1 : 0;
     p.row = p.loops.n ? p.loops.extent[p.outer] : 1;
     p.groups = lanes_groups(p.row, wide);
@@ -389,12 +389,12 @@ int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e)
     one.step[0].in[1] = (int8_t)(c->nin > 1 ? 1 : -1);
     one.step[0].scale = c->attr->scale;
     one.out[0] = (int8_t)c->nin;
-    return steps_launch(q, c, &one, NULL, e);
+    return launch_steps(q, c, &one, NULL, e);
 }
 
 int chain_apply(struct stream_q *q, const struct op_call *c, const struct tensor *product,
                 struct err *e)
 {
     const char *fault = chain_fault(c->op, c->attr->chain, c->nin, c->nout);
-    return fault ? op_refuse(c, e, fault) : steps_launch(q, c, c->attr->chain, product, e);
+    return fault ? op_refuse(c, e, fault) : launch_steps(q, c, c->attr->chain, product, e);
 }

@@ -62,7 +62,7 @@ EMBED(embed_2, uint16_t, 0)
 EMBED(embed_4, uint32_t, 0)
 EMBED(embed_16, uint4, make_uint4(0, 0, 0, 0))
 
-static int embed(struct stream_q *q, const struct op_call *c, struct embed *m, struct err *e)
+static int run_embed(struct stream_q *q, const struct op_call *c, struct embed *m, struct err *e)
 {
     size_t size = dtype_size(c->in[1].dtype), bytes = (size_t)m->width * size;
     bool whole = bytes % 16 == 0 && (uintptr_t)m->table % 16 == 0 && (uintptr_t)m->out % 16 == 0;
@@ -236,7 +236,7 @@ struct sums {
 };
 
 // Where a key begins, or with `behind` ends, in [begin, end) of the sorted keys.
-DEVICE int64_t find(const unsigned *keys, int64_t begin, int64_t end, unsigned key, bool behind)
+DEVICE int64_t find_key(const unsigned *keys, int64_t begin, int64_t end, unsigned key, bool behind)
 {
     while (begin < end) {
         int64_t at = begin + (end - begin) / 2;
@@ -263,7 +263,7 @@ DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
     t.goes_on = t.begin > 0 && c->keys[t.begin - 1] == c->keys[t.begin];
     const unsigned last = c->keys[t.end - 1];
     if (t.end < c->n && c->keys[t.end] == last && !(t.goes_on && c->keys[t.begin] == last))
-        t.own = find(c->keys, t.begin, t.end, last, false);
+        t.own = find_key(c->keys, t.begin, t.end, last, false);
     return t;
 }
 
@@ -323,7 +323,7 @@ DEVICE void sum_tiles(const struct sums *c, int wide)
     const int64_t col = (blockIdx.x % c->slices * TILE_THREADS + threadIdx.x) * wide;
     const struct tile t = tile_of(c, tile);
     // Ids of other ranks come last.
-    const int64_t end = find(c->keys, t.begin, t.own, (unsigned)c->rows, false);
+    const int64_t end = find_key(c->keys, t.begin, t.own, (unsigned)c->rows, false);
     float sum[LANES] = {0};
     for (int64_t at = t.begin; at < end; at += BATCH) {
         const int n = end - at < BATCH ? (int)(end - at) : BATCH;
@@ -352,7 +352,7 @@ DEVICE void sum_crossing(const struct sums *c, int wide)
     const unsigned key = t.own < t.end ? c->keys[t.own] : (unsigned)c->rows;
     if (key == c->rows)
         return; // the whole block
-    const int64_t end = find(c->keys, t.end, c->n, key, true);
+    const int64_t end = find_key(c->keys, t.end, c->n, key, true);
     const int64_t last = tile + (end - t.end + c->tile - 1) / c->tile;
     float sum[LANES] = {0};
     for (int64_t i = t.own + share; i < t.end && col < c->width; i += WARPS)
@@ -385,8 +385,8 @@ SUMS(element, 1)
 
 // ---- EMBED_GRAD: launches ----------------------------------------------------------------------
 
-static void sort(struct stream_q *q, const struct embed *m, const struct embed_parts *p,
-                 char *scratch)
+static void sort_ids(struct stream_q *q, const struct embed *m, const struct embed_parts *p,
+                     char *scratch)
 {
     struct sort c;
     memset(&c, 0, sizeof c);
@@ -412,8 +412,8 @@ static void sort(struct stream_q *q, const struct embed *m, const struct embed_p
     }
 }
 
-static void sums(struct stream_q *q, const struct op_call *call, const struct embed *m,
-                 const struct embed_parts *p, char *scratch)
+static void sum_rows(struct stream_q *q, const struct op_call *call, const struct embed *m,
+                     const struct embed_parts *p, char *scratch)
 {
     struct sums c;
     int last = (p->passes - 1) % 2;
@@ -446,8 +446,8 @@ static void sums(struct stream_q *q, const struct op_call *call, const struct em
         LAUNCH(sum_crossing_element, crossings, THREADS, 0, q->stream, c);
 }
 
-static int embed_grad(struct stream_q *q, const struct op_call *c, const struct embed *m,
-                      struct err *e)
+static int run_embed_grad(struct stream_q *q, const struct op_call *c, const struct embed *m,
+                          struct err *e)
 {
     if (m->n > 0x7fffffff || m->rows > 0x7ffffffe)
         return op_refuse(c, e, "at most 2^31 ids and rows");
@@ -461,8 +461,8 @@ static int embed_grad(struct stream_q *q, const struct op_call *c, const struct 
         rc = CUDA(q->device, q, e, cudaMemsetAsync(c->out[0].data, 0, bytes, q->stream));
     if (rc)
         return rc;
-    sort(q, m, &p, (char *)c->workspace);
-    sums(q, c, m, &p, (char *)c->workspace);
+    sort_ids(q, m, &p, (char *)c->workspace);
+    sum_rows(q, c, m, &p, (char *)c->workspace);
     return op_launched(q, c, e);
 }
 
@@ -489,5 +489,5 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     m.rows = table->shape.dim[0];
     m.width = table->shape.dim[1];
     m.start = c->attr->start;
-    return grad ? embed_grad(q, c, &m, e) : embed(q, c, &m, e);
+    return grad ? run_embed_grad(q, c, &m, e) : run_embed(q, c, &m, e);
 }

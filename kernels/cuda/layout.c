@@ -31,8 +31,8 @@ static cudaDataType_t type_of(enum dtype t)
 }
 
 // A matrix of ours with `rows` rows of `columns`, as it is stored.
-static int matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t columns, int64_t ld,
-                  int64_t batch, int64_t stride, struct err *e)
+static int describe_matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t columns,
+                           int64_t ld, int64_t batch, int64_t stride, struct err *e)
 {
     int32_t count = (int32_t)batch;
     int rc = LT(e, cublasLtMatrixLayoutInit(l, type_of(t), (uint64_t)columns, (uint64_t)rows, ld));
@@ -44,13 +44,13 @@ static int matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t 
                           l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
 
-static int describe(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what, const void *value,
-                    size_t bytes, struct err *e)
+static int describe_op(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what,
+                       const void *value, size_t bytes, struct err *e)
 {
     return LT(e, cublasLtMatmulDescSetAttribute(op, what, value, bytes));
 }
 #define DESCRIBE(op, what, value) \
-    describe(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value), e)
+    describe_op(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value), e)
 
 int layout_end(const struct product *p, struct layout *l, struct err *e)
 {
@@ -88,20 +88,21 @@ int layout_make(const struct product *p, struct layout *l, struct err *e)
     rc = rc ? rc : DESCRIBE(&l->op, TRANSB, b);
     rc = rc ? rc : layout_end(p, l, e);
     rc = rc ? rc
-            : matrix(&l->a, p->in, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb,
-                     g->batch, g->stride_b, e);
+            : describe_matrix(&l->a, p->in, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n,
+                              g->ldb, g->batch, g->stride_b, e);
     rc = rc ? rc
-            : matrix(&l->b, p->in, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda,
-                     g->batch, g->stride_a, e);
-    return rc ? rc : matrix(&l->d, p->to, g->m, g->n, g->ldc, g->batch, g->stride_c, e);
+            : describe_matrix(&l->b, p->in, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k,
+                              g->lda, g->batch, g->stride_a, e);
+    return rc ? rc : describe_matrix(&l->d, p->to, g->m, g->n, g->ldc, g->batch, g->stride_c, e);
 }
 
-static int prefer(struct preference *f, cublasLtMatmulPreferenceAttributes_t what,
-                  const void *value, size_t bytes, struct err *e)
+static int set_preference(struct preference *f, cublasLtMatmulPreferenceAttributes_t what,
+                          const void *value, size_t bytes, struct err *e)
 {
     return LT(e, cublasLtMatmulPreferenceSetAttribute(&f->p, what, value, bytes));
 }
-#define PREFER(f, what, value) prefer(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
+#define PREFER(f, what, value) \
+    set_preference(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
 
 // Which split sums may be had. The parts are added where the output lies, in whatever order they
 // are done, or in a step of their own. But for COMPUTE_TYPE they have the output's dtype, so for

@@ -57,7 +57,7 @@ static bool is_whole(const struct match *m, int reg)
 
 // Whether the operand moves along the output's dimensions [first, end) as `inner` numbers that lie
 // side by side do, each step `unit` of them; or not at all (unit 0).
-static bool moves(const struct match *m, int reg, int first, int end, int64_t unit)
+static bool moves_alike(const struct match *m, int reg, int first, int end, int64_t unit)
 {
     const struct tensor *out = &m->call->out[0];
     for (int d = end - 1; d >= first; unit *= out->shape.dim[d--])
@@ -68,7 +68,7 @@ static bool moves(const struct match *m, int reg, int first, int end, int64_t un
 }
 
 // The output's dimensions are batch, rows, columns: where rows and columns begin.
-static void parts_find(const struct match *m, int *rows, int *columns)
+static void find_parts(const struct match *m, int *rows, int *columns)
 {
     const struct shape *s = &m->call->out[0].shape;
     int64_t n = 1, batch = 1;
@@ -87,11 +87,12 @@ static bool is_bias(struct match *m, int reg)
     int rows, columns;
     if (!t || t->dtype != m->p->to)
         return false;
-    parts_find(m, &rows, &columns);
-    if (!moves(m, reg, columns, m->call->out[0].shape.n, 1) || !moves(m, reg, rows, columns, 0))
+    find_parts(m, &rows, &columns);
+    if (!moves_alike(m, reg, columns, m->call->out[0].shape.n, 1) ||
+        !moves_alike(m, reg, rows, columns, 0))
         return false;
-    m->p->bias_stride = moves(m, reg, 0, rows, 0) ? 0 : m->p->g.n;
-    return moves(m, reg, 0, rows, m->p->bias_stride);
+    m->p->bias_stride = moves_alike(m, reg, 0, rows, 0) ? 0 : m->p->g.n;
+    return moves_alike(m, reg, 0, rows, m->p->bias_stride);
 }
 
 static bool match_add(struct match *m, const struct op_step *s)
@@ -164,7 +165,7 @@ static enum product_end end_of(const struct match *m)
 }
 
 // The whole call as one product of the library's; p is the bare one into out[0].
-static bool as_epilogue(const struct op_call *c, struct product *p)
+static bool match_epilogue(const struct op_call *c, struct product *p)
 {
     struct match m = {.call = c, .chain = c->attr->chain, .p = p, .before = -1, .shape = OP_MATMUL};
     if (p->g.batch > 1 && !p->g.stride_c)
@@ -183,7 +184,7 @@ static bool as_epilogue(const struct op_call *c, struct product *p)
 // ---- both ways ---------------------------------------------------------------------------------
 
 // The product lies in the output that it is, or else in the first.
-static const struct tensor *product_place(const struct op_call *c)
+static const struct tensor *place_product(const struct op_call *c)
 {
     for (int k = 0; k < c->nout; k++)
         if (c->attr->chain->out[k] == 0)
@@ -205,10 +206,10 @@ static int linear_of(struct stream_q *q, const struct op_call *c, struct linear 
     *l = (struct linear){.q = q, .call = c};
     if (fault || c->accumulate)
         return op_refuse(c, e, fault ? fault : "adds to nothing");
-    int rc = product_of(c, &attr, product_place(c), &l->bare, e);
+    int rc = product_of(c, &attr, place_product(c), &l->bare, e);
     l->fused = l->bare;
     l->fused.to = c->out[0].dtype;
-    l->fits = !rc && as_epilogue(c, &l->fused);
+    l->fits = !rc && match_epilogue(c, &l->fused);
     return rc;
 }
 
@@ -223,7 +224,7 @@ static int run_apart(void *ctx, struct err *e)
 {
     const struct linear *l = ctx;
     int rc = gemm_run(l->q, l->call, &l->bare, e);
-    return rc ? rc : chain_apply(l->q, l->call, product_place(l->call), e);
+    return rc ? rc : chain_apply(l->q, l->call, place_product(l->call), e);
 }
 
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
@@ -239,7 +240,7 @@ int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
 }
 
 // Drops the epilogue if the product and a kernel of its own are faster.
-static int compare(struct linear *l, struct err *e)
+static int compare_ways(struct linear *l, struct err *e)
 {
     double fused, apart;
     int rc = product_stopwatch(l->q, run_fused, l, &fused, e);
@@ -259,5 +260,5 @@ int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct e
     if (rc || how == PRODUCT_KNOWN)
         return rc;
     rc = gemm_tune(q, c, &l.bare, time, e);
-    return rc || how == PRODUCT_NONE ? rc : compare(&l, e);
+    return rc || how == PRODUCT_NONE ? rc : compare_ways(&l, e);
 }

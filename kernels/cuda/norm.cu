@@ -60,7 +60,7 @@ DEVICE bool is_held(const struct norm *c, struct pack p, int at)
     return p.wide > 1 && at >= c->window && at < c->window + HELD * c->team;
 }
 
-DEVICE void load(const struct norm *c, struct pack p, float *v, const void *from, int64_t i)
+DEVICE void load_lanes(const struct norm *c, struct pack p, float *v, const void *from, int64_t i)
 {
     pack_load(v, from, pack_type(p, c->type), i, p.wide);
 }
@@ -68,10 +68,10 @@ DEVICE void load(const struct norm *c, struct pack p, float *v, const void *from
 // What is normed: x, or the sum before it is rounded.
 DEVICE void load_x(const struct norm *c, struct pack p, float *v, int64_t i)
 {
-    load(c, p, v, c->x, i);
+    load_lanes(c, p, v, c->x, i);
     if (c->sum) {
         float b[LANES];
-        load(c, p, b, c->plus, i);
+        load_lanes(c, p, b, c->plus, i);
         for (int k = 0; k < p.wide; k++)
             v[k] += b[k];
     }
@@ -96,7 +96,7 @@ DEVICE void hold_dy(const struct norm *c, struct pack p, struct held *h, int64_t
     for (int k = 0; k < held_packs(p); k++) {
         int at = held_at(c, p, k);
         if (at < c->n)
-            load(c, p, h->v + k * p.wide, c->dy, base + at);
+            load_lanes(c, p, h->v + k * p.wide, c->dy, base + at);
         else
             for (int i = 0; i < p.wide; i++)
                 h->v[k * p.wide + i] = 0;
@@ -156,7 +156,7 @@ DEVICE void load_one(struct pack p, float *w, const void *from, enum dtype own, 
     pack_load(w, from, pack_type(p, own), at, p.wide);
 }
 
-DEVICE void store(const struct norm *c, struct pack p, void *to, int64_t i, const float *v)
+DEVICE void store_lanes(const struct norm *c, struct pack p, void *to, int64_t i, const float *v)
 {
     pack_store(to, pack_type(p, c->type), i, p.wide, v);
 }
@@ -168,7 +168,7 @@ DEVICE void norm_pack(const struct norm *c, struct pack p, const float *x, struc
 {
     float y[LANES], w[LANES];
     if (c->sum)
-        store(c, p, c->sum, base + at, x);
+        store_lanes(c, p, c->sum, base + at, x);
     for (int k = 0; k < p.wide; k++)
         y[k] = (x[k] - s.mean) * s.scale;
     if (c->weight) {
@@ -181,7 +181,7 @@ DEVICE void norm_pack(const struct norm *c, struct pack p, const float *x, struc
         for (int k = 0; k < p.wide; k++)
             y[k] += w[k];
     }
-    store(c, p, c->out, base + at, y);
+    store_lanes(c, p, c->out, base + at, y);
 }
 
 DEVICE void norm(const struct norm *c, struct pack p)
@@ -210,7 +210,7 @@ struct means {
 };
 
 // dy becomes g.
-DEVICE void weigh(const struct norm *c, struct pack p, float *g, int at)
+DEVICE void weigh_lanes(const struct norm *c, struct pack p, float *g, int at)
 {
     if (c->weight) {
         float w[LANES];
@@ -221,13 +221,13 @@ DEVICE void weigh(const struct norm *c, struct pack p, float *g, int at)
 }
 
 // x becomes y, its norm.
-DEVICE void normed(float *x, int wide, struct stats s)
+DEVICE void norm_lanes(float *x, int wide, struct stats s)
 {
     for (int k = 0; k < wide; k++)
         x[k] = (x[k] - s.mean) * s.scale;
 }
 
-DEVICE void means_add(struct means *m, const float *y, const float *g, int wide)
+DEVICE void add_means(struct means *m, const float *y, const float *g, int wide)
 {
     float dot[LANES] = {0};
     for (int k = 0; k < wide; k++)
@@ -244,20 +244,20 @@ DEVICE void grad_pack(const struct norm *c, struct pack p, const float *y, const
         dx[k] = s.scale * (g[k] - m.g - y[k] * m.dot);
     if (c->plus) {
         float before[LANES];
-        load(c, p, before, c->plus, i);
+        load_lanes(c, p, before, c->plus, i);
         for (int k = 0; k < p.wide; k++) // with the bits of NORM_GRAD and ADD: not fused
             dx[k] = __fadd_rn(before[k], dx[k]);
     }
-    store(c, p, c->out, i, dx);
+    store_lanes(c, p, c->out, i, dx);
 }
 
 // y, from x, and g of a pack that nobody holds.
 DEVICE void grad_reread(const struct norm *c, struct pack p, float *x, float *g, struct stats s,
                         int64_t base, int at)
 {
-    load(c, p, g, c->dy, base + at);
-    weigh(c, p, g, at);
-    normed(x, p.wide, s);
+    load_lanes(c, p, g, c->dy, base + at);
+    weigh_lanes(c, p, g, at);
+    norm_lanes(x, p.wide, s);
 }
 
 DEVICE void norm_grad(const struct norm *c, struct pack p)
@@ -275,13 +275,13 @@ DEVICE void norm_grad(const struct norm *c, struct pack p)
         UNROLL
         for (int k = 0; k < held_packs(p); k++)
             if (held_at(c, p, k) < c->n) {
-                weigh(c, p, g.v + k * p.wide, held_at(c, p, k));
-                normed(x.v + k * p.wide, p.wide, s);
-                means_add(&m, x.v + k * p.wide, g.v + k * p.wide, p.wide);
+                weigh_lanes(c, p, g.v + k * p.wide, held_at(c, p, k));
+                norm_lanes(x.v + k * p.wide, p.wide, s);
+                add_means(&m, x.v + k * p.wide, g.v + k * p.wide, p.wide);
             }
         REREAD(c, p, base, at, v, {
             grad_reread(c, p, v, other, s, base, at);
-            means_add(&m, v, other, p.wide);
+            add_means(&m, v, other, p.wide);
         });
         m.dot = team_sum(m.dot, c->team, part) / (float)c->n;
         m.g = c->center ? team_sum(m.g, c->team, part) / (float)c->n : 0;
@@ -300,14 +300,14 @@ VARIANTS(THREADS, norm_grad, norm)
 
 // ---- NORM_WEIGHT_GRAD --------------------------------------------------------------------------
 
-DEVICE void weight_add(const struct norm *c, struct pack p, struct held *sum, const struct held *x,
-                       struct stats s, int64_t base)
+DEVICE void add_weights(const struct norm *c, struct pack p, struct held *sum, const struct held *x,
+                        struct stats s, int64_t base)
 {
     UNROLL
     for (int k = 0; k < HELD / p.wide; k++)
         if (held_at(c, p, k) < c->n) {
             float dy[LANES], again[LANES];
-            load(c, p, dy, c->dy, base + held_at(c, p, k));
+            load_lanes(c, p, dy, c->dy, base + held_at(c, p, k));
             if (k >= held_packs(p))
                 load_x(c, p, again, base + held_at(c, p, k));
             const float *v = k < held_packs(p) ? x->v + k * p.wide : again;
@@ -347,7 +347,7 @@ DEVICE void weight_grad(const struct norm *c, struct pack p)
         struct held x;
         hold_x(c, p, &x, row * c->n);
         const struct stats s = stats_of(c, p, &x, row * c->n, part);
-        weight_add(c, p, &sum, &x, s, row * c->n);
+        add_weights(c, p, &sum, &x, s, row * c->n);
     }
     if (groups > 1)
         weight_share(&sum, group, groups);
@@ -397,14 +397,14 @@ static const struct norm_op {
     {OP_NORM_WEIGHT_GRAD, 0, -1, 1, -1, -1, 2},
 };
 
-static const void *input(const struct op_call *c, int k)
+static const void *input_of(const struct op_call *c, int k)
 {
     return k >= 0 && k < c->nin ? c->in[k].data : NULL;
 }
 
 // Operands are rows like x, all of one dtype, or one row. A pack is of all that are read.
-static int check(const struct op_call *c, const struct norm_op *op, const struct norm *r, int *wide,
-                 struct err *e)
+static int check_operands(const struct op_call *c, const struct norm_op *op, const struct norm *r,
+                          int *wide, struct err *e)
 {
     *wide = pack_wide(r->type, r->n);
     for (int k = 0; k < c->nin + c->nout; k++) {
@@ -421,13 +421,13 @@ static int check(const struct op_call *c, const struct norm_op *op, const struct
     return 0;
 }
 
-static void operands(const struct op_call *c, const struct norm_op *op, struct norm *r)
+static void set_operands(const struct op_call *c, const struct norm_op *op, struct norm *r)
 {
-    r->x = input(c, op->x);
-    r->plus = input(c, op->plus);
-    r->dy = input(c, op->dy);
-    r->weight = input(c, op->weight);
-    r->bias = input(c, op->bias);
+    r->x = input_of(c, op->x);
+    r->plus = input_of(c, op->plus);
+    r->dy = input_of(c, op->dy);
+    r->weight = input_of(c, op->weight);
+    r->bias = input_of(c, op->bias);
     r->weight_type = r->weight ? c->in[op->weight].dtype : DT_NONE;
     r->bias_type = r->bias ? c->in[op->bias].dtype : DT_NONE;
     r->out = c->out[c->nout - 1].data;
@@ -452,10 +452,10 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     r.eps = c->attr->eps;
     r.center = c->attr->center;
     int wide, rc = op_want_float(c, &c->in[op->x], e);
-    rc = rc ? rc : check(c, op, &r, &wide, e);
+    rc = rc ? rc : check_operands(c, op, &r, &wide, e);
     if (rc)
         return rc;
-    operands(c, op, &r);
+    set_operands(c, op, &r);
     r.team = THREADS;
     if (r.n <= WARP * HELD)
         r.team = WARP;

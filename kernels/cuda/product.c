@@ -130,7 +130,7 @@ void algorithms_note(struct device *d, const char *key, const char *choice)
 
 // ---- keys and choices --------------------------------------------------------------------------
 
-static void key_print(const struct product *p, char key[KEY_SIZE])
+static void print_key(const struct product *p, char key[KEY_SIZE])
 {
     static const char *const ends[] = {
 #define X(id, name, lt) [END_##id] = #name,
@@ -156,13 +156,13 @@ static void key_print(const struct product *p, char key[KEY_SIZE])
              layout_scratch(p));
 }
 
-static void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
+static void print_choice(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
 {
     for (int i = 0; i < WORDS; i++)
         snprintf(choice + i * 16, 17, "%016llx", (unsigned long long)algo->data[i]);
 }
 
-static bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
+static bool read_choice(const char *choice, cublasLtMatmulAlgo_t *algo)
 {
     char word[17] = "", *end;
     if (strlen(choice) != CHOICE_SIZE - 1)
@@ -180,7 +180,7 @@ static bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
 
 // Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
 // tf32.
-static bool exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
+static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
     const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
                            CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
@@ -195,24 +195,24 @@ static bool exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 }
 
 // Whether an algorithm from elsewhere does for this product, here.
-static bool valid(struct gemm_state *s, const struct product *p, struct layout *l,
-                  const cublasLtMatmulAlgo_t *algo)
+static bool is_valid(struct gemm_state *s, const struct product *p, struct layout *l,
+                     const cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulHeuristicResult_t r;
     cublasStatus_t rc =
         cublasLtMatmulAlgoCheck(s->lt, &l->op, &l->a, &l->b, &l->d, &l->d, algo, &r);
-    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && exact(p, algo);
+    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && is_exact(p, algo);
 }
 
 // What the library says of what it has no kernel for, here or at all.
-static bool unsuited(cublasStatus_t rc)
+static bool is_unsuited(cublasStatus_t rc)
 {
     return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
            rc == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
 // What the library proposes, best first. None is no error: then n is 0.
-static int candidates_find(struct device *d, const struct product *p, struct plan *plan,
+static int find_candidates(struct device *d, const struct product *p, struct plan *plan,
                            struct err *e)
 {
     cublasLtMatmulHeuristicResult_t r[CANDIDATES];
@@ -224,17 +224,17 @@ static int candidates_find(struct device *d, const struct product *p, struct pla
         return rc;
     cublasStatus_t said = cublasLtMatmulAlgoGetHeuristic(d->gemm->lt, &l->op, &l->a, &l->b, &l->d,
                                                          &l->d, &f.p, CANDIDATES, r, &n);
-    if (said != CUBLAS_STATUS_SUCCESS && !unsuited(said))
+    if (said != CUBLAS_STATUS_SUCCESS && !is_unsuited(said))
         return layout_check("cublasLtMatmulAlgoGetHeuristic", said, e);
     for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
         if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= layout_scratch(p) &&
-            exact(p, &r[i].algo))
+            is_exact(p, &r[i].algo))
             plan->algo[plan->n++] = r[i].algo;
     return 0;
 }
 
 // Whether the caller has another way: choosing none is a choice.
-static bool optional(const struct product *p)
+static bool is_optional(const struct product *p)
 {
     return p->end != END_NONE || (p->c && p->c != p->out);
 }
@@ -242,26 +242,26 @@ static bool optional(const struct product *p)
 // ---- choosing ----------------------------------------------------------------------------------
 
 // Takes the choice that a table has for the plan's key. False: it has none that would do here.
-static bool take(struct gemm_state *s, const struct product *p, struct plan *plan,
-                 const struct algos *from)
+static bool take_choice(struct gemm_state *s, const struct product *p, struct plan *plan,
+                        const struct algos *from)
 {
     const char *choice = algos_get(from, plan->key);
     plan->n = plan->at = 0;
     if (!choice)
         return false;
-    if (optional(p) && strcmp(choice, NONE) == 0)
+    if (is_optional(p) && strcmp(choice, NONE) == 0)
         return true;
-    if (!choice_read(choice, &plan->algo[0]) || !valid(s, p, &plan->layout, &plan->algo[0]))
+    if (!read_choice(choice, &plan->algo[0]) || !is_valid(s, p, &plan->layout, &plan->algo[0]))
         return false;
     plan->n = 1;
     return true;
 }
 
-static int plan_get(struct device *d, const struct product *p, struct plan **out, struct err *e)
+static int get_plan(struct device *d, const struct product *p, struct plan **out, struct err *e)
 {
     struct gemm_state *s = d->gemm;
     char key[KEY_SIZE];
-    key_print(p, key);
+    print_key(p, key);
     *out = map_get(&s->plans, key);
     if (*out)
         return layout_end(p, &(*out)->layout, e);
@@ -270,8 +270,8 @@ static int plan_get(struct device *d, const struct product *p, struct plan **out
         return err_set(e, ERR_NOMEM, "no memory for a product");
     memcpy(plan->key, key, sizeof key);
     int rc = layout_make(p, &plan->layout, e);
-    if (!rc && !take(s, p, plan, &s->imported))
-        rc = candidates_find(d, p, plan, e);
+    if (!rc && !take_choice(s, p, plan, &s->imported))
+        rc = find_candidates(d, p, plan, e);
     if (rc) {
         free(plan);
         return rc;
@@ -281,19 +281,19 @@ static int plan_get(struct device *d, const struct product *p, struct plan **out
     return 0;
 }
 
-static void settle(struct gemm_state *s, struct plan *plan)
+static void settle_plan(struct gemm_state *s, struct plan *plan)
 {
     char choice[CHOICE_SIZE] = "";
     bool any = plan->at < plan->n;
     if (any)
-        choice_print(&plan->algo[plan->at], choice);
+        print_choice(&plan->algo[plan->at], choice);
     plan->settled = true;
     algos_put(&s->settled, plan->key, any ? choice : NONE, 0);
 }
 
 // ---- running -----------------------------------------------------------------------------------
 
-static cublasStatus_t launch(struct stream_q *q, const struct product *p, struct plan *plan)
+static cublasStatus_t launch_product(struct stream_q *q, const struct product *p, struct plan *plan)
 {
     const float one = 1, beta = p->c ? 1 : 0;
     struct layout *l = &plan->layout;
@@ -312,10 +312,10 @@ static int device_asked(struct stream_q *q, struct err *e)
 
 // Whether the algorithm does not do, and another may: the library says so, or it could not start
 // it on a device that is well.
-static bool declined(struct stream_q *q, cublasStatus_t rc)
+static bool has_declined(struct stream_q *q, cublasStatus_t rc)
 {
     bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
-    return unsuited(rc) || (broke && !device_asked(q, NULL));
+    return is_unsuited(rc) || (broke && !device_asked(q, NULL));
 }
 
 // 0, or why nothing ran. On a device that has failed the library's own word says nothing: the
@@ -327,19 +327,19 @@ static int ran_or_why(struct stream_q *q, cublasStatus_t rc, struct err *e)
 }
 
 // Runs the candidate at hand; one that declines makes room for the next, until one has run.
-static int plan_run(struct stream_q *q, const struct product *p, struct plan *plan, bool *ran,
+static int run_plan(struct stream_q *q, const struct product *p, struct plan *plan, bool *ran,
                     struct err *e)
 {
     *ran = false;
     while (plan->at < plan->n) {
-        cublasStatus_t rc = launch(q, p, plan);
+        cublasStatus_t rc = launch_product(q, p, plan);
         if (rc == CUBLAS_STATUS_SUCCESS)
             *ran = true;
-        if (rc == CUBLAS_STATUS_SUCCESS || plan->settled || !declined(q, rc))
+        if (rc == CUBLAS_STATUS_SUCCESS || plan->settled || !has_declined(q, rc))
             return ran_or_why(q, rc, e);
         plan->at++;
     }
-    if (optional(p))
+    if (is_optional(p))
         return 0;
     return err_set(e, ERR_DEVICE, "cuda: cublaslt %s has no algorithm for the product %s",
                    gemm_version(), plan->key);
@@ -348,20 +348,20 @@ static int plan_run(struct stream_q *q, const struct product *p, struct plan *pl
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e)
 {
     struct plan *plan;
-    int rc = plan_get(q->device, p, &plan, e);
-    rc = rc ? rc : plan_run(q, p, plan, ran, e);
+    int rc = get_plan(q->device, p, &plan, e);
+    rc = rc ? rc : run_plan(q, p, plan, ran, e);
     if (!rc && !plan->settled)
-        settle(q->device->gemm, plan);
+        settle_plan(q->device->gemm, plan);
     return rc;
 }
 
 void product_drop(struct stream_q *q, const struct product *p)
 {
     struct plan *plan;
-    if (plan_get(q->device, p, &plan, NULL))
+    if (get_plan(q->device, p, &plan, NULL))
         return;
     plan->n = plan->at = 0;
-    settle(q->device->gemm, plan);
+    settle_plan(q->device->gemm, plan);
     algos_put(&q->device->gemm->disk, plan->key, NONE, 0);
     q->device->gemm->unsaved = true;
 }
@@ -370,7 +370,7 @@ void product_drop(struct stream_q *q, const struct product *p)
 
 enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000 };
 
-static int round_time(struct stream_q *q, int runs, int (*run)(void *ctx, struct err *e), void *ctx,
+static int time_round(struct stream_q *q, int runs, int (*run)(void *ctx, struct err *e), void *ctx,
                       double *us, struct err *e)
 {
     struct gemm_state *s = q->device->gemm;
@@ -390,12 +390,12 @@ int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), 
 {
     double once = 0;
     int rc = run(ctx, e); // what is loaded or made at the first run is not timed
-    rc = rc ? rc : round_time(q, 1, run, ctx, &once, e);
+    rc = rc ? rc : time_round(q, 1, run, ctx, &once, e);
     int runs = once > 0 && once * MOST_RUNS > ROUND_US ? (int)(ROUND_US / once) + 1 : MOST_RUNS;
     *us = 0;
     for (int i = 0; i < ROUNDS && !rc; i++) {
         double now;
-        rc = round_time(q, runs, run, ctx, &now, e);
+        rc = time_round(q, runs, run, ctx, &now, e);
         *us = i == 0 || now < *us ? now : *us;
     }
     return rc;
@@ -407,25 +407,25 @@ struct trial {
     struct plan *plan;
 };
 
-static int trial_run(void *ctx, struct err *e)
+static int run_trial(void *ctx, struct err *e)
 {
     const struct trial *t = ctx;
-    return ran_or_why(t->q, launch(t->q, t->p, t->plan), e);
+    return ran_or_why(t->q, launch_product(t->q, t->p, t->plan), e);
 }
 
 // The fastest candidate becomes the only one. Those that decline are left out.
-static int fastest(struct stream_q *q, const struct product *p, struct plan *plan, double *us,
-                   struct err *e)
+static int find_fastest(struct stream_q *q, const struct product *p, struct plan *plan, double *us,
+                        struct err *e)
 {
     struct trial t = {q, p, plan};
     int best = -1;
     for (plan->at = 0; plan->at < plan->n; plan->at++) {
         double now;
-        cublasStatus_t rc = launch(q, p, plan);
-        if (declined(q, rc))
+        cublasStatus_t rc = launch_product(q, p, plan);
+        if (has_declined(q, rc))
             continue;
         int failed = ran_or_why(q, rc, e);
-        failed = failed ? failed : product_stopwatch(q, trial_run, &t, &now, e);
+        failed = failed ? failed : product_stopwatch(q, run_trial, &t, &now, e);
         if (failed)
             return failed;
         if (best < 0 || now < *us) {
@@ -445,28 +445,28 @@ static int try_table(struct stream_q *q, const struct product *p, struct plan *p
                      const struct algos *from, bool *found, struct err *e)
 {
     *found = false;
-    if (!take(q->device->gemm, p, plan, from))
+    if (!take_choice(q->device->gemm, p, plan, from))
         return 0;
-    cublasStatus_t rc = plan->n ? launch(q, p, plan) : CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t rc = plan->n ? launch_product(q, p, plan) : CUBLAS_STATUS_SUCCESS;
     *found = rc == CUBLAS_STATUS_SUCCESS;
-    return *found || declined(q, rc) ? 0 : ran_or_why(q, rc, e);
+    return *found || has_declined(q, rc) ? 0 : ran_or_why(q, rc, e);
 }
 
 // Of what the library proposes, the fastest or the first that runs.
-static int choose(struct stream_q *q, const struct product *p, struct plan *plan, bool time,
-                  struct err *e)
+static int choose_algorithm(struct stream_q *q, const struct product *p, struct plan *plan,
+                            bool time, struct err *e)
 {
     struct gemm_state *s = q->device->gemm;
     char choice[CHOICE_SIZE];
     double us = 0;
     bool ran;
-    int rc = candidates_find(q->device, p, plan, e);
+    int rc = find_candidates(q->device, p, plan, e);
     if (!rc && time)
-        rc = fastest(q, p, plan, &us, e);
-    rc = rc ? rc : plan_run(q, p, plan, &ran, e);
+        rc = find_fastest(q, p, plan, &us, e);
+    rc = rc ? rc : run_plan(q, p, plan, &ran, e);
     if (rc || !ran || !time)
         return rc;
-    choice_print(&plan->algo[plan->at], choice);
+    print_choice(&plan->algo[plan->at], choice);
     algos_put(&s->disk, plan->key, choice, us);
     s->unsaved = true;
     return 0;
@@ -478,7 +478,7 @@ int product_tune(struct stream_q *q, const struct product *p, bool time, enum pr
     struct gemm_state *s = q->device->gemm;
     struct plan *plan;
     bool found = false;
-    int rc = plan_get(q->device, p, &plan, e);
+    int rc = get_plan(q->device, p, &plan, e);
     *how = PRODUCT_KNOWN;
     if (!rc && !plan->settled) {
         rc = try_table(q, p, plan, &s->imported, &found, e);
@@ -486,10 +486,10 @@ int product_tune(struct stream_q *q, const struct product *p, bool time, enum pr
             rc = try_table(q, p, plan, &s->disk, &found, e);
         if (!rc && !found) {
             *how = time ? PRODUCT_TIMED : PRODUCT_KNOWN;
-            rc = choose(q, p, plan, time, e);
+            rc = choose_algorithm(q, p, plan, time, e);
         }
         if (!rc)
-            settle(s, plan);
+            settle_plan(s, plan);
     }
     if (!rc && plan->at == plan->n)
         *how = PRODUCT_NONE;

@@ -31,7 +31,7 @@ struct sink {
     bool accumulate;
 };
 
-DEVICE void sink_put(const struct sink *s, int64_t at, double value)
+DEVICE void put_sink(const struct sink *s, int64_t at, double value)
 {
     float x = (float)(value * s->scale);
     store_f32(s->to, s->type, at, s->accumulate ? load_f32(s->to, s->type, at) + x : x);
@@ -76,7 +76,7 @@ DEVICE int64_t column_of(const struct columns *c, int64_t first, int x, int k)
     return first + (c->fits ? x * LANES + k : (k << c->log_wide) + x);
 }
 
-DEVICE void columns_load(const struct columns *c, float v[LANES], int64_t row, int64_t base,
+DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t row, int64_t base,
                          int64_t first, int x)
 {
     int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, row);
@@ -91,20 +91,20 @@ DEVICE void columns_load(const struct columns *c, float v[LANES], int64_t row, i
 }
 
 // Rows `row`, `row` + step, … before `end` of a thread's columns, added up.
-DEVICE void columns_add(const struct columns *c, double total[LANES], int64_t row, int64_t end,
+DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t row, int64_t end,
                         int64_t step, int64_t base, int64_t first, int x)
 {
     for (; row + (AHEAD - 1) * step < end; row += AHEAD * step) {
         float v[AHEAD][LANES];
         UNROLL
         for (int i = 0; i < AHEAD; i++)
-            columns_load(c, v[i], row + i * step, base, first, x);
+            load_columns(c, v[i], row + i * step, base, first, x);
         for (int k = 0; k < LANES; k++)
             total[k] += (double)((v[0][k] + v[1][k]) + (v[2][k] + v[3][k]));
     }
     for (; row < end; row += step) {
         float v[LANES];
-        columns_load(c, v, row, base, first, x);
+        load_columns(c, v, row, base, first, x);
         for (int k = 0; k < LANES; k++)
             total[k] += (double)v[k];
     }
@@ -120,7 +120,7 @@ KERNEL(THREADS) columns_kernel(struct columns c)
     const int64_t row = cut * c.rows / c.parts, end = (cut + 1) * c.rows / c.parts;
     double total[LANES] = {0, 0, 0, 0, 0, 0, 0, 0};
     if (!c.fits || first + x * LANES < c.cols)
-        columns_add(&c, total, row + y, end, THREADS >> c.log_wide, base, first, x);
+        add_columns(&c, total, row + y, end, THREADS >> c.log_wide, base, first, x);
     for (int k = 0; k < LANES; k++)
         part[y * wide * LANES + (int)(column_of(&c, 0, x, k))] = total[k];
     __syncthreads();
@@ -129,7 +129,7 @@ KERNEL(THREADS) columns_kernel(struct columns c)
         for (int k = 0; k < THREADS >> c.log_wide; k++)
             sum += part[k * wide * LANES + i];
         if (first + i < c.cols)
-            sink_put(&c.out, cut * c.results + outer * c.cols + first + i, sum);
+            put_sink(&c.out, cut * c.results + outer * c.cols + first + i, sum);
     }
 }
 
@@ -150,7 +150,7 @@ static bool strides_fit(const struct loops *l, int n)
     return fit;
 }
 
-static int columns_launch(struct stream_q *q, const struct op_call *call, struct columns *c,
+static int launch_columns(struct stream_q *q, const struct op_call *call, struct columns *c,
                           struct err *e)
 {
     c->log_wide = log_wide_of(c->cols);
@@ -180,7 +180,7 @@ static int add_parts(struct stream_q *q, const struct op_call *call, const float
     c.reduced.stride[IN][0] = cols;
     c.parts = 1;
     c.out = out;
-    return columns_launch(q, call, &c, e);
+    return launch_columns(q, call, &c, e);
 }
 
 int reduce_parts(struct stream_q *q, const struct op_call *call, const float *partial,
@@ -206,7 +206,7 @@ static int sum_columns(struct stream_q *q, const struct op_call *call, const str
     float *partial = (float *)call->workspace;
     PRE(c.parts == 1 || parts_bytes(c.rows, c.results) <= call->workspace_bytes);
     c.out = c.parts > 1 ? sink_f32(partial) : out;
-    int rc = columns_launch(q, call, &c, e);
+    int rc = launch_columns(q, call, &c, e);
     if (rc || c.parts == 1)
         return rc;
     return add_parts(q, call, partial, c.parts, c.results, out, e);
@@ -225,7 +225,7 @@ struct runs {
     struct sink out;
 };
 
-DEVICE double term(const struct runs *c, float x)
+DEVICE double term_of(const struct runs *c, float x)
 {
     return c->square ? (double)x * (double)x : (double)x;
 }
@@ -241,12 +241,12 @@ DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, 
         pack_load(v, c->x, c->type, base + begin + i, LANES);
         if (c->square)
             for (int k = 0; k < LANES; k++)
-                sum += term(c, v[k]);
+                sum += term_of(c, v[k]);
         else
             sum += (double)pack_sum(v, LANES);
     }
     for (int64_t i = begin + packs + lane; i < end; i += c->team)
-        sum += term(c, load_f32(c->x, c->type, base + i));
+        sum += term_of(c, load_f32(c->x, c->type, base + i));
     return sum;
 }
 
@@ -276,7 +276,7 @@ KERNEL(THREADS) runs_kernel(struct runs c)
         if (lane == 0 && c.partial)
             c.partial[i] = sum;
         else if (lane == 0)
-            sink_put(&c.out, result, sum);
+            put_sink(&c.out, result, sum);
     }
 }
 
@@ -288,11 +288,11 @@ KERNEL(THREADS) chunks_kernel(const double *partial, int64_t chunks, struct sink
         sum += partial[blockIdx.x * chunks + i];
     sum = block_sum_f64(sum, part);
     if (threadIdx.x == 0)
-        sink_put(&out, blockIdx.x, sum);
+        put_sink(&out, blockIdx.x, sum);
 }
 
 // Few results of many elements are made in chunks, all of them together in OP_CHUNKS at most.
-static void runs_cut(struct runs *c)
+static void cut_runs(struct runs *c)
 {
     int64_t most = c->results < OP_CHUNKS ? OP_CHUNKS / c->results : 1;
     int64_t least = (c->n + most - 1) / most;
@@ -310,7 +310,7 @@ static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs 
     c->type = call->in[0].dtype;
     c->results = loops_count(&c->kept, c->kept.n);
     c->fits = pack_aligned(c->x) && strides_fit(&c->kept, c->kept.n);
-    runs_cut(c);
+    cut_runs(c);
     if (c->chunks > 1) {
         c->partial = (double *)call->workspace;
         PRE((size_t)(c->results * c->chunks) * sizeof(double) <= call->workspace_bytes);

@@ -53,7 +53,7 @@ DEVICE float2 turn_of(double angle)
 }
 
 // A pack of one head's first half, and their partners half a head further.
-DEVICE void rotate(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
+DEVICE void rotate_pack(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
     float a[LANES], b[LANES], low[LANES], high[LANES];
@@ -85,8 +85,8 @@ DEVICE void rotary(const struct rotary *c, struct pack p)
         for (int i = threadIdx.x; i < c->together * items; i += THREADS) {
             const int row = i / items, head = i % items / packs, at = i % packs * p.wide;
             if (first + row < c->rows)
-                rotate(c, p, turn + row * c->half + at,
-                       ((first + row) * c->heads + head) * 2 * c->half + at);
+                rotate_pack(c, p, turn + row * c->half + at,
+                            ((first + row) * c->heads + head) * 2 * c->half + at);
         }
         __syncthreads();
     }

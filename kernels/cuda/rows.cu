@@ -34,38 +34,39 @@ struct rows {
 #define EACH_PACK(c, p, at, n) \
     for (int64_t at = threadIdx.x % (c)->team * (p).wide; at < (n); at += (c)->team * (p).wide)
 
-DEVICE int64_t place(const struct rows *c, int operand, int64_t row)
+DEVICE int64_t place_of(const struct rows *c, int operand, int64_t row)
 {
     return walk_offset(&c->at, c->at.n, operand, row);
 }
 
-DEVICE float value(const struct rows *c, int k, int64_t row)
+DEVICE float value_of(const struct rows *c, int k, int64_t row)
 {
-    return load_f32(c->in[k], c->in_type[k], place(c, k, row));
+    return load_f32(c->in[k], c->in_type[k], place_of(c, k, row));
 }
 
 // By the first thread of the row.
-DEVICE void put(const struct rows *c, int k, int64_t row, float x)
+DEVICE void put_value(const struct rows *c, int k, int64_t row, float x)
 {
     if (threadIdx.x % c->team == 0)
-        store_f32(c->out[k], c->out_type[k], place(c, c->nin + k, row), x);
+        store_f32(c->out[k], c->out_type[k], place_of(c, c->nin + k, row), x);
 }
 
 // Of the row, the element that its id names; −1: none here.
-DEVICE int64_t element(const struct rows *c, int k, int64_t row)
+DEVICE int64_t element_of(const struct rows *c, int k, int64_t row)
 {
-    int64_t at = (int64_t)((const int32_t *)c->in[k])[place(c, k, row)] - c->start;
+    int64_t at = (int64_t)((const int32_t *)c->in[k])[place_of(c, k, row)] - c->start;
     return at >= 0 && at < c->whole ? at : -1;
 }
 
 DEVICE float pick_of(const struct rows *c, int64_t row, int64_t base)
 {
-    int64_t at = element(c, 1, row);
+    int64_t at = element_of(c, 1, row);
     return at < 0 ? 0 : load_f32(c->in[0], c->in_type[0], base + at);
 }
 
 // A pack of input 0; −∞ for what is padding.
-DEVICE void logits(const struct rows *c, struct pack p, float v[LANES], int64_t base, int64_t at)
+DEVICE void load_logits(const struct rows *c, struct pack p, float v[LANES], int64_t base,
+                        int64_t at)
 {
     pack_load(v, c->in[0], pack_type(p, c->in_type[0]), base + at, p.wide);
     if (at + p.wide > c->n)
@@ -73,7 +74,7 @@ DEVICE void logits(const struct rows *c, struct pack p, float v[LANES], int64_t 
             v[k] = at + k < c->n ? v[k] : -INFINITY;
 }
 
-DEVICE void row_store(const struct rows *c, struct pack p, int64_t at, const float v[LANES])
+DEVICE void store_row(const struct rows *c, struct pack p, int64_t at, const float v[LANES])
 {
     pack_store(c->out[0], pack_type(p, c->out_type[0]), at, p.wide, v);
 }
@@ -85,14 +86,14 @@ DEVICE void row_max(const struct rows *c, struct pack p)
     __shared__ float part[WARP];
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row);
+        const int64_t base = place_of(c, 0, row);
         float m = -INFINITY, v[LANES];
         EACH_PACK(c, p, at, c->n)
         {
-            logits(c, p, v, base, at);
+            load_logits(c, p, v, base, at);
             m = pack_max(v, p.wide, m);
         }
-        put(c, 0, row, team_max(m, c->team, part));
+        put_value(c, 0, row, team_max(m, c->team, part));
     }
 }
 
@@ -101,18 +102,18 @@ DEVICE void row_sum_exp(const struct rows *c, struct pack p)
     __shared__ double part[WARP];
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row);
-        const float m = value(c, 1, row);
+        const int64_t base = place_of(c, 0, row);
+        const float m = value_of(c, 1, row);
         double sum = 0;
         EACH_PACK(c, p, at, c->n)
         {
             float v[LANES];
-            logits(c, p, v, base, at);
+            load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++)
                 v[k] = at + k < c->n ? expf(v[k] - m) : 0;
             sum += (double)pack_sum(v, p.wide);
         }
-        put(c, 0, row, (float)team_sum_f64(sum, c->team, part));
+        put_value(c, 0, row, (float)team_sum_f64(sum, c->team, part));
     }
 }
 
@@ -120,7 +121,8 @@ KERNEL(THREADS) pick(struct rows c)
 {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < c.count; row += step)
-        store_f32(c.out[0], c.out_type[0], place(&c, 2, row), pick_of(&c, row, place(&c, 0, row)));
+        store_f32(c.out[0], c.out_type[0], place_of(&c, 2, row),
+                  pick_of(&c, row, place_of(&c, 0, row)));
 }
 
 // The least of the threads of a row.
@@ -148,13 +150,13 @@ DEVICE void row_argmax(const struct rows *c, struct pack p)
     __shared__ int part_at[WARP];
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row);
+        const int64_t base = place_of(c, 0, row);
         float most = -INFINITY;
         int first = NOWHERE;
         EACH_PACK(c, p, at, c->n)
         {
             float v[LANES];
-            logits(c, p, v, base, at);
+            load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++)
                 if (at + k < c->n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
                     most = v[k];
@@ -164,7 +166,7 @@ DEVICE void row_argmax(const struct rows *c, struct pack p)
         float max = team_max(most, c->team, part);
         first = team_min(most == max ? first : NOWHERE, c->team, part_at);
         if (threadIdx.x % c->team == 0)
-            ((int32_t *)c->out[0])[place(c, 1, row)] = first == NOWHERE ? 0 : first;
+            ((int32_t *)c->out[0])[place_of(c, 1, row)] = first == NOWHERE ? 0 : first;
     }
 }
 
@@ -178,15 +180,15 @@ DEVICE void row_exp_mul(const struct rows *c, struct pack p)
 {
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row), to = place(c, 3, row);
-        const float m = value(c, 1, row), g = value(c, 2, row);
+        const int64_t base = place_of(c, 0, row), to = place_of(c, 3, row);
+        const float m = value_of(c, 1, row), g = value_of(c, 2, row);
         EACH_PACK(c, p, at, c->whole)
         {
             float v[LANES];
-            logits(c, p, v, base, at);
+            load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++)
                 v[k] = at + k < c->n ? expf(v[k] - m) * g : 0;
-            row_store(c, p, to + at, v);
+            store_row(c, p, to + at, v);
         }
     }
 }
@@ -195,14 +197,14 @@ DEVICE void pick_grad(const struct rows *c, struct pack p)
 {
     EACH_ROW(c, row)
     {
-        const int64_t to = place(c, 2, row), id = element(c, 0, row);
-        const float g = value(c, 1, row);
+        const int64_t to = place_of(c, 2, row), id = element_of(c, 0, row);
+        const float g = value_of(c, 1, row);
         EACH_PACK(c, p, at, c->whole)
         {
             float v[LANES];
             for (int k = 0; k < p.wide; k++)
                 v[k] = at + k == id ? g : 0;
-            row_store(c, p, to + at, v);
+            store_row(c, p, to + at, v);
         }
     }
 }
@@ -218,7 +220,7 @@ struct exps {
 };
 
 // Takes a pack in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
-DEVICE void exps_add(struct exps *s, const float v[LANES], int wide)
+DEVICE void add_exps(struct exps *s, const float v[LANES], int wide)
 {
     float e[LANES], max = pack_max(v, wide, s->max);
     if (max > s->max)
@@ -235,23 +237,23 @@ DEVICE void row_loss(const struct rows *c, struct pack p)
     __shared__ double part_sum[WARP];
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row);
+        const int64_t base = place_of(c, 0, row);
         struct exps s;
         s.max = -INFINITY;
         s.sum = 0;
         EACH_PACK(c, p, at, c->n)
         {
             float v[LANES];
-            logits(c, p, v, base, at);
-            exps_add(&s, v, p.wide);
+            load_logits(c, p, v, base, at);
+            add_exps(&s, v, p.wide);
         }
         float max = team_max(s.max, c->team, part);
         // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
         double sum = c->n ? s.sum * (double)expf(s.max - max) : 0;
         sum = team_sum_f64(sum, c->team, part_sum);
-        put(c, 0, row, max);
-        put(c, 1, row, (float)sum);
-        put(c, 2, row, threadIdx.x % c->team ? 0 : pick_of(c, row, base));
+        put_value(c, 0, row, max);
+        put_value(c, 1, row, (float)sum);
+        put_value(c, 2, row, threadIdx.x % c->team ? 0 : pick_of(c, row, base));
     }
 }
 
@@ -259,17 +261,18 @@ DEVICE void row_loss_grad(const struct rows *c, struct pack p)
 {
     EACH_ROW(c, row)
     {
-        const int64_t base = place(c, 0, row), to = place(c, 5, row), id = element(c, 3, row);
-        const float m = value(c, 1, row), g = value(c, 2, row), h = value(c, 4, row);
+        const int64_t base = place_of(c, 0, row), to = place_of(c, 5, row),
+                      id = element_of(c, 3, row);
+        const float m = value_of(c, 1, row), g = value_of(c, 2, row), h = value_of(c, 4, row);
         EACH_PACK(c, p, at, c->whole)
         {
             float v[LANES];
-            logits(c, p, v, base, at);
+            load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++) {
                 float exp_mul = at + k < c->n ? expf(v[k] - m) * g : 0;
                 v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
             }
-            row_store(c, p, to + at, v);
+            store_row(c, p, to + at, v);
         }
     }
 }
@@ -279,7 +282,7 @@ VARIANTS(THREADS, row_loss_grad, rows)
 
 // ---- the ops -----------------------------------------------------------------------------------
 
-static void launch(cudaStream_t stream, enum op op, int wide, const struct rows *c)
+static void launch_rows(cudaStream_t stream, enum op op, int wide, const struct rows *c)
 {
     const unsigned grid = launch_blocks(c->count, THREADS / c->team, MOST_BLOCKS);
     if (op == OP_ROW_MAX)
@@ -310,7 +313,7 @@ static const struct rows_op {
     {OP_ROW_LOSS, 0, 1}, {OP_ROW_LOSS_GRAD, 0, 3},
 };
 
-static int want(const struct op_call *c, const struct rows_op *op, struct err *e)
+static int want_dtypes(const struct op_call *c, const struct rows_op *op, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < c->nin && !rc; k++)
@@ -323,7 +326,7 @@ static int want(const struct op_call *c, const struct rows_op *op, struct err *e
 
 // Every operand is reached row by row: whole rows, or one value a row. A pack is of all operands
 // that are rows, so these have one dtype, or it is an element.
-static bool covered(const struct op_call *c, const struct rows *r, int *wide)
+static bool covers_operands(const struct op_call *c, const struct rows *r, int *wide)
 {
     enum dtype type = DT_NONE;
     for (int k = 0; k < c->nin + c->nout; k++) {
@@ -357,7 +360,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     int wide = 0; // none that is rows: of one element
     while (op->op != c->op)
         op++;
-    int rc = want(c, op, e);
+    int rc = want_dtypes(c, op, e);
     if (rc)
         return rc;
     const struct shape *shape = &loops_tensor(c, op->wide)->shape;
@@ -369,7 +372,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     r.start = c->attr->start;
     r.nin = c->nin;
     if (!loops_over(c, op->wide, shape->n - 1, -1, index, c->nin + c->nout, &r.at) ||
-        !covered(c, &r, &wide))
+        !covers_operands(c, &r, &wide))
         return op_refuse(c, e, "operands disagree about the rows");
     r.count = loops_count(&r.at, r.at.n);
     r.team = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
@@ -381,6 +384,6 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         r.out[k] = c->out[k].data;
         r.out_type[k] = c->out[k].dtype;
     }
-    launch(q->stream, c->op, wide, &r);
+    launch_rows(q->stream, c->op, wide, &r);
     return op_launched(q, c, e);
 }

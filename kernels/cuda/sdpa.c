@@ -45,8 +45,8 @@ static bool may_change(const struct sdpa_on *on, cudnnBackendDescriptor_t engine
 }
 
 // Whether the shape may have this engine; *varies: its bits may be others the next time.
-static bool usable(const struct sdpa_on *on, struct sdpa_made *m, cudnnBackendDescriptor_t config,
-                   bool deterministic, bool *varies)
+static bool is_usable(const struct sdpa_on *on, struct sdpa_made *m,
+                      cudnnBackendDescriptor_t config, bool deterministic, bool *varies)
 {
     int64_t n = 0;
     cudnnBackendDescriptor_t engine = made_new(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -107,7 +107,7 @@ static int64_t configs_of(const struct sdpa_on *on, struct sdpa_made *m,
     return n < MOST_ENGINES ? n : MOST_ENGINES;
 }
 
-static bool plan_make(struct plan *p, const struct sdpa_on *on, const struct sdpa_shape *s,
+static bool make_plan(struct plan *p, const struct sdpa_on *on, const struct sdpa_shape *s,
                       bool backward, size_t most)
 {
     cudnnBackendDescriptor_t config[MOST_ENGINES];
@@ -117,7 +117,7 @@ static bool plan_make(struct plan *p, const struct sdpa_on *on, const struct sdp
     int64_t n = graph ? configs_of(on, m, graph, config) : 0;
     for (int64_t i = 0; i < n && !p->plan; i++) {
         m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
-        if (usable(on, m, config[i], s->deterministic, &p->varies))
+        if (is_usable(on, m, config[i], s->deterministic, &p->varies))
             p->plan = plan_with(on, m, config[i], most, &p->bytes);
     }
     return p->plan != NULL;
@@ -125,7 +125,7 @@ static bool plan_make(struct plan *p, const struct sdpa_on *on, const struct sdp
 
 // ---- a shape -----------------------------------------------------------------------------------
 
-static size_t up(size_t bytes)
+static size_t round_up(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -137,10 +137,10 @@ static size_t lay_out(struct sdpa *p)
 {
     const struct sdpa_shape *s = &p->shape;
     size_t rows = (size_t)(s->batch * s->heads * s->seq), elements = rows * (size_t)s->d;
-    p->y = up(4 * rows);
-    p->mean = p->y + (s->grad ? up(2 * elements) : 0);
-    p->dq = p->mean + (s->grad ? up(4 * rows) : 0);
-    p->own = p->dq + (s->grad && !s->deterministic ? up(4 * elements) : 0);
+    p->y = round_up(4 * rows);
+    p->mean = p->y + (s->grad ? round_up(2 * elements) : 0);
+    p->dq = p->mean + (s->grad ? round_up(4 * rows) : 0);
+    p->own = p->dq + (s->grad && !s->deterministic ? round_up(4 * elements) : 0);
     p->bytes = p->own;
     size_t pairs = (size_t)((s->seq + 63) / 64 * 64 * ((s->seq + 127) / 128 * 128));
     size_t shared = s->kv_heads < s->heads ? 4 * elements : 0;
@@ -157,8 +157,8 @@ struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size
     bool made = false;
     if (lay_out(p) + p->own <= most) {
         size_t left = most - p->own;
-        made = plan_make(&p->forward, on, s, false, left) &&
-               (!s->grad || plan_make(&p->backward, on, s, true, left));
+        made = make_plan(&p->forward, on, s, false, left) &&
+               (!s->grad || make_plan(&p->backward, on, s, true, left));
         p->bytes += p->forward.bytes > p->backward.bytes ? p->forward.bytes : p->backward.bytes;
     }
     if (made)
@@ -199,14 +199,14 @@ struct pack {
     int n;
 };
 
-static void put(struct pack *p, enum sdpa_name name, const void *data)
+static void put_pointer(struct pack *p, enum sdpa_name name, const void *data)
 {
     p->name[p->n] = name;
     p->data[p->n++] = (void *)(uintptr_t)data;
 }
 
-static cudnnStatus_t run(const struct sdpa *p, const struct plan *plan, const struct pack *pack,
-                         void *own)
+static cudnnStatus_t run_plan(const struct sdpa *p, const struct plan *plan,
+                              const struct pack *pack, void *own)
 {
     struct sdpa_made m = {.api = p->on.api};
     cudnnBackendDescriptor_t d = made_new(&m, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -233,16 +233,16 @@ cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void
                  (void *)(uintptr_t)&hidden},
         .n = 7};
     struct pack back = both;
-    cudnnStatus_t status = run(p, &p->forward, &both, at + p->own);
+    cudnnStatus_t status = run_plan(p, &p->forward, &both, at + p->own);
     if (status != CUDNN_STATUS_SUCCESS || !p->shape.grad)
         return status;
-    put(&back, SDPA_DY, o->dy);
-    put(&back, SDPA_DQ, o->dq);
-    put(&back, SDPA_DK, o->dk);
-    put(&back, SDPA_DV, o->dv);
-    put(&back, SDPA_MEAN, at + p->mean);
-    put(&back, SDPA_ONE, &one);
+    put_pointer(&back, SDPA_DY, o->dy);
+    put_pointer(&back, SDPA_DQ, o->dq);
+    put_pointer(&back, SDPA_DK, o->dk);
+    put_pointer(&back, SDPA_DV, o->dv);
+    put_pointer(&back, SDPA_MEAN, at + p->mean);
+    put_pointer(&back, SDPA_ONE, &one);
     if (!p->shape.deterministic)
-        put(&back, SDPA_DQ_F32, at + p->dq);
-    return run(p, &p->backward, &back, at + p->own);
+        put_pointer(&back, SDPA_DQ_F32, at + p->dq);
+    return run_plan(p, &p->backward, &back, at + p->own);
 }

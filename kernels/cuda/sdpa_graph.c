@@ -23,7 +23,7 @@
 
 // ---- descriptors -------------------------------------------------------------------------------
 
-static void note(struct sdpa_made *m, cudnnStatus_t status)
+static void note_failure(struct sdpa_made *m, cudnnStatus_t status)
 {
     char last[96] = "";
     if (status == CUDNN_STATUS_SUCCESS || m->status != CUDNN_STATUS_SUCCESS)
@@ -39,7 +39,7 @@ cudnnBackendDescriptor_t made_new(struct sdpa_made *m, cudnnBackendDescriptorTyp
     if (m->status != CUDNN_STATUS_SUCCESS)
         return NULL;
     PRE(m->n < SDPA_DESCRIPTORS);
-    note(m, m->api->BackendCreateDescriptor(type, &d));
+    note_failure(m, m->api->BackendCreateDescriptor(type, &d));
     if (m->status == CUDNN_STATUS_SUCCESS)
         m->all[m->n++] = d;
     return d;
@@ -49,13 +49,13 @@ void made_set(struct sdpa_made *m, cudnnBackendDescriptor_t d, cudnnBackendAttri
               cudnnBackendAttributeType_t type, int64_t n, const void *values)
 {
     if (m->status == CUDNN_STATUS_SUCCESS)
-        note(m, m->api->BackendSetAttribute(d, name, type, n, values));
+        note_failure(m, m->api->BackendSetAttribute(d, name, type, n, values));
 }
 
 void made_end(struct sdpa_made *m, cudnnBackendDescriptor_t d)
 {
     if (m->status == CUDNN_STATUS_SUCCESS)
-        note(m, m->api->BackendFinalize(d));
+        note_failure(m, m->api->BackendFinalize(d));
 }
 
 void sdpa_made_clear(struct sdpa_made *m)
@@ -80,8 +80,8 @@ struct graph {
 
 enum kept { KEPT, BETWEEN, NUMBER }; // NUMBER: one, on the host
 
-static cudnnBackendDescriptor_t tensor(struct graph *g, int64_t name, cudnnDataType_t type,
-                                       const struct form *f, enum kept kept)
+static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnDataType_t type,
+                                           const struct form *f, enum kept kept)
 {
     const int64_t align = 16;
     const bool yes = true;
@@ -100,15 +100,16 @@ static cudnnBackendDescriptor_t tensor(struct graph *g, int64_t name, cudnnDataT
     return d;
 }
 
-static cudnnBackendDescriptor_t between(struct graph *g, cudnnDataType_t type, const struct form *f)
+static cudnnBackendDescriptor_t add_between(struct graph *g, cudnnDataType_t type,
+                                            const struct form *f)
 {
-    return tensor(g, g->inner++, type, f, BETWEEN);
+    return add_tensor(g, g->inner++, type, f, BETWEEN);
 }
 
-static cudnnBackendDescriptor_t number(struct graph *g, enum sdpa_name name)
+static cudnnBackendDescriptor_t add_number(struct graph *g, enum sdpa_name name)
 {
     const struct form one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
-    return tensor(g, name, F32, &one, NUMBER);
+    return add_tensor(g, name, F32, &one, NUMBER);
 }
 
 static void set_operand(struct graph *g, cudnnBackendDescriptor_t op,
@@ -133,7 +134,7 @@ struct pointwise {
     int64_t axis; // GEN_INDEX: whose
 };
 
-static cudnnBackendDescriptor_t pointwise(struct graph *g, const struct pointwise *p)
+static cudnnBackendDescriptor_t add_pointwise(struct graph *g, const struct pointwise *p)
 {
     struct sdpa_made *m = g->m;
     cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -155,18 +156,19 @@ static cudnnBackendDescriptor_t pointwise(struct graph *g, const struct pointwis
 static cudnnBackendDescriptor_t one_of(struct graph *g, cudnnPointwiseMode_t mode,
                                        cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
 {
-    return pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .y = y});
+    return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .y = y});
 }
 
 static cudnnBackendDescriptor_t two_of(struct graph *g, cudnnPointwiseMode_t mode,
                                        cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                                        cudnnBackendDescriptor_t y)
 {
-    return pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .b = b, .y = y});
+    return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .b = b, .y = y});
 }
 
-static cudnnBackendDescriptor_t reduction(struct graph *g, cudnnReduceTensorOp_t how,
-                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t add_reduction(struct graph *g, cudnnReduceTensorOp_t how,
+                                              cudnnBackendDescriptor_t x,
+                                              cudnnBackendDescriptor_t y)
 {
     const cudnnDataType_t in = F32;
     struct sdpa_made *m = g->m;
@@ -182,8 +184,8 @@ static cudnnBackendDescriptor_t reduction(struct graph *g, cudnnReduceTensorOp_t
     return y;
 }
 
-static cudnnBackendDescriptor_t product(struct graph *g, cudnnBackendDescriptor_t a,
-                                        cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t c)
+static cudnnBackendDescriptor_t add_product(struct graph *g, cudnnBackendDescriptor_t a,
+                                            cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t c)
 {
     const cudnnDataType_t in = F32;
     struct sdpa_made *m = g->m;
@@ -199,8 +201,8 @@ static cudnnBackendDescriptor_t product(struct graph *g, cudnnBackendDescriptor_
     return c;
 }
 
-static cudnnBackendDescriptor_t reshape(struct graph *g, cudnnBackendDescriptor_t x,
-                                        cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t add_reshape(struct graph *g, cudnnBackendDescriptor_t x,
+                                            cudnnBackendDescriptor_t y)
 {
     cudnnBackendDescriptor_t op = made_new(g->m, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set_operand(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -211,13 +213,13 @@ static cudnnBackendDescriptor_t reshape(struct graph *g, cudnnBackendDescriptor_
 
 // ---- how operands lie --------------------------------------------------------------------------
 
-static struct form packed(const struct graph *g, int64_t rows, int64_t cols)
+static struct form packed_form(const struct graph *g, int64_t rows, int64_t cols)
 {
     int64_t b = g->s.batch, h = g->s.heads;
     return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
 }
 
-static struct form turned(struct form f)
+static struct form turned_form(struct form f)
 {
     int64_t dim = f.dim[2], stride = f.stride[2];
     f.dim[2] = f.dim[3];
@@ -252,100 +254,100 @@ static struct form y_form(const struct graph *g)
 // ---- the graphs --------------------------------------------------------------------------------
 
 // Scores, hidden where the key comes after the query.
-static cudnnBackendDescriptor_t hide(struct graph *g, cudnnBackendDescriptor_t s)
+static cudnnBackendDescriptor_t hide_scores(struct graph *g, cudnnBackendDescriptor_t s)
 {
-    struct form pairs = packed(g, g->s.seq, g->s.seq);
-    cudnnBackendDescriptor_t at[2], sees = between(g, BOOL, &pairs);
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    cudnnBackendDescriptor_t at[2], sees = add_between(g, BOOL, &pairs);
     for (int k = 0; k < 2; k++) {
-        at[k] = between(g, I32, &pairs);
-        pointwise(
+        at[k] = add_between(g, I32, &pairs);
+        add_pointwise(
             g,
             &(struct pointwise){
                 .mode = CUDNN_POINTWISE_GEN_INDEX, .in = F32, .axis = 2 + k, .x = s, .y = at[k]});
     }
-    pointwise(g,
-              &(struct pointwise){
-                  .mode = CUDNN_POINTWISE_CMP_GE, .in = BOOL, .x = at[0], .b = at[1], .y = sees});
-    return pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
-                                            .in = F32,
-                                            .x = s,
-                                            .b = number(g, SDPA_HIDDEN),
-                                            .t = sees,
-                                            .y = between(g, F32, &pairs)});
+    add_pointwise(
+        g, &(struct pointwise){
+               .mode = CUDNN_POINTWISE_CMP_GE, .in = BOOL, .x = at[0], .b = at[1], .y = sees});
+    return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                                .in = F32,
+                                                .x = s,
+                                                .b = add_number(g, SDPA_HIDDEN),
+                                                .t = sees,
+                                                .y = add_between(g, F32, &pairs)});
 }
 
-static void forward(struct graph *g)
+static void build_forward(struct graph *g)
 {
-    struct form pairs = packed(g, g->s.seq, g->s.seq), stat = packed(g, g->s.seq, 1);
-    struct form q = query_form(g), k = key_form(g), kt = turned(k), y = y_form(g);
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq), stat = packed_form(g, g->s.seq, 1);
+    struct form q = query_form(g), k = key_form(g), kt = turned_form(k), y = y_form(g);
     cudnnBackendDescriptor_t s, e, most, sum;
-    s = product(g, tensor(g, SDPA_Q, BF16, &q, KEPT), tensor(g, SDPA_K, BF16, &kt, KEPT),
-                between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_MUL, s, number(g, SDPA_SCALE), between(g, F32, &pairs));
-    s = hide(g, s);
-    most = reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, between(g, F32, &stat));
-    e = two_of(g, CUDNN_POINTWISE_SUB, s, most, between(g, F32, &pairs));
-    e = one_of(g, CUDNN_POINTWISE_EXP, e, between(g, F32, &pairs));
-    sum = reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, between(g, F32, &stat));
+    s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, KEPT),
+                    add_tensor(g, SDPA_K, BF16, &kt, KEPT), add_between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE), add_between(g, F32, &pairs));
+    s = hide_scores(g, s);
+    most = add_reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, add_between(g, F32, &stat));
+    e = two_of(g, CUDNN_POINTWISE_SUB, s, most, add_between(g, F32, &pairs));
+    e = one_of(g, CUDNN_POINTWISE_EXP, e, add_between(g, F32, &pairs));
+    sum = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, add_between(g, F32, &stat));
     two_of(g, CUDNN_POINTWISE_ADD, most,
-           one_of(g, CUDNN_POINTWISE_LOG, sum, between(g, F32, &stat)),
-           tensor(g, SDPA_STATS, F32, &stat, KEPT));
-    product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, between(g, BF16, &pairs)),
-            tensor(g, SDPA_V, BF16, &k, KEPT), tensor(g, SDPA_Y, BF16, &y, KEPT));
+           one_of(g, CUDNN_POINTWISE_LOG, sum, add_between(g, F32, &stat)),
+           add_tensor(g, SDPA_STATS, F32, &stat, KEPT));
+    add_product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, add_between(g, BF16, &pairs)),
+                add_tensor(g, SDPA_V, BF16, &k, KEPT), add_tensor(g, SDPA_Y, BF16, &y, KEPT));
 }
 
 // What all query heads make of `pairs`ᵀ · rows, as the gradient of the key heads that they share.
 static void onto_keys(struct graph *g, cudnnBackendDescriptor_t pairs_t,
                       cudnnBackendDescriptor_t rows, enum sdpa_name name)
 {
-    struct form key = key_form(g), all = packed(g, g->s.seq, g->s.d);
-    cudnnBackendDescriptor_t to = tensor(g, name, BF16, &key, KEPT);
+    struct form key = key_form(g), all = packed_form(g, g->s.seq, g->s.d);
+    cudnnBackendDescriptor_t to = add_tensor(g, name, BF16, &key, KEPT);
     if (g->s.kv_heads == g->s.heads)
-        product(g, pairs_t, rows, to);
+        add_product(g, pairs_t, rows, to);
     else
-        reduction(g, CUDNN_REDUCE_TENSOR_ADD, product(g, pairs_t, rows, between(g, BF16, &all)),
-                  to);
+        add_reduction(g, CUDNN_REDUCE_TENSOR_ADD,
+                      add_product(g, pairs_t, rows, add_between(g, BF16, &all)), to);
 }
 
-static void backward(struct graph *g)
+static void build_backward(struct graph *g)
 {
-    struct form pairs = packed(g, g->s.seq, g->s.seq), pairs_t = pairs;
-    struct form stat = packed(g, g->s.seq, 1), whole = packed(g, g->s.seq, g->s.d);
-    struct form row = query_form(g), key = key_form(g), key_t = turned(key), y = y_form(g);
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq), pairs_t = pairs;
+    struct form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
+    struct form row = query_form(g), key = key_form(g), key_t = turned_form(key), y = y_form(g);
     pairs_t.stride[2] = 1;
     pairs_t.stride[3] = g->s.seq;
-    cudnnBackendDescriptor_t q = tensor(g, SDPA_Q, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t kt = tensor(g, SDPA_K, BF16, &key_t, KEPT);
-    cudnnBackendDescriptor_t vt = tensor(g, SDPA_V, BF16, &key_t, KEPT);
-    cudnnBackendDescriptor_t dy = tensor(g, SDPA_DY, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t dq = tensor(g, SDPA_DQ, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t scale = number(g, SDPA_SCALE), mean, s, p, ds;
+    cudnnBackendDescriptor_t q = add_tensor(g, SDPA_Q, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t kt = add_tensor(g, SDPA_K, BF16, &key_t, KEPT);
+    cudnnBackendDescriptor_t vt = add_tensor(g, SDPA_V, BF16, &key_t, KEPT);
+    cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, KEPT);
+    cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE), mean, s, p, ds;
 
-    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, tensor(g, SDPA_Y, BF16, &y, KEPT),
-                  between(g, F32, &whole));
-    mean = reduction(g, CUDNN_REDUCE_TENSOR_ADD, mean, between(g, F32, &stat));
-    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, number(g, SDPA_ONE),
-                  tensor(g, SDPA_MEAN, F32, &stat, KEPT));
+    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, KEPT),
+                  add_between(g, F32, &whole));
+    mean = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, mean, add_between(g, F32, &stat));
+    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, add_number(g, SDPA_ONE),
+                  add_tensor(g, SDPA_MEAN, F32, &stat, KEPT));
 
-    s = product(g, q, kt, between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_SUB, s, tensor(g, SDPA_STATS, F32, &stat, KEPT),
-               between(g, F32, &pairs));
-    p = one_of(g, CUDNN_POINTWISE_EXP, hide(g, s), between(g, F32, &pairs));
-    onto_keys(g, reshape(g, p, between(g, BF16, &pairs_t)), dy, SDPA_DV);
+    s = add_product(g, q, kt, add_between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_STATS, F32, &stat, KEPT),
+               add_between(g, F32, &pairs));
+    p = one_of(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
+    onto_keys(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, SDPA_DV);
 
-    ds = product(g, dy, vt, between(g, F32, &pairs));
-    ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, between(g, F32, &pairs));
-    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, between(g, F32, &pairs));
-    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, between(g, BF16, &pairs));
-    onto_keys(g, reshape(g, ds, between(g, BF16, &pairs_t)), q, SDPA_DK);
+    ds = add_product(g, dy, vt, add_between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, add_between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, add_between(g, F32, &pairs));
+    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, add_between(g, BF16, &pairs));
+    onto_keys(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, SDPA_DK);
 
-    cudnnBackendDescriptor_t k = reshape(g, kt, between(g, BF16, &key));
+    cudnnBackendDescriptor_t k = add_reshape(g, kt, add_between(g, BF16, &key));
     if (g->s.deterministic)
-        product(g, ds, k, dq);
+        add_product(g, ds, k, dq);
     else
         one_of(g, CUDNN_POINTWISE_IDENTITY,
-               product(g, ds, k, tensor(g, SDPA_DQ_F32, F32, &whole, KEPT)), dq);
+               add_product(g, ds, k, add_tensor(g, SDPA_DQ_F32, F32, &whole, KEPT)), dq);
 }
 
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
@@ -353,9 +355,9 @@ cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *o
 {
     struct graph g = {.m = m, .s = *s, .inner = SDPA_NAMES};
     if (is_backward)
-        backward(&g);
+        build_backward(&g);
     else
-        forward(&g);
+        build_forward(&g);
     cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     made_set(m, d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g.n, g.op);
     if (on->handle)

@@ -123,7 +123,7 @@ DEVICE float adam(const struct update *u, const struct rates *r, float p, float 
 }
 
 // WIDE elements from `at` on, of which n are there; `states` behind p.
-DEVICE void lanes_update(const struct update *u, const struct rates *r, int states, bool skip,
+DEVICE void update_lanes(const struct update *u, const struct rates *r, int states, bool skip,
                          int64_t at, int n)
 {
     float p[LANES], g[LANES], m[LANES] = {0}, v[LANES] = {0};
@@ -164,7 +164,7 @@ DEVICE void update_all(const struct update *u, int states, bool in_place, unsign
     int64_t stride = (int64_t)blocks * THREADS * WIDE;
     int64_t first = ((int64_t)block * THREADS + threadIdx.x) * WIDE;
     for (int64_t i = skip && in_place && !u->copy ? u->n : first; i < u->n; i += stride)
-        lanes_update(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
+        update_lanes(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
 }
 
 KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
@@ -198,7 +198,7 @@ struct ranges {
     struct range range[RANGES];
 };
 
-DEVICE void ranges_update(const struct ranges *r, int states)
+DEVICE void update_ranges(const struct ranges *r, int states)
 {
     int k = 0;
     while (blockIdx.x >= r->range[k].end)
@@ -218,20 +218,20 @@ DEVICE void ranges_update(const struct ranges *r, int states)
 
 KERNEL(THREADS) sgd_ranges_kernel(struct ranges r)
 {
-    ranges_update(&r, 0);
+    update_ranges(&r, 0);
 }
 
 KERNEL(THREADS) momentum_ranges_kernel(struct ranges r)
 {
-    ranges_update(&r, 1);
+    update_ranges(&r, 1);
 }
 
 KERNEL(THREADS) adam_ranges_kernel(struct ranges r)
 {
-    ranges_update(&r, 2);
+    update_ranges(&r, 2);
 }
 
-static int update_check(const struct op_call *c, struct err *e)
+static int check_update(const struct op_call *c, struct err *e)
 {
     int64_t n = shape_count(&c->in[0].shape);
     for (int k = 0; k < c->nin; k++) {
@@ -254,7 +254,7 @@ static int update_check(const struct op_call *c, struct err *e)
     return 0;
 }
 
-static void update_plan(const struct op_call *c, struct update *u, bool *in_place)
+static void plan_update(const struct op_call *c, struct update *u, bool *in_place)
 {
     const struct op_attr *a = c->attr;
     memset(u, 0, sizeof *u);
@@ -283,10 +283,10 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct update u;
     bool in_place;
-    int rc = update_check(c, e);
+    int rc = check_update(c, e);
     if (rc)
         return rc;
-    update_plan(c, &u, &in_place);
+    plan_update(c, &u, &in_place);
     if (!u.n)
         return 0;
     unsigned blocks =
@@ -302,19 +302,19 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 
 // ---- many at once -------------------------------------------------------------------------------
 
-static bool same_average(const struct average *a, const struct average *b)
+static bool is_same_average(const struct average *a, const struct average *b)
 {
     return a->keep == b->keep && a->rest == b->rest && a->gain == b->gain;
 }
 
-static bool one_kind(const struct update *a, const struct update *b)
+static bool is_one_kind(const struct update *a, const struct update *b)
 {
     return a->op == b->op && a->clip == b->clip && a->hyper == b->hyper &&
-           same_average(&a->first, &b->first) && same_average(&a->second, &b->second) &&
+           is_same_average(&a->first, &b->first) && is_same_average(&a->second, &b->second) &&
            a->eps == b->eps && a->nesterov == b->nesterov;
 }
 
-static int ranges_launch(struct stream_q *q, const struct op_call *c, const struct ranges *r,
+static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct ranges *r,
                          struct err *e)
 {
     unsigned blocks = r->n ? r->range[r->n - 1].end : 0;
@@ -329,7 +329,7 @@ static int ranges_launch(struct stream_q *q, const struct op_call *c, const stru
     return op_launched(q, c, e);
 }
 
-static void range_add(struct ranges *r, const struct update *u, int processors)
+static void add_range(struct ranges *r, const struct update *u, int processors)
 {
     unsigned before = r->n ? r->range[r->n - 1].end : 0;
     struct range *to = &r->range[r->n++];
@@ -352,20 +352,20 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     for (int k = 0; k < n && !rc; k++) {
         struct update u;
         bool in_place;
-        rc = update_check(&calls[k], e);
+        rc = check_update(&calls[k], e);
         if (rc)
             break;
-        update_plan(&calls[k], &u, &in_place);
+        plan_update(&calls[k], &u, &in_place);
         if (!in_place) {
             rc = op_update(q, &calls[k], e);
             continue;
         }
-        if (r.n == RANGES || (r.n && !one_kind(&r.like, &u))) {
-            rc = ranges_launch(q, &calls[k - 1], &r, e);
+        if (r.n == RANGES || (r.n && !is_one_kind(&r.like, &u))) {
+            rc = launch_ranges(q, &calls[k - 1], &r, e);
             r.n = 0;
         }
         if (u.n)
-            range_add(&r, &u, q->device->processors);
+            add_range(&r, &u, q->device->processors);
     }
-    return rc ? rc : ranges_launch(q, &calls[n - 1], &r, e);
+    return rc ? rc : launch_ranges(q, &calls[n - 1], &r, e);
 }

@@ -48,7 +48,7 @@ void graph_at(struct graph *g, enum point p)
     g->point = p;
 }
 
-static int value_new(struct graph *g)
+static int new_value(struct graph *g)
 {
     g->values = arena_grow(g->arena, g->values, sizeof *g->values, g->nvalues, &g->values_cap);
     struct value *v = &g->values[g->nvalues];
@@ -60,7 +60,7 @@ int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dt
                 const enum dim *dims, const int64_t *sizes)
 {
     PRE(n <= MAX_DIMS);
-    int id = value_new(g);
+    int id = new_value(g);
     struct value *v = &g->values[id];
     v->kind = kind;
     v->name = name ? arena_strdup(g->arena, name) : NULL;
@@ -133,7 +133,7 @@ struct labels {
     int n;
 };
 
-static int label_new(struct labels *l, enum dim name, int64_t size)
+static int new_label(struct labels *l, enum dim name, int64_t size)
 {
     PRE(l->n < MAX_DIMS * 4);
     l->name[l->n] = name;
@@ -143,7 +143,7 @@ static int label_new(struct labels *l, enum dim name, int64_t size)
 
 // The label of dimension d of an operand: that of the same name. A dimension without a name is a
 // loop of its own; a `norm` vector lies along the last dimension.
-static int label_find(const struct labels *l, const struct value *v, int d, int out_dims)
+static int find_label(const struct labels *l, const struct value *v, int d, int out_dims)
 {
     for (int i = 0; i < l->n && v->dims[d] != DIM_NONE; i++)
         if (l->name[i] == v->dims[d])
@@ -151,7 +151,7 @@ static int label_find(const struct labels *l, const struct value *v, int d, int 
     return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;
 }
 
-static int bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
+static int find_bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
 {
     return err_set(g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
                    op_name(op), dim_name(v->dims[d]), v->name ? v->name : "a value",
@@ -160,20 +160,20 @@ static int bad_size(struct graph *g, enum op op, const struct value *v, int d, i
 
 // Labels of the outputs come first and are numbered as their dimensions; then what only inputs
 // have.
-static int labels_assign(struct graph *g, const struct op_args *a, struct labels *l)
+static int assign_labels(struct graph *g, const struct op_args *a, struct labels *l)
 {
     for (int d = 0; d < a->nout_dims; d++)
-        label_new(l, a->out_dims[d], -1);
+        new_label(l, a->out_dims[d], -1);
     for (int k = 0; k < a->nin; k++) {
         const struct value *v = &g->values[a->in[k]];
         for (int d = 0; d < v->shape.n; d++) {
-            int i = label_find(l, v, d, a->nout_dims);
+            int i = find_label(l, v, d, a->nout_dims);
             if (i < 0)
-                i = label_new(l, v->dims[d], -1);
+                i = new_label(l, v->dims[d], -1);
             if (l->size[i] < 0)
                 l->size[i] = v->shape.dim[d];
             if (l->size[i] != v->shape.dim[d])
-                return bad_size(g, a->op, v, d, l->size[i]);
+                return find_bad_size(g, a->op, v, d, l->size[i]);
             l->attr->label[k][d] = (int8_t)i;
         }
     }
@@ -189,7 +189,7 @@ static int labels_assign(struct graph *g, const struct op_args *a, struct labels
     return 0;
 }
 
-static enum dtype out_dtype(const struct graph *g, const struct op_args *a)
+static enum dtype choose_dtype(const struct graph *g, const struct op_args *a)
 {
     if (a->dtype)
         return a->dtype;
@@ -199,16 +199,16 @@ static enum dtype out_dtype(const struct graph *g, const struct op_args *a)
     return a->op == OP_CAST && g->compute ? g->compute : DT_F32;
 }
 
-static int outputs_make(struct graph *g, const struct op_args *a, const struct labels *l,
+static int make_outputs(struct graph *g, const struct op_args *a, const struct labels *l,
                         struct node *n)
 {
-    enum dtype t = out_dtype(g, a);
+    enum dtype t = choose_dtype(g, a);
     for (int k = 0; k < n->nout; k++) {
         if (a->like) {
             struct value v = g->values[a->like[k]];
             n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
             for (int d = 0; d < v.shape.n; d++)
-                n->attr.label[a->nin + k][d] = (int8_t)label_find(l, &v, d, a->nout_dims);
+                n->attr.label[a->nin + k][d] = (int8_t)find_label(l, &v, d, a->nout_dims);
             continue;
         }
         n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, a->nout_dims, a->out_dims, l->size);
@@ -218,7 +218,7 @@ static int outputs_make(struct graph *g, const struct op_args *a, const struct l
     return n->out[0];
 }
 
-static int op_make(struct graph *g, const struct op_args *a)
+static int make_op(struct graph *g, const struct op_args *a)
 {
     struct node n = {.op = a->op,
                      .nin = a->nin,
@@ -233,10 +233,10 @@ static int op_make(struct graph *g, const struct op_args *a)
     struct labels l = {.attr = &n.attr};
     for (int k = 0; k < a->nin; k++)
         n.in[k] = a->in[k];
-    g->failed = labels_assign(g, a, &l);
+    g->failed = assign_labels(g, a, &l);
     if (g->failed)
         return 0;
-    int out = outputs_make(g, a, &l, &n);
+    int out = make_outputs(g, a, &l, &n);
     graph_node(g, &n);
     g->failed = op_infer(g, &n, g->err);
     return out;
@@ -244,7 +244,7 @@ static int op_make(struct graph *g, const struct op_args *a)
 
 // ---- the compute dtype -------------------------------------------------------------------------
 
-static int copy_find(const struct graph *g, int value)
+static int find_copy(const struct graph *g, int value)
 {
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
@@ -254,14 +254,14 @@ static int copy_find(const struct graph *g, int value)
     return -1;
 }
 
-static int copy_make(struct graph *g, int value)
+static int make_copy(struct graph *g, int value)
 {
     struct value v = g->values[value];
     struct op_attr attr = {.scale = 1};
     enum node_when when = g->when;
     bool param = v.kind == VALUE_PARAM;
     g->when = param ? FIRST_MICROBATCH : when;
-    int copy = op_make(g, &(struct op_args){.op = OP_CAST,
+    int copy = make_op(g, &(struct op_args){.op = OP_CAST,
                                             .nin = 1,
                                             .in = &value,
                                             .nout_dims = v.shape.n,
@@ -275,7 +275,7 @@ static int copy_make(struct graph *g, int value)
 }
 
 // Whether an operand was made in f32 though the rest is not: a loss, a latent.
-static bool in_f32(const struct graph *g, const struct op_args *a)
+static bool reads_f32(const struct graph *g, const struct op_args *a)
 {
     bool any = false;
     for (int k = 0; k < a->nin; k++)
@@ -284,14 +284,14 @@ static bool in_f32(const struct graph *g, const struct op_args *a)
 }
 
 // What an op of the forward phase reads of a value.
-static int as_computed(struct graph *g, int value, bool f32)
+static int read_as_computed(struct graph *g, int value, bool f32)
 {
     const struct value *v = &g->values[value];
     bool leaf = v->kind == VALUE_PARAM || (v->kind == VALUE_INPUT && !f32);
     if (!leaf || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
         return value;
-    int copy = copy_find(g, value);
-    return copy >= 0 ? copy : copy_make(g, value);
+    int copy = find_copy(g, value);
+    return copy >= 0 ? copy : make_copy(g, value);
 }
 
 int graph_op(struct graph *g, const struct op_args *a)
@@ -301,10 +301,11 @@ int graph_op(struct graph *g, const struct op_args *a)
         return 0;
     PRE(a->nin <= OP_MAX_IN);
     for (int k = 0; k < a->nin; k++)
-        in[k] = g->phase == PHASE_FORWARD ? as_computed(g, a->in[k], in_f32(g, a)) : a->in[k];
+        in[k] =
+            g->phase == PHASE_FORWARD ? read_as_computed(g, a->in[k], reads_f32(g, a)) : a->in[k];
     struct op_args read = *a;
     read.in = in;
-    return g->failed ? 0 : op_make(g, &read);
+    return g->failed ? 0 : make_op(g, &read);
 }
 
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)

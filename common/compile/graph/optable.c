@@ -8,12 +8,12 @@
 #include "common/op/parts.h"
 #include "common/op/widen.h"
 
-static const char *value_text(const struct value *v)
+static const char *name_value(const struct value *v)
 {
     return v->name ? v->name : "a value";
 }
 
-static const struct value *in_value(const struct graph *g, const struct node *n, int k)
+static const struct value *input_of(const struct graph *g, const struct node *n, int k)
 {
     return &g->values[n->in[k]];
 }
@@ -21,10 +21,10 @@ static const struct value *in_value(const struct graph *g, const struct node *n,
 static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,
                       struct err *e)
 {
-    const struct value *v = in_value(g, n, k);
+    const struct value *v = input_of(g, n, k);
     if (v->dtype == t)
         return 0;
-    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), value_text(v),
+    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), name_value(v),
                    dtype_name(v->dtype), dtype_name(t));
 }
 
@@ -34,21 +34,21 @@ static bool is_float(enum dtype t)
 }
 
 // The output has the dtype of the operand it is made like.
-static int out_like(const struct graph *g, const struct node *n, enum dtype t, struct err *e)
+static int want_outputs(const struct graph *g, const struct node *n, enum dtype t, struct err *e)
 {
     for (int k = 0; k < n->nout; k++)
         if (g->values[n->out[k]].dtype != t)
             return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op),
-                           value_text(&g->values[n->out[k]]),
+                           name_value(&g->values[n->out[k]]),
                            dtype_name(g->values[n->out[k]].dtype), dtype_name(t));
     return 0;
 }
 
 // Operands from `first` on are of one float dtype, which is returned; DT_NONE: they are not.
-static enum dtype one_float(const struct graph *g, const struct node *n, int first, int end,
-                            struct err *e)
+static enum dtype want_one_float(const struct graph *g, const struct node *n, int first, int end,
+                                 struct err *e)
 {
-    enum dtype t = in_value(g, n, first)->dtype;
+    enum dtype t = input_of(g, n, first)->dtype;
     int rc = is_float(t) ? 0 : want_dtype(g, n, first, DT_F32, e);
     for (int k = first + 1; k < end && !rc; k++)
         rc = want_dtype(g, n, k, t, e);
@@ -58,17 +58,17 @@ static enum dtype one_float(const struct graph *g, const struct node *n, int fir
 // Activations: one float dtype in and out.
 static int infer_float(const struct graph *g, const struct node *n, struct err *e)
 {
-    enum dtype t = one_float(g, n, 0, n->nin, e);
-    return t ? out_like(g, n, t, e) : ERR_INTERNAL;
+    enum dtype t = want_one_float(g, n, 0, n->nin, e);
+    return t ? want_outputs(g, n, t, e) : ERR_INTERNAL;
 }
 
 // Products and sums: the output may be f32 whatever the operands are, as gradients are.
 static int infer_added(const struct graph *g, const struct node *n, struct err *e)
 {
-    enum dtype t = one_float(g, n, 0, n->nin, e);
+    enum dtype t = want_one_float(g, n, 0, n->nin, e);
     if (!t)
         return ERR_INTERNAL;
-    return g->values[n->out[0]].dtype == DT_F32 ? 0 : out_like(g, n, t, e);
+    return g->values[n->out[0]].dtype == DT_F32 ? 0 : want_outputs(g, n, t, e);
 }
 
 static int infer_f32(const struct graph *g, const struct node *n, struct err *e)
@@ -85,16 +85,16 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
 {
     struct gemm gemm;
     const struct value *out = &g->values[n->out[0]];
-    if (!gemm_from_labels(&n->attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+    if (!gemm_from_labels(&n->attr, &input_of(g, n, 0)->shape, &input_of(g, n, 1)->shape,
                           &out->shape, &gemm))
         return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
-                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
+                       name_value(input_of(g, n, 0)), name_value(input_of(g, n, 1)));
     return infer_added(g, n, e);
 }
 
 static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
 {
-    enum dtype t = in_value(g, n, 0)->dtype;
+    enum dtype t = input_of(g, n, 0)->dtype;
     if ((t == DT_U8 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
         return 0;
     return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
@@ -104,34 +104,34 @@ static int infer_cast(const struct graph *g, const struct node *n, struct err *e
 static int want_rows(const struct graph *g, const struct node *n, int k, const struct value *rows,
                      struct err *e)
 {
-    const struct value *v = in_value(g, n, k);
+    const struct value *v = input_of(g, n, k);
     bool same = v->shape.n == rows->shape.n - 1;
     for (int d = 0; same && d < v->shape.n; d++)
         same = v->shape.dim[d] == rows->shape.dim[d];
     return same ? 0
                 : err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
-                          value_text(v), value_text(rows));
+                          name_value(v), name_value(rows));
 }
 
 // What is one number a row is f32, whatever the rows are.
 static int infer_rows(const struct graph *g, const struct node *n, struct err *e)
 {
-    enum dtype t = one_float(g, n, 0, 1, e);
+    enum dtype t = want_one_float(g, n, 0, 1, e);
     int rc = t ? 0 : ERR_INTERNAL;
     for (int k = 1; k < n->nin && !rc; k++) {
-        rc = want_rows(g, n, k, in_value(g, n, 0), e);
+        rc = want_rows(g, n, k, input_of(g, n, 0), e);
         rc = rc ? rc : want_dtype(g, n, k, DT_F32, e);
     }
     if (rc || n->op == OP_ROW_ARGMAX)
         return rc;
-    return out_like(g, n, n->op == OP_ROW_EXP_MUL ? t : DT_F32, e);
+    return want_outputs(g, n, n->op == OP_ROW_EXP_MUL ? t : DT_F32, e);
 }
 
 static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
 {
-    int rc = want_rows(g, n, 1, in_value(g, n, 0), e);
-    rc = rc || one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
-    rc = rc ? rc : out_like(g, n, DT_F32, e);
+    int rc = want_rows(g, n, 1, input_of(g, n, 0), e);
+    rc = rc || want_one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
+    rc = rc ? rc : want_outputs(g, n, DT_F32, e);
     return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
 }
 
@@ -155,13 +155,13 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
     int copy = op_outputs(n->op);
     const struct value *last = &g->values[n->out[n->nout - 1]];
     if (n->nout != copy && (n->nout != copy + 1 || last->dtype != DT_BF16 ||
-                            !shape_equal(&last->shape, &in_value(g, n, 0)->shape)))
-        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), value_text(last),
-                       value_text(in_value(g, n, 0)));
+                            !shape_equal(&last->shape, &input_of(g, n, 0)->shape)))
+        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), name_value(last),
+                       name_value(input_of(g, n, 0)));
     for (int k = 1; k < n->nin - 2; k++)
-        if (!shape_equal(&in_value(g, n, k)->shape, &in_value(g, n, 0)->shape))
+        if (!shape_equal(&input_of(g, n, k)->shape, &input_of(g, n, 0)->shape))
             return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),
-                           value_text(in_value(g, n, k)), value_text(in_value(g, n, 0)));
+                           name_value(input_of(g, n, k)), name_value(input_of(g, n, 0)));
     return infer_f32(g, n, e);
 }
 
@@ -172,29 +172,29 @@ static int want_loops(const struct graph *g, const struct node *n, int k, int ba
                       int to, struct err *e)
 {
     const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-    const struct value *like = in_value(g, n, base);
+    const struct value *like = input_of(g, n, base);
     bool same = v->shape.n == to - from;
     for (int d = from; same && d < to; d++)
         same = n->attr.label[k][d - from] == n->attr.label[base][d] &&
                v->shape.dim[d - from] == like->shape.dim[d];
     return same ? 0
                 : err_set(e, ERR_INTERNAL, "%s: %s has not the loops of %s", op_name(n->op),
-                          value_text(v), value_text(like));
+                          name_value(v), name_value(like));
 }
 
 // A row is on one device.
 static int want_whole(const struct graph *g, const struct node *n, int k, struct err *e)
 {
-    const struct value *v = in_value(g, n, k);
+    const struct value *v = input_of(g, n, k);
     if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
         return 0;
-    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), value_text(v));
+    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), name_value(v));
 }
 
 // The first `wide` inputs and the outputs are alike, the rest vectors.
 static int infer_norm_fused(const struct graph *g, const struct node *n, struct err *e)
 {
-    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = in_value(g, n, 0)->shape.n;
+    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = input_of(g, n, 0)->shape.n;
     if (n->nin < wide || n->nin > 4 || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
@@ -209,13 +209,13 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
 // One number or id a row in, and out; all but the row itself f32.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
 {
-    int dims = in_value(g, n, 0)->shape.n;
+    int dims = input_of(g, n, 0)->shape.n;
     bool grad = n->op == OP_ROW_LOSS_GRAD;
     if (n->nin != op_inputs(n->op) || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
-    enum dtype t = one_float(g, n, 0, 1, e);
-    int rc = t ? out_like(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
+    enum dtype t = want_one_float(g, n, 0, 1, e);
+    int rc = t ? want_outputs(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
     rc = rc || grad ? rc : want_whole(g, n, 0, e);
     for (int k = 1; k < n->nin + n->nout && !rc; k++) {
         bool row = grad && k == n->nin;
@@ -275,16 +275,17 @@ static int infer_mixed(const struct graph *g, const struct node *n, struct err *
     int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
     for (int k = first; k < end && !rc; k++)
         rc = want_dtype(g, n, k, DT_I32, e);
-    enum dtype t = rc ? DT_NONE : one_float(g, n, embed ? 1 : 0, embed ? n->nin : first, e);
+    enum dtype t = rc ? DT_NONE : want_one_float(g, n, embed ? 1 : 0, embed ? n->nin : first, e);
     if (!t)
         return rc ? rc : ERR_INTERNAL;
-    return n->op == OP_EMBED_GRAD && g->values[n->out[0]].dtype == DT_F32 ? 0
-                                                                          : out_like(g, n, t, e);
+    return n->op == OP_EMBED_GRAD && g->values[n->out[0]].dtype == DT_F32
+               ? 0
+               : want_outputs(g, n, t, e);
 }
 
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct shape *q = &in_value(g, n, 0)->shape, *k = &in_value(g, n, 1)->shape;
+    const struct shape *q = &input_of(g, n, 0)->shape, *k = &input_of(g, n, 1)->shape;
     int least = attention_positions(n->op) + 2;
     if (n->nin != least && n->nin != least + 1)
         return err_set(e, ERR_INTERNAL, "attention: %d inputs", n->nin);
@@ -361,7 +362,7 @@ static int infer_drawn(const struct graph *g, const struct node *n, struct err *
     for (int d = 0; d < out->shape.n; d++)
         if (d >= DRAW_DIMS || (d && out->dims[d] == DIM_BATCH))
             return err_set(e, ERR_INTERNAL, "%s: dimension %d of %s", op_name(n->op), d,
-                           value_text(out));
+                           name_value(out));
     return 0;
 }
 
@@ -369,8 +370,8 @@ static int infer_dropout(const struct graph *g, const struct node *n, struct err
 {
     if (n->nin != 2 && n->nin != 3)
         return err_set(e, ERR_INTERNAL, "dropout: %d inputs", n->nin);
-    enum dtype t = one_float(g, n, 0, 1, e);
-    int rc = t ? out_like(g, n, t, e) : ERR_INTERNAL;
+    enum dtype t = want_one_float(g, n, 0, 1, e);
+    int rc = t ? want_outputs(g, n, t, e) : ERR_INTERNAL;
     for (int k = 1; k < n->nin && !rc; k++)
         rc = want_dtype(g, n, k, DT_I32, e);
     return rc ? rc : infer_drawn(g, n, e);
@@ -382,7 +383,7 @@ static int infer_normal(const struct graph *g, const struct node *n, struct err 
     return rc ? rc : infer_drawn(g, n, e);
 }
 
-static int64_t start_of(const struct graph *g, int value, const struct op_at *at, int d)
+static int64_t find_start(const struct graph *g, int value, const struct op_at *at, int d)
 {
     const struct value *v = &g->values[value];
     int64_t start[MAX_DIMS];
@@ -393,7 +394,7 @@ static int64_t start_of(const struct graph *g, int value, const struct op_at *at
 static void place_table(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
-    attr->start = start_of(g, n->op == OP_EMBED ? n->in[1] : n->out[0], at, 0);
+    attr->start = find_start(g, n->op == OP_EMBED ? n->in[1] : n->out[0], at, 0);
 }
 
 // Dimension d of the draw is dimension `of` of a value; a batch counts through the microbatches.
@@ -411,7 +412,7 @@ static void place_drawn(const struct graph *g, const struct node *n, const struc
 {
     const struct value *out = &g->values[n->out[0]];
     for (int d = 0; d < out->shape.n; d++)
-        place_draw(&attr->draw, d, out, d, start_of(g, n->out[0], at, d), at);
+        place_draw(&attr->draw, d, out, d, find_start(g, n->out[0], at, d), at);
 }
 
 // Query and key count by their positions: from 0. Where the sequence is cut it is not read in order
@@ -421,10 +422,10 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
 {
     enum { BATCH, SEQ, HEADS };
     const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
-    int64_t first = start_of(g, n->in[0], at, HEADS);
-    attr->start = first - attr->group * start_of(g, n->in[1], at, HEADS);
+    int64_t first = find_start(g, n->in[0], at, HEADS);
+    attr->start = first - attr->group * find_start(g, n->in[1], at, HEADS);
     attr->in_order = attr->in_order && q->spec.dim[SEQ].n == 0;
-    place_draw(&attr->draw, 0, q, BATCH, start_of(g, n->in[0], at, BATCH), at);
+    place_draw(&attr->draw, 0, q, BATCH, find_start(g, n->in[0], at, BATCH), at);
     place_draw(&attr->draw, 1, q, HEADS, first, at);
     place_draw(&attr->draw, 2, q, SEQ, 0, at);
     place_draw(&attr->draw, 3, k, SEQ, 0, at);
@@ -435,12 +436,12 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
 // What is wrong with an operand of steps: labels that the output lacks.
 static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
 {
-    const struct value *v = in_value(g, n, k);
+    const struct value *v = input_of(g, n, k);
     int dims = g->values[n->out[0]].shape.n;
     for (int d = 0; d < v->shape.n; d++)
         if (n->attr.label[k][d] >= dims)
             return err_set(e, ERR_INTERNAL, "%s: %s has a dimension that its output lacks",
-                           op_name(n->op), value_text(v));
+                           op_name(n->op), name_value(v));
     return 0;
 }
 
@@ -459,10 +460,10 @@ static int infer_chain(const struct graph *g, const struct node *n, struct err *
             alike = alike && n->attr.label[n->nin + k][d] == d;
         rc = alike ? 0
                    : err_set(e, ERR_INTERNAL, "%s: %s is not like its other outputs",
-                             op_name(n->op), value_text(v));
+                             op_name(n->op), name_value(v));
     }
     for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
-        rc = is_float(in_value(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
+        rc = is_float(input_of(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
         rc = rc ? rc : check_broadcast(g, n, k, e);
     }
     return rc;
@@ -482,11 +483,11 @@ static int infer_linear(const struct graph *g, const struct node *n, struct err 
         return rc;
     struct gemm gemm;
     struct op_attr attr = linear_product(&n->attr, n->nin);
-    if (!gemm_from_labels(&attr, &in_value(g, n, 0)->shape, &in_value(g, n, 1)->shape,
+    if (!gemm_from_labels(&attr, &input_of(g, n, 0)->shape, &input_of(g, n, 1)->shape,
                           &g->values[n->out[0]].shape, &gemm))
         return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
-                       value_text(in_value(g, n, 0)), value_text(in_value(g, n, 1)));
-    return one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
+                       name_value(input_of(g, n, 0)), name_value(input_of(g, n, 1)));
+    return want_one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
 }
 
 // COPY has no row: it is in programs only, never in a graph.

@@ -14,7 +14,7 @@ struct remat {
     bool *due;     // node → its copy is about to be made
 };
 
-static void readers_find(struct remat *r, int nforward)
+static void find_readers(struct remat *r, int nforward)
 {
     const struct graph *g = r->g;
     for (int i = 0; i < nforward; i++) {
@@ -27,7 +27,7 @@ static void readers_find(struct remat *r, int nforward)
     }
 }
 
-static bool keeps(const struct remat *r, int value, const struct node *reader)
+static bool is_kept_for(const struct remat *r, int value, const struct node *reader)
 {
     const struct graph *g = r->g;
     if (g->values[value].producer < 0 || g->values[value].of >= 0) // a parameter or its copy
@@ -41,7 +41,7 @@ static bool keeps(const struct remat *r, int value, const struct node *reader)
 }
 
 // The value as the backward reads it.
-static int seen(const struct remat *r, int value)
+static int find_seen(const struct remat *r, int value)
 {
     return r->again[value] < 0 ? value : r->again[value];
 }
@@ -53,8 +53,8 @@ static void copy_node(struct remat *r, int node)
     n.phase = PHASE_BACKWARD;
     n.again = true;
     for (int k = 0; k < n.nin; k++)
-        if (!keeps(r, n.in[k], &n))
-            n.in[k] = seen(r, n.in[k]);
+        if (!is_kept_for(r, n.in[k], &n))
+            n.in[k] = find_seen(r, n.in[k]);
     for (int k = 0; k < n.nout; k++) {
         struct value v = g->values[n.out[k]];
         int id = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
@@ -71,7 +71,7 @@ static void copy_node(struct remat *r, int node)
 static int make_again(struct remat *r, int value, const struct node *reader)
 {
     struct graph *g = r->g;
-    if (keeps(r, value, reader))
+    if (is_kept_for(r, value, reader))
         return value;
     if (r->again[value] >= 0)
         return r->again[value];
@@ -85,7 +85,7 @@ static int make_again(struct remat *r, int value, const struct node *reader)
         first = i;
         for (int k = 0; k < n->nin; k++) {
             int made_by = g->values[n->in[k]].producer;
-            if (keeps(r, n->in[k], n) || r->again[n->in[k]] >= 0 || r->due[made_by])
+            if (is_kept_for(r, n->in[k], n) || r->again[n->in[k]] >= 0 || r->due[made_by])
                 continue;
             r->due[made_by] = true;
             left++;
@@ -115,7 +115,7 @@ int remat_build(struct graph *g, enum job_remat mode)
     r.due = arena_array(g->arena, bool, nforward);
     for (int v = 0; v < nvalues; v++)
         r.again[v] = -1;
-    readers_find(&r, nforward);
+    find_readers(&r, nforward);
     g->nnodes = nforward;
     for (int i = 0; i < n - nforward; i++) {
         for (int k = 0; k < backward[i].nin; k++)

@@ -21,7 +21,7 @@ enum dtype tape_dtype(const struct tape *t, int value)
 }
 
 // Made for this value alone; a cotangent that a rule passes on is another value's and settled.
-static bool own_contribution(const struct tape *t, int contribution)
+static bool is_own_contribution(const struct tape *t, int contribution)
 {
     for (int k = 0; k < t->at->nout; k++)
         if (t->cot[t->at->out[k]] == contribution)
@@ -46,7 +46,7 @@ void tape_add(struct tape *t, int value, int contribution)
     c->value[c->n++] = contribution;
     c->scope = g->scope;
     c->stage = g->stage;
-    g->values[contribution].open = own_contribution(t, contribution);
+    g->values[contribution].open = is_own_contribution(t, contribution);
 }
 
 int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
