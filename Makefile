@@ -47,14 +47,14 @@ CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable 
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
-ATTEMPT_SRC := life page frame board watch
+ATTEMPT_SRC := life page frame message leader_out board watch saves leader
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
 RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit server health channel tls tls_cert tls_ca tls_token tls_join coordinator_address
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt checkpoint recover queue \
+DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt attempt_leader checkpoint recover queue \
                requests acts found_jobs frames attach settle story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db service streams planner coord_daemon certs http prometheus
@@ -74,7 +74,7 @@ RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec crew segments lane marks model_state)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)
-RANK_SRC    += $(addprefix lead/,lead rank_join solo status spawn)
+RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join solo status spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print progress request resolved_job run_record own_daemons programs
@@ -131,7 +131,7 @@ UNIT_COMPILE += compile_picture compile_device compile_examples compile_order co
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
+UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join

@@ -7,37 +7,25 @@
 #include <string.h>
 
 #include "common/base/protocol_rule.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/checkpoint.h"
-#include "coordinator/frames.h"
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 #include "coordinator/plain_text.h"
 
 enum {
     STORAGE_S = 60, // a storage act of a host that lives
-    START_S = 300,  // until every rank has said where it is
-    STATE_S = 600,  // a rank that starts, or waits for a save, without any progress
     END_S = 60,     // after the last checkpoint, until the ranks have left
     STOP_AGAIN_S = 10,
 };
 
 static const int64_t limit_s[] = {
     [PHASE_WRITE] = STORAGE_S, [PHASE_RENAME] = STORAGE_S,  [PHASE_READ] = STORAGE_S,
-    [PHASE_FENCE] = STORAGE_S, [PHASE_START] = START_S,     [PHASE_RUN] = 0,
+    [PHASE_FENCE] = STORAGE_S, [PHASE_START] = 0,           [PHASE_RUN] = 0, // the leader's
     [PHASE_END] = END_S,       [PHASE_STOP] = STOP_AGAIN_S,
 };
 
 // ---- life ----
-
-static void where(void *ctx, int rank, char *out, size_t size)
-{
-    attempt_where(ctx, rank, out, size);
-}
-
-static void send_frame(void *ctx, int rank, const Weft__Rank__Frame *f)
-{
-    frames_send(ctx, rank, f);
-}
 
 static int host_index(struct attempt *at, struct host *host, const char *incarnation)
 {
@@ -59,16 +47,10 @@ static struct attempt *attempt_new(struct job_record *j)
     at->job = j;
     list_append(&j->coord->live, &at->link);
     list_init(&at->unsettled);
-    at->nranks = at->alive = j->ranks;
+    at->nranks = j->ranks;
     at->hosts = calloc(n, sizeof *at->hosts);
     at->ranks = calloc(n, sizeof *at->ranks);
-    at->shards = calloc(n, sizeof(void *));
-    PRE(at->hosts && at->ranks && at->shards);
-    struct board_ops ops = {at, send_frame, where};
-    board_init(&at->board, at->nranks, &ops);
-    watch_init(&at->watch, at->nranks, j->spec.restart.hang_after);
-    at->watch.limit_ns[RANK_STARTING] = at->watch.limit_ns[RANK_READY] = STATE_S * CLOCK_S;
-    at->watch.limit_ns[RANK_SAVING] = STATE_S * CLOCK_S;
+    PRE(at->hosts && at->ranks);
     return at;
 }
 
@@ -80,12 +62,7 @@ void attempt_free(struct attempt *at)
     list_remove(&at->unsettled);
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].host->nattempts--;
-    for (int r = 0; r < at->nranks; r++)
-        if (at->shards[r])
-            weft__rank__shard_done__free_unpacked(at->shards[r], NULL);
-    board_clear(&at->board);
-    watch_clear(&at->watch);
-    free(at->shards);
+    leader_free(at->leader);
     free(at->hosts);
     free(at->ranks);
     free(at);
@@ -168,7 +145,6 @@ static void tell_placed(struct attempt *at)
 void attempt_begin(struct job_record *j, const struct place *places)
 {
     struct attempt *at = attempt_new(j);
-    checkpoint_open(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
         at->ranks[r].host = host_index(at, places[r].host, places[r].host->incarnation);
@@ -176,6 +152,7 @@ void attempt_begin(struct job_record *j, const struct place *places)
     }
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].back = true;
+    attempt_make_leader(at, LEADER_MEETING);
     hold_all(at);
     set_placement(at);
     keep_log_hosts(at);
@@ -203,7 +180,6 @@ static enum attempt_phase phase_of(const struct job_record *j)
 void attempt_restore(struct job_record *j)
 {
     struct attempt *at = attempt_new(j);
-    checkpoint_open(j);
     j->attempt = at;
     for (int i = 0; i < j->nplaced; i++) {
         const struct placed *p = &j->placement[i];
@@ -218,6 +194,7 @@ void attempt_restore(struct job_record *j)
         at->hosts[i].reaped |= !host_is(at->hosts[i].host, at->hosts[i].incarnation);
     if (j->state == JOB_STARTING && !j->fenced)
         new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
+    attempt_make_leader(at, j->state == JOB_RUNNING ? LEADER_RUNNING : LEADER_MEETING);
     job_touch(j);
     attempt_enter(at, phase_of(j));
 }
@@ -368,10 +345,20 @@ void attempt_drive(struct attempt *at)
     }
 }
 
+// The leader is told that its ranks are asked to leave, or that nothing of them counts any more.
+static void lead_end(struct attempt *at)
+{
+    bool by_themselves = at->phase == PHASE_END || at->grace_ms;
+    if (at->phase >= PHASE_END)
+        attempt_lead(
+            at, (struct leader_event){.kind = by_themselves ? LEADER_EV_STOPPING : LEADER_EV_OVER});
+}
+
 void attempt_enter(struct attempt *at, enum attempt_phase phase)
 {
     struct coord *c = at->job->coord;
     at->phase = phase;
+    lead_end(at);
     at->deadline_ns = limit_s[phase] ? c->now_ns + limit_s[phase] * CLOCK_S : 0;
     if (phase == PHASE_STOP)
         at->deadline_ns += ms_ns(at->grace_ms);
@@ -420,10 +407,10 @@ static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = at->job;
     struct job_note n = NOTE(FENCED);
-    checkpoint_fenced(j, d);
+    checkpoint_fenced(at, d);
     text_set(&j->store, d->store);
-    const struct commit_record *from = checkpoint_choose(j);
-    if (!from && checkpoint_all_bad(j)) {
+    const struct commit_record *from = commit_newest(leader_commit(at->leader));
+    if (!from && checkpoint_all_bad(at)) {
         storage_failed(at, at->hosts, "every checkpoint there is damaged", true);
         return;
     }
@@ -505,30 +492,6 @@ bool attempt_all_back(const struct attempt *at)
     return true;
 }
 
-void attempt_where(const struct attempt *at, int rank, char *out, size_t size)
-{
-    const struct attempt_rank *k = &at->ranks[rank];
-    const struct attempt_host *h = &at->hosts[k->host];
-    char page[200];
-    if (!k->seen) {
-        snprintf(out, size, "rank %d on host %s device %d, not heard of yet", rank,
-                 host_name(h->host), k->device);
-        return;
-    }
-    page_view_text(&k->view, page, sizeof page);
-    snprintf(out, size, "rank %d on host %s device %d (%s, %s)", rank, host_name(h->host),
-             k->device, rank_state_text(k->view.state), page);
-}
-
-int64_t attempt_step(const struct attempt *at)
-{
-    int64_t step = -1;
-    for (int r = 0; r < at->nranks; r++)
-        if (at->ranks[r].seen && at->ranks[r].view.step > step)
-            step = at->ranks[r].view.step;
-    return step;
-}
-
 // ---- the end ----
 
 void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
@@ -550,12 +513,10 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
         return;
     h->reaped = true;
     for (int r = 0; r < at->nranks; r++) {
-        struct attempt_rank *k = &at->ranks[r];
+        const struct attempt_rank *k = &at->ranks[r];
         if (k->host != index)
             continue;
-        at->alive -= !k->ended;
-        k->ended = true;
-        watch_gone(&at->watch, r);
+        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_GONE, .rank = r});
         host_hold(h->host, k->device, NULL, -1);
         if (host_is(h->host, h->incarnation))
             host_idle(j->coord, h->host, k->device);
@@ -665,104 +626,36 @@ void attempts_hold(struct coord *c, struct host *host)
 static void overdue(struct attempt *at)
 {
     struct coord *c = at->job->coord;
-    struct fault f = {.kind = FAULT_RANK, .event = EVENT_FAILED, .rank = -1, .sign = "start"};
     if (!attempt_all_back(at)) { // leases decide about hosts that are away
         at->deadline_ns = c->now_ns + limit_s[at->phase] * CLOCK_S;
         return;
     }
-    if (at->phase <= PHASE_FENCE) {
-        for (int i = 0; i < at->nhosts; i++)
-            if (is_asked(at, &at->hosts[i])) {
-                storage_failed(at, &at->hosts[i], "no answer within 60 s", false);
-                return;
-            }
-    } else if (at->phase == PHASE_START) {
-        int silent = 0;
-        for (int r = 0; r < at->nranks; r++) {
-            silent += !at->ranks[r].seen;
-            f.rank = !at->ranks[r].seen && f.rank < 0 ? r : f.rank;
-        }
-        if (!silent) { // they start; their pages are watched
-            at->deadline_ns = 0;
-            return;
-        }
-        snprintf(f.text, sizeof f.text, "%d of %d ranks were not heard of within %d s", silent,
-                 at->nranks, START_S);
-        attempt_fault(at, &f);
-    } else {
+    if (at->phase > PHASE_FENCE) {
         at->grace_ms = 0;
         attempt_enter(at, PHASE_STOP);
-    }
-}
-
-static bool watchable(struct attempt *at)
-{
-    struct coord *c = at->job->coord;
-    bool silent = !attempt_all_back(at);
-    for (int i = 0; i < at->nhosts; i++)
-        silent = silent || host_silent(c, at->hosts[i].host);
-    if (silent && !at->silent_ns)
-        at->silent_ns = c->now_ns;
-    for (int r = 0; r < at->nranks && at->silent_ns && !silent; r++) {
-        struct watch_entry *en = &at->watch.entries[r]; // what was not heard does not count
-        int64_t later = en->changed_ns + (c->now_ns - at->silent_ns);
-        en->changed_ns = later < c->now_ns ? later : c->now_ns;
-    }
-    if (!silent)
-        at->silent_ns = 0;
-    return !silent;
-}
-
-static void check_hang(struct attempt *at)
-{
-    struct watch_verdict v;
-    bool may = watchable(at);
-    if (!watch_hung(&at->watch, at->job->coord->now_ns, NULL, NULL, &v) || !may)
         return;
-    char at_text[400];
-    const struct attempt_rank *k = &at->ranks[v.rank];
-    struct fault f = {.kind = FAULT_RANK,
-                      .event = EVENT_HANG,
-                      .rank = v.rank,
-                      .host = host_name(at->hosts[k->host].host),
-                      .sign = "hang"};
-    attempt_where(at, v.rank, at_text, sizeof at_text);
-    snprintf(f.text, sizeof f.text, "%s hangs: no progress for %.1f s", at_text,
-             (double)v.still_ns / 1e9);
-    attempt_fault(at, &f);
+    }
+    for (int i = 0; i < at->nhosts; i++)
+        if (is_asked(at, &at->hosts[i])) {
+            storage_failed(at, &at->hosts[i], "no answer within 60 s", false);
+            return;
+        }
 }
 
-static void check_blame(struct attempt *at)
+static bool is_deaf(const struct attempt *at)
 {
-    const struct attempt_rank *k = &at->ranks[at->blame_rank];
-    struct fault f = {.kind = FAULT_OUTSIDE,
-                      .event = EVENT_LOST,
-                      .rank = at->blame_rank,
-                      .host = host_name(at->hosts[k->host].host)};
-    snprintf(f.text, sizeof f.text, "rank %d on host %s gave up: %s", at->blame_rank, f.host,
-             k->why);
-    attempt_fault(at, &f);
+    bool deaf = !attempt_all_back(at);
+    for (int i = 0; i < at->nhosts; i++)
+        deaf = deaf || (!at->hosts[i].reaped && host_silent(at->job->coord, at->hosts[i].host));
+    return deaf;
 }
 
 static void tick(struct attempt *at)
 {
-    struct coord *c = at->job->coord;
-    if (at->deadline_ns && c->now_ns >= at->deadline_ns) {
+    if (at->deadline_ns && at->job->coord->now_ns >= at->deadline_ns)
         overdue(at);
-        return;
-    }
-    if (at->phase < PHASE_START)
-        return;
-    if (attempt_all_back(at))
-        board_tick(&at->board, c->now_ns);
-    checkpoint_tick(at);
-    if (at->phase > PHASE_RUN)
-        return;
-    if (at->blame_ns && (c->now_ns >= at->blame_ns || at->alive == 0)) {
-        check_blame(at);
-        return;
-    }
-    check_hang(at);
+    else if (at->phase >= PHASE_START)
+        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_TICK, .deaf = is_deaf(at)});
 }
 
 void attempts_tick(struct coord *c)
@@ -777,14 +670,8 @@ void attempts_afresh(struct coord *c, int64_t gap_ns)
         struct attempt *at = list_entry(it, struct attempt, link);
         if (at->deadline_ns)
             at->deadline_ns += gap_ns;
-        if (at->blame_ns)
-            at->blame_ns += gap_ns;
-        for (int r = 0; r < at->nranks; r++)
-            at->watch.entries[r].changed_ns = c->now_ns;
         for (int i = 0; i < at->nhosts; i++)
             at->hosts[i].sent = 0; // what was not heard of goes out again
-        board_extend(&at->board, gap_ns);
-        at->job->commit.opened_ns = c->now_ns;
         attempt_drive(at);
     }
 }

@@ -13,8 +13,6 @@
 //
 // What a phase asks of a host is sent once a stream (attempt_host.sent) and again after a new one.
 #pragma once
-#include "common/attempt/board.h"
-#include "common/attempt/watch.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
 
@@ -41,12 +39,8 @@ struct attempt_host {
 };
 struct attempt_rank {
     int host, device;
-    bool ended;
-    int code;
-    char why[400];
-    struct page_view view;
-    bool seen;
 };
+struct leader;
 enum fault_kind {
     FAULT_RANK,    // a rank died, hung, or ended with a code of its own: costs budget
     FAULT_OUTSIDE, // a host, a daemon, a peer: costs nothing
@@ -68,20 +62,14 @@ struct attempt {
     const struct fault *fault; // of the step at hand: what settling decides about; null: none
     struct job_record *job;
     enum attempt_phase phase;
-    int nhosts, nranks, alive;
+    int nhosts, nranks;
     struct attempt_host *hosts; // in the order of ranks
     struct attempt_rank *ranks;
-    struct board board;
-    struct watch watch;
-    Weft__Rank__ShardDone **shards; // [nranks] of the open checkpoint, the heap's; null: not in
-    int64_t shards_step;
+    struct leader *leader;
     int64_t deadline_ns; // of the phase; 0: none
     int64_t grace_ms;    // of STOP
     char reason[200];    // of STOP
-    int64_t blame_ns;    // a rank ended with 69: whose fault it was must be known by then; 0: none
-    int blame_rank;
-    bool final_aborted; // the save of the last step could not be written
-    int64_t silent_ns;  // since when a host is not heard; 0: all are
+    bool final_aborted;  // the save of the last step could not be written
 };
 
 struct place { // of rank i
@@ -105,8 +93,6 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h); // confirmed, o
 void attempt_settle(struct attempt *at); // it is to be settled at the end of the step
 struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host);
 bool attempt_all_back(const struct attempt *at);
-void attempt_where(const struct attempt *at, int rank, char *out, size_t size);
-int64_t attempt_step(const struct attempt *at); // greatest step any rank has shown; −1
 
 // RUNNING or STARTING → DRAINING(goal): stop at one step, save, within the grace.
 void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,

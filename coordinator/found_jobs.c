@@ -64,7 +64,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
         k.state = COMMIT_COMMITTED;
         k.t_ms = c->wall_ms;
         checkpoint_load(j, &k);
-        row_write_checkpoint(j, &k, "");
+        row_write_checkpoint(j, &k);
     }
 }
 

@@ -8,4 +8,3 @@
 void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up);
 // A registration: all that the agent knows.
 void frames_here(struct coord *c, struct host *host, const Weft__V1__Register *r);
-void frames_send(struct attempt *at, int rank, const Weft__Rank__Frame *f); // −1: all

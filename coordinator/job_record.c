@@ -138,8 +138,6 @@ void job_forget(struct job_record *j)
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
-    if (j->deciding)
-        commit_clear(&j->commit);
     char **texts[] = {&j->name,     &j->owner,   &j->resolved,  &j->base_dir,
                       &j->goal_why, &j->restore, &j->diagnosis, &j->store};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

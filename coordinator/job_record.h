@@ -39,7 +39,8 @@ struct checkpoint_record { // what the database holds
     struct store_entry id;
     enum commit_state state;
     bool bad, pinned;
-    int64_t t_ms; // when its state last changed
+    int64_t t_ms;  // when its state last changed
+    char why[200]; // ABORTED
 };
 
 struct job_report { // the newest of rank 0
@@ -106,8 +107,6 @@ struct job_record {
     bool parsed;
     struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
 
-    bool deciding; // `commit` is made
-    struct commit commit;
     struct checkpoint_record *checkpoints; // by (epoch, step)
     int ncheckpoints;
 

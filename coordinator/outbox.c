@@ -2,41 +2,7 @@
 // How rows and actions leave a step; see outbox.h.
 #include "coordinator/outbox.h"
 
-#include <stdlib.h>
-
-static void *from_arena(void *arena, size_t size)
-{
-    return arena_alloc(arena, size);
-}
-
-static void to_arena(void *arena, void *p)
-{
-    (void)arena;
-    (void)p;
-}
-
-ProtobufCMessage *msg_dup(struct arena *a, const ProtobufCMessage *m)
-{
-    ProtobufCAllocator from = {from_arena, to_arena, a};
-    size_t len = protobuf_c_message_get_packed_size(m);
-    uint8_t *bytes = arena_alloc(a, len + 1);
-    protobuf_c_message_pack(m, bytes);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(m->descriptor, &from, len, bytes);
-    PRE(copy != NULL);
-    return copy;
-}
-
-void *msg_heap(const ProtobufCMessage *m)
-{
-    size_t len = protobuf_c_message_get_packed_size(m);
-    uint8_t *bytes = malloc(len + 1);
-    PRE(bytes != NULL);
-    protobuf_c_message_pack(m, bytes);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(m->descriptor, NULL, len, bytes);
-    PRE(copy != NULL);
-    free(bytes);
-    return copy;
-}
+#include "common/attempt/message.h"
 
 void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCMessage *row,
              bool erase)
@@ -45,7 +11,7 @@ void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCM
     Weft__Rows__Write *w = arena_new(o->arena, Weft__Rows__Write);
     weft__rows__write__init(w);
     w->row_case = which;
-    w->job = (Weft__Rows__Job *)(void *)msg_dup(o->arena, row); // all members are one pointer
+    w->job = (Weft__Rows__Job *)(void *)message_dup(o->arena, row); // all members are one pointer
     w->erase = erase;
     o->writes = arena_grow(o->arena, o->writes, sizeof *o->writes, o->nwrites, &o->cap_writes);
     o->writes[o->nwrites++] = w;
@@ -66,7 +32,7 @@ void out_down(struct coord *c, uint64_t conn, const Weft__V1__Down *down)
         return;
     struct coord_action *a = add_action(c, COORD_SEND);
     a->conn = conn;
-    a->down = (Weft__V1__Down *)(void *)msg_dup(c->out->arena, &down->base);
+    a->down = (Weft__V1__Down *)(void *)message_dup(c->out->arena, &down->base);
 }
 
 void out_drop(struct coord *c, uint64_t conn, int code, const char *text)
@@ -81,7 +47,7 @@ void out_reply(struct coord *c, uint64_t call, const ProtobufCMessage *reply)
 {
     struct coord_action *a = add_action(c, COORD_REPLY);
     a->call = call;
-    a->reply = msg_dup(c->out->arena, reply);
+    a->reply = message_dup(c->out->arena, reply);
 }
 
 void out_refuse(struct coord *c, uint64_t call, int code, const char *text)
@@ -96,5 +62,5 @@ void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *
 {
     struct coord_action *a = add_action(c, COORD_PUBLISH);
     a->job = arena_strdup(c->out->arena, job);
-    a->update = (Weft__V1__WatchUpdate *)(void *)msg_dup(c->out->arena, &update->base);
+    a->update = (Weft__V1__WatchUpdate *)(void *)message_dup(c->out->arena, &update->base);
 }

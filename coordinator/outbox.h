@@ -15,8 +15,6 @@ enum { // gRPC's numbers
     CODE_ABORTED = 10,
 };
 
-ProtobufCMessage *msg_dup(struct arena *a, const ProtobufCMessage *m);
-void *msg_heap(const ProtobufCMessage *m); // free with the type's free_unpacked(m, NULL)
 // Rows are made by row_codec.h.
 void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCMessage *row,
              bool erase);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/checkpoint.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/plain_text.h"
 
 enum { SAME_MAX = 3 };
@@ -52,7 +52,7 @@ static bool same_again(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     char head[100], text[1400];
-    int64_t step = attempt_step(at);
+    int64_t step = leader_shown_step(at->leader);
     step = step < j->restore_step ? j->restore_step : step;
     snprintf(head, sizeof head, "%s at step %lld: ", f->sign, (long long)step);
     bool same = j->same_failures > 0 && j->same_failure_step == step && begins(j->diagnosis, head);
@@ -68,7 +68,8 @@ static bool same_again(struct attempt *at, const struct fault *f)
 static void set_wait(struct attempt *at)
 {
     struct job_record *j = at->job;
-    bool stepped = attempt_step(at) > j->restore_step || j->last_step > j->restore_step;
+    bool stepped =
+        leader_shown_step(at->leader) > j->restore_step || j->last_step > j->restore_step;
     j->barren = stepped ? 0 : j->barren + 1;
     if (j->barren < 2)
         return;
@@ -87,11 +88,11 @@ static enum job_state goal_of_data(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     struct store_entry id;
-    bool restoring = f->rank >= 0 && at->ranks[f->rank].view.state < RANK_RUNNING;
+    bool restoring = f->rank >= 0 && leader_rank(at->leader, f->rank)->view.state < RANK_RUNNING;
     if (!restoring || !j->restore[0] || !store_entry_parse(j->restore, &id))
         return JOB_FAILED;
-    checkpoint_bad(j, id);
-    return checkpoint_choose(j) ? JOB_STARTING : JOB_FAILED;
+    attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD, .id = id});
+    return commit_newest(leader_commit(at->leader)) ? JOB_STARTING : JOB_FAILED;
 }
 
 static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)

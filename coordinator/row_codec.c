@@ -276,32 +276,32 @@ void row_erase_event(struct coord *c, const char *job, uint64_t seq)
 // ---- checkpoints ----
 
 void row_of_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                       const char *why, Weft__Rows__Checkpoint *out)
+                       Weft__Rows__Checkpoint *out)
 {
     weft__rows__checkpoint__init(out);
     fill_row(checkpoint_columns, COUNT(checkpoint_columns), k, out);
     out->job = TEXT(j->id);
-    out->why = TEXT(why);
+    out->why = TEXT(k->why);
 }
 
-void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                          const char *why)
+void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k)
 {
     Weft__Rows__Checkpoint row;
-    row_of_checkpoint(j, k, why, &row);
+    row_of_checkpoint(j, k, &row);
     OUT_ROW(j->coord, CHECKPOINT, &row);
 }
 
 void row_erase_checkpoint(const struct job_record *j, const struct checkpoint_record *k)
 {
     Weft__Rows__Checkpoint row;
-    row_of_checkpoint(j, k, "", &row);
+    row_of_checkpoint(j, k, &row);
     OUT_ERASE(j->coord, CHECKPOINT, &row);
 }
 
 void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_record *k)
 {
     read_row(checkpoint_columns, COUNT(checkpoint_columns), row, k);
+    snprintf(k->why, sizeof k->why, "%s", row->why);
 }
 
 // ---- hosts ----

@@ -19,8 +19,7 @@ void row_write_job(const struct job_record *j);
 void row_erase_job(const struct job_record *j);
 void row_write_event(struct coord *c, const struct event_record *e);
 void row_erase_event(struct coord *c, const char *job, uint64_t seq);
-void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                          const char *why);
+void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k);
 void row_erase_checkpoint(const struct job_record *j, const struct checkpoint_record *k);
 void row_write_host(struct coord *c, const struct host *h);
 void row_erase_host(struct coord *c, const struct host *h);
@@ -44,4 +43,4 @@ void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__Rows__S
                     size_t *n);
 void row_of_event(const struct event_record *e, Weft__Rows__Event *out);
 void row_of_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                       const char *why, Weft__Rows__Checkpoint *out);
+                       Weft__Rows__Checkpoint *out);

@@ -4,8 +4,7 @@
 
 #include <stdio.h>
 
-#include "coordinator/attempt.h"
-#include "coordinator/checkpoint.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/queue.h"
 #include "coordinator/recover.h"
 
@@ -83,7 +82,7 @@ static void take_fault(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     bool stops = j->state == JOB_DRAINING || j->state == JOB_RECOVERING;
-    struct job_note n = {f->event, f->rank, f->host, attempt_step(at)};
+    struct job_note n = {f->event, f->rank, f->host, leader_shown_step(at->leader)};
     const char *gap = f->log[0] ? "\n" : "";
     if (stops) { // the story only gets the event
         job_event(j, &n, "%s%s%s", f->text, gap, f->log);
@@ -93,7 +92,6 @@ static void take_fault(struct attempt *at, const struct fault *f)
     }
     j->coord->failures += f->kind != FAULT_OUTSIDE;
     enum job_state goal = recover_goal(at, f);
-    checkpoint_over(j);
     job_move(j, JOB_RECOVERING, goal, &n, "%s%s%s", f->text, gap, f->log);
     snprintf(at->reason, sizeof at->reason, "%.190s", f->text);
     stop_now(at);
@@ -106,13 +104,12 @@ static void settle_attempt(struct attempt *at)
     at->fault = NULL;
     if (f)
         take_fault(at, f);
-    if (at->phase == PHASE_END && at->alive == 0 && !attempt_is_over(at)) {
+    if (at->phase == PHASE_END && leader_alive(at->leader) == 0 && !attempt_is_over(at)) {
         snprintf(at->reason, sizeof at->reason, "done");
         stop_now(at);
     }
     if (!attempt_is_over(at))
         return;
-    checkpoint_over(j);
     attempt_end(at);
     grow_epoch(j);
     go_to_goal(j);

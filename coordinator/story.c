@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/attempt.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/plain_text.h"
 
@@ -162,9 +162,7 @@ static char *hosts_missing(const struct attempt *at, struct arena *a)
 
 static char *phase_text(const struct attempt *at, struct arena *a)
 {
-    int silent = 0, ready = at->board.ready;
-    for (int r = 0; r < at->nranks; r++)
-        silent += !at->ranks[r].seen;
+    int silent = at->nranks - leader_joined(at->leader);
     switch (at->phase) {
     case PHASE_WRITE:
     case PHASE_RENAME:
@@ -174,12 +172,13 @@ static char *phase_text(const struct attempt *at, struct arena *a)
         return arena_strdup(a, "waits for the fence of its checkpoint folder");
     case PHASE_START:
         return silent ? arena_printf(a, "waits for %d of %d ranks to come up", silent, at->nranks)
-                      : arena_printf(a, "%d of %d ranks are ready", ready, at->nranks);
+                      : arena_printf(a, "%d of %d ranks are ready", leader_ready(at->leader),
+                                     at->nranks);
     case PHASE_RUN:
         return arena_printf(a, "runs; step %lld of %lld is next", (long long)at->job->last_step + 1,
                             (long long)at->job->steps);
     case PHASE_END:
-        return arena_printf(a, "waits for its %d ranks to leave", at->alive);
+        return arena_printf(a, "waits for its %d ranks to leave", leader_alive(at->leader));
     case PHASE_STOP:
         return arena_printf(a, "waits until no process of it lives on %s", hosts_missing(at, a));
     }

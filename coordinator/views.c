@@ -154,12 +154,11 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         const struct checkpoint_record *k = &j->checkpoints[i];
         if (k->state == COMMIT_GONE)
             continue;
-        const struct commit_record *rec = j->deciding ? commit_find(&j->commit, k->id) : NULL;
-        char *why = arena_strdup(a, rec ? rec->why : "");
-        text_plain(why);
         Weft__Rows__Checkpoint *row = arena_new(a, Weft__Rows__Checkpoint);
-        row_of_checkpoint(j, k, why, row);
+        row_of_checkpoint(j, k, row);
         row->job = arena_strdup(a, j->id);
+        row->why = arena_strdup(a, k->why);
+        text_plain(row->why);
         r->checkpoints[r->n_checkpoints++] = row;
     }
     return r;

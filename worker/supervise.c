@@ -64,11 +64,6 @@ static void run_dir(const char *runs, const char *job, uint64_t epoch, char *out
     snprintf(out, size, "%s/%s.e%llu", runs, job, (unsigned long long)epoch);
 }
 
-static void page_name(int rank, char out[32]) // as lead_page_path makes it
-{
-    snprintf(out, 32, "page-%04d", rank);
-}
-
 // Calls with each name in a directory; nothing when it is not there.
 static void for_each_name(const char *dir, void (*fn)(int dirfd, const char *name, void *ctx),
                           void *ctx)

@@ -26,10 +26,11 @@ struct barrier {
     char name[];
 };
 
-void board_init(struct board *b, int ranks, const struct board_ops *ops)
+void board_init(struct board *b, int ranks, board_where_fn *where, const void *ctx)
 {
     memset(b, 0, sizeof *b);
-    b->ops = *ops;
+    b->where = where;
+    b->ctx = ctx;
     b->ranks = ranks;
     list_init(&b->barriers);
     b->plans = calloc((size_t)ranks, sizeof *b->plans);
@@ -66,20 +67,28 @@ void board_clear(struct board *b)
 
 // ---- keys ----
 
-static void send_value(struct board *b, int rank, const char *key, const char *value,
+static void send_value(struct leader_out *out, int rank, const char *key, const char *value,
                        const char *failed, bool put)
 {
-    FRAME_BODY(body, KvValue, kv_value);
-    body.key = frame_text(key);
-    body.value = frame_text(value);
-    body.failed = frame_text(failed);
-    body.put = put;
-    FRAME(f, KV_VALUE, kv_value, &body);
-    b->ops.send(b->ops.ctx, rank, &f);
+    Weft__Rank__KvValue *body = arena_new(out->arena, Weft__Rank__KvValue);
+    weft__rank__kv_value__init(body);
+    body->key = frame_text(key);
+    body->value = frame_text(value);
+    body->failed = arena_strdup(out->arena, failed);
+    body->put = put;
+    leader_send(out, rank, WEFT__RANK__FRAME__BODY_KV_VALUE)->kv_value = body;
+}
+
+static void answer_waiting(const struct board *b, const struct entry *en, const char *key,
+                           struct leader_out *out)
+{
+    for (int r = 0; r < b->ranks; r++)
+        if (en->waits[r])
+            send_value(out, r, key, en->value, "", false);
 }
 
 // The entry of a key, made if it is new; null with the reason when it may not be.
-static struct entry *entry_of(struct board *b, const char *key, const char **refused)
+static struct entry *find_entry(struct board *b, const char *key, const char **refused)
 {
     struct entry *en = map_get(&b->keys, key);
     if (en)
@@ -96,56 +105,50 @@ static struct entry *entry_of(struct board *b, const char *key, const char **ref
     return en;
 }
 
-void board_put(struct board *b, int rank, const char *key, const char *value)
+void board_put(struct board *b, int rank, const Weft__Rank__KvPut *f, struct leader_out *out)
 {
     const char *refused = "";
     char text[120];
-    struct entry *en = entry_of(b, key, &refused);
-    if (en && strlen(value) >= BOARD_VALUE_MAX) {
+    struct entry *en = find_entry(b, f->key, &refused);
+    if (en && strlen(f->value) >= BOARD_VALUE_MAX) {
         refused = "the value is too long";
     } else if (en && !en->value) {
-        en->value = strdup(value);
+        en->value = strdup(f->value);
         PRE(en->value != NULL);
         en->writer = rank;
-        for (int r = 0; r < b->ranks; r++)
-            if (en->waits[r])
-                send_value(b, r, key, value, "", false);
-    } else if (en && en->writer < 0 && !strcmp(en->value, value)) {
+        answer_waiting(b, en, f->key, out);
+    } else if (en && en->writer < 0 && !strcmp(en->value, f->value)) {
         en->writer = rank;
-    } else if (en && (en->writer != rank || strcmp(en->value, value))) {
+    } else if (en && (en->writer != rank || strcmp(en->value, f->value))) {
         snprintf(text, sizeof text, "the key has another value, of rank %d", en->writer);
         refused = text;
     }
-    send_value(b, rank, key, "", refused, true);
+    send_value(out, rank, f->key, "", refused, true);
 }
 
-void board_get(struct board *b, int rank, const char *key)
+void board_get(struct board *b, int rank, const char *key, struct leader_out *out)
 {
     const char *refused = "";
-    struct entry *en = entry_of(b, key, &refused);
+    struct entry *en = find_entry(b, key, &refused);
     if (!en)
-        send_value(b, rank, key, "", refused, false);
+        send_value(out, rank, key, "", refused, false);
     else if (en->value)
-        send_value(b, rank, key, en->value, "", false);
+        send_value(out, rank, key, en->value, "", false);
     else
         en->waits[rank] = true;
 }
 
 // ---- barriers ----
 
-static void say_done(struct board *b, int rank, const char *name, int64_t seq, const char *failed)
+static void send_done(struct leader_out *out, int rank, const char *name, int64_t seq,
+                      const char *failed)
 {
-    FRAME_BODY(body, BarrierDone, barrier_done);
-    body.name = frame_text(name);
-    body.seq = seq;
-    body.failed = frame_text(failed);
-    FRAME(f, BARRIER_DONE, barrier_done, &body);
-    b->ops.send(b->ops.ctx, rank, &f);
-}
-
-static void send_done(struct board *b, int rank, const struct barrier *bar)
-{
-    say_done(b, rank, bar->name, bar->seq, bar->failed);
+    Weft__Rank__BarrierDone *body = arena_new(out->arena, Weft__Rank__BarrierDone);
+    weft__rank__barrier_done__init(body);
+    body->name = arena_strdup(out->arena, name); // the barrier may be forgotten
+    body->seq = seq;
+    body->failed = arena_strdup(out->arena, failed);
+    leader_send(out, rank, WEFT__RANK__FRAME__BODY_BARRIER_DONE)->barrier_done = body;
 }
 
 // The oldest one that was answered makes room; false: there is none.
@@ -164,7 +167,7 @@ static bool make_room(struct board *b)
 }
 
 // Made if it is new; null when it may not be.
-static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq)
+static struct barrier *find_barrier(struct board *b, const char *name, int64_t seq)
 {
     list_for_each (it, &b->barriers) {
         struct barrier *bar = list_entry(it, struct barrier, link);
@@ -184,25 +187,28 @@ static struct barrier *barrier_of(struct board *b, const char *name, int64_t seq
     return bar;
 }
 
-static void finish(struct board *b, struct barrier *bar, const char *failed)
+static void finish_barrier(struct board *b, struct barrier *bar, const char *failed,
+                           struct leader_out *out)
 {
     bar->done = true;
     bar->failed = strdup(failed);
     PRE(bar->failed != NULL);
     for (int r = 0; r < b->ranks; r++)
         if (bar->here[r])
-            send_done(b, r, bar);
+            send_done(out, r, bar->name, bar->seq, bar->failed);
 }
 
-void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns)
+void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns,
+                   struct leader_out *out)
 {
-    struct barrier *bar = barrier_of(b, f->name, f->seq);
+    struct barrier *bar = find_barrier(b, f->name, f->seq);
     if (!bar) {
-        say_done(b, rank, f->name, f->seq, "the name is too long, or too many barriers are open");
+        send_done(out, rank, f->name, f->seq,
+                  "the name is too long, or too many barriers are open");
         return;
     }
     if (bar->done) {
-        send_done(b, rank, bar);
+        send_done(out, rank, bar->name, bar->seq, bar->failed);
         return;
     }
     bar->n += !bar->here[rank];
@@ -212,10 +218,10 @@ void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int6
     if (deadline_ns && (!bar->deadline_ns || deadline_ns < bar->deadline_ns))
         bar->deadline_ns = deadline_ns;
     if (bar->n == b->ranks)
-        finish(b, bar, "");
+        finish_barrier(b, bar, "", out);
 }
 
-static void expire(struct board *b, struct barrier *bar)
+static void expire_barrier(struct board *b, struct barrier *bar, struct leader_out *out)
 {
     struct buf text = {0};
     buf_printf(&text, "barrier %s %lld: %d of %d ranks came; missing: ", bar->name,
@@ -224,37 +230,37 @@ static void expire(struct board *b, struct barrier *bar)
     for (int r = 0; r < b->ranks; r++) {
         if (bar->here[r])
             continue;
-        char where[300];
-        b->ops.where(b->ops.ctx, r, where, sizeof where);
+        char where[BOARD_WHERE];
+        b->where(b->ctx, r, where, sizeof where);
         if (named++ < 4)
             buf_printf(&text, "%s%s", named > 1 ? "; " : "", where);
     }
     if (named > 4)
         buf_printf(&text, "; and %d more", named - 4);
-    finish(b, bar, buf_str(&text));
+    finish_barrier(b, bar, buf_str(&text), out);
     buf_clear(&text);
 }
 
-void board_tick(struct board *b, int64_t now_ns)
+void board_tick(struct board *b, int64_t now_ns, struct leader_out *out)
 {
     list_for_each (it, &b->barriers) {
         struct barrier *bar = list_entry(it, struct barrier, link);
         if (!bar->done && bar->deadline_ns && now_ns >= bar->deadline_ns)
-            expire(b, bar);
+            expire_barrier(b, bar, out);
     }
 }
 
 // ---- agreement ----
 
-static void send_ready(struct board *b, int rank, const char *failed)
+static void send_ready(struct leader_out *out, int rank, const char *failed)
 {
-    FRAME_BODY(body, ReadyDone, ready_done);
-    body.failed = frame_text(failed);
-    FRAME(f, READY_DONE, ready_done, &body);
-    b->ops.send(b->ops.ctx, rank, &f);
+    Weft__Rank__ReadyDone *body = arena_new(out->arena, Weft__Rank__ReadyDone);
+    weft__rank__ready_done__init(body);
+    body->failed = frame_text(failed);
+    leader_send(out, rank, WEFT__RANK__FRAME__BODY_READY_DONE)->ready_done = body;
 }
 
-static void agree(struct board *b)
+static void compare_plans(struct board *b)
 {
     struct buf text = {0};
     for (int r = 1; r < b->ranks; r++)
@@ -266,7 +272,7 @@ static void agree(struct board *b)
     buf_clear(&text);
 }
 
-void board_ready(struct board *b, int rank, const char *plan_hash)
+void board_ready(struct board *b, int rank, const char *plan_hash, struct leader_out *out)
 {
     if (!b->plans[rank]) {
         b->plans[rank] = strdup(plan_hash);
@@ -274,51 +280,55 @@ void board_ready(struct board *b, int rank, const char *plan_hash)
         b->ready++;
     }
     if (b->agreed) {
-        send_ready(b, rank, b->agreed);
+        send_ready(out, rank, b->agreed);
         return;
     }
     if (b->ready < b->ranks)
         return;
-    agree(b);
+    compare_plans(b);
     for (int r = 0; r < b->ranks; r++)
-        send_ready(b, r, b->agreed);
+        send_ready(out, r, b->agreed);
 }
 
 // ---- a leader that has forgotten ----
 
-static void recall_value(struct board *b, const Weft__Rank__KvValue *f)
+static void recall_value(struct board *b, const char *key, const char *value,
+                         struct leader_out *out)
 {
     const char *refused;
-    struct entry *en = f->put || f->failed[0] ? NULL : entry_of(b, f->key, &refused);
+    struct entry *en = find_entry(b, key, &refused);
     if (!en || en->value)
         return;
-    en->value = strdup(f->value);
+    en->value = strdup(value);
     PRE(en->value != NULL);
     en->writer = -1;
-    for (int r = 0; r < b->ranks; r++)
-        if (en->waits[r])
-            send_value(b, r, f->key, f->value, "", false);
+    answer_waiting(b, en, key, out);
 }
 
-static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f)
+static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f,
+                           struct leader_out *out)
 {
-    struct barrier *bar = barrier_of(b, f->name, f->seq);
+    struct barrier *bar = find_barrier(b, f->name, f->seq);
     if (bar && !bar->done)
-        finish(b, bar, f->failed);
+        finish_barrier(b, bar, f->failed, out);
 }
 
-void board_recall(struct board *b, const Weft__Rank__Frame *answer)
+void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out *out)
 {
-    switch (answer->body_case) {
+    switch (f->body_case) {
+    case WEFT__RANK__FRAME__BODY_KV_PUT:
+        recall_value(b, f->kv_put->key, f->kv_put->value, out);
+        return;
     case WEFT__RANK__FRAME__BODY_KV_VALUE:
-        recall_value(b, answer->kv_value);
+        if (!f->kv_value->put && !f->kv_value->failed[0])
+            recall_value(b, f->kv_value->key, f->kv_value->value, out);
         return;
     case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
-        recall_barrier(b, answer->barrier_done);
+        recall_barrier(b, f->barrier_done, out);
         return;
     case WEFT__RANK__FRAME__BODY_READY_DONE:
         if (!b->agreed)
-            b->agreed = strdup(answer->ready_done->failed);
+            b->agreed = strdup(f->ready_done->failed);
         return;
     default:
         return;

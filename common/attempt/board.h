@@ -2,27 +2,28 @@
 // The board: what the ranks of one attempt tell each other through their leader before and between
 // steps: keys with one writer, barriers, and the agreement on the plan.
 //
-// Pure state: time comes in, frames go out through `send`. Everything is idempotent: asking again
-// gives the same answer. A barrier that times out lists who is missing and where each is.
+// Pure state: questions and time come in, answers go out as frames to send (leader_out.h).
+// Everything is idempotent: asking again gives the same answer. A barrier that times out lists who
+// is missing and where each is.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attempt/leader_out.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
-#include "proto/rank.pb-c.h"
 
 enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096, BOARD_KEYS_MAX = 1 << 20 };
 enum { BOARD_BARRIERS_MAX = 1024 }; // remembered; ranks are never further apart than a few
+enum { BOARD_WHERE = 500 };
 
-struct board_ops {
-    void *ctx;
-    void (*send)(void *ctx, int rank, const Weft__Rank__Frame *f);
-    void (*where)(void *ctx, int rank, char *out, size_t size); // "rank 2 on host b: starting, …"
-};
+// "rank 2 on host b (starting, …)" into out.
+typedef void board_where_fn(const void *ctx, int rank, char *out, size_t size);
+
 struct board {
-    struct board_ops ops;
+    board_where_fn *where;
+    const void *ctx;
     int ranks;
     struct map keys;
     struct list barriers; // the oldest first
@@ -32,17 +33,18 @@ struct board {
     char *agreed; // the answer to all that are ready: "" or why not; null: not answered yet
 };
 
-void board_init(struct board *b, int ranks, const struct board_ops *ops);
+void board_init(struct board *b, int ranks, board_where_fn *where, const void *ctx);
 void board_clear(struct board *b);
 
-void board_put(struct board *b, int rank, const char *key, const char *value);
-void board_get(struct board *b, int rank, const char *key);
-void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns);
-void board_ready(struct board *b, int rank, const char *plan_hash);
-void board_tick(struct board *b, int64_t now_ns); // deadlines of barriers
+void board_put(struct board *b, int rank, const Weft__Rank__KvPut *f, struct leader_out *out);
+void board_get(struct board *b, int rank, const char *key, struct leader_out *out);
+void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns,
+                   struct leader_out *out);
+void board_ready(struct board *b, int rank, const char *plan_hash, struct leader_out *out);
+void board_tick(struct board *b, int64_t now_ns, struct leader_out *out); // deadlines of barriers
 
-// A leader that has forgotten takes in what it once answered: KvValue, BarrierDone, ReadyDone. An
-// answer brought is the answer, also for whoever waits. Other frames, and what is known, change
-// nothing.
-void board_recall(struct board *b, const Weft__Rank__Frame *answer);
+// A leader that has forgotten takes in what it once answered (KvValue, BarrierDone, ReadyDone) and
+// what ranks once put (KvPut: the writer shows itself when it asks again). An answer brought is the
+// answer, also for whoever waits. Other frames, and what is known, change nothing.
+void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out *out);
 void board_extend(struct board *b, int64_t ns); // all open deadlines move on by so much

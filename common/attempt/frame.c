@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -210,4 +211,38 @@ int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadl
             return rc;
         }
     }
+}
+
+void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
+{
+    *out = (struct page_view){.rank = f->rank,
+                              .step = f->step,
+                              .phase = f->phase,
+                              .microbatch = f->microbatch,
+                              .state = f->state,
+                              .ops = f->ops,
+                              .coll_entered = f->coll_entered,
+                              .coll_left = f->coll_left,
+                              .heartbeat_ns = f->heartbeat_ns,
+                              .awaits = f->awaits,
+                              .awaits_entered = f->awaits_entered};
+    snprintf(out->coll_text, sizeof out->coll_text, "%s", f->coll_text);
+}
+
+void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
+{
+    weft__rank__progress__init(out);
+    out->rank = v->rank;
+    out->step = v->step;
+    out->phase = v->phase;
+    out->microbatch = v->microbatch;
+    out->state = v->state;
+    out->ops = v->ops;
+    out->coll_entered = v->coll_entered;
+    out->coll_left = v->coll_left;
+    out->coll_text = frame_text(v->coll_text);
+    out->host = frame_text(host);
+    out->heartbeat_ns = v->heartbeat_ns;
+    out->awaits = v->awaits;
+    out->awaits_entered = v->awaits_entered;
 }

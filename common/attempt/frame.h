@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/attempt/page.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
@@ -47,6 +48,10 @@ int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t de
                     struct err *e);
 int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
                     struct err *e);
+
+// A rank's page as its Progress frame tells it, and back; `out` borrows the texts.
+void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out);
+void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
 
 // A text for a frame: protobuf-c wants it without const and only reads it. Null is "".
 static inline char *frame_text(const char *s)

@@ -12,6 +12,18 @@
 
 #include "common/base/clock.h"
 
+void page_name(int rank, char out[PAGE_NAME_MAX])
+{
+    snprintf(out, PAGE_NAME_MAX, "page-%04d", rank);
+}
+
+void page_path(const char *dir, int rank, char *out, size_t size)
+{
+    char name[PAGE_NAME_MAX];
+    page_name(rank, name);
+    snprintf(out, size, "%s/%s", dir, name);
+}
+
 int page_create(const char *path, int rank, struct progress_page **out, struct err *e)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

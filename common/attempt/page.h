@@ -31,6 +31,10 @@ struct progress_page {
 };
 #define PROGRESS_MAGIC 0x77656674u
 
+enum { PAGE_NAME_MAX = 32 };
+void page_name(int rank, char out[PAGE_NAME_MAX]); // of its file: "page-0007"
+void page_path(const char *dir, int rank, char *out, size_t size);
+
 int page_create(const char *path, int rank, struct progress_page **out, struct err *e); // O_EXCL
 int page_open(const char *path, const struct progress_page **out, struct err *e);       // read-only
 void page_close(const struct progress_page *p); // unmaps; null is fine

@@ -42,6 +42,11 @@ void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now
     en->changed_ns = now_ns;
 }
 
+void watch_suspect(struct watch *w, int rank, bool suspect)
+{
+    w->entries[rank].suspect = suspect;
+}
+
 void watch_gone(struct watch *w, int rank)
 {
     w->entries[rank].gone = true;
@@ -84,22 +89,22 @@ static bool is_stale(const struct watch *w, int r)
 }
 
 // Negative when a is the more likely culprit.
-static int64_t compare(const struct watch *w, int ra, bool a_suspect, int rb, bool b_suspect)
+static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 {
     const struct watch_entry *a = &w->entries[ra], *b = &w->entries[rb];
     bool a_waits = awaited(w, ra) >= 0, b_waits = awaited(w, rb) >= 0;
     if (a_waits != b_waits)
         return a_waits ? 1 : -1;
-    if (a_waits && a_suspect != b_suspect)
-        return a_suspect ? -1 : 1;
+    if (a_waits && a->suspect != b->suspect)
+        return a->suspect ? -1 : 1;
     if (a_waits && is_stale(w, ra) != is_stale(w, rb))
         return is_stale(w, ra) ? -1 : 1;
     if (a->view.step != b->view.step)
         return a->view.step < b->view.step ? -1 : 1;
     if (a->view.coll_entered != b->view.coll_entered)
         return a->view.coll_entered < b->view.coll_entered ? -1 : 1;
-    if (a_suspect != b_suspect)
-        return a_suspect ? -1 : 1;
+    if (a->suspect != b->suspect)
+        return a->suspect ? -1 : 1;
     if (a->view.coll_left != b->view.coll_left)
         return a->view.coll_left < b->view.coll_left ? -1 : 1;
     if (a->view.ops != b->view.ops)
@@ -108,10 +113,10 @@ static int64_t compare(const struct watch *w, int ra, bool a_suspect, int rb, bo
 }
 
 // Whether a rank stands still for too long, or its process does while it should write.
-static bool still(const struct watch *w, struct watch_entry *en, int64_t now_ns, bool suspect)
+static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_ns)
 {
     int64_t limit = limit_of(w, en->view.state), stopped = running_limit(w);
-    if (en->view.state != RANK_SAVING || !suspect)
+    if (en->view.state != RANK_SAVING || !en->suspect)
         en->suspect_ns = 0;
     else if (!en->suspect_ns)
         en->suspect_ns = now_ns;
@@ -126,41 +131,39 @@ static bool moves(const struct watch *w, const struct watch_entry *en, int64_t n
            now_ns - en->changed_ns <= running_limit(w);
 }
 
-bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
-                struct watch_verdict *out)
+bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
 {
-    bool gap = w->looked_ns && now_ns - w->looked_ns > 2 * CLOCK_S;
     bool hung = false;
-    w->looked_ns = now_ns;
+    int worst = -1;
     for (int r = 0; r < w->n; r++) {
         struct watch_entry *en = &w->entries[r];
-        if (gap) {
-            en->changed_ns = now_ns;
-            en->suspect_ns = 0;
-        }
-        if (!en->seen || en->gone)
-            continue;
-        bool saving = en->view.state == RANK_SAVING;
-        if (still(w, en, now_ns, saving && suspect && suspect(ctx, r)))
+        if (en->seen && !en->gone && is_still(w, en, now_ns))
             hung = true;
     }
-    if (!hung)
-        return false;
-    int worst = -1;
-    bool worst_suspect = false;
-    for (int r = 0; r < w->n; r++) {
+    for (int r = 0; r < w->n && hung; r++) {
         const struct watch_entry *en = &w->entries[r];
-        if (!en->seen || en->gone || !is_end(w, r))
-            continue;
-        bool s = suspect && suspect(ctx, r);
-        if (worst < 0 || compare(w, r, s, worst, worst_suspect) < 0) {
+        if (en->seen && !en->gone && is_end(w, r) && (worst < 0 || compare_ranks(w, r, worst) < 0))
             worst = r;
-            worst_suspect = s;
-        }
     }
-    if (moves(w, &w->entries[worst], now_ns))
+    if (worst < 0 || moves(w, &w->entries[worst], now_ns))
         return false;
     out->rank = worst;
     out->still_ns = now_ns - w->entries[worst].changed_ns;
     return true;
+}
+
+void watch_afresh(struct watch *w, int64_t now_ns)
+{
+    for (int r = 0; r < w->n; r++) {
+        w->entries[r].changed_ns = now_ns;
+        w->entries[r].suspect_ns = 0;
+    }
+}
+
+void watch_postpone(struct watch *w, int64_t ns, int64_t now_ns)
+{
+    for (int r = 0; r < w->n; r++) {
+        int64_t later = w->entries[r].changed_ns + ns;
+        w->entries[r].changed_ns = later < now_ns ? later : now_ns;
+    }
 }

@@ -26,9 +26,10 @@
 struct watch_entry {
     struct page_view view;
     bool seen, gone;    // gone: it ended, nothing is expected of it
+    bool suspect;       // its process is stopped or silent
     int64_t changed_ns; // when the view last changed
     int64_t stepped_ns; // when its step last changed while running; 0: not yet
-    int64_t suspect_ns; // saving: since when its process is stopped or silent; 0: it is not
+    int64_t suspect_ns; // saving: since when it is suspect; 0: it is not
 };
 struct watch {
     int n;
@@ -36,19 +37,22 @@ struct watch {
     int64_t hang_after_ns;
     int64_t limit_ns[RANK_STATE_COUNT]; // 0: none; RUNNING's is computed
     int64_t longest_step_ns;
-    int64_t looked_ns;
 };
 
 void watch_init(struct watch *w, int ranks, int64_t hang_after_ns);
 void watch_clear(struct watch *w);
 void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now_ns);
+void watch_suspect(struct watch *w, int rank, bool suspect);
 void watch_gone(struct watch *w, int rank);
 
 struct watch_verdict {
     int rank;
     int64_t still_ns; // for how long
 };
-// True when the attempt hangs. suspect(ctx, rank) says that a rank's process is stopped or silent.
-// A gap between two calls (this process itself was stopped) starts all waiting afresh.
-bool watch_hung(struct watch *w, int64_t now_ns, bool (*suspect)(void *ctx, int rank), void *ctx,
-                struct watch_verdict *out);
+// True when the attempt hangs.
+bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out);
+
+// Whoever watches was stopped itself: all waiting begins anew.
+void watch_afresh(struct watch *w, int64_t now_ns);
+// For so long, up to now, not all ranks could be heard: that time does not count.
+void watch_postpone(struct watch *w, int64_t ns, int64_t now_ns);

@@ -21,7 +21,7 @@ ARROWS = {
     "common/data": ["common/base", "common/op"],
     "common/ckpt": ["common/base", "common/op"],
     "common/model": ["common/base", "common/op", "common/job", "common/compile", "common/explain"],
-    "common/attempt": ["common/base", "proto"],
+    "common/attempt": ["common/base", "common/ckpt", "proto"],
     "common/rpc": ["common/base", "proto"],
     "kernels": ["common/base", "common/op"],
     "worker/collective": ["common/base", "common/op", "common/attempt", "kernels"],

@@ -169,7 +169,10 @@ void world_step(struct world *w, const char *job, int64_t step)
 
 void world_shard(struct world *w, const char *job, int rank, int64_t step, int code)
 {
+    uint8_t digest[16] = {0};
     FRAME_BODY(shard, ShardDone, shard_done);
+    shard.head_digest.data = digest;
+    shard.head_digest.len = sizeof digest;
     shard.rank = rank;
     shard.step = step;
     shard.code = code;

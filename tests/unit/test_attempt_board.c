@@ -21,12 +21,13 @@ struct heard { // of one rank
 };
 struct table {
     struct board b;
+    struct arena arena;
+    struct leader_out out; // what was said last
     struct heard rank[RANKS];
 };
 
-static void send(void *ctx, int rank, const Weft__Rank__Frame *f)
+static void hear(struct heard *h, const Weft__Rank__Frame *f)
 {
-    struct heard *h = &((struct table *)ctx)->rank[rank];
     if (f->body_case == WEFT__RANK__FRAME__BODY_KV_VALUE) {
         *(f->kv_value->put ? &h->puts : &h->values) += 1;
         h->refused += f->kv_value->failed[0] != 0;
@@ -40,7 +41,15 @@ static void send(void *ctx, int rank, const Weft__Rank__Frame *f)
     }
 }
 
-static void where(void *ctx, int rank, char *out, size_t size)
+// What the board said reaches its ranks.
+static void deliver(struct table *t)
+{
+    for (int i = 0; i < t->out.n; i++)
+        hear(&t->rank[t->out.v[i].rank], t->out.v[i].frame);
+    t->out.n = 0;
+}
+
+static void where(const void *ctx, int rank, char *out, size_t size)
 {
     (void)ctx;
     snprintf(out, size, "rank %d", rank);
@@ -49,8 +58,30 @@ static void where(void *ctx, int rank, char *out, size_t size)
 static void begin(struct table *t)
 {
     memset(t, 0, sizeof *t);
-    struct board_ops ops = {t, send, where};
-    board_init(&t->b, RANKS, &ops);
+    arena_init(&t->arena);
+    t->out.arena = &t->arena;
+    board_init(&t->b, RANKS, where, t);
+}
+
+static void end(struct table *t)
+{
+    board_clear(&t->b);
+    arena_clear(&t->arena);
+}
+
+static void put(struct table *t, int rank, const char *key, const char *value)
+{
+    FRAME_BODY(f, KvPut, kv_put);
+    f.key = frame_text(key);
+    f.value = frame_text(value);
+    board_put(&t->b, rank, &f, &t->out);
+    deliver(t);
+}
+
+static void get(struct table *t, int rank, const char *key)
+{
+    board_get(&t->b, rank, key, &t->out);
+    deliver(t);
 }
 
 static void come(struct table *t, int rank, int64_t now, int64_t timeout)
@@ -58,7 +89,8 @@ static void come(struct table *t, int rank, int64_t now, int64_t timeout)
     FRAME_BODY(f, Barrier, barrier);
     f.name = frame_text("mesh");
     f.timeout_ns = timeout;
-    board_barrier(&t->b, rank, &f, now);
+    board_barrier(&t->b, rank, &f, now, &t->out);
+    deliver(t);
 }
 
 static void recall_barrier(struct table *t, const char *failed)
@@ -67,7 +99,8 @@ static void recall_barrier(struct table *t, const char *failed)
     done.name = frame_text("mesh");
     done.failed = frame_text(failed);
     FRAME(f, BARRIER_DONE, barrier_done, &done);
-    board_recall(&t->b, &f);
+    board_recall(&t->b, &f, &t->out);
+    deliver(t);
 }
 
 static void recall_value(struct table *t, const char *key, const char *value)
@@ -76,7 +109,8 @@ static void recall_value(struct table *t, const char *key, const char *value)
     body.key = frame_text(key);
     body.value = frame_text(value);
     FRAME(f, KV_VALUE, kv_value, &body);
-    board_recall(&t->b, &f);
+    board_recall(&t->b, &f, &t->out);
+    deliver(t);
 }
 
 static void test_a_barrier_answer_brought_is_the_answer(void **state)
@@ -94,7 +128,7 @@ static void test_a_barrier_answer_brought_is_the_answer(void **state)
     recall_barrier(&t, "");
     come(&t, 1, 0, CLOCK_S);
     assert_int_equal(t.rank[1].failed, 2);
-    board_clear(&t.b);
+    end(&t);
 }
 
 static void test_a_value_brought_reaches_whoever_waits_and_its_writer_may_repeat_it(void **state)
@@ -102,16 +136,16 @@ static void test_a_value_brought_reaches_whoever_waits_and_its_writer_may_repeat
     (void)state;
     struct table t;
     begin(&t);
-    board_get(&t.b, 1, "addr");
+    get(&t, 1, "addr");
     recall_value(&t, "addr", "tcp:7");
     assert_int_equal(t.rank[1].values, 1);
     assert_string_equal(t.rank[1].text, "tcp:7");
-    board_put(&t.b, 0, "addr", "tcp:7");
+    put(&t, 0, "addr", "tcp:7");
     assert_int_equal(t.rank[0].puts, 1);
     assert_int_equal(t.rank[0].refused, 0);
-    board_put(&t.b, 2, "addr", "tcp:7"); // the key has one writer
+    put(&t, 2, "addr", "tcp:7"); // the key has one writer
     assert_int_equal(t.rank[2].refused, 1);
-    board_clear(&t.b);
+    end(&t);
 }
 
 static void test_another_value_than_the_one_brought_is_refused(void **state)
@@ -120,11 +154,11 @@ static void test_another_value_than_the_one_brought_is_refused(void **state)
     struct table t;
     begin(&t);
     recall_value(&t, "addr", "tcp:7");
-    board_put(&t.b, 0, "addr", "tcp:8");
+    put(&t, 0, "addr", "tcp:8");
     assert_int_equal(t.rank[0].refused, 1);
-    board_get(&t.b, 2, "addr");
+    get(&t, 2, "addr");
     assert_string_equal(t.rank[2].text, "tcp:7");
-    board_clear(&t.b);
+    end(&t);
 }
 
 static void test_an_agreement_brought_answers_those_that_still_ask(void **state)
@@ -134,11 +168,12 @@ static void test_an_agreement_brought_answers_those_that_still_ask(void **state)
     begin(&t);
     FRAME_BODY(done, ReadyDone, ready_done);
     FRAME(f, READY_DONE, ready_done, &done);
-    board_recall(&t.b, &f);
-    board_ready(&t.b, 2, "plan");
+    board_recall(&t.b, &f, &t.out);
+    board_ready(&t.b, 2, "plan", &t.out);
+    deliver(&t);
     assert_int_equal(t.rank[2].readies, 1);
     assert_int_equal(t.rank[0].readies, 0); // it was answered before
-    board_clear(&t.b);
+    end(&t);
 }
 
 static void test_open_deadlines_are_extended(void **state)
@@ -148,12 +183,14 @@ static void test_open_deadlines_are_extended(void **state)
     begin(&t);
     come(&t, 0, 0, CLOCK_S);
     board_extend(&t.b, 5 * CLOCK_S);
-    board_tick(&t.b, 5 * CLOCK_S);
+    board_tick(&t.b, 5 * CLOCK_S, &t.out);
+    deliver(&t);
     assert_int_equal(t.rank[0].failed, 0);
-    board_tick(&t.b, 6 * CLOCK_S);
+    board_tick(&t.b, 6 * CLOCK_S, &t.out);
+    deliver(&t);
     assert_int_equal(t.rank[0].failed, 1);
     assert_non_null(strstr(t.rank[0].text, "rank 1"));
-    board_clear(&t.b);
+    end(&t);
 }
 
 int main(void)

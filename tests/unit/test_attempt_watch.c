@@ -25,12 +25,6 @@ static void see_all(struct watch *w, struct page_view v, int64_t now)
         watch_see(w, r, &v, now);
 }
 
-static bool suspect_2(void *ctx, int rank)
-{
-    (void)ctx;
-    return rank == 2;
-}
-
 static void ranks_that_move_do_not_hang(void **state)
 {
     (void)state;
@@ -39,7 +33,7 @@ static void ranks_that_move_do_not_hang(void **state)
     watch_init(&w, N, 500 * MS);
     for (int64_t step = 1; step < 50; step++) {
         see_all(&w, at(step, (uint64_t)step, (uint64_t)step), step * 200 * MS);
-        assert_false(watch_hung(&w, step * 200 * MS, NULL, NULL, &v));
+        assert_false(watch_hung(&w, step * 200 * MS, &v));
     }
     watch_clear(&w);
 }
@@ -55,8 +49,8 @@ static void a_long_step_is_waited_for_as_long_as_the_longest_seen(void **state)
     see_all(&w, at(3, 3, 3), 4000 * MS); // steps of 1.5 s
     assert_int_equal(w.longest_step_ns, 1500 * MS);
     for (int64_t t = 4000; t <= 6000; t += 200)
-        assert_false(watch_hung(&w, t * MS, NULL, NULL, &v));
-    assert_true(watch_hung(&w, 6001 * MS, NULL, NULL, &v));
+        assert_false(watch_hung(&w, t * MS, &v));
+    assert_true(watch_hung(&w, 6001 * MS, &v));
     watch_clear(&w);
 }
 
@@ -69,7 +63,8 @@ static void the_culprit_has_the_lowest_entered_collective(void **state)
     see_all(&w, at(5, 31, 30), 1000 * MS);
     struct page_view late = at(5, 29, 29);
     watch_see(&w, 3, &late, 1001 * MS); // it even moved last
-    assert_true(watch_hung(&w, 1502 * MS, suspect_2, NULL, &v));
+    watch_suspect(&w, 2, true);
+    assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 3);
     assert_int_equal(v.still_ns, 501 * MS);
     watch_clear(&w);
@@ -84,9 +79,11 @@ static void among_equals_it_is_the_stopped_one(void **state)
     see_all(&w, at(5, 31, 30), 1000 * MS);
     struct page_view behind = at(5, 31, 29);
     watch_see(&w, 1, &behind, 1000 * MS);
-    assert_true(watch_hung(&w, 1501 * MS, suspect_2, NULL, &v));
+    watch_suspect(&w, 2, true);
+    assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 2);
-    assert_true(watch_hung(&w, 1502 * MS, NULL, NULL, &v)); // nobody is stopped: who left fewer
+    watch_suspect(&w, 2, false);
+    assert_true(watch_hung(&w, 1502 * MS, &v)); // nobody is stopped: who left fewer
     assert_int_equal(v.rank, 1);
     watch_clear(&w);
 }
@@ -116,10 +113,10 @@ static void the_culprit_is_whom_all_wait_for_in_the_end(void **state)
     // 1 computes for ever; its peer waits for it in a sum, the other stage for their messages.
     see_stages(&w, (struct page_view[]){waits(31, 1, 30), at(5, 30, 30), waits(20, 0, 31),
                                         waits(20, 1, 30)});
-    assert_true(watch_hung(&w, 1501 * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 1);
-    assert_true(
-        watch_hung(&w, 1502 * MS, suspect_2, NULL, &v)); // an innocent one may be stopped too
+    watch_suspect(&w, 2, true); // an innocent one may be stopped too
+    assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 1);
     watch_clear(&w);
 }
@@ -134,16 +131,18 @@ static void in_a_circle_it_is_the_stopped_one_or_whose_word_is_old(void **state)
     watch_init(&w, N, 500 * MS);
     // 2 was stopped as it waited for 0's message, which has come: 0 has entered 31 since.
     see_stages(&w, views);
-    assert_true(watch_hung(&w, 1501 * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 2);
-    assert_true(watch_hung(&w, 1502 * MS, suspect_2, NULL, &v));
+    watch_suspect(&w, 2, true);
+    assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 2);
+    watch_suspect(&w, 2, false);
     // Whom it waits for is told later than where it stands, and is no progress.
     struct page_view fresh = waits(20, 0, 31);
     watch_see(&w, 2, &fresh, 1503 * MS);
     struct page_view old = waits(31, 2, 19);
     watch_see(&w, 0, &old, 1503 * MS);
-    assert_true(watch_hung(&w, 1504 * MS, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 1504 * MS, &v));
     assert_int_equal(v.rank, 0);
     assert_int_equal(v.still_ns, 504 * MS);
     watch_clear(&w);
@@ -162,10 +161,10 @@ static void who_waits_for_one_that_moves_does_not_hang(void **state)
     for (int64_t t = 1000; t <= 7000; t += 250) {
         busy.ops++;
         watch_see(&w, 1, &busy, t * MS);
-        assert_false(watch_hung(&w, t * MS, NULL, NULL, &v));
+        assert_false(watch_hung(&w, t * MS, &v));
     }
-    assert_false(watch_hung(&w, 7500 * MS, NULL, NULL, &v));
-    assert_true(watch_hung(&w, 7501 * MS, NULL, NULL, &v));
+    assert_false(watch_hung(&w, 7500 * MS, &v));
+    assert_true(watch_hung(&w, 7501 * MS, &v));
     assert_int_equal(v.rank, 1);
     assert_int_equal(v.still_ns, 501 * MS);
     watch_clear(&w);
@@ -181,12 +180,12 @@ static void ended_ranks_and_other_states_are_not_hurried(void **state)
     struct page_view starting = {.state = RANK_STARTING};
     see_all(&w, starting, 1000 * MS);
     for (int64_t t = 2; t < 61; t++)
-        assert_false(watch_hung(&w, t * CLOCK_S, NULL, NULL, &v));
+        assert_false(watch_hung(&w, t * CLOCK_S, &v));
     see_all(&w, at(1, 1, 1), 61 * CLOCK_S);
     for (int r = 0; r < N; r++)
         watch_gone(&w, r);
     for (int64_t t = 61; t < 70; t++)
-        assert_false(watch_hung(&w, t * CLOCK_S, NULL, NULL, &v));
+        assert_false(watch_hung(&w, t * CLOCK_S, &v));
     watch_clear(&w);
 }
 
@@ -197,19 +196,36 @@ static void a_watcher_that_was_stopped_itself_starts_afresh(void **state)
     struct watch_verdict v;
     watch_init(&w, N, 500 * MS);
     see_all(&w, at(1, 1, 1), 1000 * MS);
-    assert_false(watch_hung(&w, 1200 * MS, NULL, NULL, &v));
-    assert_false(watch_hung(&w, 9000 * MS, NULL, NULL, &v)); // a gap of 7.8 s is ours
-    assert_false(watch_hung(&w, 9400 * MS, NULL, NULL, &v));
-    assert_true(watch_hung(&w, 9501 * MS, NULL, NULL, &v));
+    assert_false(watch_hung(&w, 1200 * MS, &v));
+    watch_afresh(&w, 9000 * MS); // it was stopped for 7.8 s
+    assert_false(watch_hung(&w, 9000 * MS, &v));
+    assert_false(watch_hung(&w, 9400 * MS, &v));
+    assert_true(watch_hung(&w, 9501 * MS, &v));
+    watch_clear(&w);
+}
+
+static void time_that_was_not_heard_does_not_count(void **state)
+{
+    (void)state;
+    struct watch w;
+    struct watch_verdict v;
+    watch_init(&w, N, 500 * MS);
+    see_all(&w, at(1, 1, 1), 1000 * MS);
+    watch_postpone(&w, 300 * MS, 1400 * MS);
+    assert_false(watch_hung(&w, 1800 * MS, &v));
+    assert_true(watch_hung(&w, 1801 * MS, &v));
+    watch_postpone(&w, 9000 * MS, 2000 * MS); // never into the future
+    assert_true(watch_hung(&w, 2501 * MS, &v));
     watch_clear(&w);
 }
 
 // All four save from second 1 on; asked every 200 ms from `from` up to `to`, who hangs first?
-static int64_t first_hung(struct watch *w, int64_t from, int64_t to, bool (*suspect)(void *, int),
+static int64_t first_hung(struct watch *w, int64_t from, int64_t to, bool suspect,
                           struct watch_verdict *v)
 {
+    watch_suspect(w, 2, suspect);
     for (int64_t t = from; t <= to; t += 200)
-        if (watch_hung(w, t * MS, suspect, NULL, v))
+        if (watch_hung(w, t * MS, v))
             return t;
     return -1;
 }
@@ -224,12 +240,12 @@ static void a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one(v
     w.limit_ns[RANK_SAVING] = 600 * CLOCK_S;
     see_all(&w, saving, 1000 * MS);
     // Alive and writing: the limit is its own.
-    assert_int_equal(first_hung(&w, 1000, 30000, NULL, &v), -1);
+    assert_int_equal(first_hung(&w, 1000, 30000, false, &v), -1);
     // A short stop late in a long save is none; the time runs from when it was first seen stopped.
-    assert_int_equal(first_hung(&w, 30200, 30600, suspect_2, &v), -1);
-    assert_int_equal(first_hung(&w, 30800, 30800, NULL, &v), -1);
-    assert_int_equal(first_hung(&w, 31000, 31400, suspect_2, &v), -1);
-    assert_int_equal(first_hung(&w, 31600, 32000, suspect_2, &v), 31600);
+    assert_int_equal(first_hung(&w, 30200, 30600, true, &v), -1);
+    assert_int_equal(first_hung(&w, 30800, 30800, false, &v), -1);
+    assert_int_equal(first_hung(&w, 31000, 31400, true, &v), -1);
+    assert_int_equal(first_hung(&w, 31600, 32000, true, &v), 31600);
     assert_int_equal(v.rank, 2);
     watch_clear(&w);
 }
@@ -247,6 +263,7 @@ int main(void)
         cmocka_unit_test(ended_ranks_and_other_states_are_not_hurried),
         cmocka_unit_test(a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one),
         cmocka_unit_test(a_watcher_that_was_stopped_itself_starts_afresh),
+        cmocka_unit_test(time_that_was_not_heard_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

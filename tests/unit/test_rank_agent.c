@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks under an agent: the true weft-rank with its backend, over socket pairs to a small agent
-// played here (the board answers, checkpoints are ordered when all shards are in).
+// played here with a leader.
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/attempt/board.h"
 #include "common/attempt/frame.h"
+#include "common/attempt/leader.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
@@ -37,8 +37,7 @@ struct agent {
     pid_t pid[RANKS];
     struct frame_conn conn[RANKS];
     bool open[RANKS], greeted[RANKS];
-    struct board board;
-    Weft__Rank__Frame *shard[RANKS]; // ShardDone of the open checkpoint
+    struct leader *leader;
     int64_t committed, stepped;
     int exit_code[RANKS]; // of the Exit frame, −1: none came
     char why[RANKS][400];
@@ -86,19 +85,32 @@ static int remove_top(void **state)
 
 // ---- the agent ----
 
-static void send_rank(void *ctx, int rank, const Weft__Rank__Frame *f)
+static void send_rank(struct agent *a, int rank, const Weft__Rank__Frame *f)
 {
-    struct agent *a = ctx;
     if (!a->open[rank])
         return;
     assert_int_equal(frame_queue(&a->conn[rank], f, NULL), 0);
     (void)frame_flush(&a->conn[rank], NULL); // what it does not take leaves with the next
 }
 
-static void where(void *ctx, int rank, char *out, size_t size)
+static void lead(struct agent *a, struct leader_event ev)
 {
-    (void)ctx;
-    snprintf(out, size, "rank %d", rank);
+    struct arena arena;
+    struct leader_out out = {.arena = &arena};
+    arena_init(&arena);
+    ev.now_ns = clock_mono_ns();
+    leader_step(a->leader, &ev, &out);
+    for (int i = 0; i < out.n; i++) {
+        const struct leader_action *x = &out.v[i];
+        for (int r = 0; r < a->ranks && x->kind == LEADER_SEND; r++)
+            if (x->rank < 0 || x->rank == r)
+                send_rank(a, r, x->frame);
+        if (x->kind == LEADER_REPORT)
+            a->stepped = x->report->step;
+        if (x->kind == LEADER_COMMITTED)
+            a->committed = x->id.step;
+    }
+    arena_clear(&arena);
 }
 
 static void agent_init(struct agent *a, int ranks, int steps)
@@ -117,7 +129,9 @@ static void agent_init(struct agent *a, int ranks, int steps)
              "checkpoint: {dir: ckpt}\n",
              ranks, steps);
     snprintf(a->metrics, sizeof a->metrics, "%s/rows.jsonl", top);
-    board_init(&a->board, ranks, &(struct board_ops){a, send_rank, where});
+    a->leader = leader_new(&(struct leader_config){.ranks = ranks, .join_ns = 600 * CLOCK_S},
+                           clock_mono_ns());
+    lead(a, (struct leader_event){.kind = LEADER_EV_FENCED, .epoch = EPOCH});
     assert_int_equal(store_make(&a->store, "ckpt", &owner, NULL), 0);
 }
 
@@ -187,70 +201,19 @@ static void on_hello(struct agent *a, int rank, const Weft__Rank__Hello *h)
     assign(a, rank);
 }
 
-// Keeps the frame; when all are in the writer is ordered.
-static void on_shard(struct agent *a, int rank, Weft__Rank__Frame *f)
-{
-    Weft__Rank__ShardDone *shards[RANKS];
-    if (a->shard[rank])
-        weft__rank__frame__free_unpacked(a->shard[rank], NULL);
-    a->shard[rank] = f;
-    for (int r = 0; r < a->ranks; r++) {
-        if (!a->shard[r] || a->shard[r]->shard_done->step != f->shard_done->step)
-            return;
-        shards[r] = a->shard[r]->shard_done;
-    }
-    FRAME_BODY(body, Commit, commit);
-    body.step = f->shard_done->step;
-    body.n_shards = (size_t)a->ranks;
-    body.shards = shards;
-    FRAME(order, COMMIT, commit, &body);
-    send_rank(a, 0, &order);
-}
-
-static void on_committed(struct agent *a, const Weft__Rank__CommitDone *d)
-{
-    assert_int_equal(d->code, 0);
-    a->committed = d->step;
-    FRAME_BODY(body, Committed, committed);
-    body.step = d->step;
-    FRAME(f, COMMITTED, committed, &body);
-    for (int r = 0; r < a->ranks; r++)
-        send_rank(a, r, &f);
-}
-
 static void on_frame(struct agent *a, int r, Weft__Rank__Frame *f)
 {
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_HELLO:
         on_hello(a, r, f->hello);
         break;
-    case WEFT__RANK__FRAME__BODY_KV_PUT:
-        board_put(&a->board, r, f->kv_put->key, f->kv_put->value);
-        break;
-    case WEFT__RANK__FRAME__BODY_KV_GET:
-        board_get(&a->board, r, f->kv_get->key);
-        break;
-    case WEFT__RANK__FRAME__BODY_BARRIER:
-        board_barrier(&a->board, r, f->barrier, clock_mono_ns());
-        break;
-    case WEFT__RANK__FRAME__BODY_READY:
-        board_ready(&a->board, r, f->ready->plan_hash);
-        break;
-    case WEFT__RANK__FRAME__BODY_SHARD_DONE:
-        on_shard(a, r, f);
-        return;
-    case WEFT__RANK__FRAME__BODY_COMMIT_DONE:
-        on_committed(a, f->commit_done);
-        break;
-    case WEFT__RANK__FRAME__BODY_STEP_REPORT:
-        a->stepped = f->step_report->step;
-        break;
     case WEFT__RANK__FRAME__BODY_EXIT:
         a->exit_code[r] = f->exit->code;
         snprintf(a->why[r], sizeof a->why[r], "%s", f->exit->why);
         break;
     default:
-        assert_int_equal(f->body_case, WEFT__RANK__FRAME__BODY_PROGRESS);
+        assert_true(leader_hears(f));
+        lead(a, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = r, .frame = f});
     }
     weft__rank__frame__free_unpacked(f, NULL);
 }
@@ -310,12 +273,9 @@ static void assert_all_end(struct agent *a, int code)
 
 static void agent_clear(struct agent *a)
 {
-    for (int r = 0; r < a->ranks; r++) {
+    for (int r = 0; r < a->ranks; r++)
         frame_conn_clear(&a->conn[r]);
-        if (a->shard[r])
-            weft__rank__frame__free_unpacked(a->shard[r], NULL);
-    }
-    board_clear(&a->board);
+    leader_free(a->leader);
     store_close(&a->store);
 }
 

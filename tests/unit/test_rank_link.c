@@ -21,8 +21,8 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
-#include "worker/rank/lead/lead.h"
 #include "worker/rank/lead/rank_join.h"
+#include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/link/rank_link.h"
 
 enum { RANKS_MAX = 4 };
@@ -31,7 +31,7 @@ struct team {
     char dir[64], addr[100];
     int n;
     struct assignment plan;
-    struct lead *lead;
+    struct solo_leader *lead;
     struct link *link[RANKS_MAX]; // null: not joined, or gone
     struct progress_page *page[RANKS_MAX];
     struct assignment got[RANKS_MAX];
@@ -69,13 +69,13 @@ static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
     snprintf(path, sizeof path, "%s/sock", t->dir);
     snprintf(t->addr, sizeof t->addr, "unix:%s", path);
     assert_int_equal(join_listen_unix(path, &unix_fd, NULL), 0);
-    struct lead_config c = {.assignment = &t->plan,
-                            .unix_fd = unix_fd,
-                            .tcp_fd = -1,
-                            .page_dir = t->dir,
-                            .commit = {.nranks = n, .keep = 2},
-                            .join_ns = join_ns};
-    assert_int_equal(lead_start(&c, &t->lead, &fd, NULL), 0);
+    struct solo_leader_config c = {.assignment = &t->plan,
+                                   .unix_fd = unix_fd,
+                                   .tcp_fd = -1,
+                                   .page_dir = t->dir,
+                                   .keep = 2,
+                                   .join_ns = join_ns};
+    assert_int_equal(solo_leader_start(&c, &t->lead, &fd, NULL), 0);
     struct link_options o = {.fd = fd, .host = "here"};
     assert_int_equal(link_open(&o, &t->link[0], NULL), 0);
 }
@@ -93,7 +93,7 @@ static void team_assign(struct team *t, int rank)
 {
     char path[100];
     assert_int_equal(link_assign(t->link[rank], &t->got[rank], soon(), NULL), 0);
-    lead_page_path(t->dir, rank, path, sizeof path);
+    page_path(t->dir, rank, path, sizeof path);
     assert_int_equal(page_create(path, rank, &t->page[rank], NULL), 0);
     link_set_page(t->link[rank], t->page[rank]);
 }
@@ -112,11 +112,11 @@ static void team_end(struct team *t, int code)
     char path[100];
     for (int r = t->n - 1; r >= 0; r--)
         link_close(t->link[r], code, "");
-    lead_stop(t->lead, 10 * CLOCK_S);
+    solo_leader_stop(t->lead, 10 * CLOCK_S);
     for (int r = 0; r < t->n; r++) {
         page_close(t->page[r]);
         arena_clear(&t->got[r].arena);
-        lead_page_path(t->dir, r, path, sizeof path);
+        page_path(t->dir, r, path, sizeof path);
         unlink(path);
     }
     snprintf(path, sizeof path, "%s/sock", t->dir);
@@ -369,7 +369,7 @@ static void a_dead_rank_is_named_with_its_step_and_collective(void **state)
     team_assign(&t, 0);
     team_assign(&t, 1);
     char path[100];
-    lead_page_path(t.dir, 2, path, sizeof path);
+    page_path(t.dir, 2, path, sizeof path);
     assert_int_equal(page_create(path, 2, &t.page[2], NULL), 0);
     page_state(t.page[2], RANK_RUNNING);
     page_step(t.page[2], 17);

@@ -256,7 +256,7 @@ static void a_step_longer_than_hang_after_is_no_hang_while_the_device_moves(void
     for (bool more = true; more; now += CLOCK_S / 10) {
         struct page_view at = page_now();
         watch_see(&w, 0, &at, now);
-        assert_false(watch_hung(&w, now, NULL, NULL, &v));
+        assert_false(watch_hung(&w, now, &v));
         more = look();
     }
     assert_true(now - begun > 6 * CLOCK_S);
@@ -284,9 +284,9 @@ static void a_device_that_stops_leaves_the_page_still_and_where_it_stopped(void 
     assert_true(page_view_same(&at, &later));
     for (int64_t now = CLOCK_S; now <= 4 * CLOCK_S; now += CLOCK_S) {
         watch_see(&w, 0, &later, now);
-        assert_false(watch_hung(&w, now, NULL, NULL, &v));
+        assert_false(watch_hung(&w, now, &v));
     }
-    assert_true(watch_hung(&w, 4 * CLOCK_S + CLOCK_S / 10, NULL, NULL, &v));
+    assert_true(watch_hung(&w, 4 * CLOCK_S + CLOCK_S / 10, &v));
     page_view_text(&later, text, sizeof text);
     assert_string_equal(text,
                         "running, step 4, backward of microbatch 1, before the first collective");

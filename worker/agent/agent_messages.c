@@ -63,20 +63,11 @@ static void fill_devices(const struct agent *g, Weft__V1__Register *m, struct ag
 static Weft__Rank__Progress *make_progress(const struct agent *g, const struct attempt_rank *r,
                                            struct agent_out *out)
 {
-    NEW(p, Rank__Progress, rank__progress);
+    Weft__Rank__Progress *p = arena_new(out->arena, Weft__Rank__Progress);
+    frame_from_view(&r->view, "", p);
     p->rank = r->rank;
-    p->step = r->view.step;
-    p->phase = r->view.phase;
-    p->microbatch = r->view.microbatch;
-    p->state = r->view.state;
-    p->ops = r->view.ops;
-    p->coll_entered = r->view.coll_entered;
-    p->coll_left = r->view.coll_left;
-    p->awaits = r->view.awaits;
-    p->awaits_entered = r->view.awaits_entered;
     p->coll_text = dup_text(out, r->view.coll_text);
     p->host = dup_text(out, g->c.name);
-    p->heartbeat_ns = r->view.heartbeat_ns;
     return p;
 }
 

@@ -19,38 +19,6 @@ static void *check_memory(void *p)
 
 // ---- copies ----
 
-ProtobufCMessage *message_copy(const ProtobufCMessage *m)
-{
-    size_t len = protobuf_c_message_get_packed_size(m);
-    uint8_t *bytes = check_memory(malloc(len + 1));
-    protobuf_c_message_pack(m, bytes);
-    ProtobufCMessage *copy =
-        check_memory(protobuf_c_message_unpack(m->descriptor, NULL, len, bytes));
-    free(bytes);
-    return copy;
-}
-
-static void *alloc_in_arena(void *a, size_t n)
-{
-    return arena_alloc(a, n);
-}
-
-static void leave_to_arena(void *a, void *p)
-{
-    (void)a;
-    (void)p;
-}
-
-ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m)
-{
-    ProtobufCAllocator from = {
-        .alloc = alloc_in_arena, .free = leave_to_arena, .allocator_data = a};
-    size_t len = protobuf_c_message_get_packed_size(m);
-    uint8_t *bytes = arena_alloc(a, len + 1);
-    protobuf_c_message_pack(m, bytes);
-    return check_memory(protobuf_c_message_unpack(m->descriptor, &from, len, bytes));
-}
-
 Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f)
 {
     return (Weft__Rank__Frame *)(void *)message_copy(&f->base);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/attempt/message.h"
 #include "common/attempt/page.h"
 #include "common/base/arena.h"
 #include "common/base/list.h"
@@ -112,5 +113,3 @@ bool topic_same(const struct topic *a, const struct topic *b);
 
 Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f);                 // the heap's
 Weft__Rank__Frame *frame_dup(struct arena *a, const Weft__Rank__Frame *f); // the arena's
-ProtobufCMessage *message_copy(const ProtobufCMessage *m);                 // the heap's
-ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m); // the arena's

@@ -17,8 +17,8 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
-#include "worker/rank/lead/lead.h"
 #include "worker/rank/lead/solo.h"
+#include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/lead/spawn.h"
 #include "worker/rank/lead/status.h"
 #include "worker/rank/probe.h"
@@ -28,7 +28,6 @@
 enum {
     OVERRIDES_MAX = 200,
     JOIN_S = 60,     // all ranks find each other
-    STILL_S = 600,   // how long a page may stand still while its rank starts or saves
     LAST_WAIT_S = 6, // rank 0 waits for the others' end after its own bad one
     END_WAIT_S = 60, // after a good one
 };
@@ -168,7 +167,7 @@ struct solo_rank { // what one rank's process holds, freed at its end
     struct solo solo;
     struct process process;
     struct assignment plan; // rank 0: what it assigns
-    struct lead *lead;
+    struct solo_leader *lead;
     struct status status;
     bool leads, shown;
     char metrics[4100], listen[300];
@@ -198,25 +197,22 @@ static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd,
         p->status.saved_step = p->plan.restore_step;
     snprintf(p->metrics, sizeof p->metrics, "%s/metrics.jsonl", p->solo.dir);
     p->plan.metrics = p->metrics;
-    struct lead_config c = {
+    struct solo_leader_config c = {
         .assignment = &p->plan,
         .unix_fd = p->solo.unix_fd,
         .tcp_fd = p->solo.tcp_fd,
         .page_dir = p->solo.epoch_dir,
-        .commit = {.nranks = p->plan.ranks,
-                   .deadline_ns = STILL_S * CLOCK_S,
-                   .keep = (int)ck->keep,
-                   .keep_every = ck->keep_every},
+        .steps = p->solo.job.train.steps,
+        .keep = (int)ck->keep,
+        .keep_every = ck->keep_every,
         .scan = p->solo.scan,
         .nscan = p->solo.nscan,
         .join_ns = JOIN_S * CLOCK_S,
-        .start_ns = STILL_S * CLOCK_S,
-        .save_ns = STILL_S * CLOCK_S,
         .on_row = on_row,
         .on_saved = on_saved,
         .ctx = &p->status,
     };
-    if ((rc = lead_start(&c, &p->lead, fd, e)))
+    if ((rc = solo_leader_start(&c, &p->lead, fd, e)))
         return rc;
     return solo_publish(&p->solo, &p->plan, e);
 }
@@ -237,7 +233,7 @@ static int train_rank(struct solo_rank *p, const struct solo_options *o, int fd,
         .fd = fd, .host = p->solo.host, .dir = p->solo.epoch_dir, .listen = choose_listen(p, o)};
     int code = process_train(&p->process, &po, e);
     bool good = code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED;
-    lead_stop(p->lead, (good ? END_WAIT_S : LAST_WAIT_S) * CLOCK_S);
+    solo_leader_stop(p->lead, (good ? END_WAIT_S : LAST_WAIT_S) * CLOCK_S);
     return code;
 }
 
@@ -283,7 +279,7 @@ static int run_rank(const struct flags *f)
     if (rc) {
         code = rc == ERR_ABORTED ? RANK_EXIT_DRAINED : rank_exit_code(rc);
         log_error("rank", "%s", e.text);
-        lead_stop(p->lead, 0);
+        solo_leader_stop(p->lead, 0);
     } else if (fd < 0) {
         code = RANK_EXIT_DONE;
         if (p->leads)

@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "common/ckpt/store.h"
 #include "common/model/schema_list.h"
-#include "worker/rank/lead/lead.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/train/train.h"
 
@@ -45,7 +44,7 @@ static int choose_socket_dir(struct process *p, const char *dir, struct err *e)
 static int make_page(struct process *p, const char *dir, struct err *e)
 {
     char path[4200];
-    lead_page_path(dir, p->assignment.rank, path, sizeof path);
+    page_path(dir, p->assignment.rank, path, sizeof path);
     int rc = page_create(path, p->assignment.rank, &p->assignment.page, e);
     if (!rc)
         link_set_page(p->link, p->assignment.page);
@@ -135,7 +134,7 @@ int process_train(struct process *p, const struct process_options *o, struct err
 {
     enum train_end end = TRAIN_FINISHED;
     char leader[4200];
-    lead_page_path(o->dir, 0, leader, sizeof leader);
+    page_path(o->dir, 0, leader, sizeof leader);
     struct link_options lo = {
         .fd = o->fd, .host = o->host, .agent = o->agent, .leader_page = o->agent ? NULL : leader};
     int rc = link_open(&lo, &p->link, e);

@@ -7,41 +7,6 @@
 
 #include "common/attempt/frame.h"
 
-void rank_frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
-{
-    weft__rank__progress__init(out);
-    out->rank = v->rank;
-    out->step = v->step;
-    out->phase = v->phase;
-    out->microbatch = v->microbatch;
-    out->state = v->state;
-    out->ops = v->ops;
-    out->coll_entered = v->coll_entered;
-    out->coll_left = v->coll_left;
-    out->coll_text = frame_text(v->coll_text);
-    out->host = frame_text(host);
-    out->heartbeat_ns = v->heartbeat_ns;
-    out->awaits = v->awaits;
-    out->awaits_entered = v->awaits_entered;
-}
-
-void rank_frame_to_view(const Weft__Rank__Progress *p, struct page_view *out)
-{
-    memset(out, 0, sizeof *out);
-    out->rank = p->rank;
-    out->step = p->step;
-    out->phase = p->phase;
-    out->microbatch = p->microbatch;
-    out->state = p->state;
-    out->ops = p->ops;
-    out->coll_entered = p->coll_entered;
-    out->coll_left = p->coll_left;
-    out->heartbeat_ns = p->heartbeat_ns;
-    out->awaits = p->awaits;
-    out->awaits_entered = p->awaits_entered;
-    snprintf(out->coll_text, sizeof out->coll_text, "%s", p->coll_text);
-}
-
 #define ROW_FIELDS(X) \
     X(step)           \
     X(steps)          \

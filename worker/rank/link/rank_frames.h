@@ -10,9 +10,6 @@
 #include "proto/rank.pb-c.h"
 #include "worker/rank/link/rank_link.h"
 
-void rank_frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
-void rank_frame_to_view(const Weft__Rank__Progress *p, struct page_view *out);
-
 void rank_frame_from_row(const struct step_row *row, Weft__Rank__StepReport *out);
 // The row borrows the report's texts.
 void rank_frame_to_row(const Weft__Rank__StepReport *r, struct step_row *out);

@@ -157,7 +157,7 @@ static void keep_answer(struct link *l, struct answer_key key, const char *value
 
 static void note_progress(struct link *l, const Weft__Rank__Progress *p)
 {
-    rank_frame_to_view(p, &l->leader);
+    frame_to_view(p, &l->leader);
     snprintf(l->leader_host, sizeof l->leader_host, "%s", p->host);
 }
 
@@ -280,7 +280,7 @@ static void send_progress(struct link *l, int64_t now)
     l->told = v;
     l->told_ns = now;
     Weft__Rank__Progress p;
-    rank_frame_from_view(&v, l->host, &p);
+    frame_from_view(&v, l->host, &p);
     FRAME(f, PROGRESS, progress, &p);
     (void)frame_queue(&l->conn, &f, NULL);
 }

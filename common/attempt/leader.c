@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: Apache-2.0
+// A leader's decisions; see leader.h.
+#include "common/attempt/leader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/attempt/board.h"
+#include "common/attempt/frame.h"
+#include "common/attempt/saves.h"
+#include "common/attempt/watch.h"
+#include "common/base/clock.h"
+
+struct leader {
+    struct leader_config c;
+    enum leader_state state;
+    struct leader_rank *ranks;
+    int joined, alive;
+    struct board board;
+    struct watch watch;
+    struct saves saves;
+    bool named;       // a culprit
+    int64_t now_ns;   // of the newest event
+    int64_t join_ns;  // by then all have joined
+    int64_t deaf_ns;  // since when some rank cannot be heard; 0: all can
+    int64_t blame_ns; // by then the cause of an exit with 69 must be known; 0: there was none
+    int messenger;    // who ended so
+};
+
+// ---- where a rank is ----
+
+// What the others saw of a rank whose page is told, and so a little old: those that wait for it
+// tell the last collective that they saw it enter.
+static uint64_t seen_by_peers(const struct leader *l, int rank)
+{
+    uint64_t entered = 0;
+    for (int r = 0; r < l->c.ranks; r++) {
+        const struct page_view *v = &l->ranks[r].view;
+        if (v->awaits == rank + 1 && v->awaits_entered > entered)
+            entered = v->awaits_entered;
+    }
+    return entered;
+}
+
+void leader_where(const struct leader *l, int rank, char *out, size_t size)
+{
+    const struct leader_rank *k = &l->ranks[rank];
+    char page[200], peers[60] = "";
+    if (!k->place[0]) {
+        snprintf(out, size, "rank %d, which has not joined", rank);
+        return;
+    }
+    if (!k->seen) {
+        snprintf(out, size, "rank %d on %s, not heard of yet", rank, k->place);
+        return;
+    }
+    uint64_t entered = k->exact ? 0 : seen_by_peers(l, rank);
+    if (entered > k->view.coll_entered)
+        snprintf(peers, sizeof peers, "; its peers saw it enter %llu last",
+                 (unsigned long long)entered);
+    page_view_text(&k->view, page, sizeof page);
+    snprintf(out, size, "rank %d on %s (%s%s)", rank, k->place, page, peers);
+}
+
+static void where(const void *ctx, int rank, char *out, size_t size)
+{
+    leader_where(ctx, rank, out, size);
+}
+
+// ---- the culprit ----
+
+// A new culprit in `out`, or null when there is one already or nobody is looked for any more. Its
+// text is still empty.
+static struct culprit *name_culprit(struct leader *l, enum culprit_kind kind, int rank,
+                                    struct leader_out *out)
+{
+    if (l->named || l->state == LEADER_OVER)
+        return NULL;
+    l->named = true;
+    struct culprit *x = arena_new(out->arena, struct culprit);
+    *x = (struct culprit){.kind = kind, .rank = rank};
+    leader_act(out, LEADER_CULPRIT)->culprit = x;
+    return x;
+}
+
+// The same with the text "WHERE HOW".
+static struct culprit *name_rank(struct leader *l, enum culprit_kind kind, int rank,
+                                 const char *how, struct leader_out *out)
+{
+    struct culprit *x = name_culprit(l, kind, rank, out);
+    char at[BOARD_WHERE];
+    if (!x)
+        return NULL;
+    leader_where(l, rank, at, sizeof at);
+    snprintf(x->text, sizeof x->text, "%s %s", at, how);
+    return x;
+}
+
+static bool is_under_way(const struct leader *l)
+{
+    return l->state <= LEADER_RUNNING;
+}
+
+// ---- ends of ranks ----
+
+static void mark_ended(struct leader *l, int rank)
+{
+    l->ranks[rank].ended = true;
+    l->alive--;
+    watch_gone(&l->watch, rank);
+}
+
+static bool is_own_cause(const struct leader_event *ev)
+{
+    return ev->signal || (ev->code != RANK_EXIT_DONE && ev->code != RANK_EXIT_LOST &&
+                          ev->code != RANK_EXIT_DRAINED);
+}
+
+static void name_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    char how[700];
+    const char *why = l->ranks[ev->rank].why;
+    if (ev->signal)
+        snprintf(how, sizeof how, "ended with signal %d, killed%s%s", ev->signal, *why ? ": " : "",
+                 why);
+    else
+        snprintf(how, sizeof how, "ended with exit %d, %s%s%s", ev->code, rank_exit_text(ev->code),
+                 *why ? ": " : "", why);
+    struct culprit *x =
+        name_rank(l, ev->signal ? CULPRIT_DIED : CULPRIT_EXITED, ev->rank, how, out);
+    if (!x)
+        return;
+    x->code = ev->code;
+    x->signal = ev->signal;
+    x->log = ev->log;
+}
+
+// Its end says that somebody else is the cause, who may be heard of in a moment.
+static void blame_later(struct leader *l, int rank)
+{
+    if (l->blame_ns)
+        return;
+    l->blame_ns = l->now_ns + LEADER_BLAME_MS * CLOCK_MS;
+    l->messenger = rank;
+}
+
+static void name_messenger(struct leader *l, struct leader_out *out)
+{
+    char how[500];
+    snprintf(how, sizeof how, "gave up: %s", l->ranks[l->messenger].why);
+    (void)name_rank(l, CULPRIT_GAVE_UP, l->messenger, how, out);
+}
+
+static void name_nobody_left(struct leader *l, struct leader_out *out)
+{
+    struct culprit *x = name_culprit(l, CULPRIT_LEFT, -1, out);
+    if (x)
+        snprintf(x->text, sizeof x->text,
+                 "all ranks have left and the last checkpoint is not acknowledged");
+}
+
+// A signal asked one rank to stop: training, all stop at one step; before that nobody can wait.
+static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *out)
+{
+    if (l->ranks[rank].view.state < RANK_RUNNING)
+        (void)name_rank(l, CULPRIT_GAVE_UP, rank, "was asked to stop before the first step", out);
+}
+
+static void on_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    struct leader_rank *k = &l->ranks[ev->rank];
+    if (k->ended)
+        return;
+    mark_ended(l, ev->rank);
+    k->code = ev->code;
+    snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
+    int64_t step = l->c.steps && ev->step > l->c.steps ? l->c.steps : ev->step;
+    k->view.step = step > k->view.step ? step : k->view.step;
+    if (is_own_cause(ev))
+        name_ended(l, ev, out);
+    else if (ev->code == RANK_EXIT_DRAINED && l->c.stops_by_signal)
+        on_stopped_by_signal(l, ev->rank, out);
+    else if (is_under_way(l) && ev->code != RANK_EXIT_DONE)
+        blame_later(l, ev->rank);
+    else if (is_under_way(l) && !l->c.stops_by_signal && l->alive == 0 && !l->blame_ns)
+        name_nobody_left(l, out);
+}
+
+static void on_died(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    if (l->ranks[ev->rank].ended)
+        return;
+    mark_ended(l, ev->rank);
+    (void)name_rank(l, CULPRIT_DIED, ev->rank, ev->text, out);
+}
+
+static void on_gone(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    (void)out;
+    if (!l->ranks[ev->rank].ended)
+        mark_ended(l, ev->rank);
+}
+
+// ---- pages ----
+
+// A rank's page is the rank's to write: no step of its is beyond the job.
+static void take_view(struct leader *l, int rank, const struct page_view *v)
+{
+    struct leader_rank *k = &l->ranks[rank];
+    k->view = *v;
+    k->view.rank = rank;
+    if (k->view.step < -1)
+        k->view.step = -1;
+    if (l->c.steps && k->view.step > l->c.steps)
+        k->view.step = l->c.steps;
+    if (!k->ended)
+        watch_see(&l->watch, rank, &k->view, l->now_ns);
+}
+
+static void join_rank(struct leader *l, int rank)
+{
+    struct leader_rank *k = &l->ranks[rank];
+    if (k->joined)
+        return;
+    k->joined = true;
+    l->joined++;
+    k->view.rank = rank;
+    if (!k->ended)
+        watch_see(&l->watch, rank, &k->view, l->now_ns);
+}
+
+static void on_joined(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    (void)out;
+    join_rank(l, ev->rank);
+}
+
+static void on_page(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    (void)out;
+    join_rank(l, ev->rank);
+    l->ranks[ev->rank].seen = l->ranks[ev->rank].exact = true;
+    take_view(l, ev->rank, ev->page);
+}
+
+static void on_progress(struct leader *l, int rank, const Weft__Rank__Progress *f)
+{
+    struct page_view v;
+    if (f->rank != rank || l->ranks[rank].exact)
+        return;
+    frame_to_view(f, &v);
+    l->ranks[rank].seen = true;
+    take_view(l, rank, &v);
+}
+
+static void on_suspect(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    (void)out;
+    watch_suspect(&l->watch, ev->rank, ev->suspect);
+}
+
+// ---- frames ----
+
+static void check_plans(struct leader *l, struct leader_out *out)
+{
+    if (!l->board.agreed || l->state != LEADER_MEETING)
+        return;
+    if (!l->board.agreed[0]) {
+        l->state = LEADER_RUNNING;
+        leader_act(out, LEADER_READY);
+        return;
+    }
+    struct culprit *x = name_culprit(l, CULPRIT_PLANS, -1, out);
+    if (x)
+        snprintf(x->text, sizeof x->text, "the ranks do not run the same plan: %.400s",
+                 l->board.agreed);
+}
+
+static void on_report(int rank, const Weft__Rank__StepReport *f, struct leader_out *out)
+{
+    if (rank == 0)
+        leader_act(out, LEADER_REPORT)->report = f;
+}
+
+static void on_frame(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    const Weft__Rank__Frame *f = ev->frame;
+    int r = ev->rank;
+    join_rank(l, r);
+    switch (f->body_case) {
+    case WEFT__RANK__FRAME__BODY_KV_PUT:
+        board_put(&l->board, r, f->kv_put, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_KV_GET:
+        board_get(&l->board, r, f->kv_get->key, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_BARRIER:
+        board_barrier(&l->board, r, f->barrier, l->now_ns, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_READY:
+        board_ready(&l->board, r, f->ready->plan_hash, out);
+        check_plans(l, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_STEP_REPORT:
+        on_report(r, f->step_report, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_SHARD_DONE:
+        if (l->state != LEADER_OVER)
+            saves_shard(&l->saves, r, f->shard_done, l->now_ns, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_COMMIT_DONE:
+        if (r == 0)
+            saves_commit_done(&l->saves, f->commit_done, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_DELETED:
+        if (r == 0)
+            saves_deleted(&l->saves, f->deleted, out);
+        return;
+    case WEFT__RANK__FRAME__BODY_PROGRESS:
+        on_progress(l, r, f->progress);
+        return;
+    default:
+        return;
+    }
+}
+
+bool leader_hears(const Weft__Rank__Frame *f)
+{
+    switch (f->body_case) {
+    case WEFT__RANK__FRAME__BODY_KV_PUT:
+    case WEFT__RANK__FRAME__BODY_KV_GET:
+    case WEFT__RANK__FRAME__BODY_BARRIER:
+    case WEFT__RANK__FRAME__BODY_READY:
+    case WEFT__RANK__FRAME__BODY_STEP_REPORT:
+    case WEFT__RANK__FRAME__BODY_SHARD_DONE:
+    case WEFT__RANK__FRAME__BODY_COMMIT_DONE:
+    case WEFT__RANK__FRAME__BODY_DELETED:
+    case WEFT__RANK__FRAME__BODY_PROGRESS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void on_recall(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    board_recall(&l->board, ev->frame, out);
+    check_plans(l, out);
+}
+
+// ---- the owner's will ----
+
+static void on_fenced(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    commit_fence(&l->saves.commit, ev->epoch, ev->scan, ev->nscan);
+    leader_act(out, LEADER_RECORDS);
+    l->join_ns = l->now_ns + l->c.join_ns;
+}
+
+static void on_bad(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    struct commit_event bad = {.kind = COMMIT_EV_BAD, .id = ev->id};
+    saves_decide(&l->saves, &bad, out);
+}
+
+static void on_stopping(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    (void)ev;
+    (void)out;
+    if (is_under_way(l))
+        l->state = LEADER_STOPPING;
+}
+
+static void on_over(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    struct commit_event end = {.kind = COMMIT_EV_EPOCH_END};
+    (void)ev;
+    if (l->state == LEADER_OVER)
+        return;
+    l->state = LEADER_OVER;
+    saves_decide(&l->saves, &end, out);
+}
+
+// ---- time ----
+
+static void check_joined(struct leader *l, struct leader_out *out)
+{
+    if (l->state != LEADER_MEETING || l->joined == l->c.ranks || l->now_ns < l->join_ns)
+        return;
+    struct culprit *x = name_culprit(l, CULPRIT_ABSENT, -1, out);
+    if (!x)
+        return;
+    int n = snprintf(x->text, sizeof x->text,
+                     "only %d of %d ranks joined within %.1f s; missing:", l->joined, l->c.ranks,
+                     (double)l->c.join_ns / 1e9);
+    for (int r = 0; r < l->c.ranks; r++) {
+        if (l->ranks[r].joined)
+            continue;
+        x->rank = x->rank < 0 ? r : x->rank;
+        if (n < 300)
+            n += snprintf(x->text + n, sizeof x->text - (size_t)n, " %d", r);
+    }
+}
+
+static void check_hang(struct leader *l, struct leader_out *out)
+{
+    struct watch_verdict v;
+    char how[80];
+    if (!is_under_way(l) || !watch_hung(&l->watch, l->now_ns, &v))
+        return;
+    snprintf(how, sizeof how, "hangs: no progress for %.1f s", (double)v.still_ns / 1e9);
+    (void)name_rank(l, CULPRIT_HUNG, v.rank, how, out);
+}
+
+static void check_blame(struct leader *l, struct leader_out *out)
+{
+    if (is_under_way(l) && l->blame_ns && (l->now_ns >= l->blame_ns || l->alive == 0))
+        name_messenger(l, out);
+}
+
+// Deadlines move on by `ns`.
+static void extend_deadlines(struct leader *l, int64_t ns)
+{
+    board_extend(&l->board, ns);
+    saves_extend(&l->saves, ns);
+    l->join_ns += ns;
+}
+
+// Time in which some rank could not be heard does not count.
+static void hear_again(struct leader *l)
+{
+    int64_t ns = l->now_ns - l->deaf_ns;
+    l->deaf_ns = 0;
+    extend_deadlines(l, ns);
+    watch_postpone(&l->watch, ns, l->now_ns);
+}
+
+static void on_tick(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    if (ev->deaf && !l->deaf_ns)
+        l->deaf_ns = l->now_ns;
+    if (!ev->deaf && l->deaf_ns)
+        hear_again(l);
+    if (!ev->deaf) {
+        board_tick(&l->board, l->now_ns, out);
+        saves_tick(&l->saves, l->now_ns, out);
+        check_joined(l, out);
+    }
+    check_blame(l, out);
+    if (!ev->deaf)
+        check_hang(l, out);
+}
+
+// This process itself was stopped: what others did meanwhile has not been heard yet.
+static void begin_afresh(struct leader *l, int64_t gap_ns)
+{
+    extend_deadlines(l, gap_ns);
+    watch_afresh(&l->watch, l->now_ns);
+    if (l->blame_ns)
+        l->blame_ns += gap_ns;
+    if (l->deaf_ns)
+        l->deaf_ns += gap_ns;
+}
+
+// ---- the door ----
+
+void leader_step(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    static void (*const on[LEADER_EVENTS])(struct leader *, const struct leader_event *,
+                                           struct leader_out *) = {
+        [LEADER_EV_FENCED] = on_fenced,     [LEADER_EV_BAD] = on_bad,
+        [LEADER_EV_JOINED] = on_joined,     [LEADER_EV_FRAME] = on_frame,
+        [LEADER_EV_PAGE] = on_page,         [LEADER_EV_SUSPECT] = on_suspect,
+        [LEADER_EV_ENDED] = on_ended,       [LEADER_EV_DIED] = on_died,
+        [LEADER_EV_GONE] = on_gone,         [LEADER_EV_RECALL] = on_recall,
+        [LEADER_EV_STOPPING] = on_stopping, [LEADER_EV_OVER] = on_over,
+        [LEADER_EV_TICK] = on_tick,
+    };
+    PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
+    int64_t gap_ns = ev->now_ns - l->now_ns;
+    l->now_ns = ev->now_ns;
+    if (gap_ns > LEADER_GAP_MS * CLOCK_MS)
+        begin_afresh(l, gap_ns);
+    on[ev->kind](l, ev, out);
+}
+
+struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
+{
+    struct leader *l = calloc(1, sizeof *l);
+    PRE(l != NULL && c->ranks > 0);
+    struct commit_config saving = {.nranks = c->ranks,
+                                   .deadline_ns = LEADER_STILL_S * CLOCK_S,
+                                   .keep = c->keep,
+                                   .keep_every = c->keep_every};
+    l->c = *c;
+    l->now_ns = now_ns;
+    l->join_ns = now_ns + c->join_ns;
+    l->alive = c->ranks;
+    l->ranks = calloc((size_t)c->ranks, sizeof *l->ranks);
+    PRE(l->ranks != NULL);
+    board_init(&l->board, c->ranks, where, l);
+    saves_init(&l->saves, &saving);
+    watch_init(&l->watch, c->ranks, c->hang_after_ns);
+    l->watch.limit_ns[RANK_STARTING] = LEADER_STILL_S * CLOCK_S;
+    l->watch.limit_ns[RANK_READY] = LEADER_STILL_S * CLOCK_S;
+    l->watch.limit_ns[RANK_SAVING] = LEADER_STILL_S * CLOCK_S;
+    return l;
+}
+
+void leader_free(struct leader *l)
+{
+    if (!l)
+        return;
+    board_clear(&l->board);
+    saves_clear(&l->saves);
+    watch_clear(&l->watch);
+    free(l->ranks);
+    free(l);
+}
+
+void leader_restore(struct leader *l, const struct leader_memory *m, int64_t now_ns)
+{
+    l->state = m->state;
+    commit_restore(&l->saves.commit, m->epoch, m->records, m->nrecords, now_ns);
+}
+
+void leader_place(struct leader *l, int rank, const char *place)
+{
+    snprintf(l->ranks[rank].place, sizeof l->ranks[rank].place, "%s", place);
+}
+
+// ---- views ----
+
+enum leader_state leader_state(const struct leader *l)
+{
+    return l->state;
+}
+
+const struct leader_rank *leader_rank(const struct leader *l, int rank)
+{
+    return &l->ranks[rank];
+}
+
+int leader_joined(const struct leader *l)
+{
+    return l->joined;
+}
+
+int leader_ready(const struct leader *l)
+{
+    return l->board.ready;
+}
+
+int leader_alive(const struct leader *l)
+{
+    return l->alive;
+}
+
+int64_t leader_shown_step(const struct leader *l)
+{
+    int64_t step = -1;
+    for (int r = 0; r < l->c.ranks; r++)
+        if (l->ranks[r].seen && l->ranks[r].view.step > step)
+            step = l->ranks[r].view.step;
+    return step;
+}
+
+const struct commit *leader_commit(const struct leader *l)
+{
+    return &l->saves.commit;
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leader of a running attempt: who decides, whoever that is. In solo mode rank 0's process runs
+// one on a thread of its own (worker/rank/lead), in the service the coordinator runs one for each
+// attempt. This is the decider that both share: no I/O, no clock, no threads. What happens comes in
+// as events, what is to be done goes out as actions (leader_out.h).
+//
+//     ranks' frames ──┐                     ┌──► frames to ranks
+//     progress pages ─┤                     ├──► records of checkpoints
+//     ends of ranks ──┼──► leader_step() ───┼──► all are ready
+//     time ───────────┤   board·watch·saves ├──► committed, aborted
+//     the owner's will┘                     └──► the culprit
+//
+// Board, watch and saves know nothing of each other. The leader gives each what concerns it, keeps
+// what is known of every rank, and finds out whose fault it is when one of them ends.
+//
+//                 all are ready, the plans agree          STOPPING
+//      MEETING ─────────────────────────────► RUNNING ───────────────► STOPPING
+//         └─────────────────────┬────────────────┴─────────────────────────┘
+//                               ▼  OVER
+//                             OVER
+//
+//   MEETING    ranks join, put keys, wait at barriers and say which plan they have
+//   RUNNING    they train; who stands still, dies or gives up is named
+//   STOPPING   they were asked to stop or have no step left: only who fails of its own is named
+//   OVER       the owner ends it: no checkpoint begins any more, nobody is named, an order to
+//              commit that is under way still counts when its answer comes
+//
+// The first culprit is the only one: naming it changes no state, the owner answers with OVER.
+//
+// Blame. A rank that ends with a code of its own, by a signal or without a word is the culprit at
+// once. One that ends because somebody else did (69) is a messenger: its cause may come within
+// a moment, and only then, or when no rank is left, the messenger is named for want of another.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/attempt/leader_out.h"
+#include "common/attempt/page.h"
+#include "common/ckpt/commit.h"
+
+enum leader_state { LEADER_MEETING, LEADER_RUNNING, LEADER_STOPPING, LEADER_OVER };
+
+enum {
+    LEADER_BLAME_MS = 1500, // how long an exit with 69 waits for its cause
+    LEADER_STILL_S = 600,   // a page may stand still while starting or saving; a shard may be late
+    LEADER_GAP_MS = 2000,   // no event for so long: the leader's own process was stopped
+    LEADER_TICK_MS = 200,   // the owner's promise: a TICK at least so often
+};
+
+struct leader_config {
+    int ranks;
+    int64_t steps; // of the job: no rank can have done more; 0: not known
+    int64_t hang_after_ns;
+    int64_t join_ns; // until every rank has joined
+    // Ranks are asked to stop by signals of their own and agree on it among each other (solo); if
+    // not, one that stops unasked has given up, and all must leave with the last checkpoint done.
+    bool stops_by_signal;
+    int keep; // checkpoints, as in struct commit_config
+    int64_t keep_every;
+};
+
+// What a leader that was restarted had kept.
+struct leader_memory {
+    int64_t epoch;
+    const struct commit_record *records; // in any order
+    int nrecords;
+    enum leader_state state;
+};
+
+enum leader_event_kind {
+    LEADER_EV_FENCED,   // epoch, scan: a new epoch begins, and this is what its fence listed
+    LEADER_EV_BAD,      // id: that checkpoint was found damaged
+    LEADER_EV_JOINED,   // rank: it is here. A frame of it says so too
+    LEADER_EV_FRAME,    // rank, frame: it said this; see leader_hears
+    LEADER_EV_PAGE,     // rank, page: its progress page, read this moment
+    LEADER_EV_SUSPECT,  // rank, suspect: whether its process is stopped, or silent
+    LEADER_EV_ENDED,    // rank, code, signal, step, text (why), log
+    LEADER_EV_DIED,     // rank, text (how: "died"): it is gone and said no word
+    LEADER_EV_GONE,     // rank: nothing of it lives, and that is nobody's fault that is not known
+    LEADER_EV_RECALL,   // frame: an answer, or a put, from before this leader had forgotten all
+    LEADER_EV_STOPPING, // the owner has asked the ranks to stop, or they have no step left
+    LEADER_EV_OVER,     // the owner ends the attempt
+    LEADER_EV_TICK,     // time passed; deaf: some rank cannot be heard at all for now
+    LEADER_EVENTS
+};
+struct leader_event {
+    enum leader_event_kind kind;
+    int64_t now_ns;
+    int rank;
+    const Weft__Rank__Frame *frame; // borrowed, as everything here
+    const struct page_view *page;
+    bool suspect, deaf;
+    int code, signal;
+    int64_t step; // ENDED: where it was; −1 or 0: not known
+    const char *text, *log;
+    int64_t epoch;
+    const struct store_entry *scan; // ascending
+    int nscan;
+    struct store_entry id;
+};
+
+struct leader;
+struct leader *leader_new(const struct leader_config *c, int64_t now_ns);
+void leader_free(struct leader *l); // null is fine
+// Before the first event, of a leader that goes on after a restart of its process: what was asked
+// and answered comes in again as RECALL and FRAME.
+void leader_restore(struct leader *l, const struct leader_memory *m, int64_t now_ns);
+// Where a rank is, for people: "host b device 1". Empty until then.
+void leader_place(struct leader *l, int rank, const char *place);
+void leader_step(struct leader *l, const struct leader_event *ev, struct leader_out *out);
+
+// ---- views: they change nothing ----
+bool leader_hears(const Weft__Rank__Frame *f); // of a kind that a rank says to its leader
+enum leader_state leader_state(const struct leader *l);
+struct leader_rank {
+    char place[200];
+    bool joined;
+    bool seen;  // its page is known
+    bool exact; // the page was read, not told: nothing is newer
+    bool ended;
+    int code;
+    char why[400];
+    struct page_view view;
+};
+const struct leader_rank *leader_rank(const struct leader *l, int rank);
+int leader_joined(const struct leader *l);         // how many ranks have
+int leader_ready(const struct leader *l);          // how many have said which plan they have
+int leader_alive(const struct leader *l);          // how many have not ended, joined or not
+int64_t leader_shown_step(const struct leader *l); // the greatest that any rank has shown; −1
+const struct commit *leader_commit(const struct leader *l);
+// "rank 2 on host b device 1 (running, step 12, …)".
+void leader_where(const struct leader *l, int rank, char *out, size_t size);

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leader's thread; see solo_leader.h. Everything is owned by it; solo_leader_stop() only sets a
+// flag.
+#include "worker/rank/lead/solo_leader.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/attempt/leader.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/rank/lead/solo_conns.h"
+#include "worker/rank/link/rank_frames.h"
+
+enum {
+    TELL_MS = 500,    // rank 0's Progress, to all
+    SILENT_MS = 3000, // a remote rank that says nothing for so long is suspect
+};
+
+struct solo_member {
+    bool joined, local;
+    int pid;
+    const struct progress_page *page; // of a local one; null: not there yet
+    int64_t heard_ns;
+    bool suspect; // as the leader was told
+};
+
+struct solo_leader {
+    struct solo_leader_config c;
+    const struct assignment *at;
+    pthread_t thread;
+    int wake;
+    atomic_bool stop;
+    atomic_int here; // ranks that joined and have not ended, or −1 before all have joined
+    struct leader *leader;
+    struct solo_conns *conns;
+    struct solo_member *members;
+    int64_t ticked_ns, told_ns;
+    bool failed;
+};
+
+// ---- what the leader decides is carried out ----
+
+static void tell_leader(struct solo_leader *l, struct leader_event *ev);
+
+static void count_here(struct solo_leader *l)
+{
+    int joined = 0, here = 0;
+    for (int r = 0; r < l->at->ranks; r++) {
+        joined += l->members[r].joined;
+        here += l->members[r].joined && !leader_rank(l->leader, r)->ended;
+    }
+    if (joined == l->at->ranks || l->failed) // whoever has not joined is not waited for then
+        atomic_store(&l->here, here);
+}
+
+static void fail_attempt(struct solo_leader *l, const struct culprit *x)
+{
+    l->failed = true;
+    log_info("lead", "%s", x->text); // the ranks log it as their error
+    if (x->kind == CULPRIT_PLANS)
+        return; // every rank has been answered that, and ends by itself
+    FRAME_BODY(body, Lost, lost);
+    body.rank = x->rank;
+    body.why = frame_text(x->text);
+    FRAME(f, LOST, lost, &body);
+    solo_conns_send(l->conns, -1, &f);
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_OVER});
+}
+
+static void carry_out(struct solo_leader *l, const struct leader_action *a)
+{
+    struct step_row row;
+    switch (a->kind) {
+    case LEADER_SEND:
+        solo_conns_send(l->conns, a->rank, a->frame);
+        return;
+    case LEADER_REPORT:
+        rank_frame_to_row(a->report, &row);
+        if (l->c.on_row)
+            l->c.on_row(l->c.ctx, &row);
+        return;
+    case LEADER_COMMITTED:
+        if (l->c.on_saved)
+            l->c.on_saved(l->c.ctx, a->id.step);
+        return;
+    case LEADER_CULPRIT:
+        fail_attempt(l, a->culprit);
+        return;
+    case LEADER_RECORDS: // the directory is the record
+    case LEADER_ABORTED: // the writer has logged it
+    case LEADER_READY:
+        return;
+    }
+}
+
+static void tell_leader(struct solo_leader *l, struct leader_event *ev)
+{
+    struct arena a;
+    struct leader_out out = {.arena = &a};
+    arena_init(&a);
+    ev->now_ns = clock_mono_ns();
+    leader_step(l->leader, ev, &out);
+    for (int i = 0; i < out.n; i++)
+        carry_out(l, &out.v[i]);
+    arena_clear(&a);
+}
+
+// ---- what it sees ----
+
+// Reads the page of a rank of this host; others tell theirs.
+static void look_at_page(struct solo_leader *l, int rank)
+{
+    struct solo_member *m = &l->members[rank];
+    struct page_view v;
+    if (!m->joined || !m->local || leader_rank(l->leader, rank)->ended)
+        return;
+    if (!m->page) {
+        char path[4096];
+        page_path(l->c.page_dir, rank, path, sizeof path);
+        if (page_open(path, &m->page, NULL))
+            return; // not there yet: its Progress frames tell
+    }
+    page_read(m->page, &v);
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
+}
+
+static bool is_process_stopped(int pid)
+{
+    char path[40], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    const char *state = strrchr(text, ')');
+    return state && (state[2] == 'T' || state[2] == 't' || state[2] == 'Z');
+}
+
+// Whether a rank's process cannot run: stopped here, silent elsewhere.
+static void look_at_process(struct solo_leader *l, int rank, int64_t now)
+{
+    struct solo_member *m = &l->members[rank];
+    if (!m->joined || leader_rank(l->leader, rank)->ended)
+        return;
+    bool suspect = m->local ? is_process_stopped(m->pid) : now - m->heard_ns > SILENT_MS * CLOCK_MS;
+    if (suspect == m->suspect)
+        return;
+    m->suspect = suspect;
+    tell_leader(
+        l, &(struct leader_event){.kind = LEADER_EV_SUSPECT, .rank = rank, .suspect = suspect});
+}
+
+// ---- what connections say ----
+
+static void on_joined(void *ctx, int rank, int pid, const char *host)
+{
+    struct solo_leader *l = ctx;
+    struct solo_member *m = &l->members[rank];
+    char place[RANK_HOST_MAX + 8];
+    m->joined = true;
+    m->local = !strcmp(host, l->at->host);
+    m->pid = pid;
+    m->heard_ns = clock_mono_ns();
+    snprintf(place, sizeof place, "host %s", host);
+    leader_place(l->leader, rank, place);
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_JOINED, .rank = rank});
+    count_here(l);
+}
+
+static void on_exit_frame(struct solo_leader *l, int rank, const Weft__Rank__Exit *x)
+{
+    look_at_page(l, rank);
+    tell_leader(l, &(struct leader_event){
+                       .kind = LEADER_EV_ENDED, .rank = rank, .code = x->code, .text = x->why});
+    count_here(l);
+}
+
+static bool on_frame(void *ctx, int rank, const Weft__Rank__Frame *f)
+{
+    struct solo_leader *l = ctx;
+    l->members[rank].heard_ns = clock_mono_ns();
+    if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT)
+        on_exit_frame(l, rank, f->exit);
+    else if (leader_hears(f))
+        tell_leader(l, &(struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
+    else
+        return false;
+    return true;
+}
+
+// A connection that ends after Exit means nothing any more.
+static void on_gone(void *ctx, int rank, const char *how)
+{
+    struct solo_leader *l = ctx;
+    look_at_page(l, rank);
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_DIED, .rank = rank, .text = how});
+    count_here(l);
+}
+
+static bool may_retry(void *ctx, int rank)
+{
+    const struct solo_leader *l = ctx;
+    return l->failed || (rank >= 0 && leader_rank(l->leader, rank)->ended);
+}
+
+// ---- the loop ----
+
+static void send_progress(struct solo_leader *l, int64_t now)
+{
+    if (now - l->told_ns < TELL_MS * CLOCK_MS)
+        return;
+    l->told_ns = now;
+    Weft__Rank__Progress body;
+    frame_from_view(&leader_rank(l->leader, 0)->view, l->at->host, &body);
+    FRAME(f, PROGRESS, progress, &body);
+    solo_conns_send(l->conns, -1, &f);
+}
+
+static void tick(struct solo_leader *l)
+{
+    int64_t now = clock_mono_ns();
+    if (now - l->ticked_ns < LEADER_TICK_MS * CLOCK_MS)
+        return;
+    l->ticked_ns = now;
+    for (int r = 0; r < l->at->ranks; r++) {
+        look_at_page(l, r);
+        look_at_process(l, r, now);
+    }
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_TICK});
+    if (l->failed)
+        count_here(l);
+    send_progress(l, now);
+}
+
+static void *run(void *arg)
+{
+    struct solo_leader *l = arg;
+    while (!atomic_load(&l->stop)) {
+        solo_conns_poll(l->conns, l->wake, LEADER_TICK_MS / 2);
+        tick(l);
+    }
+    solo_conns_poll(l->conns, l->wake, -1);
+    return NULL;
+}
+
+// ---- life ----
+
+static void destroy(struct solo_leader *l)
+{
+    for (int r = 0; r < l->at->ranks; r++)
+        page_close(l->members[r].page);
+    free(l->members);
+    solo_conns_free(l->conns);
+    leader_free(l->leader);
+    if (l->wake >= 0)
+        close(l->wake);
+    free(l);
+}
+
+static void make_leader(struct solo_leader *l)
+{
+    struct leader_config c = {.ranks = l->at->ranks,
+                              .steps = l->c.steps,
+                              .hang_after_ns = l->at->hang_after_ns,
+                              .join_ns = l->c.join_ns,
+                              .stops_by_signal = true,
+                              .keep = l->c.keep,
+                              .keep_every = l->c.keep_every};
+    l->leader = leader_new(&c, clock_mono_ns());
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_FENCED,
+                                          .epoch = (int64_t)l->at->epoch,
+                                          .scan = l->c.scan,
+                                          .nscan = l->c.nscan});
+}
+
+int solo_leader_start(const struct solo_leader_config *c, struct solo_leader **out, int *link_fd,
+                      struct err *e)
+{
+    int sv[2] = {-1, -1}, rc = 0;
+    struct solo_leader *l = calloc(1, sizeof *l);
+    PRE(l != NULL);
+    l->c = *c;
+    l->at = c->assignment;
+    l->members = calloc((size_t)l->at->ranks, sizeof *l->members);
+    PRE(l->members != NULL);
+    atomic_store(&l->here, -1);
+    struct solo_conns_ops ops = {l, on_joined, on_frame, on_gone, may_retry};
+    l->conns = solo_conns_new(l->at, c->unix_fd, c->tcp_fd, &ops);
+    make_leader(l);
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->wake < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
+        rc = err_errno(e, ERR_INTERNAL, "cannot make the leader's descriptors");
+        destroy(l);
+        return rc;
+    }
+    solo_conns_add_own(l->conns, sv[0]);
+    if ((errno = pthread_create(&l->thread, NULL, run, l))) {
+        rc = err_errno(e, ERR_INTERNAL, "cannot start the leader's thread");
+        destroy(l);
+        close(sv[1]);
+        return rc;
+    }
+    *link_fd = sv[1];
+    *out = l;
+    return 0;
+}
+
+void solo_leader_stop(struct solo_leader *l, int64_t wait_ns)
+{
+    if (!l)
+        return;
+    int64_t end = clock_mono_ns() + wait_ns;
+    while (atomic_load(&l->here) != 0 && clock_mono_ns() < end)
+        clock_sleep_ms(5);
+    atomic_store(&l->stop, true);
+    uint64_t one = 1;
+    ssize_t n = write(l->wake, &one, sizeof one);
+    (void)n;
+    pthread_join(l->thread, NULL);
+    destroy(l);
+}
