@@ -68,7 +68,7 @@ void gemm_warm_up(void);
 int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
                 const float *b, float beta, float *c);
 
-// The error of a call the kernels do not serve: "cpu: NAME: …".
+// cpu_refuse.c: the error of a call that the kernels do not serve, "cpu: NAME: …".
 int op_refuse(const struct op_call *c, struct err *e, const char *what);
 // Refuses operands that are not of dtype t.
 int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
