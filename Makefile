@@ -28,7 +28,7 @@ COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layo
 COMPILE_SRC += graph/graph graph/optable graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/fuse program/copies
-COMPILE_SRC += program/order program/schedule program/lower program/memory_plan program/verify program/dump
+COMPILE_SRC += program/order program/schedule program/lower program/group program/memory_plan program/verify program/dump
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -71,7 +71,7 @@ COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
-RANK_SRC    += $(addprefix exec/,exec crew segments lane marks model_state)
+RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join solo status spawn)
@@ -127,11 +127,11 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs compile_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
-UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies
+UNIT_COMPILE += compile_picture compile_device compile_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies compile_group
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_crew rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
+UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join

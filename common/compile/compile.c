@@ -12,6 +12,7 @@
 #include "common/compile/program/copies.h"
 #include "common/compile/program/dump.h"
 #include "common/compile/program/fuse.h"
+#include "common/compile/program/group.h"
 #include "common/compile/program/lower.h"
 #include "common/compile/program/order.h"
 #include "common/compile/program/verify.h"
@@ -206,6 +207,7 @@ static int plan_stage(struct pipeline *p, int stage)
     for (int k = 0; k < c->nprograms; k++)
         all[k] = &c->program[k][stage];
     int rc = check_bytes(p, all);
+    rc = rc ? rc : group_check(all, c->nprograms, p->err);
     rc = rc ? rc : plan_memory(all, c->nprograms, p->arena, m, p->err);
     for (int k = 0; k < c->nprograms && !rc; k++) {
         rc = verify_program(all[k], m, p->err);

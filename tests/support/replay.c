@@ -9,8 +9,8 @@
 
 #include "common/base/err.h"
 #include "common/compile/graph/optable.h"
+#include "common/compile/program/group.h"
 #include "tests/ops/reference.h"
-#include "worker/rank/exec/crew.h"
 
 // A number for every two bytes: elements lie one behind the other from where their buffer begins,
 // so those of wider dtypes leave the end of it alone.
@@ -212,9 +212,9 @@ static void collective(const struct instr *i, double *const *from, double *const
 static bool join(struct replay *r, int rank, const struct instr *i)
 {
     const struct program *p = r->actors[rank].p;
-    struct crew crew = i->stages ? crew_of_stages(i) : crew_of_axes(&i->group);
+    struct group of = group_of(i, p->stage);
     double *from[GROUP], *buf[GROUP];
-    int group[GROUP], n = crew_ranks(&crew, &p->mesh, rank, group);
+    int group[GROUP], n = group_ranks(&of, &p->mesh, rank, group);
     if (r->actors[rank].done[key(i)])
         return true;
     for (int m = 0; m < n; m++) {
@@ -234,9 +234,9 @@ static bool join(struct replay *r, int rank, const struct instr *i)
 static void send(struct replay *r, int rank, const struct instr *i)
 {
     const struct program *p = r->actors[rank].p;
-    struct crew crew = crew_of_message(i, p->stage);
+    struct group of = group_of(i, p->stage);
     int pair[2];
-    PRE(crew_ranks(&crew, &p->mesh, rank, pair) == 2);
+    PRE(group_ranks(&of, &p->mesh, rank, pair) == 2);
     double **box = &r->actors[pair[0] == rank ? pair[1] : pair[0]].arrived[key(i)];
     size_t bytes = count_of(&p->buffers[i->in[0].buffer]) * sizeof(double);
     PRE(!*box);

@@ -8,7 +8,7 @@
 
 #include "common/attempt/page.h"
 #include "common/compile/graph/optable.h"
-#include "worker/rank/exec/crew.h"
+#include "common/compile/program/group.h"
 #include "worker/rank/exec/marks.h"
 #include "worker/rank/exec/segments.h"
 
@@ -38,7 +38,7 @@ struct exec {
     struct marks *marks;               // then, where the device itself writes the page; else null
     const struct transport *transport; // where anyone has collectives, as the next; else null
     struct fabric *fabric;
-    struct crew group[COMMUNICATORS]; // by the fabric's number of its communicator
+    struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
     int ngroups;
     struct lane inputs, saves;
     bool saving; // a checkpoint is on its way out: nothing it holds may change before
@@ -129,18 +129,18 @@ static void *address(const struct exec *x, const struct program *p, struct view 
 
 // A group's communicator is opened when the programs come to it. Ranks of other stages may come to
 // theirs in another order.
-static int find_communicator(struct exec *x, struct crew group, int *out, struct err *e)
+static int find_communicator(struct exec *x, struct group group, int *out, struct err *e)
 {
     for (*out = 0; *out < x->ngroups; ++*out)
-        if (crew_equal(&x->group[*out], &group))
+        if (group_equal(&x->group[*out], &group))
             return 0;
     if (x->ngroups == COMMUNICATORS)
         return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", COMMUNICATORS);
     const struct mesh *m = &x->o.compiled->mesh;
-    int *ranks = arena_array(&x->arena, int, crew_size(&group, m));
-    int n = crew_ranks(&group, m, x->o.rank, ranks);
+    int *ranks = arena_array(&x->arena, int, group_size(&group, m));
+    int n = group_ranks(&group, m, x->o.rank, ranks);
     struct buf name = {0};
-    crew_print(&group, m, &name);
+    group_print(&group, m, &name);
     int rc = x->transport->communicator(x->fabric, buf_str(&name), ranks, n, out, e);
     buf_clear(&name);
     x->group[x->ngroups] = group;
@@ -148,7 +148,7 @@ static int find_communicator(struct exec *x, struct crew group, int *out, struct
     return rc;
 }
 
-static int prepare_collective(struct exec *x, struct bound *b, struct crew group,
+static int prepare_collective(struct exec *x, struct bound *b, struct group group,
                               const struct collective_args *a, struct err *e)
 {
     int communicator;
@@ -217,7 +217,7 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
                                 .buf = t.data,
                                 .count = shape_count(&t.shape),
                                 .name = p->graph->nodes[i->node].what};
-    struct crew group = i->stages ? crew_of_stages(i) : crew_of_axes(&i->group);
+    struct group group = group_of(i, p->stage);
     return prepare_collective(x, b, group, &a, e);
 }
 
@@ -234,7 +234,7 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
                                 .count = shape_count(&t.shape),
                                 .name = arena_printf(&x->arena, "%s of microbatch %d",
                                                      p->graph->nodes[i->node].what, i->microbatch)};
-    return prepare_collective(x, b, crew_of_message(i, p->stage), &a, e);
+    return prepare_collective(x, b, group_of(i, p->stage), &a, e);
 }
 
 static bool reads_inputs(const struct program *p, const struct instr *i)

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The group of an instruction: the ranks that take part in its collective, whichever of them looks
+// at it. Each group has a communicator of its own:
+//
+//   axes      START          the ranks that differ on an ordered list of mesh axes
+//   stages    START          those of some stages of a pipeline that share all other coordinates
+//   boundary  SEND, RECV     the two on both sides of a stage boundary, one group each way: the
+//                            lower stage's rank comes first
+#pragma once
+#include "common/compile/program/program.h"
+
+struct group {
+    enum group_kind { GROUP_AXES, GROUP_STAGES, GROUP_BOUNDARY } kind;
+    struct dim_cut axes; // AXES
+    int axis;            // the pipeline's, for the other two
+    uint64_t stages;     // a bit each
+    bool up;             // BOUNDARY: from the lower stage to the higher
+};
+
+struct group group_of(const struct instr *i, int stage); // stage: of the program
+bool group_equal(const struct group *a, const struct group *b);
+int group_size(const struct group *g, const struct mesh *m);
+// Its ranks in the order of their coordinates in it, as `rank` sees it; their number.
+int group_ranks(const struct group *g, const struct mesh *m, int rank, int *out);
+// "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1". Groups of one rank that differ have different names.
+void group_print(const struct group *g, const struct mesh *m, struct buf *out);
+// ERR_LIMIT: the programs of a rank, one of each kind, use more than COMMUNICATORS groups.
+int group_check(struct program *const *programs, int n, struct err *e);
