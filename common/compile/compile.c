@@ -108,7 +108,7 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     }
     rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, p->err);
     if (!rc && kind == PROGRAM_TRAIN)
-        c->turns = cost;
+        c->schedule_cost = cost;
     return rc;
 }
 

@@ -25,7 +25,7 @@ struct compiled {
     int axis;        // of the mesh, along which the stages lie; −1 without a pipeline
     int64_t *layers; // of each stage
     struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
-    struct schedule_cost turns;               // of the train program
+    struct schedule_cost schedule_cost;       // of the train program
     int nprograms; // train, eval when the job evaluates, sample when it samples then
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning; null: that failed

@@ -8,37 +8,37 @@
 #include "common/base/map.h"
 #include "common/compile/graph/optable.h"
 
-const char *coll_row_name(const struct coll_row *r)
+const char *collective_row_name(const struct collective_row *r)
 {
     return r->send ? "send" : reshard_kind_name(r->op);
 }
 
-static struct coll_row row_of(const struct program *p, const struct instr *in)
+static struct collective_row make_row(const struct program *p, const struct instr *in)
 {
     bool send = in->kind == INSTR_SEND, stages = in->stages != 0;
     const struct view *v = send ? in->in : in->out;
     axis_set along = send || stages ? (axis_set)(1u << in->axis) : dim_axes(&in->group);
     int group = stages ? __builtin_popcountll(in->stages) : dim_parts(&p->mesh, &in->group);
-    return (struct coll_row){.send = send,
-                             .op = in->coll,
-                             .axes = along,
-                             .group = send ? 2 : group,
-                             .stages = (uint64_t)1 << p->stage,
-                             .phase = in->phase,
-                             .tensor = p->graph->nodes[in->node].what,
-                             .dtype = p->buffers[v->buffer].dtype,
-                             .count = 1,
-                             .tensor_bytes = p->buffers[v->buffer].bytes};
+    return (struct collective_row){.send = send,
+                                   .op = in->coll,
+                                   .axes = along,
+                                   .group = send ? 2 : group,
+                                   .stages = (uint64_t)1 << p->stage,
+                                   .phase = in->phase,
+                                   .tensor = p->graph->nodes[in->node].what,
+                                   .dtype = p->buffers[v->buffer].dtype,
+                                   .count = 1,
+                                   .tensor_bytes = p->buffers[v->buffer].bytes};
 }
 
-static void key_print(const struct coll_row *r, char text[300])
+static void print_key(const struct collective_row *r, char text[300])
 {
     snprintf(text, 300, "%d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
              r->dtype, r->tensor);
 }
 
 // The rows of one stage, from `rows` on; there is room for all. Returns their number.
-static int stage_rows(const struct program *p, struct coll_row *rows)
+static int count_stage_rows(const struct program *p, struct collective_row *rows)
 {
     struct map known = {0};
     int n = 0;
@@ -47,8 +47,8 @@ static int stage_rows(const struct program *p, struct coll_row *rows)
         char key[300];
         if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
-        struct coll_row one = row_of(p, in), *r;
-        key_print(&one, key);
+        struct collective_row one = make_row(p, in), *r;
+        print_key(&one, key);
         if ((r = map_get(&known, key))) {
             r->count++;
             r->tensor_bytes += one.tensor_bytes;
@@ -62,13 +62,13 @@ static int stage_rows(const struct program *p, struct coll_row *rows)
 }
 
 // Rows that are alike on several stages become one. Returns how many of the `n` stay.
-static int rows_join(struct map *known, struct coll_row *rows, int n)
+static int join_rows(struct map *known, struct collective_row *rows, int n)
 {
     int kept = 0;
     for (int i = 0; i < n; i++) {
         char key[300], text[360];
-        struct coll_row *r;
-        key_print(&rows[i], key);
+        struct collective_row *r;
+        print_key(&rows[i], key);
         snprintf(text, sizeof text, "%lld %llu %s", (long long)rows[i].count,
                  (unsigned long long)rows[i].tensor_bytes, key);
         if ((r = map_get(known, text))) {
@@ -87,14 +87,14 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     int most = 0;
     for (int s = 0; s < c->nstages; s++)
         most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
-    cost->colls = arena_array(a, struct coll_row, most);
+    cost->collectives = arena_array(a, struct collective_row, most);
     for (int s = 0; s < c->nstages; s++) {
-        struct coll_row *rows = cost->colls + cost->ncolls;
-        int n = stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
-        cost->ncolls += rows_join(&known, rows, n);
+        struct collective_row *rows = cost->collectives + cost->ncollectives;
+        int n = count_stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
+        cost->ncollectives += join_rows(&known, rows, n);
     }
-    for (int i = 0; i < cost->ncolls; i++) {
-        struct coll_row *r = &cost->colls[i];
+    for (int i = 0; i < cost->ncollectives; i++) {
+        struct collective_row *r = &cost->collectives[i];
         r->bytes = r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
     map_clear(&known);
@@ -105,8 +105,8 @@ struct shapes {
     struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
 };
 
-static void shapes_of(const struct graph *g, const struct mesh *m, const struct node *n,
-                      struct shapes *s)
+static void find_shapes(const struct graph *g, const struct mesh *m, const struct node *n,
+                        struct shapes *s)
 {
     for (int k = 0; k < n->nin + n->nout; k++) {
         const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
@@ -120,19 +120,19 @@ double cost_node_flops(const struct graph *g, const struct mesh *m, const struct
     struct shapes s;
     if (n->kind != NODE_OP || !op_row(n->op)->flops)
         return 0;
-    shapes_of(g, m, n, &s);
+    find_shapes(g, m, n, &s);
     return op_row(n->op)->flops(n, s.in, s.out);
 }
 
 double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n)
 {
     struct shapes s;
-    shapes_of(g, m, n, &s);
+    find_shapes(g, m, n, &s);
     return op_bytes(g, n, s.in, s.out);
 }
 
 // FLOPs of one microbatch, those apart that are made again.
-static double graph_flops(const struct graph *g, const struct mesh *m, bool forward_only)
+static double count_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
@@ -142,7 +142,7 @@ static double graph_flops(const struct graph *g, const struct mesh *m, bool forw
     return total;
 }
 
-static double traffic(const struct program *p)
+static double count_traffic(const struct program *p)
 {
     double bytes = 0;
     for (int i = 0; i < p->ninstrs; i++)
@@ -190,11 +190,11 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     *out = (struct cost){0};
     count_collectives(c, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
-    out->flops_per_step = 3 * graph_flops(whole, NULL, true) * p->microbatches;
-    double all = graph_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
-    out->utilisation = all > 0 ? graph_flops(whole, NULL, false) / all : 1;
+    out->flops_per_step = 3 * count_flops(whole, NULL, true) * p->microbatches;
+    double all = count_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
+    out->utilisation = all > 0 ? count_flops(whole, NULL, false) / all : 1;
     for (int s = 0; s < c->nstages; s++) {
-        double bytes = traffic(compiled_program(c, PROGRAM_TRAIN, s));
+        double bytes = count_traffic(compiled_program(c, PROGRAM_TRAIN, s));
         out->traffic = bytes > out->traffic ? bytes : out->traffic;
     }
 }

@@ -6,7 +6,7 @@
 
 // One row a (tensor, collective, axes, phase): totals of a step, for one device of the stages that
 // run it. Stages whose totals differ have rows of their own.
-struct coll_row {
+struct collective_row {
     bool send; // from stage to stage, the sender's; else a collective
     enum reshard_kind op;
     axis_set axes;
@@ -21,14 +21,14 @@ struct coll_row {
 };
 
 struct cost {
-    int ncolls;
-    struct coll_row *colls; // of the train program, in the order they first run
-    double flops_per_step;  // whole job: matmuls, backward twice forward, no redundancy
-    double utilisation;     // matmul FLOPs of the unpartitioned program / of all devices together
-    double traffic;         // bytes a device's ops read and write in a step; the busiest stage's
+    int ncollectives;
+    struct collective_row *collectives; // of the train program, in the order they first run
+    double flops_per_step;              // whole job: matmuls, backward twice forward, no redundancy
+    double utilisation; // matmul FLOPs of the unpartitioned program / of all devices together
+    double traffic;     // bytes a device's ops read and write in a step; the busiest stage's
 };
 
-const char *coll_row_name(const struct coll_row *r); // "all_reduce", "send"
+const char *collective_row_name(const struct collective_row *r); // "all_reduce", "send"
 
 // One node's, on one device of the mesh (null: whole).
 double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);

@@ -47,7 +47,7 @@ static const struct {
 };
 
 // "80GB", which has its unit, or "1307e12", which has none; above 0, below 2⁶³.
-static bool size_read(const char *text, bool bytes, double *out)
+static bool read_size(const char *text, bool bytes, double *out)
 {
     char *end;
     if (!isdigit((unsigned char)*text)) // no sign, no "inf"
@@ -77,14 +77,14 @@ static const struct {
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
-static int key_read(struct device_model *m, const char *key, const char *value, struct err *e)
+static int read_key(struct device_model *m, const char *key, const char *value, struct err *e)
 {
     double size;
     for (int i = 0; i < KEYS; i++) {
         if (strcmp(keys[i].key, key) != 0)
             continue;
         char *field = (char *)m + keys[i].offset;
-        if (!size_read(value, keys[i].bytes, &size))
+        if (!read_size(value, keys[i].bytes, &size))
             return err_set(e, ERR_INVALID, "%s: %s is '%s': %s would do", m->name, key, value,
                            keys[i].bytes ? "a size such as 80GB or 80GiB"
                                          : "FLOPs a second such as 989e12");
@@ -97,7 +97,7 @@ static int key_read(struct device_model *m, const char *key, const char *value, 
 }
 
 // "KEY=SIZE,KEY=SIZE" into what is known of the model so far.
-static int keys_read(struct arena *a, struct device_model *m, const char *text, struct err *e)
+static int read_keys(struct arena *a, struct device_model *m, const char *text, struct err *e)
 {
     for (int rc; *text; text += *text == ',') {
         size_t n = strcspn(text, ",");
@@ -107,13 +107,14 @@ static int keys_read(struct arena *a, struct device_model *m, const char *text, 
             return err_set(e, ERR_INVALID, "%s: '%s' must be KEY=SIZE, as in memory=80GB", m->name,
                            one);
         *equals = 0;
-        if ((rc = key_read(m, one, equals + 1, e)))
+        if ((rc = read_key(m, one, equals + 1, e)))
             return rc;
     }
     return 0;
 }
 
-static const struct device_model *known(const struct device_model *added, int n, const char *name)
+static const struct device_model *find_known(const struct device_model *added, int n,
+                                             const char *name)
 {
     for (int i = n - 1; i >= 0; i--)
         if (strcmp(added[i].name, name) == 0)
@@ -121,7 +122,7 @@ static const struct device_model *known(const struct device_model *added, int n,
     return device_model_find(name);
 }
 
-static int unknown(const struct device_model *added, int n, const char *name, struct err *e)
+static int report_unknown(const struct device_model *added, int n, const char *name, struct err *e)
 {
     struct buf all = {0};
     for (int i = 0; i < n; i++)
@@ -136,17 +137,17 @@ static int unknown(const struct device_model *added, int n, const char *name, st
     return rc;
 }
 
-static int model_read(struct arena *a, const char *text, const struct device_model *added, int n,
+static int read_model(struct arena *a, const char *text, const struct device_model *added, int n,
                       struct device_model *out, struct err *e)
 {
     size_t len = strcspn(text, ":");
     const char *name = arena_printf(a, "%.*s", (int)len, text);
-    const struct device_model *base = known(added, n, name);
+    const struct device_model *base = find_known(added, n, name);
     if (!base && (text[len] != ':' || !*name))
-        return unknown(added, n, name, e);
+        return report_unknown(added, n, name, e);
     *out = base ? *base : (struct device_model){.libraries = models[0].libraries};
     out->name = name;
-    int rc = text[len] ? keys_read(a, out, text + len + 1, e) : 0;
+    int rc = text[len] ? read_keys(a, out, text + len + 1, e) : 0;
     if (!rc && !base && !out->memory)
         rc = err_set(e, ERR_INVALID, "%s is no known model: say its memory, as in %s:memory=80GB",
                      name, name);
@@ -156,7 +157,7 @@ static int model_read(struct arena *a, const char *text, const struct device_mod
 // ---- a file ------------------------------------------------------------------------------------
 
 // The next line without its comment and the blanks around it; null at the end.
-static const char *next_line(struct arena *a, const char **at)
+static const char *take_line(struct arena *a, const char **at)
 {
     if (!**at)
         return NULL;
@@ -176,15 +177,15 @@ int device_model_read(struct arena *a, const char *text, const char *file, const
     struct device_model *added = NULL;
     const char *at = file ? file : "", *line;
     int n = 0, cap = 0;
-    for (int number = 1; (line = next_line(a, &at)); number++) {
+    for (int number = 1; (line = take_line(a, &at)); number++) {
         if (!*line)
             continue;
         added = arena_grow(a, added, sizeof *added, n, &cap);
-        if (model_read(a, line, added, n, &added[n], e)) {
+        if (read_model(a, line, added, n, &added[n], e)) {
             err_wrap(e, "%s:%d", path, number);
             return e->code;
         }
         n++;
     }
-    return model_read(a, text, added, n, out, e);
+    return read_model(a, text, added, n, out, e);
 }

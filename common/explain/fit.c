@@ -28,19 +28,19 @@ struct fitting {
     uint64_t about;          // that it needs
 };
 
-static uint64_t need_of(const struct compiled *c, const struct device_model *d)
+static uint64_t count_need(const struct compiled *c, const struct device_model *d)
 {
     return c->memory.arena + d->libraries;
 }
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
-    return !d->memory || need_of(c, d) <= d->memory;
+    return !d->memory || count_need(c, d) <= d->memory;
 }
 
 // ---- what may help ------------------------------------------------------------------------------
 
-static void put(struct settings *s, const char *text)
+static void put_setting(struct settings *s, const char *text)
 {
     PRE(s->n < SETTINGS_MAX);
     s->text[s->n++] = text;
@@ -63,8 +63,8 @@ static bool is_batch_axis(const struct job *job, int axis)
 
 // "KEY=[names, and the batch axes that are not among them]"; null when that
 // adds none.
-static const char *with_batch_axes(const struct fitting *f, const char *key,
-                                   const struct job_names *names)
+static const char *add_batch_axes(const struct fitting *f, const char *key,
+                                  const struct job_names *names)
 {
     const struct job *job = f->job;
     struct buf b = {0};
@@ -86,44 +86,44 @@ static const char *with_batch_axes(const struct fitting *f, const char *key,
 // Each adds its settings, or none where the job has them already.
 static void cut_state(const struct fitting *f, struct settings *s)
 {
-    const char *text = with_batch_axes(f, "sharding.optimizer", NULL);
+    const char *text = add_batch_axes(f, "sharding.optimizer", NULL);
     if (text)
-        put(s, text);
+        put_setting(s, text);
 }
 
 static void cut_grads(const struct fitting *f, struct settings *s)
 {
-    const char *text = with_batch_axes(f, "sharding.grads", NULL);
+    const char *text = add_batch_axes(f, "sharding.grads", NULL);
     cut_state(f, s);
     if (text)
-        put(s, text);
+        put_setting(s, text);
 }
 
 static void cut_weights(const struct fitting *f, struct settings *s)
 {
     const struct job_rule *embed = job_rule_find(&f->job->sharding, "embed");
-    const char *rule = with_batch_axes(f, "sharding.rules.embed", embed ? &embed->axes : NULL);
-    const char *gather = with_batch_axes(f, "sharding.gather", &f->job->sharding.gather);
+    const char *rule = add_batch_axes(f, "sharding.rules.embed", embed ? &embed->axes : NULL);
+    const char *gather = add_batch_axes(f, "sharding.gather", &f->job->sharding.gather);
     if (!rule)
         return;
-    put(s, rule);
+    put_setting(s, rule);
     if (gather)
-        put(s, gather);
+        put_setting(s, gather);
 }
 
 static void remat_block(const struct fitting *f, struct settings *s)
 {
     if (f->job->train.remat == JOB_REMAT_NONE)
-        put(s, "train.remat=block");
+        put_setting(s, "train.remat=block");
 }
 
 static void remat_full(const struct fitting *f, struct settings *s)
 {
     if (f->job->train.remat != JOB_REMAT_FULL)
-        put(s, "train.remat=full");
+        put_setting(s, "train.remat=full");
 }
 
-static const char *microbatches(const struct fitting *f, int64_t times)
+static const char *multiply_microbatches(const struct fitting *f, int64_t times)
 {
     const struct job *job = f->job;
     int64_t n = job->train.microbatches * times, ways = 1;
@@ -150,15 +150,15 @@ static uint64_t need_with(const struct fitting *f, const struct settings *s)
     if (!rc)
         rc = explain_job(job, f->build, &(struct compile_options){0}, &scratch, &c, &found, NULL,
                          &e);
-    uint64_t need = rc ? 0 : need_of(&c, f->device);
+    uint64_t need = rc ? 0 : count_need(&c, f->device);
     arena_clear(&scratch);
     return need;
 }
 
 static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_stage)
 {
-    put(&s,
-        arena_printf(f->arena, "model.layers=%lld", (long long)(of_a_stage * job_stages(f->job))));
+    put_setting(&s, arena_printf(f->arena, "model.layers=%lld",
+                                 (long long)(of_a_stage * job_stages(f->job))));
     return need_with(f, &s);
 }
 
@@ -172,7 +172,7 @@ static uint64_t need_about(const struct fitting *f, const struct settings *s)
     return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);
 }
 
-static uint64_t try(struct fitting *f, const struct settings *s)
+static uint64_t try_settings(struct fitting *f, const struct settings *s)
 {
     uint64_t need = need_with(f, s);
     f->least = need && need < f->least ? need : f->least;
@@ -183,7 +183,7 @@ static bool would_fit(struct fitting *f, const struct settings *s)
 {
     uint64_t about = need_about(f, s), need = 0;
     if (about - about / SLACK <= f->device->memory)
-        need = try(f, s);
+        need = try_settings(f, s);
     else if (!f->about || about < f->about) {
         f->about = about;
         f->nearest = *s;
@@ -203,11 +203,11 @@ static bool with_microbatches(struct fitting *f, struct settings *s)
 {
     int64_t times = 2;
     for (int i = 0; i < MICROBATCH_STEPS; i++, times *= 2) {
-        const char *text = microbatches(f, times);
+        const char *text = multiply_microbatches(f, times);
         if (!text)
             return false;
         struct settings one = *s;
-        put(&one, text);
+        put_setting(&one, text);
         if (!would_fit(f, &one))
             continue;
         *s = one;
@@ -246,14 +246,14 @@ static const char *find_fix(struct fitting *f)
             put_fix(&fix, &all);
     }
     if (!found && f->about)
-        try(f, &f->nearest); // that the least that is told is some job's
+        try_settings(f, &f->nearest); // that the least that is told is some job's
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
 // ---- the finding --------------------------------------------------------------------------------
 
 // What takes most of a device's memory for itself.
-static const struct buffer *largest(const struct compiled *c)
+static const struct buffer *find_largest(const struct compiled *c)
 {
     const struct buffer *most = NULL;
     for (int s = 0; s < c->nstages; s++) {
@@ -266,8 +266,8 @@ static const struct buffer *largest(const struct compiled *c)
     return most;
 }
 
-static const char *message(const struct fitting *f, const struct memory *m,
-                           const struct buffer *most, uint64_t need, bool fixed)
+static const char *write_message(const struct fitting *f, const struct memory *m,
+                                 const struct buffer *most, uint64_t need, bool fixed)
 {
     const struct {
         const char *what;
@@ -308,13 +308,13 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
         return;
     job_print(job, &text);
     f.resolved = buf_keep(&text, a);
-    uint64_t need = f.least = need_of(c, d);
+    uint64_t need = f.least = count_need(c, d);
     const char *fix = found->errors ? NULL : find_fix(&f); // errors first
-    const struct buffer *most = largest(c);
-    findings_add(found, &(struct finding){
-                            .code = FINDING_DOES_NOT_FIT,
-                            .tensor = most->name,
-                            .waste = need - d->memory,
-                            .message = message(&f, &c->memory, most, need, fix || found->errors),
-                            .fix = fix});
+    const struct buffer *most = find_largest(c);
+    findings_add(found, &(struct finding){.code = FINDING_DOES_NOT_FIT,
+                                          .tensor = most->name,
+                                          .waste = need - d->memory,
+                                          .message = write_message(&f, &c->memory, most, need,
+                                                                   fix || found->errors),
+                                          .fix = fix});
 }

@@ -22,7 +22,7 @@ static bool has_key_heads(const struct value *v)
 
 // FLOPs of a step's products that make keys and values and their gradients, on one device that
 // makes them all; what is made again for the backward not counted.
-static double key_flops(const struct graph *g, int64_t microbatches)
+static double count_key_flops(const struct graph *g, int64_t microbatches)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
@@ -39,7 +39,7 @@ static double key_flops(const struct graph *g, int64_t microbatches)
 }
 
 // What a device holds of key heads that its query heads do not read: it needs one.
-static uint64_t idle_bytes(const struct graph *g, int64_t key)
+static uint64_t count_idle_bytes(const struct graph *g, int64_t key)
 {
     uint64_t bytes = 0;
     for (int v = 0; v < g->nvalues; v++)
@@ -50,17 +50,17 @@ static uint64_t idle_bytes(const struct graph *g, int64_t key)
 }
 
 // Whether so many key heads divide by the cut, or the cut by them.
-static bool fits(const struct heads *h, int64_t key)
+static bool goes_with_cut(const struct heads *h, int64_t key)
 {
     return h->query % key == 0 && (key % h->parts == 0 || h->parts % key == 0);
 }
 
-static const char *numbers_that_do(const struct heads *h, struct arena *a, int64_t *nearest)
+static const char *list_numbers_that_do(const struct heads *h, struct arena *a, int64_t *nearest)
 {
     struct buf b = {0};
     *nearest = 1;
     for (int64_t key = 1; key <= h->query; key++) {
-        if (!fits(h, key))
+        if (!goes_with_cut(h, key))
             continue;
         buf_printf(&b, "%s%lld", b.len ? ", " : "", (long long)key);
         if (llabs(key - h->key) < llabs(*nearest - h->key))
@@ -69,10 +69,10 @@ static const char *numbers_that_do(const struct heads *h, struct arena *a, int64
     return buf_keep(&b, a);
 }
 
-static void wrong_ratio(const struct heads *h, const struct mesh *m, struct findings *f)
+static void report_wrong_ratio(const struct heads *h, const struct mesh *m, struct findings *f)
 {
     int64_t nearest;
-    const char *sizes = numbers_that_do(h, f->arena, &nearest);
+    const char *sizes = list_numbers_that_do(h, f->arena, &nearest);
     findings_add(f, &(struct finding){
                         .code = FINDING_KEY_HEADS,
                         .tensor = point_name(POINT_ATT),
@@ -86,15 +86,15 @@ static void wrong_ratio(const struct heads *h, const struct mesh *m, struct find
                         .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)nearest)});
 }
 
-static void left_whole(const struct heads *h, const struct job *job, const struct mesh *m,
-                       const struct graph *g, struct findings *f)
+static void report_whole(const struct heads *h, const struct job *job, const struct mesh *m,
+                         const struct graph *g, struct findings *f)
 {
-    double repeated = key_flops(g, job->train.microbatches) * (double)(h->parts - 1);
+    double repeated = count_key_flops(g, job->train.microbatches) * (double)(h->parts - 1);
     findings_add(f, &(struct finding){
                         .code = FINDING_KEY_HEADS_WHOLE,
                         .tensor = point_name(POINT_ATT),
                         .axes = h->axes,
-                        .waste = idle_bytes(g, h->key),
+                        .waste = count_idle_bytes(g, h->key),
                         .message = arena_printf(
                             f->arena,
                             "%s: %lld key heads do not divide by %lld (%s): every device makes "
@@ -118,10 +118,10 @@ void heads_check(const struct sharding *s, const struct job *job, const struct m
                           dim_axes(&spec.dim[HEADS])};
         if (h.key % h.parts == 0)
             continue;
-        if (!fits(&h, h.key))
-            wrong_ratio(&h, m, f);
+        if (!goes_with_cut(&h, h.key))
+            report_wrong_ratio(&h, m, f);
         else
-            left_whole(&h, job, m, g, f);
+            report_whole(&h, job, m, g, f);
         return; // the layers are alike
     }
 }

@@ -26,7 +26,7 @@ static enum layer layer_of(const struct buffer *b)
     return b->persistent ? STAYS : b->kind == BUFFER_STASH ? STASH : PASSES;
 }
 
-static void course_make(const struct program *p, struct arena *a, struct course *x)
+static void make_course(const struct program *p, struct arena *a, struct course *x)
 {
     *x = (struct course){.n = p->ninstrs};
     for (int l = 0; l < LAYERS; l++)
@@ -53,7 +53,7 @@ static void course_make(const struct program *p, struct arena *a, struct course 
 
 // ---- categories ---------------------------------------------------------------------------------
 
-static void bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
+static void draw_bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
 {
     struct buf size = {0};
     int room = width - 2 - NAME - BYTES - 6;
@@ -69,16 +69,16 @@ static void bar(const char *what, uint64_t bytes, uint64_t of, int width, struct
     buf_clear(&size);
 }
 
-static void categories(const struct memory *m, int width, struct buf *out)
+static void draw_categories(const struct memory *m, int width, struct buf *out)
 {
-    bar("params", m->params, m->arena, width, out);
-    bar("grads", m->grads, m->arena, width, out);
-    bar("optimizer", m->optimizer, m->arena, width, out);
+    draw_bar("params", m->params, m->arena, width, out);
+    draw_bar("grads", m->grads, m->arena, width, out);
+    draw_bar("optimizer", m->optimizer, m->arena, width, out);
     if (m->copies)
-        bar("copies", m->copies, m->arena, width, out);
-    bar("stash", m->stash, m->arena, width, out);
-    bar("transient", m->transient, m->arena, width, out);
-    bar("workspace", m->workspace, m->arena, width, out);
+        draw_bar("copies", m->copies, m->arena, width, out);
+    draw_bar("stash", m->stash, m->arena, width, out);
+    draw_bar("transient", m->transient, m->arena, width, out);
+    draw_bar("workspace", m->workspace, m->arena, width, out);
 }
 
 // ---- over the step ------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ static char phase_letter(const struct program *p, int at)
     return "FBU"[p->instrs[at].phase];
 }
 
-static void chart(const struct program *p, const struct course *x, int width, struct buf *out)
+static void draw_chart(const struct program *p, const struct course *x, int width, struct buf *out)
 {
     int cols = width - 2 - BYTES - 1;
     cols = cols > x->n ? x->n : cols;
@@ -171,8 +171,8 @@ static const char *name_of(const struct program *p, const struct buffer *b, stru
                         g->scopes[n->scope]);
 }
 
-static void at_peak(const struct program *p, const struct course *x, int width, struct arena *a,
-                    struct buf *out)
+static void draw_peak(const struct program *p, const struct course *x, int width, struct arena *a,
+                      struct buf *out)
 {
     const struct buffer **live = arena_array(a, const struct buffer *, p->nbuffers);
     int n = 0;
@@ -210,16 +210,16 @@ void picture_memory(const struct compiled *c, int width, struct buf *out)
         const struct memory *m = compiled_memory(c, s);
         struct arena a = {0};
         struct course x;
-        course_make(p, &a, &x);
+        make_course(p, &a, &x);
         buf_puts(out, "memory of a device");
         if (c->nstages > 1)
             buf_printf(out, " of stage %d", s);
         buf_puts(out, ": ");
         buf_bytes(out, m->arena);
         buf_putc(out, '\n');
-        categories(m, width, out);
-        chart(p, &x, width, out);
-        at_peak(p, &x, width, &a, out);
+        draw_categories(m, width, out);
+        draw_chart(p, &x, width, out);
+        draw_peak(p, &x, width, &a, out);
         arena_clear(&a);
     }
 }

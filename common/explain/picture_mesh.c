@@ -209,7 +209,7 @@ static void put_shape(const struct shape *s, struct buf *out)
         buf_printf(out, "%s%lld", d ? "×" : "", (long long)s->dim[d]);
 }
 
-static void tensor_print(struct tensor_grid *t, const char *name, int width, struct arena *a,
+static void print_tensor(struct tensor_grid *t, const char *name, int width, struct arena *a,
                          struct buf *out)
 {
     struct shape block = spec_local(&t->v->spec, t->m, &t->v->shape);
@@ -381,7 +381,7 @@ void picture_sharding(const struct compiled *c, int width, struct buf *out)
     for (int i = 0; i < n; i++) {
         t.v = list[i].v;
         t.stages = list[i].stages;
-        tensor_print(&t, shown_name(list, n, i, &a), width, &a, out);
+        print_tensor(&t, shown_name(list, n, i, &a), width, &a, out);
     }
     arena_clear(&a);
 }

@@ -19,7 +19,7 @@ static int at_unit(const struct line *l, double time)
 }
 
 // One stage's line from `first` to before `last` units, each `each` columns wide.
-static void line_print(const struct line *l, int first, int last, int each, struct buf *out)
+static void print_line(const struct line *l, int first, int last, int each, struct buf *out)
 {
     int at = first;
     for (int i = 0; i < l->s->n; i++) {
@@ -51,13 +51,13 @@ static double shortest_forward(const struct schedule *s, int nstages)
     return least;
 }
 
-static void lines_print(const struct compiled *c, int microbatches, int width, struct buf *out)
+static void print_lines(const struct compiled *c, int microbatches, int width, struct buf *out)
 {
     enum { LABEL = 10 };
     const struct schedule *s = c->schedule[PROGRAM_TRAIN];
     struct line l = {.unit = shortest_forward(s, c->nstages)};
     int each = 3 + (microbatches > 10) + (microbatches > 100) + (microbatches > 1000);
-    int end = at_unit(&l, c->turns.makespan);
+    int end = at_unit(&l, c->schedule_cost.makespan);
     int most = (width - LABEL - 4) / each, all = end <= most;
     int head = all ? end : most * 2 / 3, tail = all ? end : end - (most - head - 1);
     for (int k = 0; k < c->nstages; k++) {
@@ -67,10 +67,10 @@ static void lines_print(const struct compiled *c, int microbatches, int width, s
         snprintf(label, sizeof label, "stage %d", k);
         put_padded(&line, label, LABEL);
         buf_puts(&line, "│");
-        line_print(&l, 0, head, each, &line);
+        print_line(&l, 0, head, each, &line);
         if (!all) {
             put_padded(&line, "…", each);
-            line_print(&l, tail, end, each, &line);
+            print_line(&l, tail, end, each, &line);
         }
         buf_printf(out, "%s│ U\n", buf_str(&line));
         buf_clear(&line);
@@ -82,8 +82,8 @@ void picture_schedule(const struct compiled *c, int width, struct buf *out)
     int microbatches = compiled_program(c, PROGRAM_TRAIN, 0)->microbatches;
     buf_printf(out, "a step of %d stage%s and %d microbatch%s, time to the right\n", c->nstages,
                c->nstages > 1 ? "s" : "", microbatches, microbatches > 1 ? "es" : "");
-    lines_print(c, microbatches, width, out);
+    print_lines(c, microbatches, width, out);
     buf_puts(out, "F forward, B backward (twice as long), each of a microbatch; "
                   "U update; · waits\n");
-    buf_printf(out, "stages wait %.3g of the time\n", c->turns.bubble);
+    buf_printf(out, "stages wait %.3g of the time\n", c->schedule_cost.bubble);
 }

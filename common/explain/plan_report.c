@@ -83,7 +83,7 @@ static void json_stages(struct json_out *w, uint64_t stages)
 }
 
 // A parameter is told where the first of its stages has it.
-static bool told_here(const struct value *v, int stage)
+static bool is_first_with(const struct value *v, int stage)
 {
     return v->stages >> stage & 1 && !(v->stages & (((uint64_t)1 << stage) - 1));
 }
@@ -110,7 +110,7 @@ static int64_t json_params(const struct report *r, struct json_out *w)
         const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
         for (int i = 0; i < p->nbuffers; i++) {
             const struct buffer *b = &p->buffers[i];
-            if (!is_param(b) || !told_here(value_of(r->compiled, b), s))
+            if (!is_param(b) || !is_first_with(value_of(r->compiled, b), s))
                 continue;
             json_param(p, b, w);
             count += shape_count(&value_of(r->compiled, b)->shape);
@@ -140,10 +140,10 @@ static void json_memory(const struct report *r, struct json_out *w, const char *
 static void json_collectives(const struct report *r, struct json_out *w)
 {
     json_array(w, "collectives");
-    for (int i = 0; i < r->cost.ncolls; i++) {
-        const struct coll_row *c = &r->cost.colls[i];
+    for (int i = 0; i < r->cost.ncollectives; i++) {
+        const struct collective_row *c = &r->cost.collectives[i];
         json_object(w, NULL);
-        json_str(w, "op", coll_row_name(c));
+        json_str(w, "op", collective_row_name(c));
         json_axes(w, "axes", &r->compiled->mesh, c->axes);
         json_int(w, "group", c->group);
         json_stages(w, c->stages);
@@ -175,8 +175,8 @@ static void json_pipeline(const struct report *r, struct json_out *w)
         json_int(w, NULL, c->layers[s]);
     json_end(w);
     json_int(w, "microbatches", compiled_program(c, PROGRAM_TRAIN, 0)->microbatches);
-    json_double(w, "bubble", c->turns.bubble);
-    json_int(w, "peak_stash", c->turns.peak_stash);
+    json_double(w, "bubble", c->schedule_cost.bubble);
+    json_int(w, "peak_stash", c->schedule_cost.peak_stash);
     json_end(w);
 }
 
@@ -273,7 +273,7 @@ static void text_params(const struct report *r, struct buf *out)
     for (int s = 0; s < r->compiled->nstages; s++) {
         const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
         for (int i = 0; i < p->nbuffers; i++)
-            if (is_param(&p->buffers[i]) && told_here(value_of(r->compiled, &p->buffers[i]), s))
+            if (is_param(&p->buffers[i]) && is_first_with(value_of(r->compiled, &p->buffers[i]), s))
                 text_param(r, p, &p->buffers[i], out);
     }
 }
@@ -318,20 +318,20 @@ static void text_pipeline(const struct report *r, struct buf *out)
     for (int s = 0; s < c->nstages; s++)
         buf_printf(out, "%s%lld", s ? ", " : "", (long long)c->layers[s]);
     buf_printf(out, " layers; bubble %.3g; at most %d microbatches under way on a stage\n",
-               c->turns.bubble, c->turns.peak_stash);
+               c->schedule_cost.bubble, c->schedule_cost.peak_stash);
 }
 
 static void text_collectives(const struct report *r, struct buf *out)
 {
     buf_puts(out, "collectives a step, a device\n");
-    if (r->cost.ncolls == 0)
+    if (r->cost.ncollectives == 0)
         buf_puts(out, "  none\n");
-    for (int i = 0; i < r->cost.ncolls; i++) {
-        const struct coll_row *c = &r->cost.colls[i];
+    for (int i = 0; i < r->cost.ncollectives; i++) {
+        const struct collective_row *c = &r->cost.collectives[i];
         struct buf axes = {0};
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", coll_row_name(c), buf_str(&axes),
-                   phase_name(c->phase), c->tensor, (long long)c->count);
+        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", collective_row_name(c),
+                   buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
         buf_bytes(out, c->bytes);
         put_stages(r, c->stages, out);
         buf_putc(out, '\n');
@@ -339,7 +339,7 @@ static void text_collectives(const struct report *r, struct buf *out)
     }
 }
 
-static int without_word(const char *text, int n, const char *word)
+static int find_word(const char *text, int n, const char *word)
 {
     const char *at = strstr(text, word);
     return at && at - text < n ? (int)(at - text) : n;
@@ -350,11 +350,11 @@ static void text_fixes(const char *fix, struct buf *out)
 {
     static const char or [] = " or ", and[] = " and ";
     while (fix && *fix) {
-        int left = without_word(fix, (int)strlen(fix), or);
+        int left = find_word(fix, (int)strlen(fix), or);
         const char *next = fix[left] ? fix + left + strlen(or) : NULL;
         buf_puts(out, "  fix:");
         while (left > 0) {
-            int n = without_word(fix, left, and);
+            int n = find_word(fix, left, and);
             buf_printf(out, " -s '%.*s'", n, fix);
             fix += n < left ? n + (int)strlen(and) : n;
             left -= n < left ? n + (int)strlen(and) : n;

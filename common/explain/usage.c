@@ -12,7 +12,7 @@
 enum { REPEATED_PERCENT = 25 }; // of the matmuls: a small head may well be repeated
 
 // Every axis that cuts some value.
-static axis_set used_axes(const struct graph *g)
+static axis_set find_used_axes(const struct graph *g)
 {
     axis_set used = 0;
     for (int v = 0; v < g->nvalues; v++)
@@ -21,7 +21,7 @@ static axis_set used_axes(const struct graph *g)
 }
 
 // Axes over which a share of the matmuls' work worth a word is repeated.
-static axis_set repeated_axes(const struct program *p)
+static axis_set find_repeated_axes(const struct program *p)
 {
     const struct graph *g = p->graph;
     double all = 0, on[MESH_MAX_AXES] = {0};
@@ -44,7 +44,7 @@ static axis_set repeated_axes(const struct program *p)
 }
 
 // A device's samples of a microbatch; 0: it reads none.
-static int64_t local_batch(const struct compiled *c)
+static int64_t count_local_batch(const struct compiled *c)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     for (int v = 0; v < g->nvalues; v++)
@@ -54,12 +54,12 @@ static int64_t local_batch(const struct compiled *c)
 }
 
 // The batch's rule with the axes put behind, where the batch still divides.
-static const char *batch_rule_with(const struct compiled *c, const struct job *job, axis_set axes,
-                                   struct arena *a)
+static const char *fix_batch_rule(const struct compiled *c, const struct job *job, axis_set axes,
+                                  struct arena *a)
 {
     const struct mesh *m = &c->mesh;
     const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
-    int64_t ways = mesh_product(m, axes), local = local_batch(c);
+    int64_t ways = mesh_product(m, axes), local = count_local_batch(c);
     struct buf b = {0};
     if (!rule || !local || local % ways)
         return NULL;
@@ -74,7 +74,7 @@ static const char *batch_rule_with(const struct compiled *c, const struct job *j
 }
 
 // Axes that an error names already: with it mended they will cut something.
-static axis_set blamed(const struct findings *f)
+static axis_set find_blamed_axes(const struct findings *f)
 {
     axis_set axes = 0;
     for (int i = 0; i < f->n; i++)
@@ -83,12 +83,12 @@ static axis_set blamed(const struct findings *f)
     return axes;
 }
 
-static void unused(const struct compiled *c, const struct job *job, struct arena *a,
-                   struct findings *f)
+static void find_unused_axes(const struct compiled *c, const struct job *job, struct arena *a,
+                             struct findings *f)
 {
-    axis_set none =
-        mesh_cuts(&c->mesh) & (axis_set)~used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
-    none &= (axis_set)~blamed(f);
+    axis_set none = mesh_cuts(&c->mesh) &
+                    (axis_set)~find_used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
+    none &= (axis_set)~find_blamed_axes(f);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))
@@ -101,7 +101,7 @@ static void unused(const struct compiled *c, const struct job *job, struct arena
                                      "axis %s of the mesh cuts nothing: its %d devices would all "
                                      "do the same; name it in a rule of sharding",
                                      axis->name, axis->size),
-                                 .fix = batch_rule_with(c, job, (axis_set)(1u << i), a)});
+                                 .fix = fix_batch_rule(c, job, (axis_set)(1u << i), a)});
     }
 }
 
@@ -109,8 +109,9 @@ static void unused(const struct compiled *c, const struct job *job, struct arena
 static void count_gathers(const struct cost *cost, struct findings *f)
 {
     for (int i = 0; i < f->n; i++)
-        for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncolls; k++) {
-            const struct coll_row *r = &cost->colls[k];
+        for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncollectives;
+             k++) {
+            const struct collective_row *r = &cost->collectives[k];
             const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
             if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
                 fnmatch(match, r->tensor, 0) == 0)
@@ -119,7 +120,7 @@ static void count_gathers(const struct cost *cost, struct findings *f)
 }
 
 // The parameter that an operand is, or was gathered from; null: neither.
-static const struct value *param_of(const struct graph *g, int operand)
+static const struct value *find_param(const struct graph *g, int operand)
 {
     const char *name = g->values[operand].name;
     for (int v = 0; name && v < g->nvalues; v++)
@@ -129,8 +130,8 @@ static const struct value *param_of(const struct graph *g, int operand)
 }
 
 // The setting that cuts a parameter on the axes too, on the first dimension that they divide.
-static const char *cut_also_on(const struct compiled *c, const struct job *job,
-                               const struct value *v, axis_set axes, struct arena *a)
+static const char *fix_param_cut(const struct compiled *c, const struct job *job,
+                                 const struct value *v, axis_set axes, struct arena *a)
 {
     struct spec spec = v->spec;
     struct shape local = spec_local(&spec, &c->mesh, &v->shape);
@@ -146,8 +147,8 @@ static const char *cut_also_on(const struct compiled *c, const struct job *job,
 }
 
 // The weight of the largest matmul that is not split over the axes, cut on them.
-static const char *weight_cut_on(const struct compiled *c, const struct job *job, axis_set axes,
-                                 struct arena *a)
+static const char *fix_weight_cut(const struct compiled *c, const struct job *job, axis_set axes,
+                                  struct arena *a)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     double most = 0;
@@ -158,8 +159,8 @@ static const char *weight_cut_on(const struct compiled *c, const struct job *job
         double flops = n->kind == NODE_OP ? cost_node_flops(g, &c->mesh, n) : 0;
         bool split = (spec_axes(out) | out->partial_sum) & axes;
         for (int k = 0; flops > most && !split && k < n->nin; k++) {
-            const struct value *v = param_of(g, n->in[k]);
-            const char *one = v ? cut_also_on(c, job, v, axes, a) : NULL;
+            const struct value *v = find_param(g, n->in[k]);
+            const char *one = v ? fix_param_cut(c, job, v, axes, a) : NULL;
             fix = one ? one : fix;
             most = one ? flops : most;
         }
@@ -168,8 +169,8 @@ static const char *weight_cut_on(const struct compiled *c, const struct job *job
 }
 
 // The default deal of the layers, where the job gave another with a larger stage.
-static void uneven_stages(const struct compiled *c, const struct job *job, struct arena *a,
-                          struct findings *f)
+static void find_uneven_stages(const struct compiled *c, const struct job *job, struct arena *a,
+                               struct findings *f)
 {
     struct job even = *job;
     struct buf fix = {0};
@@ -192,16 +193,16 @@ static void uneven_stages(const struct compiled *c, const struct job *job, struc
                                      "stage %d has %lld layers where %lld would do: the others "
                                      "wait for it, the bubble is %.3g",
                                      slowest, (long long)c->layers[slowest], (long long)most,
-                                     c->turns.bubble),
+                                     c->schedule_cost.bubble),
                                  .fix = buf_keep(&fix, a)});
     buf_clear(&fix);
 }
 
-static void few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
-                             struct findings *f)
+static void find_few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
+                                  struct findings *f)
 {
     int64_t have = job->train.microbatches, want = c->nstages;
-    int64_t samples = local_batch(c) * have;
+    int64_t samples = count_local_batch(c) * have;
     if (have >= want)
         return;
     while (want <= samples && samples % want)
@@ -214,7 +215,7 @@ static void few_microbatches(const struct compiled *c, const struct job *job, st
                                        "%lld microbatch%s for %d stages: some always wait, the "
                                        "bubble is %.3g",
                                        (long long)have, have == 1 ? "" : "es", c->nstages,
-                                       c->turns.bubble),
+                                       c->schedule_cost.bubble),
                .fix = want <= samples ? arena_printf(a, "train.microbatches=%lld", (long long)want)
                                       : NULL});
 }
@@ -223,16 +224,16 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
                  struct findings *f)
 {
     struct cost cost;
-    axis_set wrong = blamed(f);
+    axis_set wrong = find_blamed_axes(f);
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
-    unused(c, job, a, f);
-    uneven_stages(c, job, a, f);
-    few_microbatches(c, job, a, f);
-    axis_set axes = repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0)) & (axis_set)~wrong;
+    find_unused_axes(c, job, a, f);
+    find_uneven_stages(c, job, a, f);
+    find_few_microbatches(c, job, a, f);
+    axis_set axes = find_repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0)) & (axis_set)~wrong;
     if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
         return;
-    bool idle = !(axes & used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));
+    bool idle = !(axes & find_used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));
     struct buf text = {0};
     axis_set_print(&c->mesh, axes, &text);
     findings_add(
@@ -244,6 +245,6 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
                                        "devices along %s repeat each other's matmuls: %.3g of "
                                        "the work is useful",
                                        buf_str(&text), cost.utilisation),
-               .fix = idle ? batch_rule_with(c, job, axes, a) : weight_cut_on(c, job, axes, a)});
+               .fix = idle ? fix_batch_rule(c, job, axes, a) : fix_weight_cut(c, job, axes, a)});
     buf_clear(&text);
 }

@@ -243,11 +243,11 @@ static void metrics_count_every_sample_and_parameter_once(void **state)
 
 // ---- what a step communicates and takes --------------------------------------------------------
 
-static const struct coll_row *row_of(const struct cost *c, const char *tensor)
+static const struct collective_row *row_of(const struct cost *c, const char *tensor)
 {
-    for (int i = 0; i < c->ncolls; i++)
-        if (strcmp(c->colls[i].tensor, tensor) == 0)
-            return &c->colls[i];
+    for (int i = 0; i < c->ncollectives; i++)
+        if (strcmp(c->collectives[i].tensor, tensor) == 0)
+            return &c->collectives[i];
     fail_msg("no collective on %s", tensor);
     return NULL;
 }
@@ -272,9 +272,9 @@ static void each_gradient_is_reduced_once_a_step(void **state)
         {"grad/layers/2/bias", 4},
         {"metrics", 4},
     };
-    assert_int_equal(cost.ncolls, 7);
+    assert_int_equal(cost.ncollectives, 7);
     for (int i = 0; i < 7; i++) {
-        const struct coll_row *r = row_of(&cost, want[i].tensor);
+        const struct collective_row *r = row_of(&cost, want[i].tensor);
         assert_int_equal(r->count, 1);
         assert_int_equal(r->group, 4);
         assert_int_equal(r->tensor_bytes, 4 * want[i].elements);
@@ -294,7 +294,7 @@ static void one_device_communicates_nothing(void **state)
     struct cost cost;
     compile_text(&f, job_text(&f, "relu", 1, 2, "kind: adamw"), 0);
     cost_count(&f.c, &f.a, &cost);
-    assert_int_equal(cost.ncolls, 0);
+    assert_int_equal(cost.ncollectives, 0);
     assert_int_equal(f.c.memory.region[REGION_SHARED], 0);
     fixture_clear(&f);
 }

@@ -34,12 +34,13 @@ struct row {
     uint64_t whole, bytes;
 };
 
-static const struct coll_row *find(const struct cost *c, const struct row *want)
+static const struct collective_row *find(const struct cost *c, const struct row *want)
 {
-    for (int i = 0; i < c->ncolls; i++)
-        if (c->colls[i].op == want->op && c->colls[i].axes == want->axes &&
-            c->colls[i].phase == want->phase && !strcmp(c->colls[i].tensor, want->tensor))
-            return &c->colls[i];
+    for (int i = 0; i < c->ncollectives; i++)
+        if (c->collectives[i].op == want->op && c->collectives[i].axes == want->axes &&
+            c->collectives[i].phase == want->phase &&
+            !strcmp(c->collectives[i].tensor, want->tensor))
+            return &c->collectives[i];
     fail_msg("no %s of %s", reshard_kind_name(want->op), want->tensor);
     return NULL;
 }
@@ -51,7 +52,7 @@ static void expect(const char *text, const struct row *want, int n)
     compile_text(&f, text, 0);
     cost_count(&f.c, &f.a, &cost);
     for (int i = 0; i < n; i++) {
-        const struct coll_row *r = find(&cost, &want[i]);
+        const struct collective_row *r = find(&cost, &want[i]);
         if (r->count != want[i].count || r->tensor_bytes != want[i].whole ||
             r->bytes != want[i].bytes)
             fail_msg("%s of %s: %lld times, %llu whole, %llu sent; not %lld, %llu, %llu",
@@ -61,13 +62,13 @@ static void expect(const char *text, const struct row *want, int n)
                      (unsigned long long)want[i].bytes);
         assert_int_equal(r->group, mesh_product(&f.c.mesh, (axis_set)want[i].axes));
     }
-    for (int i = 0; i < cost.ncolls; i++) {
+    for (int i = 0; i < cost.ncollectives; i++) {
         bool known = false;
         for (int k = 0; k < n; k++)
-            known |= find(&cost, &want[k]) == &cost.colls[i];
+            known |= find(&cost, &want[k]) == &cost.collectives[i];
         if (!known)
-            fail_msg("unexpected: %s of %s, %s", reshard_kind_name(cost.colls[i].op),
-                     cost.colls[i].tensor, phase_name(cost.colls[i].phase));
+            fail_msg("unexpected: %s of %s, %s", reshard_kind_name(cost.collectives[i].op),
+                     cost.collectives[i].tensor, phase_name(cost.collectives[i].phase));
     }
     fixture_clear(&f);
 }

@@ -188,18 +188,18 @@ static void draws_follow_positions(void **state)
 
 // ---- what is sent ------------------------------------------------------------------------------
 
-static const struct coll_row *row_of(const struct cost *c, enum reshard_kind op, enum phase phase,
-                                     const char *tensor)
+static const struct collective_row *row_of(const struct cost *c, enum reshard_kind op,
+                                           enum phase phase, const char *tensor)
 {
-    for (int i = 0; i < c->ncolls; i++)
-        if (c->colls[i].op == op && c->colls[i].phase == phase &&
-            !strcmp(c->colls[i].tensor, tensor))
-            return &c->colls[i];
+    for (int i = 0; i < c->ncollectives; i++)
+        if (c->collectives[i].op == op && c->collectives[i].phase == phase &&
+            !strcmp(c->collectives[i].tensor, tensor))
+            return &c->collectives[i];
     fail_msg("no %s of %s", reshard_kind_name(op), tensor);
     return NULL;
 }
 
-static void check_row(const struct coll_row *r, int64_t count, uint64_t whole, uint64_t bytes)
+static void check_row(const struct collective_row *r, int64_t count, uint64_t whole, uint64_t bytes)
 {
     assert_int_equal(r->count, count);
     assert_int_equal(r->tensor_bytes, whole);
@@ -238,7 +238,7 @@ static void keys_and_values_are_gathered_and_every_gradient_summed_once(void **s
     (void)state;
     compile_text(&f, decoder_text(models[0], "cp: 2", 1, ""), 0);
     cost_count(&f.c, &f.a, &cost);
-    assert_int_equal(cost.ncolls, 2 * 3 + 2 * 12 + 4 + 1);
+    assert_int_equal(cost.ncollectives, 2 * 3 + 2 * 12 + 4 + 1);
     for (int l = 0; l < 2; l++) {
         char name[40], grad[40];
         snprintf(name, sizeof name, "layers/%d/act_att", l);

@@ -157,10 +157,10 @@ struct total {
 static struct total total_of(const struct cost *cost, enum reshard_kind op, enum phase phase)
 {
     struct total t = {0};
-    for (int i = 0; i < cost->ncolls; i++)
-        if (cost->colls[i].op == op && cost->colls[i].phase == phase) {
-            t.count += cost->colls[i].count;
-            t.bytes += cost->colls[i].bytes;
+    for (int i = 0; i < cost->ncollectives; i++)
+        if (cost->collectives[i].op == op && cost->collectives[i].phase == phase) {
+            t.count += cost->collectives[i].count;
+            t.bytes += cost->collectives[i].bytes;
         }
     return t;
 }
@@ -179,7 +179,7 @@ static void data_parallel_reduces_every_gradient_once(void **state)
     assert_int_equal(t.count, 2 + 4 * 4 + 1); // embeddings, four weights a layer, head
     assert_int_equal(t.bytes, (uint64_t)(TOKENS + POSITIONS + 4 * LAYER + HEAD) * 4 * 2 * 7 / 8);
     assert_int_equal(total_of(&cost, RESHARD_ALL_REDUCE, PHASE_UPDATE).count, 1);
-    assert_int_equal(cost.ncolls, 19 + 1);
+    assert_int_equal(cost.ncollectives, 19 + 1);
     fixture_clear(&f);
 }
 
@@ -201,7 +201,7 @@ static void fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradie
     assert_int_equal(backward.bytes, all - (uint64_t)(TOKENS + POSITIONS) * 4 * 7 / 8);
     assert_int_equal(scatter.count, 19);
     assert_int_equal(scatter.bytes, all);
-    assert_int_equal(cost.ncolls, 19 + 17 + 19 + 1);
+    assert_int_equal(cost.ncollectives, 19 + 17 + 19 + 1);
     fixture_clear(&f);
 }
 
@@ -214,8 +214,8 @@ static void a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted(vo
     (void)state;
     assert_int_equal(load(&f, VAE, NULL, 0), 0);
     cost_count(&f.c, &f.a, &cost);
-    for (int i = 0; i < cost.ncolls; i++) {
-        const struct coll_row *r = &cost.colls[i];
+    for (int i = 0; i < cost.ncollectives; i++) {
+        const struct collective_row *r = &cost.collectives[i];
         if (r->axes != 1 << 1)
             continue;
         count[r->phase == PHASE_BACKWARD] += r->count;
@@ -249,10 +249,10 @@ static void four_stages_hold_a_layer_each_and_send_its_output(void **state)
         assert_int_equal(compiled_memory(&f.c, s)->optimizer, 8 * params[s]);
     }
     cost_count(&f.c, &f.a, &cost);
-    for (int i = 0; i < cost.ncolls; i++)
+    for (int i = 0; i < cost.ncollectives; i++)
         for (int s = 0; s < 4; s++)
-            if (cost.colls[i].send && cost.colls[i].stages >> s & 1)
-                sent[cost.colls[i].phase == PHASE_BACKWARD][s] += cost.colls[i].bytes;
+            if (cost.collectives[i].send && cost.collectives[i].stages >> s & 1)
+                sent[cost.collectives[i].phase == PHASE_BACKWARD][s] += cost.collectives[i].bytes;
     for (int s = 0; s < 3; s++) { // 256 samples of floats; a stage's cotangent goes back
         assert_int_equal(sent[0][s], 256 * width[s] * 4);
         assert_int_equal(sent[1][s + 1], 256 * width[s] * 4);

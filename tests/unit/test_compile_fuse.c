@@ -185,12 +185,12 @@ static void a_plan_counts_the_same_work_and_less_traffic(void **state)
         cost_count(&on.c, &on.a, &a);
         cost_count(&off.c, &off.a, &b);
         assert_true(a.flops_per_step == b.flops_per_step && a.utilisation == b.utilisation);
-        assert_int_equal(a.ncolls, b.ncolls);
+        assert_int_equal(a.ncollectives, b.ncollectives);
         uint64_t bytes[2] = {0};
         int64_t count[2] = {0};
-        for (int k = 0; k < a.ncolls; k++) {
-            bytes[0] += a.colls[k].bytes, bytes[1] += b.colls[k].bytes;
-            count[0] += a.colls[k].count, count[1] += b.colls[k].count;
+        for (int k = 0; k < a.ncollectives; k++) {
+            bytes[0] += a.collectives[k].bytes, bytes[1] += b.collectives[k].bytes;
+            count[0] += a.collectives[k].count, count[1] += b.collectives[k].count;
         }
         assert_int_equal(bytes[0], bytes[1]);
         assert_int_equal(count[0], count[1]);

@@ -404,8 +404,8 @@ static void expect_rows(const char *text, const struct row *want, int n)
     int along = 0;
     compile_text(&f, text, 0);
     cost_count(&f.c, &f.a, &cost);
-    for (int i = 0; i < cost.ncolls; i++) {
-        const struct coll_row *r = &cost.colls[i];
+    for (int i = 0; i < cost.ncollectives; i++) {
+        const struct collective_row *r = &cost.collectives[i];
         int k = 0;
         if (!(r->axes & f.c.mesh.stages))
             continue;
@@ -414,13 +414,14 @@ static void expect_rows(const char *text, const struct row *want, int n)
                          r->stages != want[k].stages || strcmp(r->tensor, want[k].tensor) != 0))
             k++;
         if (k == n)
-            fail_msg("unexpected: %s of %s, %s, stages %llx", coll_row_name(r), r->tensor,
+            fail_msg("unexpected: %s of %s, %s, stages %llx", collective_row_name(r), r->tensor,
                      phase_name(r->phase), (unsigned long long)r->stages);
         if (r->op != want[k].op || r->group != want[k].group || r->count != want[k].count ||
             r->tensor_bytes != want[k].whole || r->bytes != want[k].bytes)
-            fail_msg("%s of %s: %s, group %d, %lld times, %llu whole, %llu sent", coll_row_name(r),
-                     r->tensor, phase_name(r->phase), r->group, (long long)r->count,
-                     (unsigned long long)r->tensor_bytes, (unsigned long long)r->bytes);
+            fail_msg("%s of %s: %s, group %d, %lld times, %llu whole, %llu sent",
+                     collective_row_name(r), r->tensor, phase_name(r->phase), r->group,
+                     (long long)r->count, (unsigned long long)r->tensor_bytes,
+                     (unsigned long long)r->bytes);
     }
     assert_int_equal(along, n);
     fixture_clear(&f);
@@ -479,7 +480,7 @@ static void the_guides_four_stage_classifier(void **state)
     EXPECT(text, rows);
     compile_text(&f, text, 0);
     assert_int_equal(f.found.n, 0);
-    assert_true(fabs(f.c.turns.bubble - 3.0 / 7) < 1e-12);
+    assert_true(fabs(f.c.schedule_cost.bubble - 3.0 / 7) < 1e-12);
     fixture_clear(&f);
 }
 

@@ -164,8 +164,8 @@ static void a_gradient_summed_in_bf16_is_one(void **state)
 static void expect_row(const struct cost *c, enum reshard_kind op, enum phase phase,
                        const char *tensor, enum dtype t, int64_t count, uint64_t bytes)
 {
-    for (int i = 0; i < c->ncolls; i++) {
-        const struct coll_row *r = &c->colls[i];
+    for (int i = 0; i < c->ncollectives; i++) {
+        const struct collective_row *r = &c->collectives[i];
         if (r->op != op || r->phase != phase || strcmp(r->tensor, tensor) != 0)
             continue;
         if (r->dtype != t || r->count != count || r->bytes != bytes)
@@ -190,14 +190,14 @@ static void gathers_are_of_half_the_bytes_and_gradients_of_all(void **state)
     expect_row(&c, RESHARD_REDUCE_SCATTER, PHASE_BACKWARD, "grad/layers/0/weight", DT_F32, 2, 768);
     expect_row(&c, RESHARD_ALL_REDUCE, PHASE_BACKWARD, "grad/layers/1/bias", DT_F32, 1, 48);
     expect_row(&c, RESHARD_ALL_REDUCE, PHASE_UPDATE, "metrics", DT_F32, 1, 24);
-    assert_int_equal(c.ncolls, 12); // as many as in f32
+    assert_int_equal(c.ncollectives, 12); // as many as in f32
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {fsdp: 4}\n", "compute: bf16, reduce: bf16"), 0);
     cost_count(&f.c, &f.a, &c);
     expect_row(&c, RESHARD_REDUCE_SCATTER, PHASE_BACKWARD, "grad/layers/0/weight", DT_BF16, 2, 384);
     expect_row(&c, RESHARD_ALL_REDUCE, PHASE_BACKWARD, "grad/layers/1/bias", DT_BF16, 1, 24);
     expect_row(&c, RESHARD_ALL_REDUCE, PHASE_UPDATE, "metrics", DT_F32, 1, 24);
-    assert_int_equal(c.ncolls, 12);
+    assert_int_equal(c.ncollectives, 12);
     fixture_clear(&f);
 }
 

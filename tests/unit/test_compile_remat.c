@@ -189,10 +189,10 @@ static int64_t count_of(const struct cost *c, enum reshard_kind op, enum phase p
                         const char *tensor)
 {
     int64_t n = 0;
-    for (int i = 0; i < c->ncolls; i++)
-        if (c->colls[i].op == op && c->colls[i].phase == phase &&
-            strstr(c->colls[i].tensor, tensor) == c->colls[i].tensor)
-            n += c->colls[i].count;
+    for (int i = 0; i < c->ncollectives; i++)
+        if (c->collectives[i].op == op && c->collectives[i].phase == phase &&
+            strstr(c->collectives[i].tensor, tensor) == c->collectives[i].tensor)
+            n += c->collectives[i].count;
     return n;
 }
 

@@ -2,7 +2,8 @@
 // Reshards. See reshard.h.
 //
 // Best first over the specs that lie between: few, since a step only works on what differs from the
-// target. A state's way here is a chain of nodes; ways are compared by (bytes, steps, kinds).
+// target. Each state knows the one before it, and so the path that leads to it; paths are compared
+// by (bytes, steps, kinds).
 #include "common/compile/layout/reshard.h"
 
 #include <string.h>
@@ -26,7 +27,7 @@ uint64_t reshard_ring_bytes(enum reshard_kind kind, uint64_t s, int n)
     return s / parts * each + (s % parts * each + parts - 1) / parts; // s · each may be too large
 }
 
-struct way { // one state, and how it was come by
+struct state { // a spec, and the path that leads to it
     struct spec spec;
     struct reshard_step step; // the last one
     int from;                 // the state before it, −1 at the start
@@ -41,72 +42,72 @@ struct search {
     size_t elem;
     const struct spec *to;
     struct arena *arena;
-    struct way *ways;
+    struct state *states;
     int n, cap;
 };
 
-// ---- comparing ways ----
+// ---- comparing paths ----
 
-static int kinds_of(const struct search *s, int way, uint8_t out[RESHARD_STEPS_MAX])
+static int list_kinds(const struct search *s, int at, uint8_t out[RESHARD_STEPS_MAX])
 {
-    int n = s->ways[way].steps;
-    for (int at = way, i = n; i > 0; at = s->ways[at].from)
-        out[--i] = (uint8_t)s->ways[at].step.kind;
+    int n = s->states[at].steps;
+    for (int i = n; i > 0; at = s->states[at].from)
+        out[--i] = (uint8_t)s->states[at].step.kind;
     return n;
 }
 
-// Whether going to a state by `step` from `from` beats the way it has.
-static bool better(const struct search *s, int from, const struct reshard_step *step, int has)
+// Whether going to a state by `step` from `from` beats the path it has.
+static bool is_better(const struct search *s, int from, const struct reshard_step *step, int has)
 {
-    const struct way *f = &s->ways[from], *h = &s->ways[has];
+    const struct state *f = &s->states[from], *h = &s->states[has];
     uint64_t bytes = f->bytes + step->bytes;
     if (bytes != h->bytes)
         return bytes < h->bytes;
     if (f->steps + 1 != h->steps)
         return f->steps + 1 < h->steps;
     uint8_t mine[RESHARD_STEPS_MAX], theirs[RESHARD_STEPS_MAX];
-    int n = kinds_of(s, from, mine);
+    int n = list_kinds(s, from, mine);
     mine[n] = (uint8_t)step->kind;
-    (void)kinds_of(s, has, theirs);
+    (void)list_kinds(s, has, theirs);
     return memcmp(mine, theirs, (size_t)n + 1) < 0;
 }
 
-static bool before(const struct search *s, int a, int b)
+static bool comes_before(const struct search *s, int a, int b)
 {
-    const struct way *x = &s->ways[a], *y = &s->ways[b];
+    const struct state *x = &s->states[a], *y = &s->states[b];
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes;
     if (x->steps != y->steps)
         return x->steps < y->steps;
     uint8_t p[RESHARD_STEPS_MAX], q[RESHARD_STEPS_MAX];
-    int n = kinds_of(s, a, p);
-    (void)kinds_of(s, b, q);
+    int n = list_kinds(s, a, p);
+    (void)list_kinds(s, b, q);
     return memcmp(p, q, (size_t)n) < 0;
 }
 
-static void offer(struct search *s, int from, struct reshard_step *step)
+static void offer_step(struct search *s, int from, struct reshard_step *step)
 {
-    if (s->ways[from].steps == RESHARD_STEPS_MAX)
+    if (s->states[from].steps == RESHARD_STEPS_MAX)
         return;
     int at = 0;
-    while (at < s->n && !spec_equal(&s->ways[at].spec, &step->after))
+    while (at < s->n && !spec_equal(&s->states[at].spec, &step->after))
         at++;
-    if (at < s->n && (s->ways[at].done || !better(s, from, step, at)))
+    if (at < s->n && (s->states[at].done || !is_better(s, from, step, at)))
         return;
     if (at == s->n) {
-        s->ways = arena_grow(s->arena, s->ways, sizeof *s->ways, s->n, &s->cap);
+        s->states = arena_grow(s->arena, s->states, sizeof *s->states, s->n, &s->cap);
         s->n++;
     }
-    s->ways[at] = (struct way){.spec = step->after,
-                               .step = *step,
-                               .from = from,
-                               .steps = s->ways[from].steps + 1,
-                               .bytes = s->ways[from].bytes + step->bytes};
+    s->states[at] = (struct state){.spec = step->after,
+                                   .step = *step,
+                                   .from = from,
+                                   .steps = s->states[from].steps + 1,
+                                   .bytes = s->states[from].bytes + step->bytes};
 }
 
 // ---- the steps that lead out of a state ----
 
-static uint64_t local_bytes(const struct search *s, const struct spec *spec)
+static uint64_t count_local_bytes(const struct search *s, const struct spec *spec)
 {
     struct shape local = spec_local(spec, s->mesh, s->shape);
     return (uint64_t)shape_count(&local) * s->elem;
@@ -120,19 +121,19 @@ static bool is_prefix(const struct dim_cut *a, const struct dim_cut *b)
     return true;
 }
 
-static void price(const struct search *s, const struct spec *now, struct reshard_step *step)
+static void price_step(const struct search *s, const struct spec *now, struct reshard_step *step)
 {
     const struct spec *whole = step->kind == RESHARD_ALL_GATHER ? &step->after : now;
     step->bytes =
-        reshard_ring_bytes(step->kind, local_bytes(s, whole), dim_parts(s->mesh, &step->cut));
+        reshard_ring_bytes(step->kind, count_local_bytes(s, whole), dim_parts(s->mesh, &step->cut));
 }
 
 // Axes that come next in the target's list of `dim`, one more at a time: sliced where the value is
 // whole on them, scattered where it is a partial sum.
-static void additions(struct search *s, int at, int dim)
+static void offer_additions(struct search *s, int at, int dim)
 {
     for (int kind = RESHARD_SLICE; kind <= RESHARD_REDUCE_SCATTER; kind++) {
-        struct spec now = s->ways[at].spec;
+        struct spec now = s->states[at].spec;
         struct reshard_step step = {.kind = (enum reshard_kind)kind, .dim = dim, .after = now};
         if (!is_prefix(&now.dim[dim], &s->to->dim[dim]))
             return;
@@ -146,8 +147,8 @@ static void additions(struct search *s, int at, int dim)
             dim_append(&step.cut, axis);
             dim_append(&step.after.dim[dim], axis);
             step.after.partial_sum &= (axis_set)~bit;
-            price(s, &now, &step);
-            offer(s, at, &step);
+            price_step(s, &now, &step);
+            offer_step(s, at, &step);
         }
     }
 }
@@ -174,9 +175,9 @@ static bool comes_next(const struct search *s, const struct spec *now, int d,
     return true;
 }
 
-static void removals(struct search *s, int at, int dim)
+static void offer_removals(struct search *s, int at, int dim)
 {
-    struct spec now = s->ways[at].spec;
+    struct spec now = s->states[at].spec;
     if (is_prefix(&now.dim[dim], &s->to->dim[dim]))
         return;
     for (int count = 1; count <= now.dim[dim].n; count++) {
@@ -186,8 +187,8 @@ static void removals(struct search *s, int at, int dim)
                                     .after = now};
         step.after.dim[dim].n = (uint8_t)(now.dim[dim].n - count);
         memset(step.after.dim[dim].axis + step.after.dim[dim].n, 0, (size_t)count);
-        price(s, &now, &step);
-        offer(s, at, &step);
+        price_step(s, &now, &step);
+        offer_step(s, at, &step);
         struct spec taken = step.after;
         for (int d = 0; d < s->shape->n; d++) {
             if (d == dim || !comes_next(s, &now, d, &step.cut))
@@ -197,15 +198,15 @@ static void removals(struct search *s, int at, int dim)
             step.after = taken;
             for (int i = 0; i < step.cut.n; i++)
                 dim_append(&step.after.dim[d], step.cut.axis[i]);
-            price(s, &now, &step);
-            offer(s, at, &step);
+            price_step(s, &now, &step);
+            offer_step(s, at, &step);
         }
     }
 }
 
-static void reductions(struct search *s, int at)
+static void offer_reductions(struct search *s, int at)
 {
-    struct spec now = s->ways[at].spec;
+    struct spec now = s->states[at].spec;
     axis_set open = spec_partial(&now) & (axis_set)~spec_partial(s->to);
     for (axis_set set = open; set; set = (axis_set)((set - 1) & open)) {
         struct reshard_step step = {.kind = RESHARD_ALL_REDUCE, .dim = -1, .after = now};
@@ -216,28 +217,28 @@ static void reductions(struct search *s, int at)
                 dim_append(&step.cut, axis);
         step.after.partial_sum &= (axis_set)~set;
         step.after.partial_max &= (axis_set)~set;
-        price(s, &now, &step);
-        offer(s, at, &step);
+        price_step(s, &now, &step);
+        offer_step(s, at, &step);
     }
 }
 
 // ---- the search ----
 
-static int cheapest_open(const struct search *s)
+static int find_cheapest_open(const struct search *s)
 {
     int best = -1;
     for (int i = 0; i < s->n; i++)
-        if (!s->ways[i].done && (best < 0 || before(s, i, best)))
+        if (!s->states[i].done && (best < 0 || comes_before(s, i, best)))
             best = i;
     return best;
 }
 
-static void chain(const struct search *s, int at, struct reshard *out)
+static void write_steps(const struct search *s, int at, struct reshard *out)
 {
-    out->n = s->ways[at].steps;
-    out->bytes = s->ways[at].bytes;
-    for (int i = out->n; i > 0; at = s->ways[at].from)
-        out->step[--i] = s->ways[at].step;
+    out->n = s->states[at].steps;
+    out->bytes = s->states[at].bytes;
+    for (int i = out->n; i > 0; at = s->states[at].from)
+        out->step[--i] = s->states[at].step;
 }
 
 int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_bytes,
@@ -251,19 +252,19 @@ int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_by
     if (!spec_divides(to, m, shape, &bad))
         return err_set(e, ERR_INVALID, "dimension %d of size %lld does not divide by %d", bad,
                        (long long)shape->dim[bad], dim_parts(m, &to->dim[bad]));
-    s.ways = arena_grow(a, s.ways, sizeof *s.ways, s.n, &s.cap);
-    s.ways[s.n++] = (struct way){.spec = *from, .from = -1};
-    for (int at; (at = cheapest_open(&s)) >= 0;) {
-        if (spec_equal(&s.ways[at].spec, to)) {
-            chain(&s, at, out);
+    s.states = arena_grow(a, s.states, sizeof *s.states, s.n, &s.cap);
+    s.states[s.n++] = (struct state){.spec = *from, .from = -1};
+    for (int at; (at = find_cheapest_open(&s)) >= 0;) {
+        if (spec_equal(&s.states[at].spec, to)) {
+            write_steps(&s, at, out);
             return 0;
         }
-        s.ways[at].done = true;
+        s.states[at].done = true;
         for (int d = 0; d < shape->n; d++) {
-            additions(&s, at, d);
-            removals(&s, at, d);
+            offer_additions(&s, at, d);
+            offer_removals(&s, at, d);
         }
-        reductions(&s, at);
+        offer_reductions(&s, at);
     }
     return err_set(e, ERR_INTERNAL, "no way from one spec to the other");
 }

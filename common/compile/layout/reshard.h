@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way from one spec of a value to another: the cheapest sequence of steps by ring bytes; among
+// From one spec of a value to another: the cheapest sequence of steps by ring bytes; among
 // equals the fewest steps, then the sequence least in the order of enum reshard_kind.
 //
 // A step adds an axis to a dimension only where it comes next in the target's list, and takes minor
@@ -36,8 +36,8 @@ struct reshard {
     uint64_t bytes;
 };
 
-// What a ring sends for `kind` over n devices; S as compiler.md says (gather: the result, else the
-// operand of one device), rounded up.
+// What a ring sends for `kind` over n devices, rounded up; s: the bytes of a gather's result, else of
+// one device's operand.
 uint64_t reshard_ring_bytes(enum reshard_kind kind, uint64_t s, int n);
 
 // `to` must be reachable: its partial axes are among those of `from`. ERR_INVALID: a cut of `to`

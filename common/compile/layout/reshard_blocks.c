@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The geometry of moves. See reshard_blocks.h.
+// The geometry of reshards. See reshard_blocks.h.
 //
 // A block is seen as [outer, d, inner] around the dimension d that is cut or joined.
 #include "common/compile/layout/reshard_blocks.h"
@@ -8,7 +8,7 @@ struct around {
     int64_t outer, size, inner;
 };
 
-static struct around around(const struct shape *s, int dim)
+static struct around look_around(const struct shape *s, int dim)
 {
     struct around a = {1, s->dim[dim], 1};
     for (int d = 0; d < s->n; d++) {
@@ -18,68 +18,68 @@ static struct around around(const struct shape *s, int dim)
     return a;
 }
 
-static struct op_block flat(int64_t count)
+static struct op_block flat_block(int64_t count)
 {
     return (struct op_block){{1, 1, count}, {0, 0, 1}, {0, 0, 1}};
 }
 
 // [outer, n, rest] → [n, outer, rest]: what lies along the dimension becomes parts.
-static struct op_block split(int64_t n, int64_t outer, int64_t rest)
+static struct op_block split_block(int64_t n, int64_t outer, int64_t rest)
 {
     return (struct op_block){{n, outer, rest}, {rest, n * rest, 1}, {outer * rest, rest, 1}};
 }
 
 // [n, outer, rest] → [outer, n, rest].
-static struct op_block join(int64_t n, int64_t outer, int64_t rest)
+static struct op_block join_block(int64_t n, int64_t outer, int64_t rest)
 {
     return (struct op_block){{n, outer, rest}, {outer * rest, rest, 1}, {rest, n * rest, 1}};
 }
 
-static struct transfer slice_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks slice_of(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = around(in, dim);
+    struct around a = look_around(in, dim);
     int64_t part = a.size / n * a.inner;
-    return (struct transfer){.pack = {{1, a.outer, part}, {0, a.size * a.inner, 1}, {0, part, 1}},
-                             .pack_from = part};
+    return (struct reshard_blocks){
+        .pack = {{1, a.outer, part}, {0, a.size * a.inner, 1}, {0, part, 1}}, .pack_from = part};
 }
 
-static struct transfer gather_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks gather_of(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = around(in, dim);
+    struct around a = look_around(in, dim);
     int64_t count = shape_count(in);
-    return (struct transfer){.message = n * count,
-                             .pack = flat(count),
-                             .pack_to = count,
-                             .unpack = join(n, a.outer, a.size * a.inner),
-                             .unpacked = a.outer == 1};
+    return (struct reshard_blocks){.payload = n * count,
+                                   .pack = flat_block(count),
+                                   .pack_to = count,
+                                   .unpack = join_block(n, a.outer, a.size * a.inner),
+                                   .unpacked = a.outer == 1};
 }
 
-static struct transfer scatter_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks scatter_of(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = around(in, dim);
+    struct around a = look_around(in, dim);
     int64_t count = shape_count(in);
-    return (struct transfer){.message = count,
-                             .pack = split(n, a.outer, a.size / n * a.inner),
-                             .packed = a.outer == 1,
-                             .unpack = flat(count / n),
-                             .unpack_from = count / n};
+    return (struct reshard_blocks){.payload = count,
+                                   .pack = split_block(n, a.outer, a.size / n * a.inner),
+                                   .packed = a.outer == 1,
+                                   .unpack = flat_block(count / n),
+                                   .unpack_from = count / n};
 }
 
 // Parts along one dimension go out, parts along another come in.
-static struct transfer exchange_of(const struct shape *in, int from, int to, int64_t n)
+static struct reshard_blocks exchange_of(const struct shape *in, int from, int to, int64_t n)
 {
-    struct transfer t = scatter_of(in, to, n);
+    struct reshard_blocks t = scatter_of(in, to, n);
     struct shape part = *in;
     part.dim[to] /= n;
-    struct around a = around(&part, from);
-    t.unpack = join(n, a.outer, a.size * a.inner);
+    struct around a = look_around(&part, from);
+    t.unpack = join_block(n, a.outer, a.size * a.inner);
     t.unpack_from = 0;
     t.unpacked = a.outer == 1;
     return t;
 }
 
-struct transfer transfer_of(const struct reshard_step *step, const struct mesh *m,
-                            const struct shape *in)
+struct reshard_blocks reshard_blocks_of(const struct reshard_step *step, const struct mesh *m,
+                                        const struct shape *in)
 {
     int64_t n = dim_parts(m, &step->cut);
     PRE(step->kind != RESHARD_ALL_REDUCE);

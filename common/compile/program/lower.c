@@ -502,9 +502,9 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
     }
     int in = l->root[n->in[0]];
     struct shape shape = local_shape(l, n->in[0]);
-    struct transfer t = transfer_of(&n->move, l->mesh, &shape);
+    struct reshard_blocks t = reshard_blocks_of(&n->move, l->mesh, &shape);
     size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
-    if (!t.message) {
+    if (!t.payload) {
         emit_copy(l, i, stepped(view_of(l, n->in[0], m), n, t.pack_from, elem),
                   view_of(l, n->out[0], m), &t.pack);
         return;
@@ -516,12 +516,12 @@ static void emit_move(struct lowering *l, const struct node *n, struct instr i, 
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
-        send = own ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+        send = own ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.payload);
         emit_copy(l, i, view_of(l, n->in[0], m), stepped(send, n, t.pack_to, elem), &t.pack);
     }
     got = send;
     if (exchange)
-        got = t.unpacked ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.message);
+        got = t.unpacked ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.payload);
     i.in[0] = send;
     i.out[0] = got;
     start_coll(l, n, i);

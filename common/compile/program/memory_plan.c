@@ -7,14 +7,14 @@
 
 #include "common/base/map.h"
 
-static uint64_t aligned(uint64_t n)
+static uint64_t align_up(uint64_t n)
 {
     return (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
 // A persistent value is one buffer to all programs: the first that names it decides its place, and
 // a region shared in one program is shared in all.
-static int persistent_join(struct program *const *programs, int n, struct map *by_name,
+static int join_persistent(struct program *const *programs, int n, struct map *by_name,
                            struct err *e)
 {
     for (int i = 0; i < n; i++)
@@ -38,7 +38,7 @@ static int persistent_join(struct program *const *programs, int n, struct map *b
     return 0;
 }
 
-static void persistent_place(struct program *const *programs, int n, struct map *by_name,
+static void place_persistent(struct program *const *programs, int n, struct map *by_name,
                              uint64_t used[REGION_COUNT], struct memory *m)
 {
     for (int i = 0; i < n; i++)
@@ -49,7 +49,7 @@ static void persistent_place(struct program *const *programs, int n, struct map 
             struct buffer *first = map_get(by_name, buf->name);
             if (first == buf) {
                 buf->offset = used[buf->region];
-                used[buf->region] += aligned(buf->bytes);
+                used[buf->region] += align_up(buf->bytes);
                 m->params += buf->kind == BUFFER_PARAM ? buf->bytes : 0;
                 m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
                 m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
@@ -87,7 +87,7 @@ struct spans {
 };
 
 // The lowest of what the walk over spans `from` to `to` has not come to yet, null: none is left.
-static const struct placed *walk(struct spans *s, int from, int to)
+static const struct placed *take_next_placed(struct spans *s, int from, int to)
 {
     struct span *lowest = NULL;
     for (int i = from; i <= to; i++) {
@@ -100,19 +100,19 @@ static const struct placed *walk(struct spans *s, int from, int to)
 }
 
 // The lowest offset from `base` on where `buf` meets nothing placed that lives with it.
-static uint64_t lowest_gap(struct spans *s, const struct buffer *buf, uint64_t base)
+static uint64_t find_lowest_gap(struct spans *s, const struct buffer *buf, uint64_t base)
 {
-    uint64_t at = base, bytes = aligned(buf->bytes);
+    uint64_t at = base, bytes = align_up(buf->bytes);
     int from = buf->first / s->length, to = buf->last / s->length;
     for (int i = from; i <= to; i++)
         s->span[i].next = 0;
-    for (const struct placed *p; (p = walk(s, from, to)) && p->offset < at + bytes;)
+    for (const struct placed *p; (p = take_next_placed(s, from, to)) && p->offset < at + bytes;)
         if (p->end > at && p->first <= buf->last && buf->first <= p->last)
             at = p->end;
     return at;
 }
 
-static void keep_sorted(struct span *s, const struct buffer *buf, struct arena *a)
+static void insert_sorted(struct span *s, const struct buffer *buf, struct arena *a)
 {
     int low = 0, high = s->n;
     while (low < high) {
@@ -125,13 +125,13 @@ static void keep_sorted(struct span *s, const struct buffer *buf, struct arena *
     s->placed = arena_grow(a, s->placed, sizeof *s->placed, s->n, &s->cap);
     memmove(s->placed + low + 1, s->placed + low, sizeof *s->placed * (size_t)(s->n - low));
     s->placed[low] =
-        (struct placed){buf->offset, buf->offset + aligned(buf->bytes), buf->first, buf->last};
+        (struct placed){buf->offset, buf->offset + align_up(buf->bytes), buf->first, buf->last};
     s->n++;
 }
 
 // Few enough that what lives long is soon entered in all of its spans, enough that what lives
 // shortly meets few others.
-static struct spans spans_of(const struct program *p, struct arena *a)
+static struct spans make_spans(const struct program *p, struct arena *a)
 {
     struct spans s = {.length = p->ninstrs / SPANS + 1};
     s.span = arena_array(a, struct span, SPANS + 1);
@@ -142,12 +142,12 @@ static struct spans spans_of(const struct program *p, struct arena *a)
 // dtype) are placed before what comes and goes: each would look at all the rest otherwise. Of few
 // the largest come first whatever they are, which packs closer.
 enum { VERY_MANY = 10000 };
-static bool lasts(const struct program *p, const struct buffer *b)
+static bool lasts_long(const struct program *p, const struct buffer *b)
 {
     return p->nbuffers > VERY_MANY && b->last - b->first > p->ninstrs / 2;
 }
 
-static void temporaries_place(struct program *p, const uint64_t base[REGION_COUNT],
+static void place_temporaries(struct program *p, const uint64_t base[REGION_COUNT],
                               uint64_t end[REGION_COUNT])
 {
     struct arena scratch = {0};
@@ -155,10 +155,10 @@ static void temporaries_place(struct program *p, const uint64_t base[REGION_COUN
     struct spans spans[REGION_COUNT];
     int n = 0, lasting = 0;
     for (int r = 0; r < REGION_COUNT; r++)
-        spans[r] = spans_of(p, &scratch);
+        spans[r] = make_spans(p, &scratch);
     for (int half = 0; half < 2; half++) {
         for (int b = 0; b < p->nbuffers; b++)
-            if (!p->buffers[b].persistent && lasts(p, &p->buffers[b]) == !half)
+            if (!p->buffers[b].persistent && lasts_long(p, &p->buffers[b]) == !half)
                 order[n++] = &p->buffers[b];
         lasting = half ? lasting : n;
     }
@@ -167,10 +167,10 @@ static void temporaries_place(struct program *p, const uint64_t base[REGION_COUN
     for (int i = 0; i < n; i++) {
         struct buffer *buf = order[i];
         struct spans *s = &spans[buf->region];
-        buf->offset = lowest_gap(s, buf, base[buf->region]);
+        buf->offset = find_lowest_gap(s, buf, base[buf->region]);
         for (int k = buf->first / s->length; k <= buf->last / s->length; k++)
-            keep_sorted(&s->span[k], buf, &scratch);
-        uint64_t stop = buf->offset + aligned(buf->bytes);
+            insert_sorted(&s->span[k], buf, &scratch);
+        uint64_t stop = buf->offset + align_up(buf->bytes);
         if (stop > end[buf->region])
             end[buf->region] = stop;
     }
@@ -178,7 +178,7 @@ static void temporaries_place(struct program *p, const uint64_t base[REGION_COUN
 }
 
 // The most bytes of stash alive at one instruction.
-static uint64_t stash_peak(const struct program *p, struct arena *scratch)
+static uint64_t find_stash_peak(const struct program *p, struct arena *scratch)
 {
     uint64_t peak = 0, now = 0;
     uint64_t *born = arena_array(scratch, uint64_t, p->ninstrs + 1);
@@ -204,13 +204,13 @@ int plan_memory(struct program *const *programs, int n, struct arena *scratch, s
     struct map by_name = {0};
     uint64_t base[REGION_COUNT] = {0};
     *out = (struct memory){0};
-    int rc = persistent_join(programs, n, &by_name, e);
+    int rc = join_persistent(programs, n, &by_name, e);
     if (!rc) {
-        persistent_place(programs, n, &by_name, base, out);
+        place_persistent(programs, n, &by_name, base, out);
         memcpy(out->region, base, sizeof base);
         for (int i = 0; i < n; i++) {
-            temporaries_place(programs[i], base, out->region);
-            uint64_t peak = stash_peak(programs[i], scratch);
+            place_temporaries(programs[i], base, out->region);
+            uint64_t peak = find_stash_peak(programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }
         for (int r = 0; r < REGION_COUNT; r++)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order. See order.h.
 //
-// Each phase is a row of turns: runs of nodes of one scope. A node's place is its turn and its rank
-// within it, FIRST, AMID or LAST, and never before a node it depends on; nodes are then sorted by
-// phase and place, those of one place as they were.
+// Each phase is a row of runs: nodes of one scope, one after the other. A node's place is its run and
+// its position within it, FIRST, AMID or LAST, and never before a node it depends on; nodes are then
+// sorted by phase and place, those of one place as they were.
 #include "common/compile/program/order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST, AMID, LAST, RANKS };
+enum { FIRST, AMID, LAST, POSITIONS };
 
 struct order {
     struct graph *g;
-    int *place;  // node → turn · RANKS + rank, within its phase
+    int *place;  // node → run · POSITIONS + position, within its phase
     int *before; // value → the last node that contributed to it so far, −1
     bool *early; // value → it follows from a parameter alone and is made early
 };
@@ -45,49 +45,49 @@ static bool moves_late(const struct order *o, const struct node *n)
 }
 
 // Not before the node `on`, where that is one of the same phase.
-static void after(const struct order *o, int node, int on)
+static void put_after(const struct order *o, int node, int on)
 {
     if (on >= 0 && o->g->nodes[on].phase == o->g->nodes[node].phase &&
         o->place[node] < o->place[on])
         o->place[node] = o->place[on];
 }
 
-static void place_node(struct order *o, int node, int turn)
+static void place_node(struct order *o, int node, int run)
 {
     struct graph *g = o->g;
     const struct node *n = &g->nodes[node];
     bool early = moves_early(o, n);
     if (early)
-        o->place[node] = (turn ? turn - 1 : 0) * RANKS + FIRST;
+        o->place[node] = (run ? run - 1 : 0) * POSITIONS + FIRST;
     else if (moves_late(o, n))
-        o->place[node] = (turn + 1) * RANKS + LAST;
+        o->place[node] = (run + 1) * POSITIONS + LAST;
     else
-        o->place[node] = turn * RANKS + AMID;
+        o->place[node] = run * POSITIONS + AMID;
     for (int k = 0; k < n->nin; k++) {
-        after(o, node, g->values[n->in[k]].producer);
-        after(o, node, o->before[n->in[k]]);
+        put_after(o, node, g->values[n->in[k]].producer);
+        put_after(o, node, o->before[n->in[k]]);
     }
     for (int k = 0; k < n->nout; k++)
         o->early[n->out[k]] = early;
 }
 
 // Each contribution comes after the one before it, and readers of the sum after all so far.
-static void contributions(struct order *o, const int *sum_of, int node)
+static void order_contributions(struct order *o, const int *sum_of, int node)
 {
     const struct node *n = &o->g->nodes[node];
     for (int k = 0; k < n->nout; k++) {
         int sum = sum_of[n->out[k]];
         if (sum < 0)
             continue;
-        after(o, node, o->before[sum]);
+        put_after(o, node, o->before[sum]);
         o->before[sum] = node;
     }
 }
 
-static void places(struct order *o)
+static void find_places(struct order *o)
 {
     struct graph *g = o->g;
-    int turn[PHASE_COUNT] = {0}, scope[PHASE_COUNT];
+    int run[PHASE_COUNT] = {0}, scope[PHASE_COUNT];
     int *sum_of = arena_array(g->arena, int, g->nvalues);
     memset(sum_of, -1, sizeof *sum_of * (size_t)g->nvalues);
     memset(scope, -1, sizeof scope);
@@ -97,10 +97,10 @@ static void places(struct order *o)
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         if (scope[n->phase] >= 0 && scope[n->phase] != n->scope)
-            turn[n->phase]++;
+            run[n->phase]++;
         scope[n->phase] = n->scope;
-        place_node(o, i, turn[n->phase]);
-        contributions(o, sum_of, i);
+        place_node(o, i, run[n->phase]);
+        order_contributions(o, sum_of, i);
     }
 }
 
@@ -127,7 +127,7 @@ void order_nodes(struct graph *g)
     struct placed *placed = arena_array(g->arena, struct placed, g->nnodes);
     struct node *nodes = arena_array(g->arena, struct node, g->nnodes);
     memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
-    places(&o);
+    find_places(&o);
     for (int i = 0; i < g->nnodes; i++)
         placed[i] = (struct placed){(int)g->nodes[i].phase, o.place[i], i};
     qsort(placed, (size_t)g->nnodes, sizeof *placed, by_place);

@@ -2,7 +2,7 @@
 // Schedules. See schedule.h.
 #include "common/compile/program/schedule.h"
 
-static void slot_add(struct schedule *s, enum phase phase, int microbatch)
+static void add_slot(struct schedule *s, enum phase phase, int microbatch)
 {
     s->slots[s->n++] = (struct slot){.phase = phase, .microbatch = microbatch};
 }
@@ -18,11 +18,11 @@ void schedule_build(struct schedule *s, struct arena *a, enum program_kind kind,
         ahead = microbatches;
     for (int m = 0; m < microbatches + ahead; m++) {
         if (m < microbatches)
-            slot_add(s, PHASE_FORWARD, m);
+            add_slot(s, PHASE_FORWARD, m);
         if (train && m >= ahead)
-            slot_add(s, PHASE_BACKWARD, m - ahead);
+            add_slot(s, PHASE_BACKWARD, m - ahead);
     }
-    slot_add(s, PHASE_UPDATE, microbatches - 1);
+    add_slot(s, PHASE_UPDATE, microbatches - 1);
 }
 
 int schedule_verify(const struct schedule *s, enum program_kind kind, struct err *e)
@@ -63,7 +63,7 @@ struct run {
     struct running *stage;
 };
 
-static int find(const struct schedule *s, enum phase phase, int microbatch)
+static int find_slot(const struct schedule *s, enum phase phase, int microbatch)
 {
     for (int i = 0; i < s->n; i++)
         if (s->slots[i].phase == phase && s->slots[i].microbatch == microbatch)
@@ -72,7 +72,7 @@ static int find(const struct schedule *s, enum phase phase, int microbatch)
 }
 
 // The stage on the other side of a slot's receive (from) or send; −1: none.
-static int other(const struct run *r, int stage, enum phase phase, bool from)
+static int find_other_stage(const struct run *r, int stage, enum phase phase, bool from)
 {
     if (phase == PHASE_UPDATE)
         return -1;
@@ -81,25 +81,25 @@ static int other(const struct run *r, int stage, enum phase phase, bool from)
 }
 
 // When what the slot waits for is there; below 0: not yet.
-static double ready(const struct run *r, int stage, const struct slot *t)
+static double find_ready_time(const struct run *r, int stage, const struct slot *t)
 {
-    int from = other(r, stage, t->phase, true);
+    int from = find_other_stage(r, stage, t->phase, true);
     if (from < 0)
         return 0;
-    int at = find(&r->s[from], t->phase, t->microbatch);
+    int at = find_slot(&r->s[from], t->phase, t->microbatch);
     const struct running *sender = &r->stage[from];
     bool sent = at < sender->at || (at == sender->at && sender->computed);
     return sent ? r->s[from].slots[at].end : -1;
 }
 
-static bool received(const struct run *r, int stage, const struct slot *t)
+static bool can_send(const struct run *r, int stage, const struct slot *t)
 {
-    int to = other(r, stage, t->phase, false);
-    int at = to < 0 ? 0 : find(&r->s[to], t->phase, t->microbatch);
+    int to = find_other_stage(r, stage, t->phase, false);
+    int at = to < 0 ? 0 : find_slot(&r->s[to], t->phase, t->microbatch);
     return to < 0 || (at < r->s[to].n && at <= r->stage[to].at + 1);
 }
 
-static bool step(struct run *r, int stage)
+static bool advance_stage(struct run *r, int stage)
 {
     static const int cost[PHASE_COUNT] = {1, 2, 0};
     struct running *now = &r->stage[stage];
@@ -107,7 +107,7 @@ static bool step(struct run *r, int stage)
         return false;
     struct slot *t = &r->s[stage].slots[now->at];
     if (!now->computed) {
-        double from = ready(r, stage, t);
+        double from = find_ready_time(r, stage, t);
         if (from < 0)
             return false;
         t->start = from > now->free ? from : now->free;
@@ -115,14 +115,14 @@ static bool step(struct run *r, int stage)
         now->free = t->end = t->start + cost[t->phase] * (double)layers;
         return now->computed = true;
     }
-    if (!received(r, stage, t))
+    if (!can_send(r, stage, t))
         return false;
     now->at++;
     now->computed = false;
     return true;
 }
 
-static int stash_of(const struct schedule *s)
+static int find_stash_peak(const struct schedule *s)
 {
     int now = 0, peak = 0;
     for (int i = 0; i < s->n; i++) {
@@ -134,7 +134,7 @@ static int stash_of(const struct schedule *s)
     return peak;
 }
 
-static int stuck(const struct run *r, int stage, struct err *e)
+static int report_deadlock(const struct run *r, int stage, struct err *e)
 {
     const struct running *now = &r->stage[stage];
     const struct slot *t = &r->s[stage].slots[now->at];
@@ -154,13 +154,13 @@ int schedule_simulate(struct schedule *s, int nstages, const int64_t *layers,
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < nstages; i++)
-            while (step(&r, i))
+            while (advance_stage(&r, i))
                 moved = true;
     }
     for (int i = 0; i < nstages && !rc; i++) {
-        int stash = stash_of(&s[i]);
+        int stash = find_stash_peak(&s[i]);
         if (r.stage[i].at < s[i].n)
-            rc = stuck(&r, i, e);
+            rc = report_deadlock(&r, i, e);
         out->makespan = r.stage[i].free > out->makespan ? r.stage[i].free : out->makespan;
         out->peak_stash = stash > out->peak_stash ? stash : out->peak_stash;
         for (int k = 0; k < s[i].n; k++)
