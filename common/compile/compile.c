@@ -40,8 +40,8 @@ static void mesh_from_job(const struct job *job, struct mesh *m)
     m->stages = stages < 0 ? 0 : (axis_set)(1u << stages);
 }
 
-static int failed(struct pipeline *p, int rc, const char *pass, const struct graph *g,
-                  const struct mesh *m)
+static int report_failure(struct pipeline *p, int rc, const char *pass, const struct graph *g,
+                          const struct mesh *m)
 {
     if (rc && p->dump)
         dump_graph(g, m, p->dump);
@@ -81,15 +81,15 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     p->build(g, job, kind, batch, job->data.batch);
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
-        optim_freeze(g, &job->optimizer);
+        optimiser_freeze(g, &job->optimizer);
         grad_build(g);
         remat_build(g, (enum job_remat)job->train.remat);
-        optim_build(g, &job->optimizer);
+        optimiser_build(g, &job->optimizer);
     } else {
-        optim_build_eval(g);
+        optimiser_build_eval(g);
     }
     int rc = g->failed ? g->failed : verify_graph(g, p->err);
-    return failed(p, rc, "graph", g, NULL);
+    return report_failure(p, rc, "graph", g, NULL);
 }
 
 // The stages' turns, checked one by one and against each other.
@@ -181,7 +181,7 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
         order_nodes(cut);
     rc = rc ? rc : verify_partitioned(cut, m, p->err);
     if (rc)
-        return failed(p, rc, "partitioned graph", cut, m);
+        return report_failure(p, rc, "partitioned graph", cut, m);
     rc = lower_program(p, kind, cut);
     for (int i = 0; i < p->out->nstages; i++)
         p->out->program[kind][i].zigzag = sharding_zigzag(p->out->sharding, m, p->job->model.seq);

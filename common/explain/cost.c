@@ -20,7 +20,7 @@ static struct collective_row make_row(const struct program *p, const struct inst
     axis_set along = send || stages ? (axis_set)(1u << in->axis) : dim_axes(&in->group);
     int group = stages ? __builtin_popcountll(in->stages) : dim_parts(&p->mesh, &in->group);
     return (struct collective_row){.send = send,
-                                   .op = in->coll,
+                                   .op = in->collective,
                                    .axes = along,
                                    .group = send ? 2 : group,
                                    .stages = (uint64_t)1 << p->stage,

@@ -128,7 +128,7 @@ static const char *name_of(struct arena *a, const struct program *p, const struc
     if (i->kind == INSTR_OP)
         return op_name(i->op);
     if (i->kind == INSTR_START || (i->kind == INSTR_WAIT && i->group.n))
-        return arena_printf(a, "%s %s", kinds[i->kind], reshard_kind_name(i->coll));
+        return arena_printf(a, "%s %s", kinds[i->kind], reshard_kind_name(i->collective));
     return kinds[i->kind];
 }
 

@@ -244,7 +244,7 @@ static void move(struct interp *x, const struct node *n)
 {
     const struct value *from = &x->g->values[n->in[0]], *to = &x->g->values[n->out[0]];
     int64_t whole = shape_count(&from->shape), local = count_of(x, n->out[0]);
-    bool max = from->spec.partial_max & dim_axes(&n->move.cut);
+    bool max = from->spec.partial_max & dim_axes(&n->step.cut);
     double *seen = malloc(sizeof *seen * (size_t)(whole * x->ranks));
     double *got = malloc(sizeof *got * (size_t)(local * x->ranks));
     struct shape part = interp_shape(x, n->out[0]);
@@ -255,16 +255,16 @@ static void move(struct interp *x, const struct node *n)
         int64_t start[MAX_DIMS];
         if (!runs(x, r, n->stages))
             continue;
-        int members = n->move.kind == RESHARD_SLICE
+        int members = n->step.kind == RESHARD_SLICE
                           ? mesh_group(&x->mesh, r, 0, group)
-                          : mesh_group(&x->mesh, r, dim_axes(&n->move.cut), group);
+                          : mesh_group(&x->mesh, r, dim_axes(&n->step.cut), group);
         spec_start(&to->spec, &x->mesh, &to->shape, r, start);
         for (int64_t i = 0; i < local; i++) {
             int64_t at = whole_index(&to->shape, &part, start, i);
             double v = (double)NAN;
             for (int m = 0; m < members; m++)
                 if (!isnan(seen[whole * group[m] + at]))
-                    v = combine(n->move.kind, max, v, seen[whole * group[m] + at]);
+                    v = combine(n->step.kind, max, v, seen[whole * group[m] + at]);
             got[local * r + i] = to->dtype == DT_BF16 && !x->exact ? ref_bf16(v) : v;
         }
     }
@@ -323,7 +323,7 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
             (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1) ||
             (n->when == FIRST_MICROBATCH && microbatch != 0))
             continue;
-        if (n->kind == NODE_MOVE)
+        if (n->kind == NODE_RESHARD)
             move(x, n);
         if (n->kind == NODE_SEND)
             send(x, n);

@@ -186,7 +186,7 @@ static double combined(double *const *data, int n, size_t at, bool max)
 static void collective(const struct instr *i, double *const *from, double *const *buf, int n,
                        size_t count)
 {
-    bool whole = i->coll == RESHARD_ALL_REDUCE; // no slices
+    bool whole = i->collective == RESHARD_ALL_REDUCE; // no slices
     size_t slice = whole ? count : count / (size_t)n;
     double *made = malloc(count * sizeof *made * (size_t)n); // what each member leaves
     PRE(made && (whole || slice * (size_t)n == count));
@@ -194,9 +194,9 @@ static void collective(const struct instr *i, double *const *from, double *const
         for (size_t k = 0; k < count; k++) {
             size_t owner = k / slice, within = k % slice;
             double *to = &made[(size_t)m * count + k];
-            if (i->coll == RESHARD_ALL_GATHER)
+            if (i->collective == RESHARD_ALL_GATHER)
                 *to = buf[owner][k];
-            else if (i->coll == RESHARD_ALL_TO_ALL)
+            else if (i->collective == RESHARD_ALL_TO_ALL)
                 *to = from[owner][(size_t)m * slice + within];
             else if (whole || owner == (size_t)m)
                 *to = combined(buf, n, k, i->max);

@@ -395,11 +395,11 @@ static void a_damaged_graph_is_refused(void **state)
     compile_text(&f, job_text(&f, "relu", 2, 1, "kind: adamw"), 0);
     struct graph g = *f.c.program[PROGRAM_TRAIN]->graph;
     for (int i = 0; i < g.nnodes; i++)
-        if (g.nodes[i].kind == NODE_MOVE) {
-            struct reshard_step keep = g.nodes[i].move;
-            g.nodes[i].move.cut.n = 0;
+        if (g.nodes[i].kind == NODE_RESHARD) {
+            struct reshard_step keep = g.nodes[i].step;
+            g.nodes[i].step.cut.n = 0;
             assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), ERR_INTERNAL);
-            g.nodes[i].move = keep;
+            g.nodes[i].step = keep;
             break;
         }
     struct node keep = g.nodes[0];

@@ -25,7 +25,7 @@ static void compile_order(struct order_case *c, int microbatches, bool as_read)
 static bool moves(const struct order_case *c, const struct instr *i, enum reshard_kind kind,
                   const char *what)
 {
-    return i->kind == INSTR_START && i->coll == kind &&
+    return i->kind == INSTR_START && i->collective == kind &&
            strcmp(c->p->graph->nodes[i->node].what, what) == 0;
 }
 

@@ -74,7 +74,7 @@ static void count_moves(const struct compiled *c)
     const struct program *p = c->program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
         if (p->instrs[i].kind == INSTR_START)
-            moves_run |= 1u << p->instrs[i].coll;
+            moves_run |= 1u << p->instrs[i].collective;
         maxima_run += p->instrs[i].kind == INSTR_START && p->instrs[i].max;
         copies_run += p->instrs[i].kind == INSTR_OP && p->instrs[i].op == OP_COPY;
     }

@@ -27,7 +27,7 @@ static int node_with(const struct graph *g, enum op op, int nth)
 static int move_of(const struct graph *g, enum reshard_kind kind)
 {
     for (int i = 0; i < g->nnodes; i++)
-        if (g->nodes[i].kind == NODE_MOVE && g->nodes[i].move.kind == kind)
+        if (g->nodes[i].kind == NODE_RESHARD && g->nodes[i].step.kind == kind)
             return i;
     fail_msg("no %s in the graph", reshard_kind_name(kind));
     return -1;
@@ -98,21 +98,21 @@ static void a_cut_that_does_not_divide(struct graph *g)
 }
 static void a_gather_that_gathers_nothing(struct graph *g)
 {
-    moving(g, RESHARD_ALL_GATHER)->move.cut.n = 0;
+    moving(g, RESHARD_ALL_GATHER)->step.cut.n = 0;
 }
 static void a_gather_of_another_dimension(struct graph *g)
 {
     struct node *n = moving(g, RESHARD_ALL_GATHER);
-    n->move.dim = n->move.dim ? 0 : 1;
+    n->step.dim = n->step.dim ? 0 : 1;
 }
 static void an_all_reduce_over_too_few(struct graph *g)
 {
     struct node *n = moving(g, RESHARD_ALL_REDUCE);
-    n->move.cut.n--;
+    n->step.cut.n--;
 }
 static void a_scatter_that_only_slices(struct graph *g)
 {
-    moving(g, RESHARD_REDUCE_SCATTER)->move.kind = RESHARD_SLICE;
+    moving(g, RESHARD_REDUCE_SCATTER)->step.kind = RESHARD_SLICE;
 }
 static void a_product_that_hides_its_parts(struct graph *g)
 {

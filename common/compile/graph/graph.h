@@ -68,16 +68,16 @@ struct value {
 
 // A move is one step of a reshard. The last two are made by stage.c: a send takes its input to the
 // next or the last stage, a stage sum adds up what the stages of a group have.
-enum node_kind { NODE_OP, NODE_MOVE, NODE_SEND, NODE_STAGE_SUM };
+enum node_kind { NODE_OP, NODE_RESHARD, NODE_SEND, NODE_STAGE_SUM };
 // What the first microbatch makes stays for the others of the step.
 enum node_when { EVERY_MICROBATCH, FIRST_MICROBATCH, LAST_MICROBATCH };
 
 struct node {
     enum node_kind kind;
     enum op op;
-    bool joins; // ADD: of contributions to one cotangent, which partition.c adds per spec
+    bool sums_cotangent; // ADD: of contributions to one cotangent, which partition.c adds per spec
     struct op_attr attr;
-    struct reshard_step move; // of its one input
+    struct reshard_step step; // of its one input
     const char *what;         // all but OP: the tensor it moves, for people
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];

@@ -95,7 +95,7 @@ static int build_norm(struct graph *g)
     return total;
 }
 
-int optim_freeze(struct graph *g, const struct job_optimizer *o)
+int optimiser_freeze(struct graph *g, const struct job_optimizer *o)
 {
     int moving = 0, line = 0;
     for (int v = 0; v < g->nvalues && !g->failed; v++) {
@@ -116,7 +116,7 @@ int optim_freeze(struct graph *g, const struct job_optimizer *o)
     return g->failed;
 }
 
-int optim_build(struct graph *g, const struct job_optimizer *o)
+int optimiser_build(struct graph *g, const struct job_optimizer *o)
 {
     if (g->failed)
         return g->failed;
@@ -146,7 +146,7 @@ int optim_build(struct graph *g, const struct job_optimizer *o)
     return g->failed;
 }
 
-int optim_build_eval(struct graph *g)
+int optimiser_build_eval(struct graph *g)
 {
     if (g->failed)
         return g->failed;

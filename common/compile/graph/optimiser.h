@@ -7,7 +7,7 @@
 #include "common/job/job.h"
 
 // Marks the parameters of frozen groups, before grad_build. ERR_INVALID: there is nothing left.
-int optim_freeze(struct graph *g, const struct job_optimizer *o);
-int optim_build(struct graph *g, const struct job_optimizer *o);
+int optimiser_freeze(struct graph *g, const struct job_optimizer *o);
+int optimiser_build(struct graph *g, const struct job_optimizer *o);
 // An evaluation's end: the metrics vector is the loss and its parts.
-int optim_build_eval(struct graph *g);
+int optimiser_build_eval(struct graph *g);

@@ -82,7 +82,7 @@ void tape_settle(struct tape *t, int value)
     for (int k = 1; k < c->n && !g->failed; k++) {
         int both[2] = {t->cot[value], c->value[k]};
         t->cot[value] = graph_like(g, OP_ADD, 2, both, value);
-        g->nodes[g->nnodes - 1].joins = true;
+        g->nodes[g->nnodes - 1].sums_cotangent = true;
         g->values[t->cot[value]].open = k < c->n - 1;
     }
 }

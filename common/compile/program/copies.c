@@ -14,7 +14,7 @@ struct copies {
     int *now;    // value → what is read in its place
 };
 
-static void writers_find(struct copies *c)
+static void find_writers(struct copies *c)
 {
     const struct graph *g = c->g;
     for (int i = 0; i < g->nnodes; i++) {
@@ -31,7 +31,7 @@ static void writers_find(struct copies *c)
 }
 
 // Whether the training program keeps a copy of the parameter on all of these stages.
-static bool trained(const struct graph *train, const char *param, uint64_t stages)
+static bool training_keeps(const struct graph *train, const char *param, uint64_t stages)
 {
     for (int v = 0; v < train->nvalues; v++) {
         const struct value *val = &train->values[v];
@@ -46,7 +46,7 @@ static bool may_keep(const struct copies *c, int param, uint64_t stages)
     const struct graph *g = c->g;
     int writer = c->writer[param];
     if (c->train)
-        return trained(c->train, g->values[param].name, stages);
+        return training_keeps(c->train, g->values[param].name, stages);
     return writer == NONE || (writer >= 0 && !(stages & ~g->nodes[writer].stages));
 }
 
@@ -62,7 +62,7 @@ static bool is_cast(const struct copies *c, const struct node *n)
 
 // The cast's output becomes the copy, or stands for the one that there is: a parameter that two
 // stages read is cast on each.
-static void keep(struct copies *c, const struct node *cast)
+static void keep_cast(struct copies *c, const struct node *cast)
 {
     struct graph *g = c->g;
     int param = cast->in[0], made = cast->out[0];
@@ -80,14 +80,14 @@ static void keep(struct copies *c, const struct node *cast)
     c->copy[param] = made;
 }
 
-static void casts_drop(struct copies *c)
+static void drop_casts(struct copies *c)
 {
     struct graph *g = c->g;
     int kept = 0;
     for (int i = 0; i < g->nnodes; i++) {
         struct node n = g->nodes[i];
         if (is_cast(c, &n)) {
-            keep(c, &n);
+            keep_cast(c, &n);
             continue;
         }
         for (int k = 0; k < n.nin; k++)
@@ -99,7 +99,7 @@ static void casts_drop(struct copies *c)
     g->nnodes = kept;
 }
 
-static void update_writes(struct graph *g, struct node *n, int copy)
+static void write_in_update(struct graph *g, struct node *n, int copy)
 {
     struct value like = g->values[copy];
     int made =
@@ -125,12 +125,12 @@ void copies_make(struct graph *g, const struct graph *train)
         c.writer[v] = c.copy[v] = -1;
         c.now[v] = v;
     }
-    writers_find(&c);
-    casts_drop(&c);
+    find_writers(&c);
+    drop_casts(&c);
     for (int i = 0; i < g->nnodes; i++) {
         struct node *n = &g->nodes[i];
         bool update = n->kind == NODE_OP && op_is(n->op, OP_IS_UPDATE);
         if (update && c.copy[n->in[0]] >= 0)
-            update_writes(g, n, c.copy[n->in[0]]);
+            write_in_update(g, n, c.copy[n->in[0]]);
     }
 }

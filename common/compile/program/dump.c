@@ -58,7 +58,7 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
         const struct node *n = &g->nodes[i];
         const char *const what[] = {
             [NODE_OP] = op_name(n->op),
-            [NODE_MOVE] = reshard_kind_name(n->move.kind),
+            [NODE_RESHARD] = reshard_kind_name(n->step.kind),
             [NODE_SEND] = "send",
             [NODE_STAGE_SUM] = "stage_sum",
         };
@@ -135,7 +135,7 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
             buf_printf(out, " with %d", i->with);
     }
     if (i->kind == INSTR_START || i->kind == INSTR_WAIT) {
-        buf_printf(out, " %s%s over ", reshard_kind_name(i->coll), i->max ? "_max" : "");
+        buf_printf(out, " %s%s over ", reshard_kind_name(i->collective), i->max ? "_max" : "");
         dim_cut_print(&i->group, &p->mesh, out);
         if (i->stages)
             buf_printf(out, "stages %llx of %s", (unsigned long long)i->stages,

@@ -32,7 +32,7 @@ static int dim_of(const struct graph *g, const struct node *n, int label)
     return -1;
 }
 
-static void input_take(const struct graph *g, const struct node *n, int k, int reg, struct form *f)
+static void take_input(const struct graph *g, const struct node *n, int k, int reg, struct form *f)
 {
     f->value[reg] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++)
@@ -57,7 +57,7 @@ static bool form_of(const struct graph *g, const struct node *n, struct form *f)
                                      .step = {{n->op, {0, n->nin > 1 ? 1 : -1}, n->attr.scale}},
                                      .out = {(int8_t)n->nin}};
     for (int r = f->product; r < f->chain.inputs; r++)
-        input_take(g, n, f->product ? r + 1 : r, r, f);
+        take_input(g, n, f->product ? r + 1 : r, r, f);
     for (int k = 0; k < n->nout; k++)
         f->value[f->chain.out[k]] = n->out[k];
     return true;
@@ -84,7 +84,7 @@ static bool element_by_element(const struct form *f, int reg, int dims)
 }
 
 // An input is held once, if it is read in one way.
-static int input_add(struct form *to, int value, const int8_t *label)
+static int add_input(struct form *to, int value, const int8_t *label)
 {
     int r = to->product;
     while (r < to->chain.inputs &&
@@ -100,19 +100,19 @@ static int input_add(struct form *to, int value, const int8_t *label)
 }
 
 // Where the registers of one form are in another: `at`. Those that `first` makes are there.
-static bool inputs_join(struct form *to, const struct form *from, const struct form *first, int *at)
+static bool join_inputs(struct form *to, const struct form *from, const struct form *first, int *at)
 {
     for (int r = from->product; r < from->chain.inputs; r++) {
         if (first && makes(first, from->value[r]) >= 0)
             continue;
-        at[r] = input_add(to, from->value[r], from->label[r]);
+        at[r] = add_input(to, from->value[r], from->label[r]);
         if (at[r] < 0)
             return false;
     }
     return true;
 }
 
-static bool steps_join(struct form *to, const struct form *from, int *at)
+static bool join_steps(struct form *to, const struct form *from, int *at)
 {
     if (to->chain.steps + from->chain.steps > CHAIN_STEPS)
         return false;
@@ -127,7 +127,7 @@ static bool steps_join(struct form *to, const struct form *from, int *at)
     return true;
 }
 
-static bool forms_join(const struct form *a, const struct form *b, struct form *to)
+static bool join_forms(const struct form *a, const struct form *b, struct form *to)
 {
     int at_a[CHAIN_REGISTERS] = {0}, at_b[CHAIN_REGISTERS] = {0};
     *to = (struct form){.product = a->product || b->product};
@@ -135,12 +135,12 @@ static bool forms_join(const struct form *a, const struct form *b, struct form *
     to->chain.inputs = to->product;
     if (to->product)
         to->value[0] = a->product ? a->value[0] : b->value[0];
-    if (!inputs_join(to, a, NULL, at_a) || !inputs_join(to, b, a, at_b) || !steps_join(to, a, at_a))
+    if (!join_inputs(to, a, NULL, at_a) || !join_inputs(to, b, a, at_b) || !join_steps(to, a, at_a))
         return false;
     for (int r = b->product; r < b->chain.inputs; r++)
         if (makes(a, b->value[r]) >= 0)
             at_b[r] = at_a[makes(a, b->value[r])];
-    return steps_join(to, b, at_b);
+    return join_steps(to, b, at_b);
 }
 
 // ---- the node -----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ static void product_input(const struct graph *g, const struct node *n, int k, in
     }
 }
 
-static void inputs_put(const struct form *f, struct node *to)
+static void put_inputs(const struct form *f, struct node *to)
 {
     for (int r = f->product; r < f->chain.inputs; r++) {
         int k = chain_operand(to->op, r);
@@ -169,7 +169,7 @@ static void inputs_put(const struct form *f, struct node *to)
 }
 
 // What is read beyond the two, and what b makes. False: it is more than a node may have.
-static bool outputs_put(const struct fuse *fuse, const struct form *f, int a, int b,
+static bool put_outputs(const struct fuse *fuse, const struct form *f, int a, int b,
                         struct op_chain *chain, struct node *to)
 {
     const struct graph *g = fuse->g;
@@ -187,7 +187,7 @@ static bool outputs_put(const struct fuse *fuse, const struct form *f, int a, in
     return to->nout > 0;
 }
 
-static bool node_make(const struct fuse *fuse, const struct form *f, int a, int b, struct node *to)
+static bool make_node(const struct fuse *fuse, const struct form *f, int a, int b, struct node *to)
 {
     struct graph *g = fuse->g;
     const struct node *x = &g->nodes[a], *y = &g->nodes[b];
@@ -203,8 +203,8 @@ static bool node_make(const struct fuse *fuse, const struct form *f, int a, int 
     memset(name, -1, sizeof name);
     for (int k = 0; k < 2 && f->product; k++)
         product_input(g, product, k, name, to);
-    inputs_put(f, to);
-    if (!outputs_put(fuse, f, a, b, &chain, to))
+    put_inputs(f, to);
+    if (!put_outputs(fuse, f, a, b, &chain, to))
         return false;
     for (int k = 0; k < to->nout; k++)
         for (int d = 0; d < dims; d++)
@@ -227,7 +227,7 @@ static bool follows(const struct graph *g, const struct node *x, const struct no
     return shape_equal(&from->shape, &to->shape) && spec_equal(&from->spec, &to->spec);
 }
 
-static int join(struct fuse *f, int a, int b)
+static int join_nodes(struct fuse *f, int a, int b)
 {
     struct graph *g = f->g;
     struct form x, y, both;
@@ -237,7 +237,7 @@ static int join(struct fuse *f, int a, int b)
         !follows(g, &g->nodes[a], &g->nodes[b], &x, &y))
         return -1;
     int place = fuse_place(f, a, b);
-    if (place < 0 || !forms_join(&x, &y, &both) || !node_make(f, &both, a, b, &made))
+    if (place < 0 || !join_forms(&x, &y, &both) || !make_node(f, &both, a, b, &made))
         return -1;
     fuse_put(f, a, b, place, &made);
     return place;
@@ -248,7 +248,7 @@ int fuse_chain(struct fuse *f, int node)
     const struct node *n = &f->g->nodes[node];
     for (int k = 0; k < n->nin; k++) {
         int by = fuse_producer(f, node, k);
-        int at = by < 0 ? -1 : join(f, by, node);
+        int at = by < 0 ? -1 : join_nodes(f, by, node);
         if (at >= 0)
             return at;
     }

@@ -34,7 +34,7 @@ int fuse_add_norm(struct fuse *f, int node)
     const struct node *add = &g->nodes[at];
     struct node made = g->nodes[place];
     made.op = OP_ADD_NORM;
-    made.joins = false;
+    made.sums_cotangent = false;
     made.attr = norm->attr;
     made.nin = norm->nin + 1;
     made.nout = 2;
@@ -59,7 +59,7 @@ static void grad_add(struct fuse *f, int grad_at, int add_at, int other)
     const struct node *grad = &g->nodes[grad_at];
     struct node made = g->nodes[add_at];
     made.op = OP_NORM_GRAD_ADD;
-    made.joins = false;
+    made.sums_cotangent = false;
     made.attr = grad->attr;
     made.nin = grad->nin + 1;
     made.in[0] = other;

@@ -78,7 +78,7 @@ static void put_loss_grad(struct fuse *f, int exp, int pick, int add)
     const struct node *first = &g->nodes[exp], *second = &g->nodes[pick];
     struct node made = g->nodes[add];
     made.op = OP_ROW_LOSS_GRAD;
-    made.joins = false;
+    made.sums_cotangent = false;
     made.attr = first->attr;
     made.nin = 5;
     for (int k = 0; k < 3; k++)

@@ -74,14 +74,14 @@ const struct op_attr *program_attr(const struct program *p, const struct instr *
 }
 
 // Whether this stage runs a node.
-static bool here(const struct lowering *l, const struct node *n)
+static bool runs_here(const struct lowering *l, const struct node *n)
 {
     return n->stages >> l->stage & 1;
 }
 
 // ---- which values share a buffer ---------------------------------------------------------------
 
-static void roots_find(struct lowering *l)
+static void find_roots(struct lowering *l)
 {
     const struct graph *g = l->g;
     for (int v = 0; v < g->nvalues; v++)
@@ -91,7 +91,7 @@ static void roots_find(struct lowering *l)
             int v = g->sums[s].contrib[c];
             l->root[v] = g->sums[s].value;
             l->first_of[v] = first ? 1 : 2;
-            first &= !here(l, &g->nodes[g->values[v].producer]);
+            first &= !runs_here(l, &g->nodes[g->values[v].producer]);
         }
     // Aliases point at what was there before them; follow each to its end.
     for (int v = 0; v < g->nvalues; v++) {
@@ -102,12 +102,12 @@ static void roots_find(struct lowering *l)
     }
 }
 
-static void reads_find(struct lowering *l)
+static void find_last_reads(struct lowering *l)
 {
     for (int v = 0; v < l->g->nvalues; v++)
         l->last_read[v] = -1;
     for (int n = 0; n < l->g->nnodes; n++)
-        for (int k = 0; k < l->g->nodes[n].nin && here(l, &l->g->nodes[n]); k++)
+        for (int k = 0; k < l->g->nodes[n].nin && runs_here(l, &l->g->nodes[n]); k++)
             l->last_read[l->root[l->g->nodes[n].in[k]]] = n;
 }
 
@@ -117,16 +117,17 @@ static struct shape local_shape(const struct lowering *l, int value)
     return spec_local(&v->spec, l->mesh, &v->shape);
 }
 
-static bool once(enum value_kind k)
+static bool outlives_microbatch(enum value_kind k)
 {
     return k != VALUE_TEMP;
 }
 
 // Whether all microbatches share the value's buffer.
-static bool shared(const struct lowering *l, int root)
+static bool is_shared(const struct lowering *l, int root)
 {
     const struct value *v = &l->g->values[root];
-    return once(v->kind) || (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
+    return outlives_microbatch(v->kind) ||
+           (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
 }
 
 static bool same_labels(const struct node *n, int in, int out)
@@ -152,7 +153,7 @@ static bool may_cover(struct lowering *l, int node, int input, int output)
     struct shape a = local_shape(l, n->in[input]), b = local_shape(l, out);
     bool free = l->root[out] == out && g->values[in].kind == VALUE_TEMP &&
                 l->last_read[in] == node && shape_equal(&a, &b) &&
-                g->values[in].dtype == g->values[out].dtype && !shared(l, in) &&
+                g->values[in].dtype == g->values[out].dtype && !is_shared(l, in) &&
                 same_labels(n, input, output);
     for (int k = 0; k < n->nin && free; k++)
         free = k == input || root_of(l, n->in[k]) != in;
@@ -161,12 +162,12 @@ static bool may_cover(struct lowering *l, int node, int input, int output)
 
 // An elementwise op writes over its first input, a fused one each output over some input, where
 // that may be. The choice is made on the graph, so it holds for every microbatch.
-static void inplace_find(struct lowering *l)
+static void find_in_place(struct lowering *l)
 {
     const struct graph *g = l->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (!here(l, n) || n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ||
+        if (!runs_here(l, n) || n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ||
             (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
             continue;
         int inputs = op_is(n->op, OP_IS_FUSED) ? n->nin : 1;
@@ -186,7 +187,7 @@ static void inplace_find(struct lowering *l)
 
 // ---- buffers -----------------------------------------------------------------------------------
 
-static enum buffer_kind kind_of(const struct value *v)
+static enum buffer_kind choose_buffer_kind(const struct value *v)
 {
     if (v->kind == VALUE_PARAM)
         return BUFFER_PARAM;
@@ -197,7 +198,7 @@ static enum buffer_kind kind_of(const struct value *v)
     return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
 }
 
-static int buffer_add(struct lowering *l)
+static int add_buffer(struct lowering *l)
 {
     struct program *p = l->p;
     p->buffers = arena_grow(&l->maps, p->buffers, sizeof *p->buffers, p->nbuffers, &p->buffers_cap);
@@ -205,7 +206,7 @@ static int buffer_add(struct lowering *l)
 }
 
 // Data is read in every cut that is asked for, each a buffer of its own: its cut is in its name.
-static const char *buffer_name(const struct lowering *l, const struct value *v)
+static const char *name_buffer(const struct lowering *l, const struct value *v)
 {
     if (v->kind != VALUE_INPUT || !spec_axes(&v->spec))
         return v->name;
@@ -216,17 +217,17 @@ static const char *buffer_name(const struct lowering *l, const struct value *v)
     return name;
 }
 
-static int buffer_make(struct lowering *l, int root, int m)
+static int make_buffer(struct lowering *l, int root, int m)
 {
     struct program *p = l->p;
     const struct value *v = &l->g->values[root];
-    int at = buffer_add(l);
+    int at = add_buffer(l);
     struct buffer *b = &p->buffers[at];
     *b = (struct buffer){.value = root,
-                         .name = buffer_name(l, v),
-                         .kind = kind_of(v),
+                         .name = name_buffer(l, v),
+                         .kind = choose_buffer_kind(v),
                          .source = v->kind,
-                         .persistent = once(v->kind),
+                         .persistent = outlives_microbatch(v->kind),
                          .dtype = v->dtype,
                          .shape = local_shape(l, root),
                          .copies = v->kind == VALUE_INPUT ? l->microbatches : 1,
@@ -240,7 +241,7 @@ static int buffer_make(struct lowering *l, int root, int m)
 static int buffer_of(struct lowering *l, int root, int m)
 {
     int b = l->buffer[root * l->microbatches + m];
-    return b < 0 ? buffer_make(l, root, m) : b;
+    return b < 0 ? make_buffer(l, root, m) : b;
 }
 
 // A copy is made of its parameter: that is there with it, though no instruction may read it (it is
@@ -251,7 +252,7 @@ static struct view view_of(struct lowering *l, int value, int m)
     enum value_kind kind = l->g->values[root].kind;
     if (kind == VALUE_COPY)
         buffer_of(l, l->g->values[root].of, 0);
-    int b = buffer_of(l, root, shared(l, root) ? 0 : m);
+    int b = buffer_of(l, root, is_shared(l, root) ? 0 : m);
     struct buffer *buf = &l->p->buffers[b];
     buf->last = l->p->ninstrs;
     struct view v = {.buffer = b};
@@ -262,7 +263,7 @@ static struct view view_of(struct lowering *l, int value, int m)
 
 // ---- instructions ------------------------------------------------------------------------------
 
-static struct instr *emit(struct lowering *l, const struct instr *i)
+static struct instr *emit_instr(struct lowering *l, const struct instr *i)
 {
     struct program *p = l->p;
     p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
@@ -270,20 +271,20 @@ static struct instr *emit(struct lowering *l, const struct instr *i)
     return &p->instrs[p->ninstrs++];
 }
 
-static void wait_first(struct lowering *l)
+static void wait_oldest(struct lowering *l)
 {
     struct instr w = l->p->instrs[l->pending[0]];
     w.kind = INSTR_WAIT;
     w.start = l->pending[0];
     l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
     l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
-    emit(l, &w);
+    emit_instr(l, &w);
     l->npending--;
     memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
 }
 
-static void wait_for(struct lowering *l, int buffer, bool writes);
-static void unpack_for(struct lowering *l, int value, int m);
+static void wait_for_buffer(struct lowering *l, int buffer, bool writes);
+static void unpack_value(struct lowering *l, int value, int m);
 
 // ---- sends and receives ----
 
@@ -293,7 +294,7 @@ static bool same_stream(const struct instr *a, const struct instr *b)
 }
 
 // Waits for open message number `at`, after those of its stream that were started before it.
-static void wait_message(struct lowering *l, int at)
+static void wait_sendrecv(struct lowering *l, int at)
 {
     struct program *p = l->p;
     for (int i = 0; i <= at; i++) {
@@ -305,7 +306,7 @@ static void wait_message(struct lowering *l, int at)
         p->buffers[touched[0].buffer].last = p->ninstrs;
         w.kind = INSTR_WAIT;
         w.start = l->open[i];
-        emit(l, &w);
+        emit_instr(l, &w);
         memmove(l->open + i, l->open + i + 1, sizeof *l->open * (size_t)(--l->nopen - i));
         if (last)
             return;
@@ -315,7 +316,7 @@ static void wait_message(struct lowering *l, int at)
 }
 
 // A buffer that is being received is touched by nobody, one that is being sent only read.
-static void wait_messages(struct lowering *l, int buffer, bool writes)
+static void wait_sendrecvs(struct lowering *l, int buffer, bool writes)
 {
     for (int i = l->nopen - 1; i >= 0; i--) {
         const struct instr *s = &l->p->instrs[l->open[i]];
@@ -323,12 +324,12 @@ static void wait_messages(struct lowering *l, int buffer, bool writes)
                                           : writes && s->in[0].buffer == buffer;
         if (!busy)
             continue;
-        wait_message(l, i);
+        wait_sendrecv(l, i);
         i = l->nopen;
     }
 }
 
-static void start_message(struct lowering *l, const struct node *n, int m, enum instr_kind kind)
+static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum instr_kind kind)
 {
     bool sends = kind == INSTR_SEND;
     struct instr i = {.kind = kind,
@@ -340,10 +341,10 @@ static void start_message(struct lowering *l, const struct node *n, int m, enum 
                       .axis = l->axis,
                       .peer = sends ? n->peer : n->stage};
     if (sends)
-        unpack_for(l, n->in[0], m);
+        unpack_value(l, n->in[0], m);
     struct view v = view_of(l, n->in[0], m);
     if (sends)
-        wait_for(l, v.buffer, false);
+        wait_for_buffer(l, v.buffer, false);
     v = view_of(l, n->in[0], m);
     l->p->buffers[v.buffer].region = REGION_SHARED;
     i.nin = sends;
@@ -351,37 +352,37 @@ static void start_message(struct lowering *l, const struct node *n, int m, enum 
     *(sends ? i.in : i.out) = v;
     l->open = arena_grow(&l->maps, l->open, sizeof *l->open, l->nopen, &l->open_cap);
     l->open[l->nopen++] = l->p->ninstrs;
-    emit(l, &i);
+    emit_instr(l, &i);
 }
 
 // What a slot reads of its neighbours is asked for as the slot before it begins, so that messages
 // cross while that one computes; and so that two neighbours that send to each other next both
 // stand ready to receive (schedule.h).
-static void receive_for(struct lowering *l, const struct slot *slot)
+static void start_receives(struct lowering *l, const struct slot *slot)
 {
     for (int i = 0; i < l->g->nnodes; i++) {
         const struct node *n = &l->g->nodes[i];
         if (n->kind == NODE_SEND && n->peer == l->stage && n->phase == slot->phase)
-            start_message(l, n, slot->microbatch, INSTR_RECV);
+            start_sendrecv(l, n, slot->microbatch, INSTR_RECV);
     }
 }
 
 // What was sent by an earlier slot of the phase has arrived; before the update: all.
-static void sends_end(struct lowering *l, const struct slot *slot)
+static void end_sends(struct lowering *l, const struct slot *slot)
 {
     for (int i = 0; i < l->nopen; i++) {
         const struct instr *s = &l->p->instrs[l->open[i]];
         if (s->kind != INSTR_SEND || (slot->phase != s->phase && slot->phase != PHASE_UPDATE))
             continue;
-        wait_message(l, i);
+        wait_sendrecv(l, i);
         i = -1;
     }
 }
 
 // Waits, in the order of the starts, up to the last one that works on `buffer`.
-static void wait_for(struct lowering *l, int buffer, bool writes)
+static void wait_for_buffer(struct lowering *l, int buffer, bool writes)
 {
-    wait_messages(l, buffer, writes);
+    wait_sendrecvs(l, buffer, writes);
     int upto = 0;
     for (int i = 0; i < l->npending; i++) {
         const struct instr *s = &l->p->instrs[l->pending[i]];
@@ -389,38 +390,38 @@ static void wait_for(struct lowering *l, int buffer, bool writes)
             upto = i + 1;
     }
     while (upto-- > 0)
-        wait_first(l);
+        wait_oldest(l);
 }
 
 // ---- moves ----
 
-static void start_coll(struct lowering *l, const struct node *n, struct instr i)
+static void start_collective(struct lowering *l, const struct node *n, struct instr i)
 {
     bool stages = n->kind == NODE_STAGE_SUM;
     i.kind = INSTR_START;
-    i.coll = stages ? RESHARD_ALL_REDUCE : n->move.kind;
+    i.collective = stages ? RESHARD_ALL_REDUCE : n->step.kind;
     i.axis = l->axis;
     i.stages = stages ? n->stages : 0;
-    i.group = n->move.cut;
+    i.group = n->step.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
     if (l->npending == PENDING)
-        wait_first(l);
+        wait_oldest(l);
     const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
     for (int k = 0; k < 2; k++)
-        wait_messages(l, touched[k], true);
+        wait_sendrecvs(l, touched[k], true);
     for (int k = 0; k < 2; k++) {
         l->p->buffers[touched[k]].region = REGION_SHARED;
         l->p->buffers[touched[k]].last = l->p->ninstrs;
     }
     l->pending[l->npending++] = l->p->ninstrs;
-    emit(l, &i);
+    emit_instr(l, &i);
 }
 
 // A buffer for what a collective takes or leaves in the order of its coordinates.
-static struct view message_buffer(struct lowering *l, int value, int64_t count)
+static struct view add_payload_buffer(struct lowering *l, int value, int64_t count)
 {
-    int at = buffer_add(l);
+    int at = add_buffer(l);
     struct buffer *b = &l->p->buffers[at];
     *b = (struct buffer){.value = value,
                          .kind = BUFFER_TRANSIENT,
@@ -439,15 +440,15 @@ static void emit_copy(struct lowering *l, struct instr i, struct view from, stru
 {
     struct op_attr *attr = arena_new(l->arena, struct op_attr);
     attr->block = *block;
-    wait_for(l, from.buffer, false);
-    wait_for(l, to.buffer, true);
+    wait_for_buffer(l, from.buffer, false);
+    wait_for_buffer(l, to.buffer, true);
     l->p->buffers[from.buffer].last = l->p->buffers[to.buffer].last = l->p->ninstrs;
     i.kind = INSTR_OP;
     i.op = OP_COPY;
     i.attr = attr;
     i.in[0] = from;
     i.out[0] = to;
-    emit(l, &i);
+    emit_instr(l, &i);
 }
 
 // A result is unpacked where it is first read or written, or two layers on: until then the
@@ -459,11 +460,11 @@ static void unpack_at(struct lowering *l, int at)
     emit_copy(l, u.i, u.got, view_of(l, u.value, u.i.microbatch), &u.block);
 }
 
-static void unpack_for(struct lowering *l, int value, int m)
+static void unpack_value(struct lowering *l, int value, int m)
 {
     for (int i = 0; i < l->nunpacks; i++)
         if (l->root[l->unpacks[i].value] == l->root[value] &&
-            (l->unpacks[i].i.microbatch == m || shared(l, l->root[value])))
+            (l->unpacks[i].i.microbatch == m || is_shared(l, l->root[value])))
             unpack_at(l, i--);
 }
 
@@ -483,10 +484,10 @@ static void unpack_later(struct lowering *l, const struct unpack *u)
     l->unpacks[l->nunpacks++].turn = l->turn;
 }
 
-static struct view stepped(struct view v, const struct node *n, int64_t elements, size_t elem)
+static struct view step_view(struct view v, const struct node *n, int64_t elements, size_t elem)
 {
     if (elements) {
-        v.by = n->move.cut;
+        v.by = n->step.cut;
         v.step = (uint64_t)elements * elem;
     }
     return v;
@@ -494,40 +495,40 @@ static struct view stepped(struct view v, const struct node *n, int64_t elements
 
 // [copy →] collective [→ copy]. A message that is the input's last reader's, or the output's own
 // buffer, needs no copy.
-static void emit_move(struct lowering *l, const struct node *n, struct instr i, int m)
+static void emit_reshard(struct lowering *l, const struct node *n, struct instr i, int m)
 {
-    if (n->kind == NODE_STAGE_SUM || n->move.kind == RESHARD_ALL_REDUCE) {
-        start_coll(l, n, i);
+    if (n->kind == NODE_STAGE_SUM || n->step.kind == RESHARD_ALL_REDUCE) {
+        start_collective(l, n, i);
         return;
     }
     int in = l->root[n->in[0]];
     struct shape shape = local_shape(l, n->in[0]);
-    struct reshard_blocks t = reshard_blocks_of(&n->move, l->mesh, &shape);
+    struct reshard_blocks t = reshard_blocks_of(&n->step, l->mesh, &shape);
     size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
     if (!t.payload) {
-        emit_copy(l, i, stepped(view_of(l, n->in[0], m), n, t.pack_from, elem),
+        emit_copy(l, i, step_view(view_of(l, n->in[0], m), n, t.pack_from, elem),
                   view_of(l, n->out[0], m), &t.pack);
         return;
     }
-    bool exchange = n->move.kind == RESHARD_ALL_TO_ALL;
+    bool exchange = n->step.kind == RESHARD_ALL_TO_ALL;
     // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
     bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
-    bool dead = (spent || !shared(l, in)) && l->last_read[in] == i.node;
+    bool dead = (spent || !is_shared(l, in)) && l->last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
-        send = own ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.payload);
-        emit_copy(l, i, view_of(l, n->in[0], m), stepped(send, n, t.pack_to, elem), &t.pack);
+        send = own ? view_of(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
+        emit_copy(l, i, view_of(l, n->in[0], m), step_view(send, n, t.pack_to, elem), &t.pack);
     }
     got = send;
     if (exchange)
-        got = t.unpacked ? view_of(l, n->out[0], m) : message_buffer(l, n->out[0], t.payload);
+        got = t.unpacked ? view_of(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
     i.in[0] = send;
     i.out[0] = got;
-    start_coll(l, n, i);
+    start_collective(l, n, i);
     if (!t.unpacked)
         unpack_later(l, &(struct unpack){.i = i,
-                                         .got = stepped(got, n, t.unpack_from, elem),
+                                         .got = step_view(got, n, t.unpack_from, elem),
                                          .value = n->out[0],
                                          .block = t.unpack});
 }
@@ -551,7 +552,7 @@ static int workspace_for(struct lowering *l, const struct node *n)
         return -1;
     int b = l->workspace;
     if (b < 0) {
-        b = l->workspace = buffer_add(l);
+        b = l->workspace = add_buffer(l);
         p->buffers[b] = (struct buffer){.value = -1,
                                         .name = "workspace",
                                         .kind = BUFFER_WORKSPACE,
@@ -567,12 +568,12 @@ static int workspace_for(struct lowering *l, const struct node *n)
 static void emit_node(struct lowering *l, int node, int m)
 {
     const struct node *n = &l->g->nodes[node];
-    if (!here(l, n) || (n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
+    if (!runs_here(l, n) || (n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
         (n->when == FIRST_MICROBATCH && m != 0))
         return;
     if (n->kind == NODE_SEND) {
         if (n->stage == l->stage)
-            start_message(l, n, m, INSTR_SEND);
+            start_sendrecv(l, n, m, INSTR_SEND);
         return;
     }
     struct instr i = {.node = node,
@@ -589,14 +590,14 @@ static void emit_node(struct lowering *l, int node, int m)
         unpack_old(l, MESSAGE_TURNS);
     }
     for (int k = 0; k < n->nin + n->nout; k++)
-        unpack_for(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
+        unpack_value(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
     // Waits come before the views: they move the place of this instruction. The output of a staged
     // move begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
-        wait_for(l, view_of(l, n->in[k], m).buffer, false);
-    bool staged = n->kind == NODE_MOVE && n->move.kind != RESHARD_ALL_REDUCE;
+        wait_for_buffer(l, view_of(l, n->in[k], m).buffer, false);
+    bool staged = n->kind == NODE_RESHARD && n->step.kind != RESHARD_ALL_REDUCE;
     for (int k = 0; k < n->nout && !staged; k++)
-        wait_for(l, view_of(l, n->out[k], m).buffer, true);
+        wait_for_buffer(l, view_of(l, n->out[k], m).buffer, true);
     for (int k = 0; k < n->nin; k++)
         i.in[k] = view_of(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
@@ -605,14 +606,14 @@ static void emit_node(struct lowering *l, int node, int m)
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;
     if (n->kind != NODE_OP) {
-        emit_move(l, n, i, m);
+        emit_reshard(l, n, i, m);
         return;
     }
     i.workspace = workspace_for(l, n);
-    emit(l, &i);
+    emit_instr(l, &i);
 }
 
-static void stash_find(struct program *p)
+static void mark_stash(struct program *p)
 {
     for (int b = 0; b < p->nbuffers; b++) {
         struct buffer *buf = &p->buffers[b];
@@ -623,7 +624,7 @@ static void stash_find(struct program *p)
     }
 }
 
-static void lowering_init(struct lowering *l)
+static void init_lowering(struct lowering *l)
 {
     size_t n = (size_t)l->g->nvalues;
     l->workspace = l->scope = -1;
@@ -633,9 +634,9 @@ static void lowering_init(struct lowering *l)
     l->buffer = arena_array(&l->maps, int, n *(size_t)l->microbatches);
     for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
         l->buffer[i] = -1;
-    roots_find(l);
-    reads_find(l);
-    inplace_find(l);
+    find_roots(l);
+    find_last_reads(l);
+    find_in_place(l);
 }
 
 void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
@@ -654,29 +655,29 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                          .microbatches = s->microbatches,
                          .stage = stage,
                          .axis = m->stages ? __builtin_ctz(m->stages) : -1};
-    lowering_init(&l);
-    receive_for(&l, &s->slots[0]);
+    init_lowering(&l);
+    start_receives(&l, &s->slots[0]);
     for (int i = 0; i < g->nparts; i++)
         out->part_name[i] = g->part_name[i];
     for (int i = 0; i < s->n; i++) {
         struct slot slot = s->slots[i];
-        emit(&l, &(struct instr){.kind = INSTR_MARK,
-                                 .node = -1,
-                                 .workspace = -1,
-                                 .stage = stage,
-                                 .phase = slot.phase,
-                                 .microbatch = slot.microbatch});
+        emit_instr(&l, &(struct instr){.kind = INSTR_MARK,
+                                       .node = -1,
+                                       .workspace = -1,
+                                       .stage = stage,
+                                       .phase = slot.phase,
+                                       .microbatch = slot.microbatch});
         if (i + 1 < s->n)
-            receive_for(&l, &s->slots[i + 1]);
-        sends_end(&l, &slot);
+            start_receives(&l, &s->slots[i + 1]);
+        end_sends(&l, &slot);
         for (int n = 0; n < g->nnodes; n++)
             if (g->nodes[n].phase == slot.phase)
                 emit_node(&l, n, slot.microbatch);
         unpack_old(&l, 0);
     }
     while (l.npending)
-        wait_first(&l);
-    stash_find(out);
+        wait_oldest(&l);
+    mark_stash(out);
     out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
     out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
     out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);

@@ -20,7 +20,7 @@ struct order {
 
 static bool is_gather(const struct node *n)
 {
-    return n->kind == NODE_MOVE && n->move.kind == RESHARD_ALL_GATHER;
+    return n->kind == NODE_RESHARD && n->step.kind == RESHARD_ALL_GATHER;
 }
 
 // A gather of a parameter or its copy, the cast before it, a gather's second step.
@@ -40,8 +40,8 @@ static bool moves_late(const struct order *o, const struct node *n)
         return false;
     int by = o->g->values[n->in[0]].producer;
     const struct node *made = by < 0 ? NULL : &o->g->nodes[by];
-    return made && made->phase == PHASE_BACKWARD && made->kind == NODE_MOVE &&
-           made->move.kind == RESHARD_REDUCE_SCATTER;
+    return made && made->phase == PHASE_BACKWARD && made->kind == NODE_RESHARD &&
+           made->step.kind == RESHARD_REDUCE_SCATTER;
 }
 
 // Not before the node `on`, where that is one of the same phase.

@@ -61,7 +61,7 @@ struct instr {
     int with;      // OP: so many instructions behind it may run in the same call (fuse.h)
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
-    enum reshard_kind coll;
+    enum reshard_kind collective;
     struct dim_cut group;       // START, WAIT: the communicator, in the order of its coordinates
     bool max;                   // the reduction is a maximum
     int start;                  // WAIT: the instruction that started it

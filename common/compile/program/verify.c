@@ -83,7 +83,7 @@ int verify_graph(const struct graph *g, struct err *e)
 }
 
 // What a move does to a spec, told again from its kind alone.
-static struct spec moved(const struct reshard_step *m, struct spec s)
+static struct spec apply_step(const struct reshard_step *m, struct spec s)
 {
     axis_set axes = dim_axes(&m->cut);
     int to = m->kind == RESHARD_ALL_TO_ALL ? m->to : m->dim;
@@ -204,8 +204,8 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
         const struct node *n = &g->nodes[i];
         for (int k = 0; k < n->nin && !rc; k++) {
             axis_set partial = spec_partial(&g->values[n->in[k]].spec);
-            struct spec after = moved(&n->move, g->values[n->in[k]].spec);
-            if (n->kind == NODE_MOVE && !spec_equal(&after, &g->values[n->out[0]].spec))
+            struct spec after = apply_step(&n->step, g->values[n->in[k]].spec);
+            if (n->kind == NODE_RESHARD && !spec_equal(&after, &g->values[n->out[0]].spec))
                 rc = BAD("node %d does not move its value to where it is", i);
             if (n->kind == NODE_OP && partial && !reads_partial(g, n, partial))
                 rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
@@ -330,7 +330,7 @@ static bool same_queue(const struct instr *a, const struct instr *b)
     return a->phase == b->phase && a->peer == b->peer;
 }
 
-static int wait_check(const struct program *p, int at, int *open, int *nopen, struct err *e)
+static int check_wait(const struct program *p, int at, int *open, int *nopen, struct err *e)
 {
     const struct instr *in = &p->instrs[at];
     int o = 0;
@@ -363,7 +363,7 @@ static int check_order(const struct program *p, struct err *e)
     for (int i = 0; i < p->ninstrs && !rc; i++) {
         const struct instr *in = &p->instrs[i];
         if (in->kind == INSTR_WAIT) {
-            rc = wait_check(p, i, open, &nopen, e);
+            rc = check_wait(p, i, open, &nopen, e);
             continue;
         }
         rc = check_open(p, i, open, nopen, e);
@@ -432,7 +432,7 @@ struct meeting {
     struct queue (*queues)[QUEUES]; // of each stage
 };
 
-static bool is_message(const struct instr *i)
+static bool is_sendrecv(const struct instr *i)
 {
     return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
@@ -442,13 +442,13 @@ static int queue_of(enum instr_kind kind, enum phase phase, bool up)
     return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
 }
 
-static void queues_find(struct meeting *m, int stage, struct arena *scratch)
+static void find_queues(struct meeting *m, int stage, struct arena *scratch)
 {
     const struct program *p = &m->stages[stage];
     m->place[stage] = arena_array(scratch, int, p->ninstrs);
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (is_message(in))
+        if (is_sendrecv(in))
             m->place[stage][i] =
                 m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)].n++;
     }
@@ -456,7 +456,7 @@ static void queues_find(struct meeting *m, int stage, struct arena *scratch)
         m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (is_message(in))
+        if (is_sendrecv(in))
             m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)]
                 .at[m->place[stage][i]] = i;
     }
@@ -493,7 +493,7 @@ static int meets(const struct meeting *m, int stage, int start, bool *ready, str
 }
 
 // One stage goes on until it waits for another.
-static int advance(struct meeting *m, int stage, bool *moved, struct err *e)
+static int advance_stage(struct meeting *m, int stage, bool *moved, struct err *e)
 {
     const struct program *p = &m->stages[stage];
     for (; m->at[stage] < p->ninstrs; m->at[stage]++) {
@@ -518,11 +518,11 @@ int verify_stages(const struct program *stages, int n, struct err *e)
                         arena_alloc(&scratch, sizeof *m.queues * (size_t)n)};
     int rc = 0;
     for (int s = 0; s < n && n > 1; s++)
-        queues_find(&m, s, &scratch);
+        find_queues(&m, s, &scratch);
     for (bool moved = n > 1; moved && !rc;) {
         moved = false;
         for (int s = 0; s < n && !rc; s++)
-            rc = advance(&m, s, &moved, e);
+            rc = advance_stage(&m, s, &moved, e);
     }
     for (int s = 0; s < n && n > 1 && !rc; s++)
         if (m.at[s] < stages[s].ninstrs)

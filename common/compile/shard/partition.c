@@ -46,7 +46,7 @@ static const char *name_of(const struct value *v)
     return v->name ? v->name : "a value";
 }
 
-static int not_divisible(struct pass *p, const struct value *v, const struct spec *s, int d)
+static int report_indivisible(struct pass *p, const struct value *v, const struct spec *s, int d)
 {
     struct buf text = {0};
     spec_print(s, p->mesh, v->shape.n, &text);
@@ -58,12 +58,12 @@ static int not_divisible(struct pass *p, const struct value *v, const struct spe
     return rc;
 }
 
-static int value_copy(struct pass *p, int old, const struct spec *s, int *out)
+static int copy_value(struct pass *p, int old, const struct spec *s, int *out)
 {
     const struct value *v = &p->from->values[old];
     int bad;
     if (!spec_divides(s, p->mesh, &v->shape, &bad))
-        return not_divisible(p, v, s, bad);
+        return report_indivisible(p, v, s, bad);
     int id = graph_value(p->to, v->kind, v->name, v->dtype, v->shape.n, v->dims, v->shape.dim);
     struct value *copy = &p->to->values[id];
     copy->point = v->point;
@@ -78,7 +78,7 @@ static int value_copy(struct pass *p, int old, const struct spec *s, int *out)
 }
 
 // The spec that is asked of a value before any op has a say.
-static struct spec wanted(const struct pass *p, int old, bool *has)
+static struct spec find_wanted(const struct pass *p, int old, bool *has)
 {
     const struct value *v = &p->from->values[old];
     *has = true;
@@ -94,7 +94,7 @@ static struct spec wanted(const struct pass *p, int old, bool *has)
 }
 
 // One step of a reshard. A reduction of the whole keeps the buffer; all else makes another.
-static int move_emit(struct pass *p, int id, const struct reshard_step *step, enum node_when when)
+static int emit_step(struct pass *p, int id, const struct reshard_step *step, enum node_when when)
 {
     struct graph *g = p->to;
     struct value v = g->values[id];
@@ -106,8 +106,8 @@ static int move_emit(struct pass *p, int id, const struct reshard_step *step, en
     w->of = v.of;
     w->alias = in_place ? id : -1;
     w->spec = step->after;
-    struct node n = {.kind = NODE_MOVE,
-                     .move = *step,
+    struct node n = {.kind = NODE_RESHARD,
+                     .step = *step,
                      .what = v.name ? v.name : p->what,
                      .nin = 1,
                      .in = {id},
@@ -121,7 +121,7 @@ static int move_emit(struct pass *p, int id, const struct reshard_step *step, en
     return made;
 }
 
-static int no_way(struct pass *p, int id, const struct spec *need)
+static int report_no_path(struct pass *p, int id, const struct spec *need)
 {
     const struct value *v = &p->to->values[id];
     struct buf text = {0};
@@ -133,7 +133,7 @@ static int no_way(struct pass *p, int id, const struct spec *need)
     return p->err->code;
 }
 
-static int newest_shared(struct pass *p, int id)
+static int find_newest_shared(struct pass *p, int id)
 {
     while (p->nfirst <= id) {
         p->first_shared = arena_grow(p->to->arena, p->first_shared, sizeof *p->first_shared,
@@ -144,7 +144,7 @@ static int newest_shared(struct pass *p, int id)
 }
 
 // Brings a value to a spec. Within a scope and phase the same way is gone once.
-static int reshard(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
+static int bring_to(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
 {
     struct graph *g = p->to;
     const struct value *v = &g->values[id];
@@ -152,7 +152,7 @@ static int reshard(struct pass *p, int id, const struct spec *need, enum node_wh
     *out = id;
     if (spec_equal(&v->spec, need))
         return 0;
-    for (int i = newest_shared(p, id); i >= 0; i = p->shared[i].next) {
+    for (int i = find_newest_shared(p, id); i >= 0; i = p->shared[i].next) {
         const struct shared *s = &p->shared[i];
         if (s->scope != g->scope || s->phase != g->phase || !spec_equal(&s->spec, need))
             continue;
@@ -161,18 +161,18 @@ static int reshard(struct pass *p, int id, const struct spec *need, enum node_wh
     }
     if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &way,
                      p->err))
-        return no_way(p, id, need);
+        return report_no_path(p, id, need);
     for (int i = 0; i < way.n; i++)
-        *out = move_emit(p, *out, &way.step[i], when);
+        *out = emit_step(p, *out, &way.step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
     p->shared[p->nshared] =
-        (struct shared){id, *out, g->scope, g->phase, *need, newest_shared(p, id)};
+        (struct shared){id, *out, g->scope, g->phase, *need, find_newest_shared(p, id)};
     p->first_shared[id] = p->nshared++;
     return 0;
 }
 
 // Leaves get their spec when they are first met; what is read from data waits for its first reader.
-static int leaf(struct pass *p, int old)
+static int place_leaf(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
     if (p->map[old] >= 0 || v->kind == VALUE_INPUT)
@@ -183,11 +183,11 @@ static int leaf(struct pass *p, int old)
     if (v->of >= 0)
         s = refine_state(p->sharding, p->mesh, &p->from->values[v->of]);
     // Control bits: every rank sets its own, the metrics sum adds them up.
-    return value_copy(p, old, &s, &p->map[old]);
+    return copy_value(p, old, &s, &p->map[old]);
 }
 
 // An input is read in every cut that is asked of it, a buffer each.
-static int input_read(struct pass *p, int old, const struct spec *need, int *out)
+static int read_input(struct pass *p, int old, const struct spec *need, int *out)
 {
     for (int v = 0; v < p->to->nvalues; v++) {
         const struct value *have = &p->to->values[v];
@@ -197,14 +197,14 @@ static int input_read(struct pass *p, int old, const struct spec *need, int *out
         *out = v;
         return 0;
     }
-    int rc = value_copy(p, old, need, out);
+    int rc = copy_value(p, old, need, out);
     p->map[old] = p->map[old] < 0 ? *out : p->map[old];
     return rc;
 }
 
 // What a contribution is brought to as it is made: the gradient's cut, partial over the axes over
 // which all contributions are.
-static struct spec contribution_spec(struct pass *p, int old_sum, const struct spec *made)
+static struct spec find_contribution_spec(struct pass *p, int old_sum, const struct spec *made)
 {
     int of = p->from->values[old_sum].of;
     if (of < 0)
@@ -233,18 +233,19 @@ static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
 
 // A gradient that is summed on its way travels in graph.reduce: each device's part is rounded, and
 // their sum once more.
-static int reduce(struct pass *p, int id, const struct spec *to, enum node_when when, int *out)
+static int reduce_gradient(struct pass *p, int id, const struct spec *to, enum node_when when,
+                           int *out)
 {
     const struct value *v = &p->to->values[id];
     bool narrow = p->from->reduce && p->from->reduce != v->dtype;
     if (narrow && spec_partial(&v->spec) != spec_partial(to))
         id = cast_to(p, id, p->from->reduce, when);
-    return reshard(p, id, to, when, out);
+    return bring_to(p, id, to, when, out);
 }
 
 // What a reduction left narrow is read as what it was before: over the sum that it was made from,
 // where it has the sum's cuts.
-static int widened(struct pass *p, int old)
+static int widen_reduced(struct pass *p, int old)
 {
     struct graph *g = p->to;
     int id = p->map[old], sum = id;
@@ -272,10 +273,10 @@ static int add_to_sum(struct pass *p, int old, int moved)
     return made;
 }
 
-static int sum_make(struct pass *p, int old_sum, const struct spec *s)
+static int make_sum(struct pass *p, int old_sum, const struct spec *s)
 {
     struct graph *g = p->to;
-    int like = -1, rc = value_copy(p, old_sum, s, &like);
+    int like = -1, rc = copy_value(p, old_sum, s, &like);
     if (rc)
         return rc;
     p->map[old_sum] = like;
@@ -286,14 +287,14 @@ static int sum_make(struct pass *p, int old_sum, const struct spec *s)
 
 // After the last contribution the gradient is reduced to the optimiser's cut, and the rest of the
 // graph reads that version.
-static int contribute(struct pass *p, int old_sum, int old, int contrib)
+static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
 {
     struct graph *g = p->to;
-    struct spec s = contribution_spec(p, old_sum, &g->values[contrib].spec);
+    struct spec s = find_contribution_spec(p, old_sum, &g->values[contrib].spec);
     p->what = p->from->values[old_sum].name;
-    int moved, rc = reduce(p, contrib, &s, EVERY_MICROBATCH, &moved);
+    int moved, rc = reduce_gradient(p, contrib, &s, EVERY_MICROBATCH, &moved);
     if (!rc && p->map[old_sum] < 0)
-        rc = sum_make(p, old_sum, &s);
+        rc = make_sum(p, old_sum, &s);
     if (rc)
         return rc;
     // An earlier contribution was taken for partial over more axes: this walk is made again, but to
@@ -307,7 +308,7 @@ static int contribute(struct pass *p, int old_sum, int old, int contrib)
     if (--p->left[old_sum] > 0 || of < 0)
         return 0;
     s = refine_state(p->sharding, p->mesh, &p->from->values[of]);
-    return reduce(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
+    return reduce_gradient(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
 }
 
 static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
@@ -316,10 +317,10 @@ static int query_node(struct pass *p, const struct node *n, struct shard_query *
     q->mesh = p->mesh;
     q->graph = p->from;
     q->node = n;
-    *want = wanted(p, n->out[0], &q->has_want);
+    *want = find_wanted(p, n->out[0], &q->has_want);
     q->want = want;
     for (int k = 0; k < n->nin; k++) {
-        int rc = leaf(p, n->in[k]);
+        int rc = place_leaf(p, n->in[k]);
         if (rc)
             return rc;
         bool data = p->from->values[n->in[k]].kind == VALUE_INPUT;
@@ -344,7 +345,7 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
                 (axis_set)(mesh_cuts(p->mesh) & ~(once ? spec_axes(q->in[0]) : s.partial_sum));
         if (part_of_loss)
             s.partial_sum = mesh_all(p->mesh);
-        int rc = value_copy(p, old, &s, &copy->out[k]);
+        int rc = copy_value(p, old, &s, &copy->out[k]);
         if (rc)
             return rc;
         p->map[old] = copy->out[k];
@@ -358,7 +359,7 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
 
 // "layers/0/act_hidden": what has no name of its own is called by the place where it is made; a
 // cotangent as the gradient of that.
-static const char *place_name(struct pass *p, int old)
+static const char *name_by_place(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
     if (v->producer < 0 || v->of >= 0)
@@ -374,29 +375,29 @@ static int gather_param(struct pass *p, int old, int param)
 {
     int made = p->map[old];
     p->what = p->to->values[param].name;
-    int rc = reshard(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
+    int rc = bring_to(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
     if (p->map[old] != made)
         p->to->values[p->map[old]].alias = param;
     return rc;
 }
 
 // Brings what was made to where its point wants it, no part of a sum any more.
-static int settle(struct pass *p, int old)
+static int settle_output(struct pass *p, int old)
 {
     bool has;
     int alias = p->from->values[old].alias;
     if (alias >= 0 && p->from->values[alias].kind == VALUE_PARAM)
         return gather_param(p, old, p->map[alias]);
-    struct spec after = wanted(p, old, &has), made = p->to->values[p->map[old]].spec;
+    struct spec after = find_wanted(p, old, &has), made = p->to->values[p->map[old]].spec;
     if (!has) {
         after = made;
         after.partial_sum = after.partial_max = 0;
     }
-    p->what = place_name(p, old);
-    return reshard(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
+    p->what = name_by_place(p, old);
+    return bring_to(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
 }
 
-static int op_emit(struct pass *p, const struct node *n)
+static int emit_op(struct pass *p, const struct node *n)
 {
     struct shard_query q = {0};
     struct spec want;
@@ -406,10 +407,10 @@ static int op_emit(struct pass *p, const struct node *n)
     struct node copy = *n;
     for (int k = 0; k < n->nin && !rc; k++) {
         if (!q.in[k])
-            rc = input_read(p, n->in[k], &q.need[k], &copy.in[k]);
+            rc = read_input(p, n->in[k], &q.need[k], &copy.in[k]);
         else {
-            p->what = place_name(p, n->in[k]);
-            rc = reshard(p, widened(p, n->in[k]), &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+            p->what = name_by_place(p, n->in[k]);
+            rc = bring_to(p, widen_reduced(p, n->in[k]), &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
         }
     }
     if (!rc)
@@ -418,31 +419,31 @@ static int op_emit(struct pass *p, const struct node *n)
         return rc;
     int out = n->out[0];
     if (p->sum_of[out] >= 0)
-        return contribute(p, p->sum_of[out], out, p->map[out]);
+        return add_contribution(p, p->sum_of[out], out, p->map[out]);
     for (int k = 0; k < n->nout && !rc; k++)
         if (!p->from->values[n->out[k]].open)
-            rc = settle(p, n->out[k]);
+            rc = settle_output(p, n->out[k]);
     return rc;
 }
 
 // ---- cotangents --------------------------------------------------------------------------------
 
 // The addition that a joining one goes on from, null: it is the first.
-static const struct node *join_before(const struct pass *p, const struct node *n)
+static const struct node *find_earlier_addition(const struct pass *p, const struct node *n)
 {
     const struct value *v = &p->from->values[n->in[0]];
     const struct node *before = v->open ? &p->from->nodes[v->producer] : NULL;
-    return before && before->joins ? before : NULL;
+    return before && before->sums_cotangent ? before : NULL;
 }
 
 // The contributions to a cotangent as they are by now, in the order they were made.
-static int terms_of(const struct pass *p, const struct node *last, int **term)
+static int list_terms(const struct pass *p, const struct node *last, int **term)
 {
     int n = 2;
-    for (const struct node *i = last; (i = join_before(p, i));)
+    for (const struct node *i = last; (i = find_earlier_addition(p, i));)
         n++;
     *term = arena_array(p->to->arena, int, n);
-    for (int k = n - 1; k > 0; k--, last = join_before(p, last)) {
+    for (int k = n - 1; k > 0; k--, last = find_earlier_addition(p, last)) {
         (*term)[k] = p->map[last->in[1]];
         (*term)[0] = p->map[last->in[0]]; // of the first addition, which comes last
     }
@@ -472,39 +473,39 @@ static int add_alike(struct pass *p, int n, int *term)
 }
 
 // Each sum of contributions alike is brought to the value's cuts once, and then the sums are added.
-static int join_emit(struct pass *p, const struct node *n)
+static int emit_cotangent_sum(struct pass *p, const struct node *n)
 {
     int out = n->out[0], sum = -1, rc = 0, *term;
     bool has;
     if (p->from->values[out].open)
         return 0; // the last one does them all
-    int terms = terms_of(p, n, &term);
-    struct spec want = wanted(p, out, &has);
+    int terms = list_terms(p, n, &term);
+    struct spec want = find_wanted(p, out, &has);
     if (!has) {
         want = p->to->values[term[0]].spec;
         want.partial_sum = want.partial_max = 0;
     }
-    p->what = place_name(p, out);
+    p->what = name_by_place(p, out);
     for (int i = 0; i < terms && !rc; i++) {
         if (term[i] < 0)
             continue;
         int part = add_alike(p, terms - i, term + i);
-        rc = reshard(p, part, &want, EVERY_MICROBATCH, &part);
+        rc = bring_to(p, part, &want, EVERY_MICROBATCH, &part);
         sum = sum < 0 || rc ? part : add_terms(p, sum, part);
     }
     p->map[out] = sum;
     return rc;
 }
 
-static int node_emit(struct pass *p, const struct node *n)
+static int emit_node(struct pass *p, const struct node *n)
 {
     p->to->scope = n->scope;
     p->to->stage = n->stage;
     p->to->phase = n->phase;
-    return n->joins ? join_emit(p, n) : op_emit(p, n);
+    return n->sums_cotangent ? emit_cotangent_sum(p, n) : emit_op(p, n);
 }
 
-static int pass_begin(struct pass *p)
+static int begin_walk(struct pass *p)
 {
     const struct graph *from = p->from;
     p->map = arena_array(p->to->arena, int, from->nvalues);
@@ -531,11 +532,11 @@ static int pass_begin(struct pass *p)
     return 0;
 }
 
-static int walk(struct pass *p)
+static int walk_graph(struct pass *p)
 {
-    int rc = pass_begin(p);
+    int rc = begin_walk(p);
     for (int i = 0; i < p->from->nnodes && !rc; i++) {
-        rc = node_emit(p, &p->from->nodes[i]);
+        rc = emit_node(p, &p->from->nodes[i]);
         if (rc)
             err_wrap(p->err, "partition: %s", op_name(p->from->nodes[i].op));
     }
@@ -555,7 +556,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
         graph_init(out, arena, e);
         out->reduce = g->reduce;
         out->backend = g->backend;
-        rc = walk(&p);
+        rc = walk_graph(&p);
     } while (!rc && p.again); // each turn takes axes away: there is an end
     if (rc)
         return rc;

@@ -49,17 +49,17 @@ static bool in_update(const struct node *n)
     return n->phase == PHASE_UPDATE;
 }
 
-static uint64_t bit(int stage)
+static uint64_t stage_bit(int stage)
 {
     return (uint64_t)1 << stage;
 }
 
-static int lowest(uint64_t stages)
+static int lowest_stage(uint64_t stages)
 {
     return __builtin_ctzll(stages);
 }
 
-static void roots_find(struct cut *c)
+static void find_roots(struct cut *c)
 {
     struct graph *g = c->g;
     for (int v = 0; v < g->nvalues; v++) {
@@ -73,12 +73,12 @@ static void roots_find(struct cut *c)
 
 // What reads a value when; back from the end, since what the first microbatch makes for the step
 // (a parameter in another dtype) is made by each stage that reads it.
-static void readers_find(struct cut *c)
+static void find_readers(struct cut *c)
 {
     const struct graph *g = c->g;
     for (int i = g->nnodes - 1; i >= 0; i--) {
         const struct node *n = &g->nodes[i];
-        uint64_t stages = bit(n->stage);
+        uint64_t stages = stage_bit(n->stage);
         if (in_update(n) || n->when == LAST_MICROBATCH)
             continue;
         if (n->when == FIRST_MICROBATCH)
@@ -89,7 +89,7 @@ static void readers_find(struct cut *c)
 }
 
 // Leaves are where they are read; what belongs to a parameter is where that is.
-static void leaves_place(struct cut *c)
+static void place_leaves(struct cut *c)
 {
     struct graph *g = c->g;
     for (int v = 0; v < g->nvalues; v++)
@@ -106,24 +106,25 @@ static void leaves_place(struct cut *c)
 
 // A gradient is brought to its cut by every stage that has a part of it, a parameter updated by
 // every stage that has it; its norm counts once.
-static uint64_t stages_of_node(const struct cut *c, const struct node *n)
+static uint64_t find_stages(const struct cut *c, const struct node *n)
 {
     if (n->when == FIRST_MICROBATCH)
         return c->read[n->out[0]];
     if (!in_update(n) && n->when != LAST_MICROBATCH)
-        return bit(n->stage);
+        return stage_bit(n->stage);
     uint64_t stages = c->all;
     for (int k = 0; k < n->nin; k++)
         stages &= c->g->values[c->root[n->in[k]]].stages;
-    return n->kind == NODE_OP && op_is(n->op, OP_COUNTS_ONCE) ? bit(lowest(stages)) : stages;
+    return n->kind == NODE_OP && op_is(n->op, OP_COUNTS_ONCE) ? stage_bit(lowest_stage(stages))
+                                                              : stages;
 }
 
-static int nodes_place(struct cut *c)
+static int place_nodes(struct cut *c)
 {
     struct graph *g = c->g;
     for (int i = 0; i < g->nnodes; i++) {
         struct node *n = &g->nodes[i];
-        n->stages = stages_of_node(c, n);
+        n->stages = find_stages(c, n);
         if (!n->stages)
             return err_set(c->err, ERR_INTERNAL, "node %d reads what no one stage has", i);
         for (int k = 0; k < n->nout; k++)
@@ -134,7 +135,7 @@ static int nodes_place(struct cut *c)
 
 // ---- what ties stages together ------------------------------------------------------------------
 
-static const char *send_name(const struct graph *g, const struct node *made_by, int value)
+static const char *name_send(const struct graph *g, const struct node *made_by, int value)
 {
     const struct value *v = &g->values[value];
     if (v->name)
@@ -144,7 +145,7 @@ static const char *send_name(const struct graph *g, const struct node *made_by, 
                         point_name(v->point));
 }
 
-static void send(struct cut *c, struct node like, const char *what, int value, int to)
+static void add_send(struct cut *c, struct node like, const char *what, int value, int to)
 {
     like.kind = NODE_SEND;
     like.what = what;
@@ -152,32 +153,32 @@ static void send(struct cut *c, struct node like, const char *what, int value, i
     like.in[0] = value;
     like.nout = 0;
     like.peer = to;
-    like.stages = bit(like.stage) | bit(to);
-    c->g->values[value].stages |= bit(to);
+    like.stages = stage_bit(like.stage) | stage_bit(to);
+    c->g->values[value].stages |= stage_bit(to);
     graph_node(c->g, &like);
 }
 
 // From its stage up to the last that reads it, and down to the first.
-static void sends_add(struct cut *c, const struct node *made_by, int value)
+static void add_sends(struct cut *c, const struct node *made_by, int value)
 {
     uint64_t beyond = c->read[value] & ~made_by->stages;
     if (!beyond || in_update(made_by))
         return;
-    const char *what = send_name(c->g, made_by, value);
+    const char *what = name_send(c->g, made_by, value);
     struct node at = *made_by;
     for (at.stage = made_by->stage; beyond >> at.stage > 1; at.stage++)
-        send(c, at, what, value, at.stage + 1);
-    for (at.stage = made_by->stage; beyond & (bit(at.stage) - 1); at.stage--)
-        send(c, at, what, value, at.stage - 1);
+        add_send(c, at, what, value, at.stage + 1);
+    for (at.stage = made_by->stage; beyond & (stage_bit(at.stage) - 1); at.stage--)
+        add_send(c, at, what, value, at.stage - 1);
 }
 
-static bool alone(uint64_t stages)
+static bool is_one_stage(uint64_t stages)
 {
     return !(stages & (stages - 1));
 }
 
 // A version of the gradient with the other stages' parts in it.
-static int join(struct cut *c, const struct node *reader, int value)
+static int sum_over_stages(struct cut *c, const struct node *reader, int value)
 {
     struct graph *g = c->g;
     struct value v = g->values[value];
@@ -197,69 +198,69 @@ static int join(struct cut *c, const struct node *reader, int value)
                                  .nout = 1,
                                  .out = {made},
                                  .scope = reader->scope,
-                                 .stage = lowest(w->stages),
+                                 .stage = lowest_stage(w->stages),
                                  .stages = w->stages,
                                  .phase = PHASE_UPDATE});
     return c->joined[value] = made;
 }
 
-static bool passes_on(const struct node *n)
+static bool keeps_part(const struct node *n)
 {
-    return n->kind == NODE_MOVE || n->op == OP_CAST;
+    return n->kind == NODE_RESHARD || n->op == OP_CAST;
 }
 
 // Moves and casts of a part make a part; any other reader in the update wants the sum.
-static void inputs_join(struct cut *c, struct node *n)
+static void replace_inputs(struct cut *c, struct node *n)
 {
     for (int k = 0; k < n->nin; k++) {
         int v = n->in[k];
         if (c->joined[v] >= 0)
             n->in[k] = c->joined[v];
-        else if (c->part[v] && passes_on(n))
+        else if (c->part[v] && keeps_part(n))
             c->part[n->out[0]] = true;
         else if (c->part[v] && in_update(n))
-            n->in[k] = join(c, n, v);
+            n->in[k] = sum_over_stages(c, n, v);
     }
 }
 
-static void parts_find(struct cut *c)
+static void find_parts(struct cut *c)
 {
     const struct graph *g = c->g;
     for (int i = 0; i < g->nsums; i++) {
         const struct value *v = &g->values[g->sums[i].value];
-        c->part[g->sums[i].value] = v->of >= 0 && !alone(v->stages);
+        c->part[g->sums[i].value] = v->of >= 0 && !is_one_stage(v->stages);
     }
 }
 
-static void nodes_again(struct cut *c)
+static void rebuild_nodes(struct cut *c)
 {
     struct graph *g = c->g;
     c->old = arena_dup(g->arena, g->nodes, sizeof *g->nodes * (size_t)g->nnodes);
     c->nold = g->nnodes;
     g->nnodes = 0;
-    parts_find(c);
+    find_parts(c);
     for (int i = 0; i < c->nold; i++) {
         struct node n = c->old[i];
-        inputs_join(c, &n);
+        replace_inputs(c, &n);
         graph_node(g, &n);
         for (int k = 0; k < n.nout; k++)
-            sends_add(c, &n, n.out[k]);
+            add_sends(c, &n, n.out[k]);
     }
 }
 
 int stages_cut(struct graph *g, int nstages, struct err *e)
 {
     struct cut c = {.g = g, .err = e};
-    c.all = nstages < 64 ? bit(nstages) - 1 : ~(uint64_t)0;
+    c.all = nstages < 64 ? stage_bit(nstages) - 1 : ~(uint64_t)0;
     c.read = arena_array(g->arena, uint64_t, g->nvalues);
     c.root = arena_array(g->arena, int, g->nvalues);
     c.part = arena_array(g->arena, bool, g->nvalues);
     c.joined = arena_array(g->arena, int, g->nvalues);
-    roots_find(&c);
-    readers_find(&c);
-    leaves_place(&c);
-    int rc = nodes_place(&c);
+    find_roots(&c);
+    find_readers(&c);
+    place_leaves(&c);
+    int rc = place_nodes(&c);
     if (!rc && nstages > 1)
-        nodes_again(&c);
+        rebuild_nodes(&c);
     return rc;
 }

@@ -210,7 +210,7 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
     };
     const struct instr *i = b->instr;
     struct tensor t = tensor_at(x, p, i->out[0]);
-    struct collective_args a = {.op = ops[i->coll],
+    struct collective_args a = {.op = ops[i->collective],
                                 .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
                                 .dtype = t.dtype,
                                 .from = address(x, p, i->in[0]),
