@@ -92,7 +92,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     return report_failure(p, rc, "graph", g, NULL);
 }
 
-// The stages' turns, checked one by one and against each other.
+// A schedule for each stage, checked one by one and against each other.
 static int schedule_program(struct pipeline *p, enum program_kind kind)
 {
     struct compiled *c = p->out;

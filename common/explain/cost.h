@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step costs, counted from the programs: collectives with bytes, FLOPs, how much of the work
-// is not repeated. compiler.md ("What plan --json counts") defines every number.
+// is not repeated. The room's README ("What `plan --json` counts") defines every number.
 #pragma once
 #include "common/compile/compile.h"
 

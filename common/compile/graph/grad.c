@@ -5,7 +5,7 @@
 #include "common/compile/graph/tape.h"
 #include "common/compile/graph/vjp.h"
 
-// A value needs a cotangent when it is a parameter that moves, or its copy, or made from one by an
+// A value needs a cotangent when it is a parameter that is trained, or its copy, or made from one by an
 // op that has a vjp.
 static void mark_needs(struct tape *t)
 {

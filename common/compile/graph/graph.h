@@ -66,8 +66,8 @@ struct value {
     uint64_t stages;  // of the partitioned graph: those that have it, a bit each
 };
 
-// A move is one step of a reshard. The last two are made by stage.c: a send takes its input to the
-// next or the last stage, a stage sum adds up what the stages of a group have.
+// RESHARD is one step of a reshard. The last two are made by stage.c: a send takes its input to the
+// next stage or the one before, a stage sum adds up what the stages of a group have.
 enum node_kind { NODE_OP, NODE_RESHARD, NODE_SEND, NODE_STAGE_SUM };
 // What the first microbatch makes stays for the others of the step.
 enum node_when { EVERY_MICROBATCH, FIRST_MICROBATCH, LAST_MICROBATCH };
@@ -78,7 +78,7 @@ struct node {
     bool sums_cotangent; // ADD: of contributions to one cotangent, which partition.c adds per spec
     struct op_attr attr;
     struct reshard_step step; // of its one input
-    const char *what;         // all but OP: the tensor it moves, for people
+    const char *what;         // all but OP: the tensor it is about, for people
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];

@@ -64,7 +64,7 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
 }
 
 // All readers have contributed: their sum, made where the earliest of them is. Several terms stay
-// open until then, so that those of one spec are added before they are moved.
+// open until then, so that those of one spec are added before they are resharded.
 void tape_settle(struct tape *t, int value)
 {
     struct graph *g = t->g;

@@ -2,7 +2,7 @@
 // The tape: what reverse mode knows while it walks a graph backwards, and what a vjp rule tells it.
 //
 // A value's cotangent is the sum of what its readers contribute. A rule (vjp.c) calls tape_add for
-// each input that wants a cotangent; when all readers have had their turn the terms are added up
+// each input that wants a cotangent; when all readers have contributed the terms are added up
 // where the earliest of them stands. Inside graph/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
@@ -15,7 +15,7 @@ struct terms {
 struct tape {
     struct graph *g;
     int n;                 // forward values
-    int *cot;              // value → its cotangent, −1 until its producer's turn
+    int *cot;              // value → its cotangent, −1 until its producer is reached
     struct terms *terms;   // value → what its readers contributed so far
     bool *needs;           // value → a parameter can be reached from it
     int *grad_sum;         // parameter → its gradient's sum

@@ -83,7 +83,7 @@ static bool element_by_element(const struct form *f, int reg, int dims)
     return true;
 }
 
-// An input is held once, if it is read in one way.
+// An input that is read in one form only is held once.
 static int add_input(struct form *to, int value, const int8_t *label)
 {
     int r = to->product;

@@ -20,7 +20,8 @@ fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
 fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
 
-// The node that makes input k, if both run in the same place and turn and all they touch is whole
+// The node that makes input k, if both run on the same stages and in the same phase and microbatches,
+// and all they touch is whole
 // on a device, of a dtype the kernels take, and in buffers of its own; else −1.
 int fuse_producer(const struct fuse *f, int node, int k);
 // The same, whatever the scopes of the two are; and whether this holds of any two nodes.

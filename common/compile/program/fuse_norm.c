@@ -3,7 +3,7 @@
 // to the same place NORM_GRAD_ADD. See fuse.h.
 //
 // A sum at a layer's end and the norm that the next begins with are two scopes: these two alone
-// become one across scopes. What lies between them (a cut's move, a send) keeps them apart.
+// become one across scopes. A reshard or a send between them keeps them apart.
 #include <string.h>
 
 #include "common/compile/program/fuse_match.h"

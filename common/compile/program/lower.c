@@ -14,7 +14,7 @@ enum { PENDING = 64 };
 struct unpack {
     struct instr i;
     struct view got;
-    int value, turn; // the output; when the collective started
+    int value, began; // the output; the count of scopes when the collective started
     struct op_block block;
 };
 
@@ -34,7 +34,7 @@ struct lowering {
     int *open, nopen, open_cap;     // the same of sends and receives
     struct unpack *unpacks;         // results of collectives that nobody read yet
     int nunpacks, unpacks_cap;
-    int scope, turn; // of the last op; how often that has changed
+    int scope, nscopes; // of the last op; how often that has changed
 };
 
 const char *program_name(enum program_kind k)
@@ -293,7 +293,7 @@ static bool same_stream(const struct instr *a, const struct instr *b)
     return a->kind == b->kind && a->phase == b->phase && a->peer == b->peer;
 }
 
-// Waits for open message number `at`, after those of its stream that were started before it.
+// Waits for open send or receive number `at`, after those of its stream that were started before it.
 static void wait_sendrecv(struct lowering *l, int at)
 {
     struct program *p = l->p;
@@ -355,8 +355,8 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
     emit_instr(l, &i);
 }
 
-// What a slot reads of its neighbours is asked for as the slot before it begins, so that messages
-// cross while that one computes; and so that two neighbours that send to each other next both
+// What a slot reads of its neighbours is asked for as the slot before it begins, so that it
+// crosses while that one computes; and so that two neighbours that send to each other next both
 // stand ready to receive (schedule.h).
 static void start_receives(struct lowering *l, const struct slot *slot)
 {
@@ -393,7 +393,7 @@ static void wait_for_buffer(struct lowering *l, int buffer, bool writes)
         wait_oldest(l);
 }
 
-// ---- moves ----
+// ---- reshards ----
 
 static void start_collective(struct lowering *l, const struct node *n, struct instr i)
 {
@@ -452,7 +452,7 @@ static void emit_copy(struct lowering *l, struct instr i, struct view from, stru
 }
 
 // A result is unpacked where it is first read or written, or two layers on: until then the
-// collective has time, and its message takes memory.
+// collective has time, and its payload takes memory.
 static void unpack_at(struct lowering *l, int at)
 {
     struct unpack u = l->unpacks[at];
@@ -468,20 +468,20 @@ static void unpack_value(struct lowering *l, int value, int m)
             unpack_at(l, i--);
 }
 
-static void unpack_old(struct lowering *l, int turns)
+static void unpack_old(struct lowering *l, int scopes)
 {
     for (int i = 0; i < l->nunpacks; i++)
-        if (l->unpacks[i].turn + turns <= l->turn)
+        if (l->unpacks[i].began + scopes <= l->nscopes)
             unpack_at(l, i--);
 }
 
-enum { MESSAGE_TURNS = 4 }; // of scopes: a layer's, its neighbour's and what was moved between them
+enum { PAYLOAD_SCOPES = 4 }; // a layer's, its neighbour's, and those of what lies between them
 
 static void unpack_later(struct lowering *l, const struct unpack *u)
 {
     l->unpacks = arena_grow(&l->maps, l->unpacks, sizeof *l->unpacks, l->nunpacks, &l->unpacks_cap);
     l->unpacks[l->nunpacks] = *u;
-    l->unpacks[l->nunpacks++].turn = l->turn;
+    l->unpacks[l->nunpacks++].began = l->nscopes;
 }
 
 static struct view step_view(struct view v, const struct node *n, int64_t elements, size_t elem)
@@ -493,8 +493,8 @@ static struct view step_view(struct view v, const struct node *n, int64_t elemen
     return v;
 }
 
-// [copy →] collective [→ copy]. A message that is the input's last reader's, or the output's own
-// buffer, needs no copy.
+// [copy →] collective [→ copy]. No copy is needed where the collective may work in the input's buffer,
+// since it is read last here, or in the output's.
 static void emit_reshard(struct lowering *l, const struct node *n, struct instr i, int m)
 {
     if (n->kind == NODE_STAGE_SUM || n->step.kind == RESHARD_ALL_REDUCE) {
@@ -586,13 +586,13 @@ static void emit_node(struct lowering *l, int node, int m)
                       .owner = n->owner};
     if (n->kind == NODE_OP && n->scope != l->scope) {
         l->scope = n->scope;
-        l->turn++;
-        unpack_old(l, MESSAGE_TURNS);
+        l->nscopes++;
+        unpack_old(l, PAYLOAD_SCOPES);
     }
     for (int k = 0; k < n->nin + n->nout; k++)
         unpack_value(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
     // Waits come before the views: they move the place of this instruction. The output of a staged
-    // move begins to live where it is written.
+    // reshard begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
         wait_for_buffer(l, view_of(l, n->in[k], m).buffer, false);
     bool staged = n->kind == NODE_RESHARD && n->step.kind != RESHARD_ALL_REDUCE;

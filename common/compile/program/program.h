@@ -37,9 +37,9 @@ struct buffer {
     int first, last;        // instructions between which it holds a value
 };
 
-// SEND and RECV are starts as well: a WAIT ends each. A message goes to the device with the same
-// other coordinates on the next or the last stage. Each direction of each boundary between two
-// stages has a communicator and a stream of its own, on which messages are in order.
+// SEND and RECV are starts as well: a WAIT ends each. They cross to the device with the same
+// other coordinates on the next stage or the one before. Each direction of each boundary between two
+// stages has a communicator and a stream of its own, on which they are in order.
 enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK, INSTR_SEND, INSTR_RECV };
 
 struct view { // a buffer, or a part of it

@@ -151,11 +151,11 @@ int schedule_simulate(struct schedule *s, int nstages, const int64_t *layers,
     double busy = 0;
     int rc = 0;
     *out = (struct schedule_cost){0};
-    for (bool moved = true; moved;) {
-        moved = false;
+    for (bool advanced = true; advanced;) {
+        advanced = false;
         for (int i = 0; i < nstages; i++)
             while (advance_stage(&r, i))
-                moved = true;
+                advanced = true;
     }
     for (int i = 0; i < nstages && !rc; i++) {
         int stash = find_stash_peak(&s[i]);

@@ -82,7 +82,7 @@ int verify_graph(const struct graph *g, struct err *e)
     return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
 }
 
-// What a move does to a spec, told again from its kind alone.
+// What a step does to a spec, worked out again from its kind alone.
 static struct spec apply_step(const struct reshard_step *m, struct spec s)
 {
     axis_set axes = dim_axes(&m->cut);
@@ -419,7 +419,7 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
 
 // ---- stages against each other ------------------------------------------------------------------
 
-// A stage's messages of one kind, phase and direction, in their order.
+// A stage's sends or receives of one phase and direction, in their order.
 enum { QUEUES = 2 * 2 * PHASE_COUNT };
 struct queue {
     int n, *at; // instructions
@@ -462,7 +462,7 @@ static void find_queues(struct meeting *m, int stage, struct arena *scratch)
     }
 }
 
-// The message as the other side has it; null: it has not come to it yet.
+// The send or receive as the other side has it; null: it has not come to it yet.
 static const struct instr *other_side(const struct meeting *m, int stage, const struct instr *in,
                                       int k)
 {
@@ -471,7 +471,7 @@ static const struct instr *other_side(const struct meeting *m, int stage, const 
     return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
 }
 
-// Whether the other side of a send or receive stands ready; it is then the same message.
+// Whether the other side of a send or receive stands ready; it then has the same name.
 static int meets(const struct meeting *m, int stage, int start, bool *ready, struct err *e)
 {
     const struct program *p = &m->stages[stage];
@@ -493,7 +493,7 @@ static int meets(const struct meeting *m, int stage, int start, bool *ready, str
 }
 
 // One stage goes on until it waits for another.
-static int advance_stage(struct meeting *m, int stage, bool *moved, struct err *e)
+static int advance_stage(struct meeting *m, int stage, bool *advanced, struct err *e)
 {
     const struct program *p = &m->stages[stage];
     for (; m->at[stage] < p->ninstrs; m->at[stage]++) {
@@ -506,7 +506,7 @@ static int advance_stage(struct meeting *m, int stage, bool *moved, struct err *
         }
         if (!ready)
             return 0;
-        *moved = true;
+        *advanced = true;
     }
     return 0;
 }
@@ -519,10 +519,10 @@ int verify_stages(const struct program *stages, int n, struct err *e)
     int rc = 0;
     for (int s = 0; s < n && n > 1; s++)
         find_queues(&m, s, &scratch);
-    for (bool moved = n > 1; moved && !rc;) {
-        moved = false;
+    for (bool advanced = n > 1; advanced && !rc;) {
+        advanced = false;
         for (int s = 0; s < n && !rc; s++)
-            rc = advance_stage(&m, s, &moved, e);
+            rc = advance_stage(&m, s, &advanced, e);
     }
     for (int s = 0; s < n && n > 1 && !rc; s++)
         if (m.at[s] < stages[s].ninstrs)

@@ -13,6 +13,6 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
 // Reads see what was written, buffers that live together do not overlap, collectives are waited
 // for before anybody touches their operand, everything lies inside its region.
 int verify_program(const struct program *p, const struct memory *m, struct err *e);
-// The stages' programs meet: each message that is sent is received, in the same order on each
+// The stages' programs meet: what is sent is received, in the same order on each
 // stream, and they come to their end even where a send waits for its receiver.
 int verify_stages(const struct program *stages, int n, struct err *e);

@@ -3,8 +3,8 @@
 // an op needs and which it makes. A rule never inserts a collective; partition.c does, where what
 // is there differs from what is needed.
 //
-// The contraction rule places each mesh axis on one loop of the op, or nowhere; compiler.md tells
-// why its cases come in this order.
+// The contraction rule places each mesh axis on one loop of the op, or nowhere; the cases and their
+// order are in the README of common/compile.
 #include "common/compile/shard/op_rules.h"
 
 #include "common/compile/layout/reshard.h"
@@ -359,7 +359,7 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
 }
 
 // Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
-// and, where the cut of the heads does not divide theirs, on the heads (heads.h tells the user).
+// and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h makes a finding of it).
 // Their gradients are partial over what cuts the queries alone.
 static int shard_attention(struct shard_query *q, struct err *e)
 {

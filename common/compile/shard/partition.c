@@ -37,7 +37,7 @@ struct pass {
     int nshared, shared_cap;
     int *first_shared; // value of `to` → its newest, −1
     int nfirst, first_cap;
-    const char *what; // the tensor at hand, for what moves
+    const char *what; // the tensor at hand, for the reshards that it causes
     struct err *err;
 };
 
@@ -143,12 +143,12 @@ static int find_newest_shared(struct pass *p, int id)
     return p->first_shared[id];
 }
 
-// Brings a value to a spec. Within a scope and phase the same way is gone once.
+// Brings a value to a spec. Within a scope and phase the same reshard happens once.
 static int bring_to(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
 {
     struct graph *g = p->to;
     const struct value *v = &g->values[id];
-    struct reshard way;
+    struct reshard path;
     *out = id;
     if (spec_equal(&v->spec, need))
         return 0;
@@ -159,11 +159,11 @@ static int bring_to(struct pass *p, int id, const struct spec *need, enum node_w
         *out = s->to;
         return 0;
     }
-    if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &way,
+    if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &path,
                      p->err))
         return report_no_path(p, id, need);
-    for (int i = 0; i < way.n; i++)
-        *out = emit_step(p, *out, &way.step[i], when);
+    for (int i = 0; i < path.n; i++)
+        *out = emit_step(p, *out, &path.step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
     p->shared[p->nshared] =
         (struct shared){id, *out, g->scope, g->phase, *need, find_newest_shared(p, id)};
@@ -231,7 +231,7 @@ static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
     return made;
 }
 
-// A gradient that is summed on its way travels in graph.reduce: each device's part is rounded, and
+// A gradient that is summed by a reshard travels in graph.reduce: each device's part is rounded, and
 // their sum once more.
 static int reduce_gradient(struct pass *p, int id, const struct spec *to, enum node_when when,
                            int *out)
@@ -262,12 +262,12 @@ static int widen_reduced(struct pass *p, int old)
     return made;
 }
 
-// What was moved is added to its sum by a node that can add.
-static int add_to_sum(struct pass *p, int old, int moved)
+// What was resharded is added to its sum by a node that can add.
+static int add_to_sum(struct pass *p, int old, int id)
 {
     struct graph *g = p->to;
-    struct value v = g->values[moved];
-    int made = sum(g, moved, v.shape.n, v.dims, 1, DT_F32);
+    struct value v = g->values[id];
+    int made = sum(g, id, v.shape.n, v.dims, 1, DT_F32);
     g->values[made].spec = v.spec;
     g->values[made].name = p->from->values[old].name;
     return made;
@@ -292,7 +292,7 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
     struct graph *g = p->to;
     struct spec s = find_contribution_spec(p, old_sum, &g->values[contrib].spec);
     p->what = p->from->values[old_sum].name;
-    int moved, rc = reduce_gradient(p, contrib, &s, EVERY_MICROBATCH, &moved);
+    int there, rc = reduce_gradient(p, contrib, &s, EVERY_MICROBATCH, &there);
     if (!rc && p->map[old_sum] < 0)
         rc = make_sum(p, old_sum, &s);
     if (rc)
@@ -303,7 +303,7 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
         p->again = true;
     else
         graph_contribute(g, p->map[old_sum],
-                         moved == contrib ? contrib : add_to_sum(p, old, moved));
+                         there == contrib ? contrib : add_to_sum(p, old, there));
     int of = p->from->values[old_sum].of;
     if (--p->left[old_sum] > 0 || of < 0)
         return 0;
@@ -557,7 +557,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
         out->reduce = g->reduce;
         out->backend = g->backend;
         rc = walk_graph(&p);
-    } while (!rc && p.again); // each turn takes axes away: there is an end
+    } while (!rc && p.again); // each walk takes axes away: there is an end
     if (rc)
         return rc;
     out->loss = p.map[g->loss];

@@ -38,7 +38,7 @@ struct cut {
     uint64_t *read; // value → stages whose forward or backward reads it
     int *root;      // value → the one whose buffer it shares by alias
     bool *part;     // value → of a gradient that several stages have a part of
-    int *joined;    // such a value → its version after the sum over the stages, −1
+    int *summed;    // such a value → its version after the sum over the stages, −1
     struct node *old;
     int nold;
     struct err *err;
@@ -67,7 +67,7 @@ static void find_roots(struct cut *c)
         while (g->values[r].alias >= 0)
             r = g->values[r].alias;
         c->root[v] = r;
-        c->joined[v] = -1;
+        c->summed[v] = -1;
     }
 }
 
@@ -182,8 +182,8 @@ static int sum_over_stages(struct cut *c, const struct node *reader, int value)
 {
     struct graph *g = c->g;
     struct value v = g->values[value];
-    if (c->joined[value] >= 0)
-        return c->joined[value];
+    if (c->summed[value] >= 0)
+        return c->summed[value];
     int made = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
     struct value *w = &g->values[made];
     w->point = v.point;
@@ -201,7 +201,7 @@ static int sum_over_stages(struct cut *c, const struct node *reader, int value)
                                  .stage = lowest_stage(w->stages),
                                  .stages = w->stages,
                                  .phase = PHASE_UPDATE});
-    return c->joined[value] = made;
+    return c->summed[value] = made;
 }
 
 static bool keeps_part(const struct node *n)
@@ -209,13 +209,13 @@ static bool keeps_part(const struct node *n)
     return n->kind == NODE_RESHARD || n->op == OP_CAST;
 }
 
-// Moves and casts of a part make a part; any other reader in the update wants the sum.
+// Reshards and casts of a part make a part; any other reader in the update wants the sum.
 static void replace_inputs(struct cut *c, struct node *n)
 {
     for (int k = 0; k < n->nin; k++) {
         int v = n->in[k];
-        if (c->joined[v] >= 0)
-            n->in[k] = c->joined[v];
+        if (c->summed[v] >= 0)
+            n->in[k] = c->summed[v];
         else if (c->part[v] && keeps_part(n))
             c->part[n->out[0]] = true;
         else if (c->part[v] && in_update(n))
@@ -255,7 +255,7 @@ int stages_cut(struct graph *g, int nstages, struct err *e)
     c.read = arena_array(g->arena, uint64_t, g->nvalues);
     c.root = arena_array(g->arena, int, g->nvalues);
     c.part = arena_array(g->arena, bool, g->nvalues);
-    c.joined = arena_array(g->arena, int, g->nvalues);
+    c.summed = arena_array(g->arena, int, g->nvalues);
     find_roots(&c);
     find_readers(&c);
     place_leaves(&c);
