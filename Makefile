@@ -57,7 +57,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt attempt_leader checkpoint recover queue \
                requests acts found_jobs frames attach settle story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db service streams planner coord_daemon certs http prometheus
+COORD_SRC   := db client_error service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent

@@ -24,8 +24,8 @@ enum { WAITING_MAX = 50000 }; // jobs in the queue
 
 // ---- audit ----
 
-static void audit(struct coord *c, const struct coord_event *ev, enum audit_verb verb,
-                  const char *target, const char *result)
+static void write_audit(struct coord *c, const struct coord_event *ev, enum audit_verb verb,
+                        const char *target, const char *result)
 {
     char cut[AUDIT_TEXT];
     snprintf(cut, sizeof cut, "%s", target); // refused ones are of any length
@@ -41,7 +41,7 @@ static void audit(struct coord *c, const struct coord_event *ev, enum audit_verb
 
 void acts_audit(struct coord *c, const struct coord_event *ev)
 {
-    audit(c, ev, ev->verb, ev->target, ev->result);
+    write_audit(c, ev, ev->verb, ev->target, ev->result);
 }
 
 // The job of the request; else what is wrong with it in `no`.
@@ -67,14 +67,14 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         return;
     if (c->nqueued >= WAITING_MAX) {
         out_refuse(c, ev->call, CODE_EXHAUSTED, "50000 jobs wait already");
-        audit(c, ev, AUDIT_SUBMIT, "", "refused: too many jobs wait");
+        write_audit(c, ev, AUDIT_SUBMIT, "", "refused: too many jobs wait");
         return;
     }
     arena_init(&a);
     read_job(q, &a, &spec, &no);
     if (no.len) {
         out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
-        audit(c, ev, AUDIT_SUBMIT, "", "refused: the job file is wrong");
+        write_audit(c, ev, AUDIT_SUBMIT, "", "refused: the job file is wrong");
         buf_clear(&no);
         arena_clear(&a);
         return;
@@ -87,7 +87,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
     V1_NEW(SubmitReply, submit_reply, reply);
     reply.job = j->id;
     reply.name = j->name;
-    audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
+    write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
     request_answer(c, ev->call, q->request_id, &q->base, &reply.base);
     arena_clear(&a);
 }
@@ -171,7 +171,7 @@ static const struct verb {
 };
 
 // Which goal beats which: success is a fact, then cancel, fail, hold, queue, start.
-static int weight(enum job_state goal)
+static int weigh_goal(enum job_state goal)
 {
     static const int weights[JOB_STATES] = {
         [JOB_SUCCEEDED] = 6, [JOB_CANCELLED] = 5, [JOB_FAILED] = 4,
@@ -179,7 +179,7 @@ static int weight(enum job_state goal)
     return weights[goal];
 }
 
-static void words(const struct verb *v, const struct coord_event *ev, char out[300])
+static void make_event_text(const struct verb *v, const struct coord_event *ev, char out[300])
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     snprintf(out, 300, "%s by %.80s%s%.180s", event_word(v->event), who, why[0] ? ": " : "", why);
@@ -187,10 +187,10 @@ static void words(const struct verb *v, const struct coord_event *ev, char out[3
 }
 
 // Null, or why not.
-static const char *set_goal(struct job_record *j, const struct verb *v, const char *text)
+static const char *change_goal(struct job_record *j, const struct verb *v, const char *text)
 {
     struct job_note n = {v->event, -1, NULL, -1};
-    if (weight(j->goal) > weight(v->to))
+    if (weigh_goal(j->goal) > weigh_goal(v->to))
         return j->goal == JOB_SUCCEEDED   ? "it has done its last step and ends"
                : j->goal == JOB_CANCELLED ? "it is being cancelled"
                : j->goal == JOB_FAILED    ? "it is failing"
@@ -206,14 +206,14 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
 {
     struct job_note n = {v->event, -1, NULL, -1};
     char text[300];
-    words(v, ev, text);
+    make_event_text(v, ev, text);
     switch (d->how) {
     case NO:
         return d->text;
     case ALREADY:
         return NULL;
     case GOAL:
-        return set_goal(j, v, text);
+        return change_goal(j, v, text);
     case MOVE:
         if (v->to == JOB_QUEUED)
             recover_forgive(j);
@@ -271,8 +271,8 @@ static const char *act_on_host(struct coord *c, const struct coord_event *ev,
     return NULL;
 }
 
-static const char *act(struct coord *c, const struct coord_event *ev, Weft__V1__ActReply *reply,
-                       struct err *e)
+static const char *act_on_target(struct coord *c, const struct coord_event *ev,
+                                 Weft__V1__ActReply *reply, struct err *e)
 {
     const Weft__V1__ActRequest *q = ev->act;
     if (q->cluster[0] && strcmp(q->cluster, c->cluster))
@@ -295,14 +295,14 @@ void acts_act(struct coord *c, const struct coord_event *ev)
         return;
     bool is_known = q->verb > WEFT__V1__VERB__VERB_NONE && q->verb <= WEFT__V1__VERB__DRAIN;
     enum audit_verb verb = is_known ? (enum audit_verb)q->verb : AUDIT_NONE;
-    if (act(c, ev, &reply, &e)) {
+    if (act_on_target(c, ev, &reply, &e)) {
         int code = e.code == ERR_NOTFOUND  ? CODE_NOT_FOUND
                    : e.code == ERR_INVALID ? CODE_INVALID
                                            : CODE_PRECONDITION;
-        audit(c, ev, verb, q->target, e.text);
+        write_audit(c, ev, verb, q->target, e.text);
         out_refuse(c, ev->call, code, e.text);
         return;
     }
-    audit(c, ev, verb, reply.target, "ok");
+    write_audit(c, ev, verb, reply.target, "ok");
     request_answer(c, ev->call, q->request_id, &q->base, &reply.base);
 }

@@ -192,7 +192,8 @@ static bool is_readable(const Weft__V1__Register *r)
 }
 
 // The text that refuses a registration, or null.
-static const char *refusal(const struct coord *c, const struct conn *k, const Weft__V1__Register *r)
+static const char *check_registration(const struct coord *c, const struct conn *k,
+                                      const Weft__V1__Register *r)
 {
     if (!k || !k->id[0])
         return "a registration without a greeting";
@@ -209,7 +210,8 @@ static const char *refusal(const struct coord *c, const struct conn *k, const We
     return NULL;
 }
 
-static void welcome(struct coord *c, struct host *host, struct conn *k, const Weft__V1__Register *r)
+static void welcome_host(struct coord *c, struct host *host, struct conn *k,
+                         const Weft__V1__Register *r)
 {
     if (host->conn && host->conn != k->number)
         drop_conn(c, host->conn, CODE_ABORTED, "the worker has connected again");
@@ -237,7 +239,7 @@ static void welcome(struct coord *c, struct host *host, struct conn *k, const We
 static void on_register(struct coord *c, uint64_t number, const Weft__V1__Register *r)
 {
     struct conn *k = find_conn(c, number);
-    const char *no = refusal(c, k, r);
+    const char *no = check_registration(c, k, r);
     if (no) {
         drop_conn(c, number, CODE_DENIED, no);
         return;
@@ -252,7 +254,7 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
     bool other = strcmp(host->incarnation, r->incarnation) != 0;
     if (other && !host->fenced)
         fence_host(c, host, FENCE_TWIN);
-    welcome(c, host, k, r);
+    welcome_host(c, host, k, r);
     frames_here(c, host, r);
     found_ask(c, host);
     if (host->leaving)

@@ -86,14 +86,14 @@ static void list_verbs(FILE *to)
                 verbs[i].doc);
 }
 
-static int usage(const char *what)
+static int print_usage(const char *what)
 {
     fprintf(stderr, "weft-coordinator: %s\n", what);
     list_verbs(stderr);
     return EXIT_CONFIG;
 }
 
-static int parse(int argc, char **argv, struct flags *f)
+static int parse_flags(int argc, char **argv, struct flags *f)
 {
     enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, OUT };
     static const struct option names[] = {
@@ -141,12 +141,12 @@ int certs_main(int argc, char **argv)
             list_verbs(stdout);
             return 0;
         }
-        if (parse(argc, argv, &f))
-            return usage("a flag is wrong");
+        if (parse_flags(argc, argv, &f))
+            return print_usage("a flag is wrong");
         int rc = verbs[i].run(&f, &e);
         if (rc)
             fprintf(stderr, "weft-coordinator %s: %s\n", argv[0], e.text);
         return rc ? EXIT_CONFIG : 0;
     }
-    return usage("no such verb");
+    return print_usage("no such verb");
 }

@@ -165,7 +165,7 @@ static void give_checkpoints(struct coord *c)
     }
 }
 
-static void revive(struct job_record *j)
+static void revive_job(struct job_record *j)
 {
     struct coord *c = j->coord;
     int64_t wait_ms = j->not_before_ms - c->wall_ms;
@@ -184,7 +184,7 @@ static void publish_status(struct job_record *j)
     j->has_news = false;
 }
 
-static void flush(struct coord *c)
+static void flush_rows(struct coord *c)
 {
     list_for_each (it, &c->dirty) {
         struct job_record *j = list_entry(it, struct job_record, touched);
@@ -217,8 +217,8 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     hosts_started(c);
     give_checkpoints(c);
     list_for_each (it, &c->jobs)
-        revive(list_entry(it, struct job_record, link));
-    flush(c);
+        revive_job(list_entry(it, struct job_record, link));
+    flush_rows(c);
     c->out = NULL;
 }
 
@@ -235,7 +235,7 @@ static void forget_job(struct coord *c, struct job_record *j)
     job_forget(j);
 }
 
-static void sweep(struct coord *c)
+static void sweep_history(struct coord *c)
 {
     if (c->now_ns - c->swept_ns < SWEEP_S * CLOCK_S)
         return;
@@ -280,7 +280,7 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
     attach_tick(c);
     attempts_tick(c);
     wake_backoff(c);
-    sweep(c);
+    sweep_history(c);
 }
 
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
@@ -301,7 +301,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
         c->place = true; // what waited for hosts to come back
     on[ev->kind](c, ev);
     settle(c);
-    flush(c);
+    flush_rows(c);
     c->out = NULL;
 }
 

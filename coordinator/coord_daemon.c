@@ -50,7 +50,7 @@ static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
 }
 
 // One transaction for all that a turn decided; then, and only then, its actions.
-static int settle(struct daemon *d, struct coord_out *out, struct err *e)
+static int commit_and_act(struct daemon *d, struct coord_out *out, struct err *e)
 {
     if (out->nwrites) {
         int64_t start = clock_mono_ns();
@@ -87,14 +87,17 @@ static int open_state(struct daemon *d, struct err *e)
     int rc = db_open(&d->db, d->c->state, e);
     rc = rc ? rc : db_cluster(d->db, cluster, e);
     rc = rc ? rc : entropy_bytes(cc.seed, sizeof cc.seed, e);
+    if (rc)
+        goto done;
     cc.cluster = cluster[0] ? cluster : NULL;
-    d->coord = rc ? NULL : coord_new(&cc);
-    rc = rc ? rc : db_load(d->db, load_row, d->coord, e);
-    if (!rc) {
-        coord_started(d->coord, clock_mono_ns(), clock_wall_ms(), &out);
-        rc = keep_cluster(d, cluster, e);
-        rc = rc ? rc : settle(d, &out, e);
-    }
+    d->coord = coord_new(&cc);
+    rc = db_load(d->db, load_row, d->coord, e);
+    if (rc)
+        goto done;
+    coord_started(d->coord, clock_mono_ns(), clock_wall_ms(), &out);
+    rc = keep_cluster(d, cluster, e);
+    rc = rc ? rc : commit_and_act(d, &out, e);
+done:
     arena_clear(&arena);
     return rc;
 }
@@ -211,7 +214,7 @@ static int open_signals(struct daemon *d, struct err *e)
     return d->signals < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
 }
 
-static void serve(struct daemon *d)
+static void begin_serving(struct daemon *d)
 {
     for (int i = 0; i < d->c->nlisten; i++)
         rpc_serving(d->server[i], true);
@@ -225,7 +228,7 @@ static void serve(struct daemon *d)
 
 // ---- the loop ----------------------------------------------------------------------------------
 
-static int64_t sooner(int64_t a, int64_t b)
+static int64_t earlier_of(int64_t a, int64_t b)
 {
     return !a || (b && b < a) ? b : a;
 }
@@ -235,16 +238,16 @@ static int wait_ms(const struct daemon *d)
     int64_t now = clock_mono_ns();
     int64_t due = coord_due(d->coord);
     if (d->http)
-        due = sooner(due, http_due_ns(d->http, now));
+        due = earlier_of(due, http_due_ns(d->http, now));
     if (d->watchdog_ns)
-        due = sooner(due, d->barked_ns + d->watchdog_ns / 2);
+        due = earlier_of(due, d->barked_ns + d->watchdog_ns / 2);
     if (!due)
         return IDLE_MS * 60;
     int64_t ms = (due - now + CLOCK_MS - 1) / CLOCK_MS;
     return ms < 0 ? 0 : ms > IDLE_MS * 60 ? IDLE_MS * 60 : (int)ms;
 }
 
-static int turn(struct daemon *d, struct err *e)
+static int take_events(struct daemon *d, struct err *e)
 {
     struct arena arena;
     struct rpc_event ev;
@@ -258,12 +261,12 @@ static int turn(struct daemon *d, struct err *e)
     service_planned(d->service, &out);
     if (due && clock_mono_ns() >= due)
         service_tick(d->service, &out);
-    int rc = settle(d, &out, e);
+    int rc = commit_and_act(d, &out, e);
     arena_clear(&arena);
     return rc;
 }
 
-static void look(struct daemon *d, const struct pollfd *p)
+static void hear_signals(struct daemon *d, const struct pollfd *p)
 {
     struct signalfd_siginfo info;
     char byte;
@@ -280,7 +283,7 @@ static void look(struct daemon *d, const struct pollfd *p)
 }
 
 // That a turn is over is what the watchdog wants to know.
-static void bark(struct daemon *d)
+static void feed_watchdog(struct daemon *d)
 {
     int64_t now = clock_mono_ns();
     if (!d->watchdog_ns || now < d->barked_ns + d->watchdog_ns / 2)
@@ -289,7 +292,7 @@ static void bark(struct daemon *d)
     notify_service("WATCHDOG=1");
 }
 
-static int loop(struct daemon *d, struct err *e)
+static int run_loop(struct daemon *d, struct err *e)
 {
     int rc = 0;
     while (!d->stop && !rc) {
@@ -300,9 +303,9 @@ static int loop(struct daemon *d, struct err *e)
                                 [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
-        look(d, p);
-        rc = turn(d, e);
-        bark(d);
+        hear_signals(d, p);
+        rc = take_events(d, e);
+        feed_watchdog(d);
     }
     return rc;
 }
@@ -324,8 +327,8 @@ int daemon_run(const struct daemon_config *c, struct err *e)
                                     .planner = d->planner,
                                     .tls_dir = c->tls_dir};
         d->service = service_new(&o);
-        serve(d);
-        rc = loop(d, e);
+        begin_serving(d);
+        rc = run_loop(d, e);
         notify_service("STOPPING=1");
     }
     d->serving = false;

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,24 +119,30 @@ struct db {
 
 // ---- statements --------------------------------------------------------------------------------
 
-static int failed(const struct db *s, const char *what, struct err *e)
+static int set_sql_error(const struct db *s, const char *what, struct err *e)
 {
     return err_set(e, ERR_IO, "%s: %s/weft.db: %s", what, s->dir, sqlite3_errmsg(s->sql));
 }
 
-static int run(struct db *s, const char *sql, struct err *e)
+static int run_sql(struct db *s, const char *sql, struct err *e)
 {
-    return sqlite3_exec(s->sql, sql, NULL, NULL, NULL) ? failed(s, "database", e) : 0;
+    return sqlite3_exec(s->sql, sql, NULL, NULL, NULL) ? set_sql_error(s, "database", e) : 0;
 }
 
-static int prepare(struct db *s, const struct buf *sql, sqlite3_stmt **out, struct err *e)
+static int __attribute__((format(printf, 4, 5)))
+prepare_sql(struct db *s, sqlite3_stmt **out, struct err *e, const char *fmt, ...)
 {
-    if (sqlite3_prepare_v3(s->sql, buf_str(sql), -1, SQLITE_PREPARE_PERSISTENT, out, NULL))
-        return failed(s, "statement", e);
-    return 0;
+    struct buf sql = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&sql, fmt, ap);
+    va_end(ap);
+    int rc = sqlite3_prepare_v3(s->sql, buf_str(&sql), -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
+    buf_clear(&sql);
+    return rc ? set_sql_error(s, "statement", e) : 0;
 }
 
-static void column_names(const struct table *t, struct buf *to, const char *each)
+static void print_columns(const struct table *t, struct buf *to, const char *each)
 {
     for (int i = 0; i < t->ncolumns; i++)
         buf_printf(to, "%s%s", i ? ", " : "", each ? each : t->column[i]->name);
@@ -145,31 +152,25 @@ static int prepare_child(struct db *s, struct child *c, const struct table *t, s
 {
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
-    struct buf sql = {0};
     const ProtobufCMessageDescriptor *d = f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
     struct buf names = {0}, marks = {0};
     for (unsigned i = 0; i < (d ? d->n_fields : 1); i++) {
-        buf_printf(&names, ", %s", d ? d->fields[i].name : "value");
+        buf_printf(&names, "%s%s", i ? ", " : "", d ? d->fields[i].name : "value");
         buf_puts(&marks, ", ?");
     }
-    buf_printf(&sql, "INSERT INTO %s(job, n%s) VALUES(?, ?%s)", c->table, buf_str(&names),
-               buf_str(&marks));
-    int rc = prepare(s, &sql, &c->insert, e);
-    buf_reset(&sql);
-    buf_printf(&sql, "DELETE FROM %s WHERE job = ?", c->table);
-    rc = rc ? rc : prepare(s, &sql, &c->remove, e);
-    buf_reset(&sql);
-    buf_printf(&sql, "SELECT %s FROM %s WHERE job = ? ORDER BY n", buf_str(&names) + 2, c->table);
-    rc = rc ? rc : prepare(s, &sql, &c->read, e);
-    buf_clear(&sql);
+    int rc = prepare_sql(s, &c->insert, e, "INSERT INTO %s(job, n, %s) VALUES(?, ?%s)", c->table,
+                         buf_str(&names), buf_str(&marks));
+    rc = rc ? rc : prepare_sql(s, &c->remove, e, "DELETE FROM %s WHERE job = ?", c->table);
+    rc = rc ? rc
+            : prepare_sql(s, &c->read, e, "SELECT %s FROM %s WHERE job = ? ORDER BY n",
+                          buf_str(&names), c->table);
     buf_clear(&names);
     buf_clear(&marks);
     return rc;
 }
 
-static int prepare_table(struct db *s, struct table *t, struct err *e)
+static void find_columns(struct table *t)
 {
-    struct buf sql = {0};
     for (unsigned i = 0; i < t->row->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &t->row->fields[i];
         if (f->label == PROTOBUF_C_LABEL_REPEATED || (t->skip && strcmp(f->name, t->skip) == 0))
@@ -177,50 +178,51 @@ static int prepare_table(struct db *s, struct table *t, struct err *e)
         PRE(t->ncolumns < COLUMNS_MAX);
         t->column[t->ncolumns++] = f;
     }
-    buf_printf(&sql, "INSERT OR REPLACE INTO %s(", t->name);
-    column_names(t, &sql, NULL);
-    buf_puts(&sql, ") VALUES(");
-    column_names(t, &sql, "?");
-    buf_puts(&sql, ")");
-    int rc = prepare(s, &sql, &t->put, e);
-    buf_reset(&sql);
-    buf_printf(&sql, "DELETE FROM %s WHERE 1", t->name);
+}
+
+static int prepare_table(struct db *s, struct table *t, struct err *e)
+{
+    struct buf names = {0}, marks = {0}, keys = {0};
+    find_columns(t);
+    print_columns(t, &names, NULL);
+    print_columns(t, &marks, "?");
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
-        buf_printf(&sql, " AND %s = ?", t->key[k]);
-    rc = rc ? rc : prepare(s, &sql, &t->erase, e);
+        buf_printf(&keys, " AND %s = ?", t->key[k]);
+    int rc = prepare_sql(s, &t->put, e, "INSERT OR REPLACE INTO %s(%s) VALUES(%s)", t->name,
+                         buf_str(&names), buf_str(&marks));
+    rc =
+        rc ? rc : prepare_sql(s, &t->erase, e, "DELETE FROM %s WHERE 1%s", t->name, buf_str(&keys));
     for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
         rc = prepare_child(s, &t->child[c], t, e);
-    buf_clear(&sql);
+    buf_clear(&names);
+    buf_clear(&marks);
+    buf_clear(&keys);
     return rc;
 }
 
 static int prepare_all(struct db *s, struct err *e)
 {
-    struct buf sql = {0};
+    struct buf names = {0};
     int rc = 0;
     memcpy(s->table, tables, sizeof tables);
     for (int i = 0; i < TABLES && !rc; i++)
         rc = prepare_table(s, &s->table[i], e);
-    buf_puts(&sql, "SELECT state FROM job WHERE id = ?");
-    rc = rc ? rc : prepare(s, &sql, &s->job_state, e);
-    buf_reset(&sql);
-    buf_puts(&sql, "SELECT ");
-    column_names(&s->table[EVENT], &sql, NULL);
-    buf_puts(&sql, " FROM event WHERE job = ? ORDER BY seq");
-    rc = rc ? rc : prepare(s, &sql, &s->events, e);
-    buf_reset(&sql);
-    buf_puts(&sql, "SELECT certificate FROM bound WHERE host = ?");
-    rc = rc ? rc : prepare(s, &sql, &s->bound, e);
-    buf_reset(&sql);
-    buf_puts(&sql, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
-    rc = rc ? rc : prepare(s, &sql, &s->bind, e);
-    buf_clear(&sql);
+    if (rc)
+        return rc;
+    print_columns(&s->table[EVENT], &names, NULL);
+    rc = prepare_sql(s, &s->job_state, e, "SELECT state FROM job WHERE id = ?");
+    rc = rc ? rc
+            : prepare_sql(s, &s->events, e, "SELECT %s FROM event WHERE job = ? ORDER BY seq",
+                          buf_str(&names));
+    rc = rc ? rc : prepare_sql(s, &s->bound, e, "SELECT certificate FROM bound WHERE host = ?");
+    rc = rc ? rc : prepare_sql(s, &s->bind, e, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
+    buf_clear(&names);
     return rc;
 }
 
 // ---- between fields and columns ----------------------------------------------------------------
 
-static const void *member(const void *message, const ProtobufCFieldDescriptor *f)
+static const void *field_of(const void *message, const ProtobufCFieldDescriptor *f)
 {
     return (const char *)message + f->offset;
 }
@@ -278,12 +280,12 @@ static void read_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescript
     }
 }
 
-static int done(struct db *s, sqlite3_stmt *q, struct err *e)
+static int finish_statement(struct db *s, sqlite3_stmt *q, struct err *e)
 {
     int rc = sqlite3_step(q);
     sqlite3_reset(q);
     sqlite3_clear_bindings(q);
-    return rc == SQLITE_DONE ? 0 : failed(s, "write", e);
+    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "write", e);
 }
 
 static size_t element_size(const ProtobufCFieldDescriptor *f)
@@ -297,9 +299,9 @@ static int put_children(struct db *s, const struct child *c, const struct table 
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
     size_t n = *(const size_t *)(const void *)((const char *)row + f->quantifier_offset);
-    const char *elements = *(char *const *)member(row, f);
+    const char *elements = *(char *const *)field_of(row, f);
     sqlite3_bind_text(c->remove, 1, key, -1, SQLITE_TRANSIENT);
-    int rc = done(s, c->remove, e);
+    int rc = finish_statement(s, c->remove, e);
     for (size_t i = 0; i < n && !rc; i++) {
         const void *at = elements + i * element_size(f);
         sqlite3_bind_text(c->insert, 1, key, -1, SQLITE_TRANSIENT);
@@ -308,11 +310,11 @@ static int put_children(struct db *s, const struct child *c, const struct table 
             const ProtobufCMessageDescriptor *d = f->descriptor;
             for (unsigned k = 0; k < d->n_fields; k++)
                 bind_value(c->insert, 3 + (int)k, &d->fields[k],
-                           member(*(void *const *)at, &d->fields[k]));
+                           field_of(*(void *const *)at, &d->fields[k]));
         } else {
             bind_value(c->insert, 3, f, at);
         }
-        rc = done(s, c->insert, e);
+        rc = finish_statement(s, c->insert, e);
     }
     return rc;
 }
@@ -342,7 +344,7 @@ static int read_children(struct db *s, const struct child *c, const struct table
     sqlite3_reset(c->read);
     *(size_t *)(void *)((char *)row + f->quantifier_offset) = (size_t)n;
     *(char **)(void *)((char *)row + f->offset) = elements;
-    return rc == SQLITE_DONE ? 0 : failed(s, "read", e);
+    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
 static void read_row(sqlite3_stmt *q, const struct table *t, void *row, struct arena *a)
@@ -362,14 +364,14 @@ static int check_state(struct db *s, const Weft__Rows__Job *job, struct err *e)
         rc == SQLITE_ROW ? sqlite3_column_int(s->job_state, 0) : WEFT__ROWS__JOB_STATE__JOB_NONE;
     sqlite3_reset(s->job_state);
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        return failed(s, "read", e);
+        return set_sql_error(s, "read", e);
     if (have == (int)job->old_state)
         return 0;
     return err_set(e, ERR_INTERNAL, "job %s: memory says it was in state %d, the database %d",
                    job->id, (int)job->old_state, have);
 }
 
-static const ProtobufCFieldDescriptor *field(const struct table *t, const char *name)
+static const ProtobufCFieldDescriptor *find_field(const struct table *t, const char *name)
 {
     return protobuf_c_message_descriptor_get_field_by_name(t->row, name);
 }
@@ -377,11 +379,11 @@ static const ProtobufCFieldDescriptor *field(const struct table *t, const char *
 static int put_row(struct db *s, const struct table *t, const void *row, struct err *e)
 {
     for (int i = 0; i < t->ncolumns; i++)
-        bind_value(t->put, i + 1, t->column[i], member(row, t->column[i]));
-    int rc = done(s, t->put, e);
+        bind_value(t->put, i + 1, t->column[i], field_of(row, t->column[i]));
+    int rc = finish_statement(s, t->put, e);
     for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
-        rc = put_children(s, &t->child[c], t, row, *(char *const *)member(row, field(t, t->key[0])),
-                          e);
+        rc = put_children(s, &t->child[c], t, row,
+                          *(char *const *)field_of(row, find_field(t, t->key[0])), e);
     return rc;
 }
 
@@ -389,8 +391,9 @@ static int put_row(struct db *s, const struct table *t, const void *row, struct 
 static int erase_row(struct db *s, const struct table *t, const void *row, struct err *e)
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
-        bind_value(t->erase, k + 1, field(t, t->key[k]), member(row, field(t, t->key[k])));
-    int rc = done(s, t->erase, e);
+        bind_value(t->erase, k + 1, find_field(t, t->key[k]),
+                   field_of(row, find_field(t, t->key[k])));
+    int rc = finish_statement(s, t->erase, e);
     if (t != &s->table[JOB] || rc)
         return rc;
     static const char *const of[] = {"job_placement", "job_spent", "job_failures_ms", "event",
@@ -398,7 +401,7 @@ static int erase_row(struct db *s, const struct table *t, const void *row, struc
     for (size_t i = 0; i < sizeof of / sizeof *of && !rc; i++) {
         char *sql = sqlite3_mprintf("DELETE FROM %s WHERE job = %Q", of[i],
                                     ((const Weft__Rows__Job *)row)->id);
-        rc = run(s, sql, e);
+        rc = run_sql(s, sql, e);
         sqlite3_free(sql);
     }
     return rc;
@@ -416,14 +419,14 @@ static int write_one(struct db *s, const Weft__Rows__Write *w, struct err *e)
 
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e)
 {
-    int rc = n ? run(s, "BEGIN IMMEDIATE", e) : 0;
+    int rc = n ? run_sql(s, "BEGIN IMMEDIATE", e) : 0;
     if (rc || !n)
         return rc;
     for (int i = 0; i < n && !rc; i++)
         rc = write_one(s, writes[i], e);
-    rc = rc ? rc : run(s, "COMMIT", e);
+    rc = rc ? rc : run_sql(s, "COMMIT", e);
     if (rc)
-        (void)run(s, "ROLLBACK", NULL);
+        (void)run_sql(s, "ROLLBACK", NULL);
     return rc;
 }
 
@@ -435,14 +438,14 @@ int db_bind(struct db *s, const char *host, const char *certificate, struct err 
                 strcmp((const char *)sqlite3_column_text(s->bound, 0), certificate) == 0;
     sqlite3_reset(s->bound);
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        return failed(s, "read", e);
+        return set_sql_error(s, "read", e);
     if (rc == SQLITE_ROW)
         return same ? 0
                     : err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'",
                               host, certificate);
     sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
     sqlite3_bind_text(s->bind, 2, certificate, -1, SQLITE_TRANSIENT);
-    return done(s, s->bind, e);
+    return finish_statement(s, s->bind, e);
 }
 
 // ---- reading -----------------------------------------------------------------------------------
@@ -452,13 +455,13 @@ static int load_table(struct db *s, int at,
                       struct err *e)
 {
     const struct table *t = &s->table[at];
-    struct buf sql = {0};
+    struct buf names = {0};
     sqlite3_stmt *q = NULL;
-    buf_puts(&sql, "SELECT ");
-    column_names(t, &sql, NULL);
-    buf_printf(&sql, " FROM %s WHERE %s", t->name, t->where ? t->where : "1");
-    int rc = prepare(s, &sql, &q, e), step = SQLITE_DONE;
-    buf_clear(&sql);
+    print_columns(t, &names, NULL);
+    int rc = prepare_sql(s, &q, e, "SELECT %s FROM %s WHERE %s", buf_str(&names), t->name,
+                         t->where ? t->where : "1");
+    int step = SQLITE_DONE;
+    buf_clear(&names);
     while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW) {
         struct arena a;
         arena_init(&a);
@@ -468,12 +471,12 @@ static int load_table(struct db *s, int at,
         read_row(q, t, w.job, &a);
         for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
             rc = read_children(s, &t->child[c], t, w.job,
-                               *(char *const *)member(w.job, field(t, t->key[0])), &a, e);
+                               *(char *const *)field_of(w.job, find_field(t, t->key[0])), &a, e);
         rc = rc ? rc : row(ctx, &w, e);
         arena_clear(&a);
     }
     if (!rc && step != SQLITE_DONE)
-        rc = failed(s, "read", e);
+        rc = set_sql_error(s, "read", e);
     sqlite3_finalize(q);
     return rc;
 }
@@ -500,12 +503,12 @@ int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event 
     }
     sqlite3_reset(s->events);
     *n = (size_t)count;
-    return rc == SQLITE_DONE ? 0 : failed(s, "read", e);
+    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
 // ---- the directory -----------------------------------------------------------------------------
 
-static int migrate(struct db *s, struct err *e)
+static int migrate_schema(struct db *s, struct err *e)
 {
     sqlite3_stmt *q = NULL;
     char bump[60];
@@ -515,18 +518,18 @@ static int migrate(struct db *s, struct err *e)
         have = sqlite3_column_int(q, 0);
     sqlite3_finalize(q);
     if (have < 0)
-        return failed(s, "cannot read its version", e);
+        return set_sql_error(s, "cannot read its version", e);
     if (have > VERSION)
         return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program knows up to %d",
                        s->dir, have, (int)VERSION);
     int rc = 0;
     for (int v = have; v < VERSION && !rc; v++) {
         snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", v + 1);
-        rc = run(s, "BEGIN IMMEDIATE", e);
-        rc = rc ? rc : run(s, migrations[v], e);
-        rc = rc ? rc : run(s, bump, e);
+        rc = run_sql(s, "BEGIN IMMEDIATE", e);
+        rc = rc ? rc : run_sql(s, migrations[v], e);
+        rc = rc ? rc : run_sql(s, bump, e);
         if (rc)
-            (void)run(s, "ROLLBACK", NULL);
+            (void)run_sql(s, "ROLLBACK", NULL);
     }
     return rc;
 }
@@ -551,11 +554,11 @@ static int open_sql(struct db *s, struct err *e)
     snprintf(path, sizeof path, "%s/weft.db", s->dir);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->sql, flags, NULL))
-        return failed(s, "cannot open", e);
+        return set_sql_error(s, "cannot open", e);
     sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
-    int rc = run(
+    int rc = run_sql(
         s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF", e);
-    rc = rc ? rc : migrate(s, e);
+    rc = rc ? rc : migrate_schema(s, e);
     rc = rc ? rc : prepare_all(s, e);
     if (!rc && fsync(s->dir_fd)) // the file's own name
         rc = err_errno(e, ERR_IO, "cannot sync %s", s->dir);

@@ -81,7 +81,7 @@ static void visit_shut(struct visit *v)
     list_remove(&v->link);
 }
 
-static struct visit *oldest(const struct http *h)
+static struct visit *find_oldest(const struct http *h)
 {
     return list_empty(&h->visits) ? NULL : list_entry(h->visits.next, struct visit, link);
 }
@@ -95,7 +95,7 @@ static void visit_begin(struct http *h, struct MHD_Connection *conn, void **cont
     *v = (struct visit){
         .http = h, .fd = i->connect_fd, .until_ns = clock_mono_ns() + VISIT_S * CLOCK_S};
     if (h->nvisits >= CROWD)
-        visit_shut(oldest(h));
+        visit_shut(find_oldest(h));
     list_append(&h->visits, &v->link);
     h->nvisits++;
     *context = v;
@@ -222,8 +222,8 @@ static bool has_body(struct MHD_Connection *conn)
 }
 
 // What is wrong with the request, or 0.
-static unsigned refusal(const struct http *h, struct MHD_Connection *conn, const char *method,
-                        struct buf *why)
+static unsigned check_request(const struct http *h, struct MHD_Connection *conn, const char *method,
+                              struct buf *why)
 {
     if (h->tls && !may_ask(conn)) {
         buf_puts(why, "a client certificate of the cluster is needed\n");
@@ -240,8 +240,8 @@ static unsigned refusal(const struct http *h, struct MHD_Connection *conn, const
     return 0;
 }
 
-static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status, const char *type,
-                              struct buf *text) // takes it
+static enum MHD_Result send_answer(struct MHD_Connection *conn, unsigned status, const char *type,
+                                   struct buf *text) // takes it
 {
     buf_reserve(text, 0);
     struct MHD_Response *r =
@@ -271,15 +271,15 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *conn, const 
     (void)size;
     (void)context;
     const struct page *page = page_find(url);
-    unsigned status = refusal(h, conn, method, &out);
+    unsigned status = check_request(h, conn, method, &out);
     if (!status && !page) {
         buf_puts(&out, "here are /healthz, /readyz and /metrics\n");
         status = MHD_HTTP_NOT_FOUND;
     }
     if (status)
-        return answer(conn, status, PLAIN, &out);
+        return send_answer(conn, status, PLAIN, &out);
     status = page->fill(h, &out);
-    return answer(conn, status, page->type, &out);
+    return send_answer(conn, status, page->type, &out);
 }
 
 // ---- the daemon ----
@@ -326,7 +326,7 @@ static int read_pem(const char *path, struct buf *out, struct err *e)
     return rc;
 }
 
-static gnutls_datum_t datum(const struct buf *b)
+static gnutls_datum_t make_datum(const struct buf *b)
 {
     return (gnutls_datum_t){(unsigned char *)b->data, (unsigned)b->len};
 }
@@ -335,7 +335,8 @@ static gnutls_datum_t datum(const struct buf *b)
 static int check_pems(const struct http *h, const struct buf pem[FILES], struct err *e)
 {
     gnutls_certificate_credentials_t cred;
-    gnutls_datum_t ca = datum(&pem[CA]), cert = datum(&pem[CERT]), key = datum(&pem[KEY]);
+    gnutls_datum_t ca = make_datum(&pem[CA]), cert = make_datum(&pem[CERT]),
+                   key = make_datum(&pem[KEY]);
     int rc = gnutls_certificate_allocate_credentials(&cred);
     if (rc)
         return err_set(e, ERR_INTERNAL, "%s", gnutls_strerror(rc));
@@ -372,7 +373,7 @@ static struct MHD_Daemon *daemon_make(struct http *h, const struct buf pem[FILES
         on_connection, h, MHD_OPTION_ARRAY, h->tls ? tls : &tls[4], MHD_OPTION_END);
 }
 
-static int watch(struct http *h, struct MHD_Daemon *d, struct err *e)
+static int watch_daemon(struct http *h, struct MHD_Daemon *d, struct err *e)
 {
     const union MHD_DaemonInfo *i = MHD_get_daemon_info(d, MHD_DAEMON_INFO_EPOLL_FD);
     struct epoll_event ev = {.events = EPOLLIN};
@@ -396,7 +397,7 @@ static int daemon_start(struct http *h, struct err *e)
     }
     if (!rc && !(d = daemon_make(h, pem)))
         rc = err_errno(e, ERR_IO, "cannot start HTTP");
-    if (!rc && (rc = watch(h, d, e)))
+    if (!rc && (rc = watch_daemon(h, d, e)))
         MHD_stop_daemon(d);
     if (!rc) {
         if (h->daemon)
@@ -535,7 +536,7 @@ int http_fd(const struct http *h)
 
 int64_t http_due_ns(const struct http *h, int64_t now_ns)
 {
-    const struct visit *v = oldest(h);
+    const struct visit *v = find_oldest(h);
     MHD_UNSIGNED_LONG_LONG ms = 0;
     int64_t due = v ? v->until_ns : 0;
     if (MHD_get_timeout(h->daemon, &ms) == MHD_YES &&
@@ -549,7 +550,7 @@ void http_turn(struct http *h)
     int64_t now = clock_mono_ns();
     MHD_UNSIGNED_LONG_LONG ms = 0;
     look_for_new_files(h, now);
-    for (struct visit *v; (v = oldest(h)) && v->until_ns <= now;)
+    for (struct visit *v; (v = find_oldest(h)) && v->until_ns <= now;)
         visit_shut(v);
     for (int i = 0; i < ROUNDS; i++) {
         MHD_run(h->daemon);

@@ -67,7 +67,7 @@ bool job_goes_before(const struct job_record *a, const struct job_record *b)
 
 // Whom it goes before. Looked for from both ends: a new job belongs near the last, one that was
 // preempted near the first.
-static struct list *spot_of(struct coord *c, const struct job_record *j)
+static struct list *find_spot(struct coord *c, const struct job_record *j)
 {
     struct list *front = c->queue.next, *back = c->queue.prev;
     while (back != &c->queue && job_goes_before(j, list_entry(back, struct job_record, queued))) {
@@ -79,16 +79,16 @@ static struct list *spot_of(struct coord *c, const struct job_record *j)
     return back->next;
 }
 
-static void enqueue(struct job_record *j)
+static void enter_queue(struct job_record *j)
 {
     struct coord *c = j->coord;
-    list_append(spot_of(c, j), &j->queued);
+    list_append(find_spot(c, j), &j->queued);
     j->in_queue = true;
     j->wait = WAIT_NEW;
     c->nqueued++;
 }
 
-static void dequeue(struct job_record *j)
+static void leave_queue(struct job_record *j)
 {
     if (!j->in_queue)
         return;
@@ -118,7 +118,7 @@ void job_add(struct job_record *j)
     insert_by_seq(j->coord, j);
     map_put(&j->coord->by_id, j->id, j);
     if (j->state == JOB_QUEUED)
-        enqueue(j);
+        enter_queue(j);
 }
 
 static void clear_spec(const struct job_record *j)
@@ -134,7 +134,7 @@ static void clear_spec(const struct job_record *j)
 void job_forget(struct job_record *j)
 {
     PRE(!j->attempt);
-    dequeue(j);
+    leave_queue(j);
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
@@ -354,10 +354,10 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
     j->state = to;
     j->goal = goal;
     j->saving = false;
-    dequeue(j);
+    leave_queue(j);
     if (to == JOB_QUEUED) {
         j->queued_ms = c->wall_ms;
-        enqueue(j);
+        enter_queue(j);
     }
     j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)

@@ -45,7 +45,7 @@ struct flags {
     char state[PATH_LEN], socket[PATH_LEN];
 };
 
-static int parse(int argc, char **argv, struct flags *f, struct err *e)
+static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
 {
     enum { STATE = 256, LISTEN, HTTP, TLS, LEASE, READY, PARENT };
     static const struct option names[] = {
@@ -95,7 +95,7 @@ static int parse(int argc, char **argv, struct flags *f, struct err *e)
     return rc;
 }
 
-static int defaults(struct flags *f, struct err *e)
+static int fill_defaults(struct flags *f, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (!f->c.state) {
@@ -167,13 +167,13 @@ int main(int argc, char **argv)
         printf("weft-coordinator %s\n", WEFT_VERSION);
         return 0;
     }
-    if (parse(argc, argv, &f, &e)) {
+    if (parse_flags(argc, argv, &f, &e)) {
         fprintf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
         return EXIT_CONFIG;
     }
     block_signals();
     raise_limits();
-    int rc = defaults(&f, &e);
+    int rc = fill_defaults(&f, &e);
     rc = rc ? rc : daemon_run(&f.c, &e);
     if (rc)
         log_error("coordinator", "%s", e.text);

@@ -84,7 +84,8 @@ static int in_racks(const struct place_want *w, const struct pick *all, int n, i
 }
 
 // Hosts that reach each other: those with an address (share null), or those of one share.
-static int collect(const struct place_host *hosts, int n, const char *share, struct pick *out)
+static int collect_reachable(const struct place_host *hosts, int n, const char *share,
+                             struct pick *out)
 {
     int used = 0;
     for (int i = 0; i < n; i++)
@@ -98,14 +99,14 @@ static int of_reachable(const struct place_want *w, const struct place_host *hos
                         int block, struct pick *picks, struct place_share *out)
 {
     struct pick *scratch = picks + n;
-    int found = in_racks(w, picks, collect(hosts, n, NULL, picks), block, scratch, out);
+    int found = in_racks(w, picks, collect_reachable(hosts, n, NULL, picks), block, scratch, out);
     for (int i = 0; i < n && !found; i++) {
         bool seen = !hosts[i].share[0] || hosts[i].free == 0;
         for (int k = 0; k < i && !seen; k++)
             seen = hosts[k].free > 0 && !strcmp(hosts[k].share, hosts[i].share);
         if (!seen)
-            found =
-                in_racks(w, picks, collect(hosts, n, hosts[i].share, picks), block, scratch, out);
+            found = in_racks(w, picks, collect_reachable(hosts, n, hosts[i].share, picks), block,
+                             scratch, out);
     }
     return found;
 }

@@ -29,7 +29,7 @@ struct planner {
 
 // ---- the thread ----
 
-static int check(const Weft__V1__SubmitRequest *q, struct arena *a, struct err *e)
+static int check_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct err *e)
 {
     struct job_errors errs = {0};
     struct compiled compiled;
@@ -40,7 +40,7 @@ static int check(const Weft__V1__SubmitRequest *q, struct arena *a, struct err *
     return model_compile(&job, a, &compiled, NULL, e);
 }
 
-static void *plan(void *ctx)
+static void *run_planner(void *ctx)
 {
     struct planner *p = ctx;
     struct arena a;
@@ -56,7 +56,7 @@ static void *plan(void *ctx)
         list_remove(&o->link);
         p->n--;
         pthread_mutex_unlock(&p->lock);
-        check(o->job.submit, &a, &o->job.refused);
+        check_job(o->job.submit, &a, &o->job.refused);
         arena_clear(&a);
         pthread_mutex_lock(&p->lock);
         list_append(&p->done, &o->link);
@@ -82,7 +82,7 @@ int planner_open(struct planner **out, struct err *e)
     p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = p->fd < 0 ? -1 : pthread_create(&p->thread, NULL, plan, p);
+    int rc = p->fd < 0 ? -1 : pthread_create(&p->thread, NULL, run_planner, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc) {
         free(p);

@@ -34,12 +34,12 @@ void metrics_commit(struct metrics_commits *m, int64_t ns, int rows)
 
 // ---- the format ----
 
-static void family(struct buf *out, const char *name, const char *type, const char *help)
+static void print_family(struct buf *out, const char *name, const char *type, const char *help)
 {
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void label(struct buf *out, char open, const char *key, const char *value)
+static void print_label(struct buf *out, char open, const char *key, const char *value)
 {
     buf_printf(out, "%c%s=\"", open, key);
     for (const char *p = value; *p;) {
@@ -57,7 +57,7 @@ static void label(struct buf *out, char open, const char *key, const char *value
     buf_putc(out, '"');
 }
 
-static void number(struct buf *out, double v)
+static void print_number(struct buf *out, double v)
 {
     char text[32];
     if (isnan(v))
@@ -69,17 +69,18 @@ static void number(struct buf *out, double v)
     buf_printf(out, " %s\n", text);
 }
 
-static void count(struct buf *out, const char *name, const char *help, uint64_t v)
+static void print_counter(struct buf *out, const char *name, const char *help, uint64_t v)
 {
-    family(out, name, "counter", help);
+    print_family(out, name, "counter", help);
     buf_printf(out, "%s %llu\n", name, (unsigned long long)v);
 }
 
 // One of several that differ in one label.
-static void by(struct buf *out, const char *name, const char *key, const char *value, int64_t v)
+static void print_labelled(struct buf *out, const char *name, const char *key, const char *value,
+                           int64_t v)
 {
     buf_puts(out, name);
-    label(out, '{', key, value);
+    print_label(out, '{', key, value);
     buf_printf(out, "} %lld\n", (long long)v);
 }
 
@@ -87,24 +88,24 @@ static void by(struct buf *out, const char *name, const char *key, const char *v
 
 static void print_jobs(const struct coord_counts *n, struct buf *out)
 {
-    family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
+    print_family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
     for (int s = JOB_QUEUED; s < JOB_STATES; s++)
-        by(out, "weft_jobs", "state", job_state_word((enum job_state)s), n->jobs[s]);
+        print_labelled(out, "weft_jobs", "state", job_state_word((enum job_state)s), n->jobs[s]);
 }
 
 static void print_hosts(const struct coord_counts *n, struct buf *out)
 {
-    family(out, "weft_hosts", "gauge", "Known hosts, by state.");
+    print_family(out, "weft_hosts", "gauge", "Known hosts, by state.");
     for (enum host_state s = 0; s < HOST_STATES; s++)
-        by(out, "weft_hosts", "state", host_state_word(s), n->hosts[s]);
+        print_labelled(out, "weft_hosts", "state", host_state_word(s), n->hosts[s]);
 }
 
 static void print_devices(const struct coord_counts *n, struct buf *out)
 {
-    family(out, "weft_devices", "gauge",
-           "Devices of known hosts: held by a job or a rank, or not.");
-    by(out, "weft_devices", "state", "busy", n->devices_busy);
-    by(out, "weft_devices", "state", "free", n->devices - n->devices_busy);
+    print_family(out, "weft_devices", "gauge",
+                 "Devices of known hosts: held by a job or a rank, or not.");
+    print_labelled(out, "weft_devices", "state", "busy", n->devices_busy);
+    print_labelled(out, "weft_devices", "state", "free", n->devices - n->devices_busy);
 }
 
 // ---- a job's own ----
@@ -139,17 +140,17 @@ static const struct {
 static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)
 {
     for (size_t f = 0; f < sizeof job_families / sizeof *job_families; f++) {
-        family(out, job_families[f].name, "gauge", job_families[f].help);
+        print_family(out, job_families[f].name, "gauge", job_families[f].help);
         for (size_t i = 0; i < jobs->n_jobs; i++) {
             const Weft__V1__JobStatus *j = jobs->jobs[i];
             double v;
             if (!job_families[f].value(j, &v))
                 continue;
             buf_puts(out, job_families[f].name);
-            label(out, '{', "job", j->job);
-            label(out, ',', "name", j->name);
+            print_label(out, '{', "job", j->job);
+            print_label(out, ',', "name", j->name);
             buf_putc(out, '}');
-            number(out, v);
+            print_number(out, v);
         }
     }
 }
@@ -158,17 +159,18 @@ static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)
 
 static void print_commits(const struct metrics_commits *m, struct buf *out)
 {
-    family(out, "weft_commit_seconds", "histogram", "Time of a transaction of the store.");
+    print_family(out, "weft_commit_seconds", "histogram", "Time of a transaction of the store.");
     for (int i = 0; i < BUCKETS; i++)
-        by(out, "weft_commit_seconds_bucket", "le", buckets[i].le, (int64_t)m->under[i]);
-    by(out, "weft_commit_seconds_bucket", "le", "+Inf", (int64_t)m->n);
+        print_labelled(out, "weft_commit_seconds_bucket", "le", buckets[i].le,
+                       (int64_t)m->under[i]);
+    print_labelled(out, "weft_commit_seconds_bucket", "le", "+Inf", (int64_t)m->n);
     buf_puts(out, "weft_commit_seconds_sum");
-    number(out, m->seconds);
+    print_number(out, m->seconds);
     buf_printf(out, "weft_commit_seconds_count %llu\n", (unsigned long long)m->n);
-    family(out, "weft_commit_longest_seconds", "gauge", "The longest of them.");
+    print_family(out, "weft_commit_longest_seconds", "gauge", "The longest of them.");
     buf_puts(out, "weft_commit_longest_seconds");
-    number(out, m->longest_s);
-    count(out, "weft_commit_rows_total", "Rows that they wrote.", m->rows);
+    print_number(out, m->longest_s);
+    print_counter(out, "weft_commit_rows_total", "Rows that they wrote.", m->rows);
 }
 
 void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out)
@@ -177,19 +179,19 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
     struct arena a;
     arena_init(&a);
     coord_count(c, &n);
-    family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
-    by(out, "weft_build_info", "version", WEFT_VERSION, 1);
+    print_family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
+    print_labelled(out, "weft_build_info", "version", WEFT_VERSION, 1);
     print_jobs(&n, out);
     print_hosts(&n, out);
     print_devices(&n, out);
-    count(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
-          (uint64_t)n.restarts);
-    count(out, "weft_checkpoints_committed_total", "Checkpoints committed, since the start.",
-          (uint64_t)n.committed);
-    count(out, "weft_failures_total", "Attempts that failed by themselves, since the start.",
-          (uint64_t)n.failures);
-    count(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
-          (uint64_t)n.steps);
+    print_counter(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
+                  (uint64_t)n.restarts);
+    print_counter(out, "weft_checkpoints_committed_total",
+                  "Checkpoints committed, since the start.", (uint64_t)n.committed);
+    print_counter(out, "weft_failures_total",
+                  "Attempts that failed by themselves, since the start.", (uint64_t)n.failures);
+    print_counter(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
+                  (uint64_t)n.steps);
     print_each_job(coord_jobs(c, false, 0, 0, &a), out);
     print_commits(m, out);
     arena_clear(&a);

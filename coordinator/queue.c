@@ -82,7 +82,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     }
 }
 
-static void want_of(const struct job_record *j, struct place_want *w)
+static void make_want(const struct job_record *j, struct place_want *w)
 {
     memset(w, 0, sizeof *w); // it is compared whole
     w->ranks = j->ranks;
@@ -100,11 +100,11 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
 }
 
 // `failed` is that of `hosts`; null: they may gain devices.
-static bool fits(struct round *r, const struct job_record *j, const struct place_host *hosts,
-                 struct queue_failed *failed, int *n)
+static bool find_devices(struct round *r, const struct job_record *j,
+                         const struct place_host *hosts, struct queue_failed *failed, int *n)
 {
     struct place_want w;
-    want_of(j, &w);
+    make_want(j, &w);
     if (failed && has_failed(failed, &w))
         return false;
     *n = placement_find(&w, hosts, r->n, r->shares);
@@ -116,7 +116,7 @@ static bool fits(struct round *r, const struct job_record *j, const struct place
     return *n > 0;
 }
 
-static void begin(struct round *r, struct job_record *j, int nshares)
+static void begin_job(struct round *r, struct job_record *j, int nshares)
 {
     struct place *p = arena_array(r->arena, struct place, j->ranks);
     int rank = 0;
@@ -140,7 +140,7 @@ static void begin(struct round *r, struct job_record *j, int nshares)
 // ---- who waits ----
 
 // Hosts that could take part: with a limit of one, those that are large enough alone.
-static void reserve(struct round *r, const struct job_record *j)
+static void reserve_hosts(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
         bool useful = j->max_hosts != 1 || r->all[i].free >= j->ranks;
@@ -164,7 +164,7 @@ static int loses_less(const void *a, const void *b)
     return x->seq > y->seq ? -1 : 1; // the younger first
 }
 
-static int victims_of(struct round *r, const struct job_record *j, struct job_record ***out)
+static int find_victims(struct round *r, const struct job_record *j, struct job_record ***out)
 {
     int n = 0, cap = 0;
     list_for_each (it, &r->c->live)
@@ -181,7 +181,7 @@ static int victims_of(struct round *r, const struct job_record *j, struct job_re
 }
 
 // What v holds, on hosts that take part in the round.
-static void give(struct place_host *hosts, const struct job_record *v, int sign)
+static void give_devices(struct place_host *hosts, const struct job_record *v, int sign)
 {
     const struct attempt *at = v->attempt;
     for (int k = 0; k < at->nranks; k++) {
@@ -193,7 +193,7 @@ static void give(struct place_host *hosts, const struct job_record *v, int sign)
     }
 }
 
-static void preempt(struct job_record *v, const struct job_record *by)
+static void preempt_job(struct job_record *v, const struct job_record *by)
 {
     struct job_note n = NOTE(PREEMPTED);
     char text[200];
@@ -208,21 +208,21 @@ static bool make_room(struct round *r, struct job_record *j)
     struct job_record **v;
     struct place_host *hosts = // to try with
         arena_dup(r->arena, r->coming, sizeof *hosts * (size_t)(r->n + 1));
-    int n = victims_of(r, j, &v), used = 0, unused;
-    while (used < n && !fits(r, j, hosts, NULL, &unused))
-        give(hosts, v[used++], 1);
-    if (!used || !fits(r, j, hosts, NULL, &unused))
+    int n = find_victims(r, j, &v), used = 0, unused;
+    while (used < n && !find_devices(r, j, hosts, NULL, &unused))
+        give_devices(hosts, v[used++], 1);
+    if (!used || !find_devices(r, j, hosts, NULL, &unused))
         return false;
     for (int i = 0; i < used; i++) { // those that were not needed after all stay
-        give(hosts, v[i], -1);
-        if (fits(r, j, hosts, NULL, &unused))
+        give_devices(hosts, v[i], -1);
+        if (find_devices(r, j, hosts, NULL, &unused))
             v[i] = NULL;
         else
-            give(hosts, v[i], 1);
+            give_devices(hosts, v[i], 1);
     }
     for (int i = 0; i < used; i++)
         if (v[i])
-            preempt(v[i], j);
+            preempt_job(v[i], j);
     return true;
 }
 
@@ -234,14 +234,14 @@ static void wait_behind(struct job_record *j, const struct job_record *first)
     memcpy(j->behind, first->id, ID_LEN);
 }
 
-static void waits(struct round *r, struct job_record *j)
+static void let_wait(struct round *r, struct job_record *j)
 {
     int unused;
-    if (!fits(r, j, r->all, &r->tail->never, &unused)) {
+    if (!find_devices(r, j, r->all, &r->tail->never, &unused)) {
         j->wait = WAIT_NEVER; // not in line: a host that comes may change it
         return;
     }
-    bool coming = fits(r, j, r->coming, &r->no_coming, &unused);
+    bool coming = find_devices(r, j, r->coming, &r->no_coming, &unused);
     j->wait = coming ? WAIT_COMING : WAIT_DEVICES;
     if (r->first) {
         wait_behind(j, r->first);
@@ -250,7 +250,7 @@ static void waits(struct round *r, struct job_record *j)
     }
     if (!r->first)
         r->first = j;
-    reserve(r, j);
+    reserve_hosts(r, j);
 }
 
 static bool all_reserved(const struct round *r)
@@ -280,10 +280,10 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
                 c->wake_ns && c->wake_ns < j->not_before_ns ? c->wake_ns : j->not_before_ns;
         } else if (tail->at) {
             wait_behind(j, tail->first);
-        } else if (fits(&r, j, r.hosts, &r.no_hosts, &n)) {
-            begin(&r, j, n);
+        } else if (find_devices(&r, j, r.hosts, &r.no_hosts, &n)) {
+            begin_job(&r, j, n);
         } else {
-            waits(&r, j);
+            let_wait(&r, j);
             if (all_reserved(&r)) {
                 tail->at = j;
                 tail->first = r.first;
@@ -310,7 +310,7 @@ bool queue_knows(struct job_record *j)
 {
     const struct queue_tail *tail = &j->coord->tails[j->kind];
     struct place_want w;
-    want_of(j, &w);
+    make_want(j, &w);
     if (tail->at && job_goes_before(tail->at, j)) {
         wait_behind(j, tail->first);
         return true;
@@ -335,9 +335,9 @@ bool queue_place_now(struct job_record *j)
     }
     arena_init(&a);
     round_init(&r, c, j->kind, &a);
-    bool ok = fits(&r, j, r.hosts, NULL, &n);
+    bool ok = find_devices(&r, j, r.hosts, NULL, &n);
     if (ok)
-        begin(&r, j, n);
+        begin_job(&r, j, n);
     arena_clear(&a);
     return ok;
 }

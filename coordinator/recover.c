@@ -31,7 +31,7 @@ static void add_failure(struct job_record *j)
 }
 
 // A rank failure costs one unless a checkpoint was committed since the last. False: it is spent.
-static bool pay(struct job_record *j)
+static bool pay_budget(struct job_record *j)
 {
     bool free_of_cost = j->committed_since;
     j->committed_since = false;
@@ -42,7 +42,7 @@ static bool pay(struct job_record *j)
 
 // ---- the same again ----
 
-static bool begins(const char *text, const char *head)
+static bool starts_with(const char *text, const char *head)
 {
     return strncmp(text, head, strlen(head)) == 0;
 }
@@ -55,7 +55,8 @@ static bool same_again(struct attempt *at, const struct fault *f)
     int64_t step = leader_shown_step(at->leader);
     step = step < j->restore_step ? j->restore_step : step;
     snprintf(head, sizeof head, "%s at step %lld: ", f->sign, (long long)step);
-    bool same = j->same_failures > 0 && j->same_failure_step == step && begins(j->diagnosis, head);
+    bool same =
+        j->same_failures > 0 && j->same_failure_step == step && starts_with(j->diagnosis, head);
     j->same_failures = same ? j->same_failures + 1 : 1;
     j->same_failure_step = step;
     snprintf(text, sizeof text, "%s%s", head, f->text);
@@ -100,7 +101,7 @@ static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)
     struct job_record *j = at->job;
     char text[1400];
     bool same = f->sign && same_again(at, f);
-    bool paid = pay(j);
+    bool paid = pay_budget(j);
     if (at->final_aborted) {
         snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
                  f->text);

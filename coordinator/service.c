@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/rpc/tls_ca.h"
+#include "coordinator/client_error.h"
 #include "coordinator/streams.h"
 
 // ---- who may call what: whoever is not named here may not ----
@@ -106,18 +107,6 @@ void service_free(struct service *s)
     free(s);
 }
 
-enum rpc_code service_code(const struct err *e)
-{
-    static const enum rpc_code codes[ERR_COUNT] = {
-        [ERR_INVALID] = RPC_INVALID_ARGUMENT,        [ERR_NOTFOUND] = RPC_NOT_FOUND,
-        [ERR_REFUSED] = RPC_UNAUTHENTICATED,         [ERR_EXISTS] = RPC_FAILED_PRECONDITION,
-        [ERR_LIMIT] = RPC_RESOURCE_EXHAUSTED,        [ERR_FENCED] = RPC_PERMISSION_DENIED,
-        [ERR_UNSUPPORTED] = RPC_FAILED_PRECONDITION,
-    };
-    PRE(e->code > 0 && e->code < ERR_COUNT);
-    return codes[e->code] ? codes[e->code] : RPC_INTERNAL;
-}
-
 static struct coord_event event_at(enum coord_event_kind kind)
 {
     return (struct coord_event){
@@ -137,7 +126,7 @@ struct verdict { // on a call that the decider does not decide about
     const char *target, *result;
 };
 
-static void audit(struct service *s, const struct verdict *v, struct coord_out *out)
+static void write_audit(struct service *s, const struct verdict *v, struct coord_out *out)
 {
     struct coord_event x = event_at(COORD_EV_AUDIT);
     x.who = v->who;
@@ -149,8 +138,8 @@ static void audit(struct service *s, const struct verdict *v, struct coord_out *
 }
 
 // Leaves with the turn's other actions, when the rows are durable.
-static struct coord_action *action(struct coord_out *out, enum coord_action_kind kind,
-                                   uint64_t call)
+static struct coord_action *add_action(struct coord_out *out, enum coord_action_kind kind,
+                                       uint64_t call)
 {
     out->actions = arena_grow(out->arena, out->actions, sizeof *out->actions, out->nactions,
                               &out->cap_actions);
@@ -159,13 +148,13 @@ static struct coord_action *action(struct coord_out *out, enum coord_action_kind
     return x;
 }
 
-static void deny(struct service *s, uint64_t call, enum rpc_code code, const struct verdict *v,
-                 struct coord_out *out)
+static void deny_call(struct service *s, uint64_t call, enum rpc_code code, const struct verdict *v,
+                      struct coord_out *out)
 {
-    struct coord_action *x = action(out, COORD_REFUSE, call);
+    struct coord_action *x = add_action(out, COORD_REFUSE, call);
     x->code = code;
     x->text = arena_strdup(out->arena, v->result);
-    audit(s, v, out);
+    write_audit(s, v, out);
 }
 
 // What `weft plan` would refuse is refused here too: nobody needs to trust the client. The planner
@@ -179,7 +168,7 @@ static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out 
         ev->peer->role != RPC_LOCAL) {
         const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "",
                                   "base_dir is for `weft run`, on this host only"};
-        deny(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
+        deny_call(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
         return;
     }
     p.submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
@@ -198,7 +187,7 @@ void service_planned(struct service *s, struct coord_out *out)
         x.role = p.role;
         x.submit = p.submit;
         if (p.refused.code)
-            deny(s, p.call, RPC_INVALID_ARGUMENT, &v, out);
+            deny_call(s, p.call, RPC_INVALID_ARGUMENT, &v, out);
         else
             coord_step(s->o.coord, &x, out);
         weft__v1__submit_request__free_unpacked(p.submit, NULL);
@@ -215,14 +204,14 @@ static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *ou
     if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT) {
         const struct verdict v = {x.who, x.role, AUDIT_ACT_ON_HOST, x.act->target,
                                   "hosts are the admin's business"};
-        deny(s, ev->call, RPC_PERMISSION_DENIED, &v, out);
+        deny_call(s, ev->call, RPC_PERMISSION_DENIED, &v, out);
         return;
     }
     coord_step(s->o.coord, &x, out);
 }
 
-static int join(struct service *s, const Weft__V1__JoinRequest *q, Weft__V1__JoinReply *reply,
-                struct arena *a, struct err *e)
+static int join_cluster(struct service *s, const Weft__V1__JoinRequest *q,
+                        Weft__V1__JoinReply *reply, struct arena *a, struct err *e)
 {
     const char *cert = NULL, *ca = NULL;
     if (!s->o.tls_dir)
@@ -248,16 +237,16 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
     s->join_ns = now + JOIN_EVERY_MS * CLOCK_MS;
     Weft__V1__JoinReply *reply = arena_new(out->arena, Weft__V1__JoinReply);
     weft__v1__join_reply__init(reply);
-    int rc = join(s, (const Weft__V1__JoinRequest *)ev->message, reply, out->arena, &e);
+    int rc = join_cluster(s, (const Weft__V1__JoinRequest *)ev->message, reply, out->arena, &e);
     const struct verdict v = {ev->peer->address, rpc_role_name(ev->peer->role), AUDIT_JOIN, "",
                               rc ? e.text : "ok"};
     log_info("join", "%s: %s", ev->peer->address, v.result);
     if (rc) { // in the log only: strangers write no rows
-        rpc_finish(s->o.rpc, ev->call, service_code(&e), e.text);
+        rpc_finish(s->o.rpc, ev->call, client_error_code(&e), e.text);
         return;
     }
-    action(out, COORD_REPLY, ev->call)->reply = &reply->base;
-    audit(s, &v, out);
+    add_action(out, COORD_REPLY, ev->call)->reply = &reply->base;
+    write_audit(s, &v, out);
 }
 
 // ---- workers ----
@@ -302,7 +291,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     x.up = (const Weft__V1__Up *)ev->message;
     if (look_at_up(s, c, x.up, &e)) {
         log_warn("service", "a worker with the certificate '%s': %s", c->cert, e.text);
-        rpc_finish(s->o.rpc, ev->call, service_code(&e), e.text);
+        rpc_finish(s->o.rpc, ev->call, client_error_code(&e), e.text);
         return;
     }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
@@ -428,8 +417,8 @@ static const ProtobufCMessage *answer_why(struct service *s, const char *job, st
 }
 
 #define BASE(x) ((x) ? &(x)->base : NULL)
-static const ProtobufCMessage *answer(struct service *s, const struct question *q, struct arena *a,
-                                      struct err *e)
+static const ProtobufCMessage *make_answer(struct service *s, const struct question *q,
+                                           struct arena *a, struct err *e)
 {
     const struct coord *c = s->o.coord;
     const char *job =
@@ -470,15 +459,15 @@ static void answer_one(struct service *s, const struct question *q)
         return;
     }
     arena_init(&a);
-    const ProtobufCMessage *reply = answer(s, q, &a, &e);
+    const ProtobufCMessage *reply = make_answer(s, q, &a, &e);
     if (reply)
         rpc_reply(s->o.rpc, q->call, reply);
     else
-        rpc_finish(s->o.rpc, q->call, service_code(&e), e.text);
+        rpc_finish(s->o.rpc, q->call, client_error_code(&e), e.text);
     arena_clear(&a);
 }
 
-static void act(struct service *s, const struct coord_action *x)
+static void carry_out(struct service *s, const struct coord_action *x)
 {
     struct err e = {0};
     switch (x->kind) {
@@ -506,7 +495,7 @@ static void act(struct service *s, const struct coord_action *x)
 void service_act(struct service *s, const struct coord_out *out)
 {
     for (int i = 0; i < out->nactions; i++)
-        act(s, &out->actions[i]);
+        carry_out(s, &out->actions[i]);
     if (s->host_came) // it has been told: now it hears questions
         streams_host_here(&s->streams);
     s->host_came = false;

@@ -35,6 +35,3 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
 void service_planned(struct service *s, struct coord_out *out); // what the planner has done
 void service_tick(struct service *s, struct coord_out *out);
 void service_act(struct service *s, const struct coord_out *out);
-
-// What a client is told of an error of ours.
-enum rpc_code service_code(const struct err *e);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
-#include "coordinator/service.h"
+#include "coordinator/client_error.h"
 
 enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
@@ -58,7 +58,7 @@ void streams_clear(struct streams *s)
         tail_drop(s, list_entry(it, struct tail, link));
 }
 
-static bool full(struct streams *s, uint64_t call)
+static bool refuse_when_full(struct streams *s, uint64_t call)
 {
     if (s->n < STREAMS_MAX)
         return false;
@@ -75,7 +75,7 @@ static bool at_rest(Weft__Rows__JobState state)
 }
 
 // False: the stream has ended, by its own end or by a reader that is too slow.
-static bool tell(struct streams *s, uint64_t call, const Weft__V1__WatchUpdate *u)
+static bool send_update(struct streams *s, uint64_t call, const Weft__V1__WatchUpdate *u)
 {
     if (rpc_send(s->rpc, call, &u->base, NULL)) {
         rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
@@ -96,8 +96,8 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
-        rpc_finish(s->rpc, call, service_code(&e), e.text);
-    } else if (!full(s, call) && tell(s, call, &first)) {
+        rpc_finish(s->rpc, call, client_error_code(&e), e.text);
+    } else if (!refuse_when_full(s, call) && send_update(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
         w->call = call;
@@ -132,7 +132,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     (void)rpc_send(s->rpc, conn, &down.base, NULL); // a host that is gone ends by streams_host_gone
 }
 
-static bool asked(const struct tail *t, uint64_t conn)
+static bool was_asked(const struct tail *t, uint64_t conn)
 {
     for (int i = 0; i < t->n; i++)
         if (t->conns[i] == conn)
@@ -147,7 +147,7 @@ static int ask_hosts(struct streams *s, struct tail *t, const char *target, int 
     static uint64_t conns[HOSTS_MAX];
     int n = coord_log_hosts(s->coord, target, t->rank, conns, HOSTS_MAX, t->job, e);
     for (int i = 0; i < n; i++) {
-        if (asked(t, conns[i]))
+        if (was_asked(t, conns[i]))
             continue;
         if (t->n == t->cap) {
             t->cap = t->cap ? 2 * t->cap : 4;
@@ -173,7 +173,7 @@ static bool job_at_rest(const struct streams *s, const char *target)
 void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest *q)
 {
     struct err e = {0};
-    if (full(s, call))
+    if (refuse_when_full(s, call))
         return;
     if (s->ntails == TAILS_MAX) { // each may have much waiting
         rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
@@ -191,7 +191,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     s->ntails++;
     int n = ask_hosts(s, t, q->job, q->lines, &e);
     if (n < 0)
-        rpc_finish(s->rpc, call, service_code(&e), e.text);
+        rpc_finish(s->rpc, call, client_error_code(&e), e.text);
     else if (n == 0 && !t->follow)
         rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
     else
@@ -241,7 +241,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        if (t->ask != c->ask || !asked(t, conn))
+        if (t->ask != c->ask || !was_asked(t, conn))
             continue; // who was not asked has nothing to say
         Weft__V1__LogLines lines;
         weft__v1__log_lines__init(&lines);
@@ -263,7 +263,7 @@ void streams_host_gone(struct streams *s, uint64_t conn)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
-        if (!asked(t, conn))
+        if (!was_asked(t, conn))
             continue;
         if (t->follow) {
             rpc_finish(s->rpc, t->call, RPC_OK, "");
@@ -287,7 +287,7 @@ void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUp
 {
     list_for_each (it, &s->watchers) {
         struct watcher *w = list_entry(it, struct watcher, link);
-        if (strcmp(w->job, job) == 0 && !tell(s, w->call, u))
+        if (strcmp(w->job, job) == 0 && !send_update(s, w->call, u))
             watcher_drop(s, w);
     }
     if (u->status)
