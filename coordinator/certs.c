@@ -10,8 +10,9 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/tls_ca.h"
+#include "coordinator/coord_daemon.h"
 
-enum { EXIT_CONFIG = 78, SANS_MAX = 32, DAYS = 365, TTL_S = 24 * 3600 };
+enum { SANS_MAX = 32, DAYS = 365, TTL_S = 24 * 3600 };
 
 struct flags {
     const char *dir, *role, *out, *name;

@@ -24,6 +24,8 @@
 #include "coordinator/story.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
+enum { HEARTBEAT_S = 2, EVENTS_KEPT = 2000 }; // unless the configuration says
+enum { ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
 
 struct waiting_checkpoint { // of a job that may not have been loaded yet
     struct list link;
@@ -39,13 +41,13 @@ struct coord *coord_new(const struct coord_config *config)
     PRE(c != NULL);
     c->config = *config;
     if (!c->config.lease_ns)
-        c->config.lease_ns = 10 * CLOCK_S;
+        c->config.lease_ns = COORD_LEASE_S * CLOCK_S;
     if (!c->config.heartbeat_ns)
-        c->config.heartbeat_ns = 2 * CLOCK_S;
+        c->config.heartbeat_ns = HEARTBEAT_S * CLOCK_S;
     if (!c->config.keep_ended_ms)
-        c->config.keep_ended_ms = 30LL * 24 * 3600 * 1000;
+        c->config.keep_ended_ms = (int64_t)ENDED_KEPT_DAYS * DAY_MS;
     if (!c->config.keep_events)
-        c->config.keep_events = 2000;
+        c->config.keep_events = EVENTS_KEPT;
     snprintf(c->cluster, sizeof c->cluster, "%s", config->cluster ? config->cluster : "");
     c->config.cluster = NULL; // borrowed for this call only
     list_init(&c->jobs);

@@ -21,8 +21,9 @@
 #include "coordinator/prometheus.h"
 #include "coordinator/service.h"
 
+enum { TLS_PATH = 4200 };
 enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
-enum { PATH_LEN = 4200, EVENTS_A_TURN = 4096, IDLE_MS = 1000, LEASE_S = 10 };
+enum { EVENTS_A_TURN = 4096, IDLE_MS = 1000 };
 
 struct daemon {
     const struct daemon_config *c;
@@ -38,7 +39,7 @@ struct daemon {
     bool stop, serving;
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t watchdog_ns, barked_ns; // of systemd; 0: none
-    char ca[PATH_LEN], cert[PATH_LEN], key[PATH_LEN];
+    char ca[TLS_PATH], cert[TLS_PATH], key[TLS_PATH];
     struct buf bound;
 };
 
@@ -219,7 +220,7 @@ static void begin_serving(struct daemon *d)
     for (int i = 0; i < d->c->nlisten; i++)
         rpc_serving(d->server[i], true);
     d->serving = true;
-    d->grace_ns = clock_mono_ns() + (d->c->lease_ns ? d->c->lease_ns : LEASE_S * CLOCK_S);
+    d->grace_ns = clock_mono_ns() + (d->c->lease_ns ? d->c->lease_ns : COORD_LEASE_S * CLOCK_S);
     d->barked_ns = clock_mono_ns();
     d->watchdog_ns = notify_watchdog_ns();
     notify_ready(d->c->ready_fd, buf_str(&d->bound));

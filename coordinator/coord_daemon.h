@@ -7,6 +7,8 @@
 #include "common/base/err.h"
 
 enum { LISTEN_MAX = 8 };
+// Exit codes of weft-coordinator: restart it, or do not.
+enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78 };
 
 struct daemon_config { // strings are borrowed
     const char *state; // folder

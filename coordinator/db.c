@@ -565,18 +565,21 @@ static int open_sql(struct db *s, struct err *e)
     return rc;
 }
 
+static int open_folder(struct db *s, struct err *e)
+{
+    if (mkdir(s->dir, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", s->dir);
+    s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->dir_fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", s->dir) : 0;
+}
+
 int db_open(struct db **out, const char *dir, struct err *e)
 {
     struct db *s = calloc(1, sizeof *s);
     PRE(s != NULL);
-    int rc = 0;
-    s->lock_fd = -1;
+    s->lock_fd = s->dir_fd = -1;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    if (mkdir(dir, 0700) && errno != EEXIST)
-        rc = err_errno(e, ERR_IO, "cannot make %s", dir);
-    s->dir_fd = rc ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!rc && s->dir_fd < 0)
-        rc = err_errno(e, ERR_IO, "cannot open %s", dir);
+    int rc = open_folder(s, e);
     rc = rc ? rc : folder_lock(s->dir, &s->lock_fd, e);
     rc = rc ? rc : open_sql(s, e);
     if (rc) {

@@ -22,7 +22,7 @@
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
 
-enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, PATH_LEN = 4000, FD_MAX = 1 << 20 };
+enum { PATH_LEN = 4000, FD_MAX = 1 << 20, LEASE_LEAST_MS = 100 };
 
 static const char usage[] =
     "usage: weft-coordinator [flags]\n"
@@ -77,7 +77,7 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
             f->c.tls_dir = optarg;
             break;
         case LEASE:
-            rc = flag_duration(optarg, 100 * CLOCK_MS, &f->c.lease_ns, e);
+            rc = flag_duration(optarg, LEASE_LEAST_MS * CLOCK_MS, &f->c.lease_ns, e);
             break;
         case READY:
             rc = flag_number(optarg, 0, FD_MAX, &f->c.ready_fd, e);

@@ -7,6 +7,8 @@
 #pragma once
 #include <stdbool.h>
 
+#include "common/job/job.h"
+
 struct place_host {
     const char *rack, *name;
     const char *share; // hosts with the same text reach each other without an address
@@ -14,8 +16,8 @@ struct place_host {
     int free;          // devices of the wanted kind
 };
 struct place_want {
-    int ranks, max_hosts; // 0: any number
-    int naxes, axes[8];   // the mesh, outermost first
+    int ranks, max_hosts;          // 0: any number
+    int naxes, axes[JOB_MAX_AXES]; // the mesh, outermost first
 };
 struct place_share {
     int host, ranks; // index; how many of the next ranks

@@ -87,7 +87,7 @@ static void make_want(const struct job_record *j, struct place_want *w)
     memset(w, 0, sizeof *w); // it is compared whole
     w->ranks = j->ranks;
     w->max_hosts = j->max_hosts;
-    for (int i = 0; i < j->spec.mesh.n && i < 8; i++)
+    for (int i = 0; i < j->spec.mesh.n; i++)
         w->axes[w->naxes++] = (int)j->spec.mesh.axis[i].size;
 }
 

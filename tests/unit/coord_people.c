@@ -40,6 +40,12 @@ const char *world_submit(struct world *w, const char *name, int ranks, const cha
     return id;
 }
 
+const char *world_job_alone(struct world *w, int ranks, const char *more)
+{
+    world_host(w, 0, ranks);
+    return world_submit(w, "tiny", ranks, more);
+}
+
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target)
 {
     char request[40];

@@ -101,11 +101,8 @@ static void take(struct world *w, const struct coord_action *a)
         assert_true(w->nqueue < QUEUE);
         w->queue[w->nqueue++] = (struct message){a->conn, copy(&a->down->base)};
         return;
-    case COORD_DROP:
+    case COORD_DROP: // what was sent before still arrives
         snprintf(w->dropped, sizeof w->dropped, "%s", a->text);
-        for (int h = 0; h < HOSTS; h++)
-            if (w->hosts[h].conn == a->conn) // what was sent before still arrives
-                w->hosts[h].stopped = w->hosts[h].stopped;
         return;
     case COORD_REPLY:
         w->answers++;
@@ -185,6 +182,20 @@ void world_clear(struct world *w)
         weft__rows__write__free_unpacked(w->rows[i], NULL);
     for (int i = w->head; i < w->nqueue; i++)
         weft__v1__down__free_unpacked(w->queue[i].down, NULL);
+}
+
+int world_setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
 }
 
 // ---- attempts of a host ----

@@ -2,7 +2,7 @@
 // A world for the coordinator's decider: a database of rows, hosts whose agents answer by
 // themselves unless they are told not to, ranks, and a disk with checkpoints. Time moves only by
 // world_pass(). Every write is checked against what the database holds, every move against the
-// table of the design.
+// table in job_record.c.
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,6 +82,11 @@ struct world {
     Weft__Rank__BarrierDone *barrier; // newest answer: an agent brings it
 };
 
+// A story begins in an empty world of its own: STORY(test_…) in the list of tests.
+int world_setup(void **state);
+int world_teardown(void **state);
+#define STORY(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
 void world_init(struct world *w);
 void world_clear(struct world *w);
 void world_host(struct world *w, int host, int devices); // knows it and attaches it
@@ -95,6 +100,9 @@ void world_up(struct world *w, int host, Weft__V1__Up *up);
 
 // A job of `ranks` devices and 10 steps; `more` are lines of the job file. Its id, or "".
 const char *world_submit(struct world *w, const char *name, int ranks, const char *more);
+#define CALM "restart: {hang_after: 2h}\n" // nobody hangs: time may pass
+// Host 0 with `ranks` devices, and the job "tiny" that takes them all.
+const char *world_job_alone(struct world *w, int ranks, const char *more);
 const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
                             const char *more);
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused

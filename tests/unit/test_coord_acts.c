@@ -7,22 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#define CALM       "restart: {hang_after: 2h}\n"
 #define VERB(name) WEFT__V1__VERB__##name
 
 // Brings a job into a state and leaves it there: agents do not answer what would end it.

@@ -6,28 +6,10 @@
 
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#define CALM "restart: {hang_after: 2h}\n"
-
 static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 3);
     world_die(w, job, 1, 0, 9);
     assert_state(w, job, RUNNING); // no time has passed
@@ -144,8 +126,7 @@ static void test_a_checkpoint_since_the_last_failure_makes_the_next_free(void **
 static void test_the_same_failure_at_the_same_step_three_times_fails_the_job(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     for (int i = 0; i < 3; i++) {
         assert_state(w, job, RUNNING);
         world_step(w, job, 7);
@@ -174,8 +155,7 @@ static void test_another_failure_or_step_in_between_counts_anew(void **state)
 static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_die(w, job, 0, RANK_EXIT_LOST, 0); // the messenger comes first
     assert_state(w, job, RUNNING);
@@ -188,8 +168,7 @@ static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
 static void test_a_lost_peer_that_nobody_explains_costs_nothing(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_die(w, job, 0, RANK_EXIT_LOST, 0);
     world_pass(w, 2000);
@@ -201,8 +180,7 @@ static void test_a_lost_peer_that_nobody_explains_costs_nothing(void **state)
 static void test_bad_configuration_fails_the_job(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_die_saying(w, job, 0, RANK_EXIT_CONFIG, "data/x is not there");
     assert_state(w, job, FAILED);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "data/x is not there"));
@@ -212,8 +190,7 @@ static void test_bad_configuration_fails_the_job(void **state)
 static void test_bad_data_while_training_fails_the_job(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     world_step(w, job, 3);
     world_die_saying(w, job, 0, RANK_EXIT_DATA, "label 7 of 3 classes");
     assert_state(w, job, FAILED);
@@ -222,8 +199,7 @@ static void test_bad_data_while_training_fails_the_job(void **state)
 static void test_a_bad_checkpoint_is_passed_over_for_the_one_before(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     world_step(w, job, 2);
     world_save(w, job, 2);
     world_step(w, job, 4);
@@ -240,8 +216,7 @@ static void test_a_bad_checkpoint_is_passed_over_for_the_one_before(void **state
 static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     world_step(w, job, 2);
     world_save(w, job, 2);
     w->no_ready = true;
@@ -288,8 +263,7 @@ static void test_a_silent_agent_is_not_a_hang(void **state)
 static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     world_step(w, job, 10);
     world_shard(w, job, 0, 10, 4);
     world_die(w, job, 0, RANK_EXIT_INTERNAL, 0);
@@ -300,8 +274,7 @@ static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **
 static void test_a_crash_while_draining_goes_on_to_the_goal(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     w->no_stop = true;
     assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
@@ -314,8 +287,7 @@ static void test_a_crash_while_draining_goes_on_to_the_goal(void **state)
 static void test_all_ranks_leaving_without_the_last_checkpoint_is_no_success(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_die(w, job, 0, 0, 0);
     assert_state(w, job, RUNNING);
@@ -328,8 +300,7 @@ static void test_all_ranks_leaving_without_the_last_checkpoint_is_no_success(voi
 static void test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     w->no_leave = true;
     world_finish(w, job);
     assert_state(w, job, DRAINING);
@@ -341,8 +312,7 @@ static void test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed(vo
 static void test_frames_of_another_epoch_are_ignored(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     world_step(w, job, 2);
     struct world_attempt *at = world_at(w, 0, job);
     at->epoch = 7; // an agent that speaks of an epoch that is not

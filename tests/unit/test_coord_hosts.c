@@ -6,23 +6,6 @@
 
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#define CALM "restart: {hang_after: 2h}\n"
-
 static void test_a_host_that_is_not_heard_for_a_lease_is_fenced(void **state)
 {
     struct world *w = *state;
@@ -45,8 +28,7 @@ static void test_a_host_that_is_not_heard_for_a_lease_is_fenced(void **state)
 static void test_a_fenced_incarnation_is_never_accepted_again(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     char old[33];
     strcpy(old, w->hosts[0].incarnation);
     w->hosts[0].stopped = true;
@@ -130,8 +112,7 @@ static void test_of_two_twins_the_first_is_fenced(void **state)
 static void test_a_worker_that_restarts_proves_that_its_ranks_are_gone(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_reborn(w, 0);
     assert_state(w, job, RUNNING);
@@ -142,8 +123,7 @@ static void test_a_worker_that_restarts_proves_that_its_ranks_are_gone(void **st
 static void test_a_reconnect_changes_nothing(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_detach(w, 0);
     world_pass(w, 5000);
@@ -157,8 +137,7 @@ static void test_a_reconnect_changes_nothing(void **state)
 static void test_a_rank_that_died_while_its_agent_was_away_is_told_of(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
     world_detach(w, 0);
     struct world_rank *k = &world_at(w, 0, job)->ranks[1];
@@ -188,8 +167,7 @@ static void test_a_pause_of_the_coordinator_begins_a_lease_of_grace(void **state
 static void test_a_host_that_does_not_come_back_after_a_restart_is_fenced(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     world_crash(w);
     world_pass(w, 9000);
     assert_state(w, job, RUNNING);
@@ -295,8 +273,7 @@ static void test_a_drained_host_gives_its_jobs_to_others(void **state)
 static void test_a_worker_that_leaves_is_drained(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     Weft__V1__Leaving leaving = WEFT__V1__LEAVING__INIT;
     Weft__V1__Up up = WEFT__V1__UP__INIT;
     up.body_case = WEFT__V1__UP__BODY_LEAVING;

@@ -8,23 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#define CALM "restart: {hang_after: 2h}\n"
-
 // The fence's answer for a job that waits for it.
 static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone *d)
 {
@@ -140,8 +123,7 @@ static void test_steps_beyond_the_last_are_not_believed(void **state)
     struct arena a;
     struct err e = {0};
     static const int64_t steps[] = {INT64_MAX, INT64_MIN, 11, -3};
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     world_step(w, job, 2);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         FRAME_BODY(report, StepReport, step_report);
@@ -162,8 +144,7 @@ static void test_barriers_without_end_are_refused_and_forgotten(void **state)
 {
     struct world *w = *state;
     char name[BOARD_KEY_MAX + 1];
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, CALM);
+    const char *job = world_job_alone(w, 2, CALM);
     FRAME_BODY(b, Barrier, barrier);
     FRAME(f, BARRIER, barrier, &b);
     b.name = name;
@@ -229,8 +210,7 @@ static void test_the_last_lines_of_an_event_are_bounded(void **state)
     static char lines[LONG];
     struct world *w = *state;
     NEW(RankEnd, rank_end, end);
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     memset(lines, 'x', LONG - 1);
     end.job = frame_text(job);
     end.epoch = 1;
@@ -249,8 +229,7 @@ static void test_what_a_rank_says_last_does_not_steer_a_terminal(void **state)
     struct world *w = *state;
     struct arena a;
     struct err e = {0};
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, CALM);
+    const char *job = world_job_alone(w, 1, CALM);
     world_die_saying(w, job, 0, RANK_EXIT_CONFIG, "no \033]0;title\a, \xc2\x9b caf\xc3\xa9 \xff");
     assert_state(w, job, FAILED);
     arena_init(&a);

@@ -8,22 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#define CALM        "restart: {hang_after: 2h}\n"
 #define PRIORITY(n) CALM "resources: {priority: " #n "}\n"
 
 static const char *next_of(struct world *w, const char *job)

@@ -6,26 +6,10 @@
 
 #include <string.h>
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 static void test_a_job_goes_from_submit_to_succeeded(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     assert_state(w, job, RUNNING);
     assert_int_equal(world_living(w, job), 2);
     world_step(w, job, 1);
@@ -59,8 +43,7 @@ static void test_no_start_goes_out_before_the_fence_has_answered(void **state)
 {
     struct world *w = *state;
     w->no_fence = true;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_pass(w, 5000);
     assert_state(w, job, STARTING);
     assert_int_equal(w->starts, 0);
@@ -74,8 +57,7 @@ static void test_a_fence_that_finds_a_greater_epoch_is_passed(void **state)
 {
     struct world *w = *state;
     w->fences[0] = 41;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 42);
 }
@@ -84,8 +66,7 @@ static void test_the_newest_good_checkpoint_is_restored(void **state)
 {
     struct world *w = *state;
     w->no_fence = true;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     for (int i = 0; i < 3; i++) {
         w->saves[i] = (struct world_save){.epoch = 1, .step = 2 * (i + 1), .bad = i == 2};
         memcpy(w->saves[i].job, job, 33);
@@ -103,8 +84,7 @@ static void test_the_newest_good_checkpoint_is_restored(void **state)
 static void test_the_last_checkpoint_found_by_the_scan_ends_the_job(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     w->no_commit = true;
     world_finish(w, job); // the order is out, its answer is lost with the host
     assert_state(w, job, RUNNING);
@@ -122,8 +102,7 @@ static void test_a_store_that_is_not_shared_fails_the_job_naming_the_host(void *
 {
     struct world *w = *state;
     w->storage_fails = "the nonce of host1 is not there";
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     assert_state(w, job, FAILED);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "host0"));
     assert_non_null(strstr(world_job(w, job)->diagnosis, "the nonce of host1 is not there"));
@@ -135,8 +114,7 @@ static void test_a_storage_that_never_answers_fails_the_job(void **state)
 {
     struct world *w = *state;
     w->no_storage = true;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     world_pass(w, 61000);
     assert_state(w, job, FAILED);
 }
@@ -144,8 +122,7 @@ static void test_a_storage_that_never_answers_fails_the_job(void **state)
 static void test_the_order_goes_out_when_all_shards_are_in(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_shard(w, job, 1, 4, 0);
     assert_int_equal(w->nsaves, 0);
     world_shard(w, job, 1, 4, 0); // repeated
@@ -160,8 +137,7 @@ static void test_the_order_goes_out_when_all_shards_are_in(void **state)
 static void test_a_failed_shard_aborts_and_training_goes_on(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     world_shard(w, job, 0, 4, 0);
     world_shard(w, job, 1, 4, 4);
     assert_int_equal(world_events(w, job, "aborted"), 1);
@@ -208,8 +184,7 @@ static void test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart(vo
 {
     struct world *w = *state;
     w->no_start = true;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     assert_state(w, job, STARTING);
     assert_int_equal(w->starts, 1);
     w->no_start = false;
@@ -236,8 +211,7 @@ static void test_a_restart_in_the_probe_begins_it_anew(void **state)
 {
     struct world *w = *state;
     w->no_storage = true;
-    world_host(w, 0, 1);
-    const char *job = world_submit(w, "tiny", 1, "");
+    const char *job = world_job_alone(w, 1, "");
     char id[33];
     strcpy(id, world_job(w, job)->attempt_id);
     w->no_storage = false;
@@ -249,8 +223,7 @@ static void test_a_restart_in_the_probe_begins_it_anew(void **state)
 static void test_a_restart_while_the_order_is_out_takes_the_answer(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     w->no_commit = true;
     world_save(w, job, 4);
     world_restart(w);
@@ -267,8 +240,7 @@ static void test_a_restart_while_the_order_is_out_takes_the_answer(void **state)
 static void test_a_restart_while_draining_goes_on_to_the_goal(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     w->no_stop = true;
     assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
     assert_state(w, job, DRAINING);
@@ -296,8 +268,7 @@ static void test_a_restart_while_recovering_goes_on_to_the_goal(void **state)
 static void test_barrier_answers_are_brought_back(void **state)
 {
     struct world *w = *state;
-    world_host(w, 0, 2);
-    const char *job = world_submit(w, "tiny", 2, "");
+    const char *job = world_job_alone(w, 2, "");
     FRAME_BODY(barrier, Barrier, barrier);
     barrier.name = frame_text("mesh");
     barrier.seq = 1;
