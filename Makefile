@@ -54,8 +54,8 @@ RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit server 
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement attempt attempt_leader checkpoint recover queue \
-               requests acts found_jobs frames attach settle story views coord
+DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
+               live_attempts recover queue requests acts found_jobs frames attach settle story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db client_error service streams planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)

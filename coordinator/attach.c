@@ -8,10 +8,11 @@
 #include <string.h>
 
 #include "common/base/protocol_rule.h"
-#include "coordinator/attempt.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/found_jobs.h"
 #include "coordinator/frames.h"
 #include "coordinator/host.h"
+#include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 #include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/leader.h"
 #include "common/base/protocol_rule.h"
-#include "coordinator/attempt_leader.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
@@ -17,6 +17,7 @@ enum {
     STORAGE_S = 60, // a storage act of a host that lives
     END_S = 60,     // after the last checkpoint, until the ranks have left
     STOP_AGAIN_S = 10,
+    JOIN_S = 300, // until every rank has said where it is
 };
 
 static const int64_t limit_s[] = {
@@ -25,9 +26,14 @@ static const int64_t limit_s[] = {
     [PHASE_END] = END_S,       [PHASE_STOP] = STOP_AGAIN_S,
 };
 
+int64_t attempt_limit_s(enum attempt_phase phase)
+{
+    return limit_s[phase];
+}
+
 // ---- life ----
 
-static int host_index(struct attempt *at, struct host *host, const char *incarnation)
+static int find_or_add_host(struct attempt *at, struct host *host, const char *incarnation)
 {
     for (int i = 0; i < at->nhosts; i++)
         if (at->hosts[i].host == host && !strcmp(at->hosts[i].incarnation, incarnation))
@@ -68,13 +74,31 @@ void attempt_free(struct attempt *at)
     free(at);
 }
 
-void attempts_free(struct coord *c)
+void attempt_name_places(struct attempt *at)
 {
-    list_for_each (it, &c->live) {
-        struct attempt *at = list_entry(it, struct attempt, link);
-        at->job->attempt = NULL;
-        attempt_free(at);
+    for (int r = 0; r < at->nranks; r++) {
+        const struct attempt_rank *k = &at->ranks[r];
+        char place[400];
+        snprintf(place, sizeof place, "host %s device %d", host_name(at->hosts[k->host].host),
+                 k->device);
+        leader_place(at->leader, r, place);
     }
+}
+
+static void make_leader(struct attempt *at, enum leader_state state)
+{
+    struct job_record *j = at->job;
+    struct leader_config c = {.ranks = at->nranks,
+                              .steps = j->steps,
+                              .hang_after_ns = j->spec.restart.hang_after,
+                              .join_ns = JOIN_S * CLOCK_S,
+                              .keep = (int)j->spec.checkpoint.keep,
+                              .keep_every = j->spec.checkpoint.keep_every};
+    struct leader_memory m = {.state = state};
+    at->leader = leader_new(&c, j->coord->now_ns);
+    checkpoint_remember(j, &m);
+    leader_restore(at->leader, &m, j->coord->now_ns);
+    attempt_name_places(at);
 }
 
 static void clear_placement(struct job_record *j)
@@ -109,7 +133,7 @@ static void keep_log_hosts(struct attempt *at)
         snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].host->id);
 }
 
-static void hold_all(struct attempt *at)
+void attempt_hold(struct attempt *at)
 {
     for (int r = 0; r < at->nranks; r++) {
         const struct attempt_rank *k = &at->ranks[r];
@@ -124,7 +148,7 @@ static void new_identity(struct job_record *j)
     coord_random(j->coord, j->key);
 }
 
-static void tell_placed(struct attempt *at)
+static void move_to_starting(struct attempt *at)
 {
     struct buf text = {0};
     struct job_note n = NOTE(PLACED);
@@ -147,13 +171,13 @@ void attempt_begin(struct job_record *j, const struct place *places)
     struct attempt *at = attempt_new(j);
     j->attempt = at;
     for (int r = 0; r < at->nranks; r++) {
-        at->ranks[r].host = host_index(at, places[r].host, places[r].host->incarnation);
+        at->ranks[r].host = find_or_add_host(at, places[r].host, places[r].host->incarnation);
         at->ranks[r].device = places[r].device;
     }
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].back = true;
-    attempt_make_leader(at, LEADER_MEETING);
-    hold_all(at);
+    make_leader(at, LEADER_MEETING);
+    attempt_hold(at);
     set_placement(at);
     keep_log_hosts(at);
     new_identity(j);
@@ -164,17 +188,8 @@ void attempt_begin(struct job_record *j, const struct place *places)
     j->not_before_ms = 0;
     j->not_before_ns = 0;
     j->since_ckpt_ms = 0;
-    tell_placed(at);
+    move_to_starting(at);
     attempt_enter(at, PHASE_WRITE);
-}
-
-static enum attempt_phase phase_of(const struct job_record *j)
-{
-    if (j->state == JOB_RUNNING)
-        return PHASE_RUN;
-    if (j->state == JOB_STARTING)
-        return j->fenced ? PHASE_START : PHASE_WRITE;
-    return j->goal == JOB_SUCCEEDED ? PHASE_END : PHASE_STOP;
 }
 
 void attempt_restore(struct job_record *j)
@@ -185,7 +200,7 @@ void attempt_restore(struct job_record *j)
         const struct placed *p = &j->placement[i];
         // Its host's row may be lost: then the placement is all that is known of it.
         struct host *host = host_add(j->coord, p->host, p->incarnation);
-        at->ranks[i].host = host_index(at, host, p->incarnation);
+        at->ranks[i].host = find_or_add_host(at, host, p->incarnation);
         at->ranks[i].device = p->device;
         at->hosts[at->ranks[i].host].reaped |= p->reaped;
     }
@@ -194,9 +209,8 @@ void attempt_restore(struct job_record *j)
         at->hosts[i].reaped |= !host_is(at->hosts[i].host, at->hosts[i].incarnation);
     if (j->state == JOB_STARTING && !j->fenced)
         new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
-    attempt_make_leader(at, j->state == JOB_RUNNING ? LEADER_RUNNING : LEADER_MEETING);
+    make_leader(at, j->state == JOB_RUNNING ? LEADER_RUNNING : LEADER_MEETING);
     job_touch(j);
-    attempt_enter(at, phase_of(j));
 }
 
 // ---- sending ----
@@ -315,7 +329,7 @@ static void send_phase(struct attempt *at, struct attempt_host *h)
         send_stop(at, h);
 }
 
-static bool is_asked(const struct attempt *at, const struct attempt_host *h)
+bool attempt_asks(const struct attempt *at, const struct attempt_host *h)
 {
     switch (at->phase) {
     case PHASE_WRITE:
@@ -338,27 +352,17 @@ void attempt_drive(struct attempt *at)
     for (int i = 0; i < at->nhosts; i++) {
         struct attempt_host *h = &at->hosts[i];
         uint64_t conn = h->host->conn;
-        if (!conn || conn == h->sent || !host_is(h->host, h->incarnation) || !is_asked(at, h))
+        if (!conn || conn == h->sent || !host_is(h->host, h->incarnation) || !attempt_asks(at, h))
             continue;
         h->sent = conn;
         send_phase(at, h);
     }
 }
 
-// The leader is told that its ranks are asked to leave, or that nothing of them counts any more.
-static void lead_end(struct attempt *at)
-{
-    bool by_themselves = at->phase == PHASE_END || at->grace_ms;
-    if (at->phase >= PHASE_END)
-        attempt_lead(
-            at, (struct leader_event){.kind = by_themselves ? LEADER_EV_STOPPING : LEADER_EV_OVER});
-}
-
 void attempt_enter(struct attempt *at, enum attempt_phase phase)
 {
     struct coord *c = at->job->coord;
     at->phase = phase;
-    lead_end(at);
     at->deadline_ns = limit_s[phase] ? c->now_ns + limit_s[phase] * CLOCK_S : 0;
     if (phase == PHASE_STOP)
         at->deadline_ns += ms_ns(at->grace_ms);
@@ -371,110 +375,7 @@ void attempt_enter(struct attempt *at, enum attempt_phase phase)
     attempt_drive(at);
 }
 
-// ---- storage ----
-
-static void storage_failed(struct attempt *at, const struct attempt_host *h, const char *why,
-                           bool config)
-{
-    struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
-                      .event = EVENT_FAILED,
-                      .rank = -1,
-                      .host = host_name(h->host),
-                      .sign = "storage"};
-    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
-    attempt_fault(at, &f);
-}
-
-static void refence(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
-{
-    struct job_record *j = at->job;
-    uint64_t base = greatest > j->epoch ? greatest : j->epoch;
-    struct job_note n = NOTE(FENCE);
-    if (greatest > EPOCH_MOST) {
-        char why[100];
-        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
-                 (unsigned long long)greatest);
-        storage_failed(at, h, why, true);
-        return;
-    }
-    j->epoch = base + 1;
-    job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
-              (unsigned long long)greatest, (unsigned long long)j->epoch);
-    attempt_enter(at, PHASE_FENCE);
-}
-
-static void fenced(struct attempt *at, const Weft__V1__StorageDone *d)
-{
-    struct job_record *j = at->job;
-    struct job_note n = NOTE(FENCED);
-    checkpoint_fenced(at, d);
-    text_set(&j->store, d->store);
-    const struct commit_record *from = commit_newest(leader_commit(at->leader));
-    if (!from && checkpoint_all_bad(at)) {
-        storage_failed(at, at->hosts, "every checkpoint there is damaged", true);
-        return;
-    }
-    if (from) {
-        char name[64];
-        store_entry_name(from->id.epoch, from->id.step, name);
-        text_set(&j->restore, name);
-        j->restore_step = n.step = from->id.step;
-        n.kind = EVENT_RESTORED;
-    }
-    j->last_step = j->restore_step;
-    if (from && from->id.step >= j->steps) {
-        at->grace_ms = 0;
-        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n,
-                 "the checkpoint of the last step is there: nothing is left to do");
-        attempt_enter(at, PHASE_END);
-        attempt_settle(at);
-        return;
-    }
-    j->fenced = true;
-    job_event(j, &n, from ? "goes on from %s" : "begins anew", j->restore);
-    attempt_enter(at, PHASE_START);
-}
-
-void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d)
-{
-    static const Weft__V1__StorageOp ops[] = {
-        WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
-        WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
-    const struct job_record *j = at->job;
-    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != j->epoch ||
-        strcmp(d->attempt, j->attempt_id) || !is_asked(at, h))
-        return;
-    if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
-        refence(at, h, d->greatest);
-        return;
-    }
-    if (!d->ok) {
-        storage_failed(at, h, d->why, d->config);
-        return;
-    }
-    h->done = true;
-    if (at->phase == PHASE_FENCE) {
-        fenced(at, d);
-        return;
-    }
-    for (int i = 0; i < at->nhosts; i++)
-        if (is_asked(at, &at->hosts[i]))
-            return;
-    attempt_enter(at, at->phase + 1);
-}
-
-// ---- running ----
-
-void attempt_running(struct attempt *at)
-{
-    struct job_note n = NOTE(STARTED);
-    if (at->phase != PHASE_START || at->fault)
-        return;
-    n.step = at->job->restore_step;
-    job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "all %d ranks are ready, their plans agree",
-             at->nranks);
-    attempt_enter(at, PHASE_RUN);
-}
+// ---- its hosts ----
 
 struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host)
 {
@@ -494,17 +395,6 @@ bool attempt_all_back(const struct attempt *at)
 
 // ---- the end ----
 
-void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
-                   const struct job_note *n, const char *why)
-{
-    bool begun = at->phase > PHASE_FENCE;
-    job_move(at->job, JOB_DRAINING, goal, n, "%s", why);
-    at->grace_ms = begun ? grace_ms : 0;
-    snprintf(at->reason, sizeof at->reason, "%.190s", why);
-    attempt_enter(at, PHASE_STOP);
-    attempt_settle(at);
-}
-
 void attempt_reaped(struct attempt *at, struct attempt_host *h)
 {
     struct job_record *j = at->job;
@@ -516,7 +406,6 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
         const struct attempt_rank *k = &at->ranks[r];
         if (k->host != index)
             continue;
-        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_GONE, .rank = r});
         host_hold(h->host, k->device, NULL, -1);
         if (host_is(h->host, h->incarnation))
             host_idle(j->coord, h->host, k->device);
@@ -575,103 +464,4 @@ void attempt_end(struct attempt *at)
     j->attempt = NULL;
     job_touch(j);
     attempt_free(at);
-}
-
-// ---- hosts ----
-
-void attempts_host_lost(struct coord *c, struct host *host, const char *why)
-{
-    list_for_each (it, &c->live) {
-        struct attempt *at = list_entry(it, struct attempt, link);
-        struct attempt_host *h = NULL;
-        for (int i = 0; i < at->nhosts; i++)
-            if (at->hosts[i].host == host && !strcmp(at->hosts[i].incarnation, host->incarnation))
-                h = &at->hosts[i];
-        if (!h || h->reaped)
-            continue;
-        struct fault f = {
-            .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
-        snprintf(f.text, sizeof f.text, "host %s is fenced: %s", host_name(host), why);
-        attempt_reaped(at, h);
-        attempt_fault(at, &f);
-    }
-}
-
-void attempts_drain_host(struct coord *c, struct host *host, const char *why)
-{
-    list_for_each (it, &c->live) {
-        struct job_record *j = list_entry(it, struct attempt, link)->job;
-        if (!attempt_find_host(j->attempt, host) ||
-            (j->state != JOB_RUNNING && j->state != JOB_STARTING) || j->attempt->fault)
-            continue;
-        struct job_note n = NOTE(DRAINED);
-        char text[300];
-        n.host = host_name(host);
-        snprintf(text, sizeof text, "host %.100s drains: %.150s", host_name(host), why);
-        attempt_drain(j->attempt, JOB_QUEUED, GRACE_MS, &n, text);
-    }
-}
-
-void attempts_hold(struct coord *c, struct host *host)
-{
-    list_for_each (it, &c->live) {
-        struct attempt *at = list_entry(it, struct attempt, link);
-        if (attempt_find_host(at, host))
-            hold_all(at);
-    }
-}
-
-// ---- time ----
-
-static void overdue(struct attempt *at)
-{
-    struct coord *c = at->job->coord;
-    if (!attempt_all_back(at)) { // leases decide about hosts that are away
-        at->deadline_ns = c->now_ns + limit_s[at->phase] * CLOCK_S;
-        return;
-    }
-    if (at->phase > PHASE_FENCE) {
-        at->grace_ms = 0;
-        attempt_enter(at, PHASE_STOP);
-        return;
-    }
-    for (int i = 0; i < at->nhosts; i++)
-        if (is_asked(at, &at->hosts[i])) {
-            storage_failed(at, &at->hosts[i], "no answer within 60 s", false);
-            return;
-        }
-}
-
-static bool is_deaf(const struct attempt *at)
-{
-    bool deaf = !attempt_all_back(at);
-    for (int i = 0; i < at->nhosts; i++)
-        deaf = deaf || (!at->hosts[i].reaped && host_silent(at->job->coord, at->hosts[i].host));
-    return deaf;
-}
-
-static void tick(struct attempt *at)
-{
-    if (at->deadline_ns && at->job->coord->now_ns >= at->deadline_ns)
-        overdue(at);
-    else if (at->phase >= PHASE_START)
-        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_TICK, .deaf = is_deaf(at)});
-}
-
-void attempts_tick(struct coord *c)
-{
-    list_for_each (it, &c->live)
-        tick(list_entry(it, struct attempt, link));
-}
-
-void attempts_afresh(struct coord *c, int64_t gap_ns)
-{
-    list_for_each (it, &c->live) {
-        struct attempt *at = list_entry(it, struct attempt, link);
-        if (at->deadline_ns)
-            at->deadline_ns += gap_ns;
-        for (int i = 0; i < at->nhosts; i++)
-            at->hosts[i].sent = 0; // what was not heard of goes out again
-        attempt_drive(at);
-    }
 }

@@ -11,7 +11,8 @@
 // checkpoint is committed, the ranks leave by themselves. STOP: every host is told, over and over
 // after each registration, until it has confirmed that no process lives, or is fenced.
 //
-// What a phase asks of a host is sent once a stream (attempt_host.sent) and again after a new one.
+// Only facts are recorded here; what follows from them is settle.h's. What a phase asks of a host is
+// sent once a stream (attempt_host.sent) and again after a new one.
 #pragma once
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
@@ -69,39 +70,33 @@ struct attempt {
     int64_t deadline_ns; // of the phase; 0: none
     int64_t grace_ms;    // of STOP
     char reason[200];    // of STOP
-    bool final_aborted;  // the save of the last step could not be written
+    bool finished;       // the save of the last step is committed
+    bool final_aborted;  // it could not be written
 };
 
 struct place { // of rank i
     struct host *host;
     int device;
 };
-void attempt_begin(struct job_record *j, const struct place *places); // → STARTING
-void attempt_restore(struct job_record *j); // from the row, after a restart
-void attempt_free(struct attempt *at);      // null is fine
-void attempts_free(struct coord *c);
-void attempt_enter(struct attempt *at, enum attempt_phase phase);
+void attempt_begin(struct job_record *j, const struct place *places); // → STARTING, PHASE_WRITE
+void attempt_restore(struct job_record *j);   // from the row, after a restart; in no phase yet
+void attempt_free(struct attempt *at);        // null is fine
+void attempt_name_places(struct attempt *at); // of its ranks, for people: hosts may have new names
+
+void attempt_enter(struct attempt *at, enum attempt_phase phase); // END and STOP: attempt_leave
+void attempt_drive(struct attempt *at); // sends what the phase still has to
+bool attempt_asks(const struct attempt *at, const struct attempt_host *h); // is an answer missing?
+int64_t attempt_limit_s(enum attempt_phase phase);                         // 0: none
+
+// ---- facts; settle.h draws the consequences at the end of the step ----
+void attempt_settle(struct attempt *at); // it is to be settled
 // The attempt is over because of it. The first fault of a step is the one that counts: what follows
-// it in the same step are its consequences. settle.h decides what becomes of the job.
+// it in the same step are its consequences.
 void attempt_fault(struct attempt *at, const struct fault *f);
-bool attempt_is_over(const struct attempt *at); // it ends, and nothing of it lives
-void attempt_end(struct attempt *at);           // frees it and the devices it held
-void attempt_drive(struct attempt *at);         // sends what the phase still has to
-void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d);
-void attempt_running(struct attempt *at); // all are ready, the plans are equal
-void attempt_reaped(struct attempt *at, struct attempt_host *h); // confirmed, or fenced
-void attempt_settle(struct attempt *at); // it is to be settled at the end of the step
+void attempt_reaped(struct attempt *at, struct attempt_host *h); // its devices are given back
+bool attempt_is_over(const struct attempt *at);                  // it ends, and nothing of it lives
+void attempt_end(struct attempt *at);                            // settling alone: frees it
+
 struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host);
 bool attempt_all_back(const struct attempt *at);
-
-// RUNNING or STARTING → DRAINING(goal): stop at one step, save, within the grace.
-void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
-                   const struct job_note *n, const char *why);
-
-void attempts_host_lost(struct coord *c, struct host *host, const char *why);
-void attempts_drain_host(struct coord *c, struct host *host, const char *why);
-void attempts_hold(struct coord *c, struct host *host); // marks m's devices that attempts hold
-void attempts_tick(struct coord *c);
-void attempts_afresh(struct coord *c, int64_t gap_ns); // all deadlines begin now
-
-enum { GRACE_MS = 60000 }; // of a stop that somebody asked for
+void attempt_hold(struct attempt *at); // marks the devices that it holds

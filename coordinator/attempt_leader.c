@@ -9,37 +9,7 @@
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 
-enum {
-    JOIN_S = 300, // until every rank has said where it is
-    FLUSH_S = 10, // how often the step in the job's row is brought up to date
-};
-
-void attempt_name_places(struct attempt *at)
-{
-    for (int r = 0; r < at->nranks; r++) {
-        const struct attempt_rank *k = &at->ranks[r];
-        char place[400];
-        snprintf(place, sizeof place, "host %s device %d", host_name(at->hosts[k->host].host),
-                 k->device);
-        leader_place(at->leader, r, place);
-    }
-}
-
-void attempt_make_leader(struct attempt *at, enum leader_state state)
-{
-    struct job_record *j = at->job;
-    struct leader_config c = {.ranks = at->nranks,
-                              .steps = j->steps,
-                              .hang_after_ns = j->spec.restart.hang_after,
-                              .join_ns = JOIN_S * CLOCK_S,
-                              .keep = (int)j->spec.checkpoint.keep,
-                              .keep_every = j->spec.checkpoint.keep_every};
-    struct leader_memory m = {.state = state};
-    at->leader = leader_new(&c, j->coord->now_ns);
-    checkpoint_remember(j, &m);
-    leader_restore(at->leader, &m, j->coord->now_ns);
-    attempt_name_places(at);
-}
+enum { FLUSH_S = 10 }; // how often the step in the job's row is brought up to date
 
 // ---- frames ----
 
@@ -150,6 +120,50 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
     attempt_fault(at, &f);
 }
 
+// ---- what a commit means to the job ----
+
+static void take_commit(struct attempt *at, struct store_entry id)
+{
+    struct job_note n = NOTE(COMMITTED);
+    struct job_record *j = at->job;
+    n.step = id.step;
+    job_account(j);
+    j->since_ckpt_ms = 0;
+    j->committed_step = id.step;
+    j->committed_epoch = (uint64_t)id.epoch;
+    j->committed_since = true;
+    if (id.step > j->last_step)
+        j->last_step = id.step;
+    j->coord->committed++;
+    job_event(j, &n, "checkpoint of step %lld", (long long)id.step);
+    job_publish(j);
+    if (id.step < j->steps)
+        return;
+    at->finished = true;
+    attempt_settle(at);
+}
+
+static void take_abort(struct attempt *at, struct store_entry id, const char *why)
+{
+    struct job_note n = NOTE(ABORTED);
+    struct job_record *j = at->job;
+    n.step = id.step;
+    job_event(j, &n, "checkpoint of step %lld: %s", (long long)id.step, why);
+    if (id.step >= j->steps && j->state == JOB_RUNNING)
+        at->final_aborted = true;
+}
+
+static void run_attempt(struct attempt *at)
+{
+    struct job_note n = NOTE(STARTED);
+    if (at->phase != PHASE_START || at->fault)
+        return;
+    n.step = at->job->restore_step;
+    job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "all %d ranks are ready, their plans agree",
+             at->nranks);
+    attempt_enter(at, PHASE_RUN);
+}
+
 // ---- actions ----
 
 static void carry_out(struct attempt *at, const struct leader_action *a)
@@ -165,13 +179,13 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         take_report(at->job, a->report);
         return;
     case LEADER_ABORTED:
-        checkpoint_aborted(at, a->id, a->text);
+        take_abort(at, a->id, a->text);
         return;
     case LEADER_COMMITTED:
-        checkpoint_committed(at, a->id);
+        take_commit(at, a->id);
         return;
     case LEADER_READY:
-        attempt_running(at);
+        run_attempt(at);
         return;
     case LEADER_CULPRIT:
         take_culprit(at, a->culprit);
@@ -187,4 +201,56 @@ void attempt_lead(struct attempt *at, struct leader_event ev)
     leader_step(at->leader, &ev, &out);
     for (int i = 0; i < out.n; i++)
         carry_out(at, &out.v[i]);
+}
+
+// ---- the end ----
+
+void attempt_leave(struct attempt *at, enum attempt_phase phase)
+{
+    bool by_themselves = phase == PHASE_END || at->grace_ms;
+    attempt_lead(
+        at, (struct leader_event){.kind = by_themselves ? LEADER_EV_STOPPING : LEADER_EV_OVER});
+    attempt_enter(at, phase);
+    attempt_settle(at);
+}
+
+void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
+                   const struct job_note *n, const char *why)
+{
+    bool begun = at->phase > PHASE_FENCE;
+    job_move(at->job, JOB_DRAINING, goal, n, "%s", why);
+    at->grace_ms = begun ? grace_ms : 0;
+    snprintf(at->reason, sizeof at->reason, "%.190s", why);
+    attempt_leave(at, PHASE_STOP);
+}
+
+void attempt_host_gone(struct attempt *at, struct attempt_host *h)
+{
+    int index = (int)(h - at->hosts);
+    if (h->reaped)
+        return;
+    for (int r = 0; r < at->nranks; r++)
+        if (at->ranks[r].host == index)
+            attempt_lead(at, (struct leader_event){.kind = LEADER_EV_GONE, .rank = r});
+    attempt_reaped(at, h);
+}
+
+// ---- after a restart ----
+
+static enum attempt_phase find_phase(const struct job_record *j)
+{
+    if (j->state == JOB_RUNNING)
+        return PHASE_RUN;
+    if (j->state == JOB_STARTING)
+        return j->fenced ? PHASE_START : PHASE_WRITE;
+    return j->goal == JOB_SUCCEEDED ? PHASE_END : PHASE_STOP;
+}
+
+void attempt_go_on(struct attempt *at)
+{
+    enum attempt_phase phase = find_phase(at->job);
+    if (phase >= PHASE_END)
+        attempt_leave(at, phase);
+    else
+        attempt_enter(at, phase);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of checkpoints, and what a checkpoint means to its job; see checkpoint.h.
+// Records of checkpoints and their rows; see checkpoint.h.
 #include "coordinator/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/attempt_leader.h"
 #include "coordinator/row_codec.h"
 
 // ---- rows ----
@@ -75,98 +74,4 @@ void checkpoint_load(struct job_record *j, const struct checkpoint_record *k)
         at--;
     }
     j->checkpoints[at] = *k;
-}
-
-// ---- what a commit means to the job ----
-
-void checkpoint_committed(struct attempt *at, struct store_entry id)
-{
-    struct job_note n = NOTE(COMMITTED);
-    struct job_record *j = at->job;
-    n.step = id.step;
-    job_account(j);
-    j->since_ckpt_ms = 0;
-    j->committed_step = id.step;
-    j->committed_epoch = (uint64_t)id.epoch;
-    j->committed_since = true;
-    if (id.step > j->last_step)
-        j->last_step = id.step;
-    j->coord->committed++;
-    job_event(j, &n, "checkpoint of step %lld", (long long)id.step);
-    job_publish(j);
-    if (id.step < j->steps)
-        return;
-    struct job_note done = NOTE(FINISHED);
-    done.step = id.step;
-    if (j->state == JOB_RUNNING) {
-        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &done, "the last step is done and saved");
-        attempt_enter(at, PHASE_END);
-        attempt_settle(at);
-    } else if (j->state == JOB_DRAINING && j->goal != JOB_SUCCEEDED) {
-        job_goal(j, JOB_SUCCEEDED, &done, "the last step is done and saved");
-    }
-}
-
-void checkpoint_aborted(struct attempt *at, struct store_entry id, const char *why)
-{
-    struct job_note n = NOTE(ABORTED);
-    struct job_record *j = at->job;
-    n.step = id.step;
-    job_event(j, &n, "checkpoint of step %lld: %s", (long long)id.step, why);
-    if (id.step >= j->steps && j->state == JOB_RUNNING)
-        at->final_aborted = true;
-}
-
-// ---- a fence ----
-
-static struct store_entry entry_of(const Weft__Rows__Checkpoint *row)
-{
-    return (struct store_entry){(int64_t)row->epoch, row->step};
-}
-
-static int ascending(const void *a, const void *b)
-{
-    return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
-}
-
-// What a host says lies there, ascending, each once; what can be no checkpoint is passed over.
-static int sort_out(const Weft__V1__StorageDone *d, struct store_entry *scan)
-{
-    int n = 0, kept = 0;
-    for (size_t i = 0; i < d->n_committed; i++)
-        if (d->committed[i]->epoch <= EPOCH_MOST && d->committed[i]->step >= 0)
-            scan[n++] = entry_of(d->committed[i]);
-    qsort(scan, (size_t)n, sizeof *scan, ascending);
-    for (int i = 0; i < n; i++)
-        if (!kept || ascending(&scan[kept - 1], &scan[i]))
-            scan[kept++] = scan[i];
-    return kept;
-}
-
-void checkpoint_fenced(struct attempt *at, const Weft__V1__StorageDone *d)
-{
-    struct job_record *j = at->job;
-    struct store_entry *scan =
-        arena_array(j->coord->out->arena, struct store_entry, d->n_committed + 1);
-    attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FENCED,
-                                           .epoch = (int64_t)d->epoch,
-                                           .scan = scan,
-                                           .nscan = sort_out(d, scan)});
-    for (size_t i = 0; i < d->n_committed; i++)
-        if (d->committed[i]->bad)
-            attempt_lead(
-                at, (struct leader_event){.kind = LEADER_EV_BAD, .id = entry_of(d->committed[i])});
-    const struct commit_record *newest = commit_newest(leader_commit(at->leader));
-    j->committed_step = newest ? newest->id.step : -1;
-    j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
-    job_touch(j);
-}
-
-bool checkpoint_all_bad(const struct attempt *at)
-{
-    const struct commit *m = leader_commit(at->leader);
-    bool any = false;
-    for (int i = 0; i < m->n; i++)
-        any = any || m->records[i].state == COMMIT_COMMITTED;
-    return any && !commit_newest(m);
 }

@@ -13,10 +13,11 @@
 #include "common/base/protocol_rule.h"
 #include "coordinator/acts.h"
 #include "coordinator/attach.h"
-#include "coordinator/attempt.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
+#include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 #include "coordinator/requests.h"
 #include "coordinator/row_codec.h"
@@ -174,8 +175,10 @@ static void revive_job(struct job_record *j)
     int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
     if (wait_ms > 0)
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
-    if (j->nplaced)
-        attempt_restore(j);
+    if (!j->nplaced)
+        return;
+    attempt_restore(j);
+    attempt_go_on(j->attempt);
 }
 
 static void publish_status(struct job_record *j)

@@ -11,6 +11,7 @@
 
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt_leader.h"
+#include "coordinator/attempt_storage.h"
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 
@@ -38,13 +39,13 @@ static void send_away(struct coord *c, struct host *host, const char *job, uint6
 
 // ---- whose it is ----
 
-struct told { // of one attempt by the agent of one of its hosts
+struct speaker { // a host that speaks of one of its attempts
     struct attempt *at;
     struct attempt_host *h;
 };
 
-static bool find(struct coord *c, struct host *host, const char *job, uint64_t epoch,
-                 struct told *out)
+static bool find_attempt(struct coord *c, struct host *host, const char *job, uint64_t epoch,
+                         struct speaker *out)
 {
     struct job_record *j = job_find(c, job);
     out->at = j ? j->attempt : NULL;
@@ -57,19 +58,19 @@ static bool find(struct coord *c, struct host *host, const char *job, uint64_t e
 // Before the first Start nobody can have this attempt, unless the database was set back to a time
 // before it: what an agent then tells is of another attempt with the same number, and the fence
 // will find a greater one.
-static bool has_begun(const struct told *t)
+static bool has_begun(const struct speaker *t)
 {
     return t->at->phase >= PHASE_START;
 }
 
-static bool is_of(const struct told *t, int rank)
+static bool is_of(const struct speaker *t, int rank)
 {
     return rank >= 0 && rank < t->at->nranks && &t->at->hosts[t->at->ranks[rank].host] == t->h;
 }
 
 // ---- what ranks say ----
 
-static void on_frame(struct told *t, int rank, const Weft__Rank__Frame *f)
+static void on_frame(struct speaker *t, int rank, const Weft__Rank__Frame *f)
 {
     struct attempt *at = t->at;
     if (!is_of(t, rank) || at->phase < PHASE_START || !leader_hears(f))
@@ -79,7 +80,7 @@ static void on_frame(struct told *t, int rank, const Weft__Rank__Frame *f)
 }
 
 // A page, as its host tells it.
-static void on_page(struct told *t, Weft__Rank__Progress *p)
+static void on_page(struct speaker *t, Weft__Rank__Progress *p)
 {
     struct job_record *j = t->at->job;
     FRAME(f, PROGRESS, progress, p);
@@ -88,7 +89,7 @@ static void on_page(struct told *t, Weft__Rank__Progress *p)
         job_save_state(j, leader_rank(t->at->leader, 0)->view.state == RANK_SAVING);
 }
 
-static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
+static void on_rank_end(struct speaker *t, const Weft__V1__RankEnd *e)
 {
     struct attempt *at = t->at;
     if (!is_of(t, e->rank) || leader_rank(at->leader, e->rank)->ended)
@@ -107,11 +108,11 @@ static void on_rank_end(struct told *t, const Weft__V1__RankEnd *e)
 
 static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped *r)
 {
-    struct told t;
+    struct speaker t;
     bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, host->incarnation);
-    if (own && find(c, host, r->job, r->epoch, &t) && has_begun(&t)) {
+    if (own && find_attempt(c, host, r->job, r->epoch, &t) && has_begun(&t)) {
         int alive = leader_alive(t.at->leader);
-        attempt_reaped(t.at, t.h);
+        attempt_host_gone(t.at, t.h);
         bool runs = t.at->phase == PHASE_START || t.at->phase == PHASE_RUN;
         struct fault f = {
             .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
@@ -129,25 +130,25 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
 
 void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
 {
-    struct told t;
+    struct speaker t;
     switch (up->body_case) {
     case WEFT__V1__UP__BODY_FRAME:
-        if (up->frame->frame && find(c, host, up->frame->job, up->frame->epoch, &t))
+        if (up->frame->frame && find_attempt(c, host, up->frame->job, up->frame->epoch, &t))
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
         if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_FIND)
             found_take(c, host, up->storage);
-        else if (find(c, host, up->storage->job, up->storage->epoch, &t))
+        else if (find_attempt(c, host, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:
-        if (find(c, host, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
+        if (find_attempt(c, host, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
             for (size_t i = 0; i < up->progress->n_ranks; i++)
                 on_page(&t, up->progress->ranks[i]);
         return;
     case WEFT__V1__UP__BODY_RANK_END:
-        if (find(c, host, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
+        if (find_attempt(c, host, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
             on_rank_end(&t, up->rank_end);
         else
             send_away(c, host, up->rank_end->job, up->rank_end->epoch);
@@ -162,19 +163,19 @@ void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
 
 // ---- a registration ----
 
-static void recall(struct told *t, const Weft__Rank__Frame *f)
+static void recall_answer(struct speaker *t, const Weft__Rank__Frame *f)
 {
     attempt_lead(t->at, (struct leader_event){.kind = LEADER_EV_RECALL, .frame = f});
 }
 
 // Whose rank it is does not matter: a key has one writer, and asking again shows who.
-static void recall_put(struct told *t, Weft__Rank__KvPut *p)
+static void recall_put(struct speaker *t, Weft__Rank__KvPut *p)
 {
     FRAME(f, KV_PUT, kv_put, p);
-    recall(t, &f);
+    recall_answer(t, &f);
 }
 
-static void take_attempt(const Weft__V1__AttemptHere *h, struct told *t)
+static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
 {
     t->h->started = true;
     for (size_t i = 0; i < h->n_ranks; i++)
@@ -182,7 +183,7 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct told *t)
             on_page(t, h->ranks[i]->progress);
     for (size_t i = 0; i < h->n_answered; i++)
         if (h->answered[i]->frame)
-            recall(t, h->answered[i]->frame);
+            recall_answer(t, h->answered[i]->frame);
     for (size_t i = 0; i < h->n_puts; i++)
         recall_put(t, h->puts[i]);
     for (size_t i = 0; i < h->n_asked; i++)
@@ -210,9 +211,9 @@ static void meet_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 
 static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h)
 {
-    struct told t;
+    struct speaker t;
     V1_NEW(Reaped, reaped, r);
-    bool known = find(c, host, h->job, h->epoch, &t) && has_begun(&t);
+    bool known = find_attempt(c, host, h->job, h->epoch, &t) && has_begun(&t);
     if (known && !t.h->reaped)
         take_attempt(h, &t);
     else if (!known)
@@ -249,9 +250,9 @@ static void on_absent(struct attempt *at, struct attempt_host *h)
 
 void frames_here(struct coord *c, struct host *host, const Weft__V1__Register *r)
 {
-    struct told t;
+    struct speaker t;
     for (size_t i = 0; i < r->n_attempts; i++)
-        if (find(c, host, r->attempts[i]->job, r->attempts[i]->epoch, &t)) {
+        if (find_attempt(c, host, r->attempts[i]->job, r->attempts[i]->epoch, &t)) {
             t.h->back = true;
             attempt_name_places(t.at); // a lost row of the host had no name
         }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/attempt.h"
+#include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/placement.h"
 #include "coordinator/plain_text.h"

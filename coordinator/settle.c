@@ -75,7 +75,22 @@ static void grow_epoch(struct job_record *j)
 static void stop_now(struct attempt *at)
 {
     at->grace_ms = 0;
-    attempt_enter(at, PHASE_STOP);
+    attempt_leave(at, PHASE_STOP);
+}
+
+static void take_finish(struct attempt *at)
+{
+    struct job_record *j = at->job;
+    static const char text[] = "the last step is done and saved";
+    struct job_note n = NOTE(FINISHED);
+    n.step = j->committed_step;
+    at->finished = false;
+    if (j->state == JOB_RUNNING) {
+        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n, "%s", text);
+        attempt_leave(at, PHASE_END);
+    } else if (j->state == JOB_DRAINING && j->goal != JOB_SUCCEEDED) {
+        job_goal(j, JOB_SUCCEEDED, &n, "%s", text);
+    }
 }
 
 static void take_fault(struct attempt *at, const struct fault *f)
@@ -97,22 +112,27 @@ static void take_fault(struct attempt *at, const struct fault *f)
     stop_now(at);
 }
 
-static void settle_attempt(struct attempt *at)
+// False: it has ended and is no more.
+static bool settle_attempt(struct attempt *at)
 {
     struct job_record *j = at->job;
     const struct fault *f = at->fault;
-    at->fault = NULL;
+    if (at->finished)
+        take_finish(at);
     if (f)
         take_fault(at, f);
+    at->fault = NULL;
     if (at->phase == PHASE_END && leader_alive(at->leader) == 0 && !attempt_is_over(at)) {
         snprintf(at->reason, sizeof at->reason, "done");
         stop_now(at);
     }
+    PRE(!at->finished && !at->fault); // what was decided here is no new fact
     if (!attempt_is_over(at))
-        return;
+        return true;
     attempt_end(at);
     grow_epoch(j);
     go_to_goal(j);
+    return false;
 }
 
 static void settle_attempts(struct coord *c)
@@ -123,8 +143,8 @@ static void settle_attempts(struct coord *c)
     while (!list_empty(&c->unsettled)) {
         struct attempt *at = list_entry(c->unsettled.next, struct attempt, unsettled);
         PRE(left-- > 0); // settling one makes no other unsettled
-        list_remove(&at->unsettled);
-        settle_attempt(at);
+        if (settle_attempt(at))
+            list_remove(&at->unsettled);
     }
 }
 

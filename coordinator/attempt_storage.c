@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The probe of an attempt's storage and its fence; see attempt_storage.h.
+#include "coordinator/attempt_storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/attempt_leader.h"
+#include "coordinator/plain_text.h"
+
+static void fail_storage(struct attempt *at, const struct attempt_host *h, const char *why,
+                         bool config)
+{
+    struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
+                      .event = EVENT_FAILED,
+                      .rank = -1,
+                      .host = host_name(h->host),
+                      .sign = "storage"};
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
+    attempt_fault(at, &f);
+}
+
+// ---- the fence ----
+
+static struct store_entry entry_of(const Weft__Rows__Checkpoint *row)
+{
+    return (struct store_entry){(int64_t)row->epoch, row->step};
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
+}
+
+// What a host says lies there, ascending, each once; what can be no checkpoint is passed over.
+static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
+{
+    int n = 0, kept = 0;
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (d->committed[i]->epoch <= EPOCH_MOST && d->committed[i]->step >= 0)
+            scan[n++] = entry_of(d->committed[i]);
+    qsort(scan, (size_t)n, sizeof *scan, ascending);
+    for (int i = 0; i < n; i++)
+        if (!kept || ascending(&scan[kept - 1], &scan[i]))
+            scan[kept++] = scan[i];
+    return kept;
+}
+
+static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct job_record *j = at->job;
+    struct store_entry *scan =
+        arena_array(j->coord->out->arena, struct store_entry, d->n_committed + 1);
+    attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FENCED,
+                                           .epoch = (int64_t)d->epoch,
+                                           .scan = scan,
+                                           .nscan = sort_scan(d, scan)});
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (d->committed[i]->bad)
+            attempt_lead(
+                at, (struct leader_event){.kind = LEADER_EV_BAD, .id = entry_of(d->committed[i])});
+    const struct commit_record *newest = commit_newest(leader_commit(at->leader));
+    j->committed_step = newest ? newest->id.step : -1;
+    j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
+    job_touch(j);
+}
+
+static bool are_all_bad(const struct attempt *at)
+{
+    const struct commit *m = leader_commit(at->leader);
+    bool any = false;
+    for (int i = 0; i < m->n; i++)
+        any = any || m->records[i].state == COMMIT_COMMITTED;
+    return any && !commit_newest(m);
+}
+
+static void fence_again(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
+{
+    struct job_record *j = at->job;
+    uint64_t base = greatest > j->epoch ? greatest : j->epoch;
+    struct job_note n = NOTE(FENCE);
+    if (greatest > EPOCH_MOST) {
+        char why[100];
+        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
+                 (unsigned long long)greatest);
+        fail_storage(at, h, why, true);
+        return;
+    }
+    j->epoch = base + 1;
+    job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
+              (unsigned long long)greatest, (unsigned long long)j->epoch);
+    attempt_enter(at, PHASE_FENCE);
+}
+
+static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct job_record *j = at->job;
+    struct job_note n = NOTE(FENCED);
+    take_scan(at, d);
+    text_set(&j->store, d->store);
+    const struct commit_record *from = commit_newest(leader_commit(at->leader));
+    if (!from && are_all_bad(at)) {
+        fail_storage(at, at->hosts, "every checkpoint there is damaged", true);
+        return;
+    }
+    if (from) {
+        char name[64];
+        store_entry_name(from->id.epoch, from->id.step, name);
+        text_set(&j->restore, name);
+        j->restore_step = n.step = from->id.step;
+        n.kind = EVENT_RESTORED;
+    }
+    j->last_step = j->restore_step;
+    if (from && from->id.step >= j->steps) {
+        at->grace_ms = 0;
+        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n,
+                 "the checkpoint of the last step is there: nothing is left to do");
+        attempt_leave(at, PHASE_END);
+        return;
+    }
+    j->fenced = true;
+    job_event(j, &n, from ? "goes on from %s" : "begins anew", j->restore);
+    attempt_enter(at, PHASE_START);
+}
+
+// ---- answers ----
+
+void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d)
+{
+    static const Weft__V1__StorageOp ops[] = {
+        WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
+        WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
+    const struct job_record *j = at->job;
+    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != j->epoch ||
+        strcmp(d->attempt, j->attempt_id) || !attempt_asks(at, h))
+        return;
+    if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
+        fence_again(at, h, d->greatest);
+        return;
+    }
+    if (!d->ok) {
+        fail_storage(at, h, d->why, d->config);
+        return;
+    }
+    h->done = true;
+    if (at->phase == PHASE_FENCE) {
+        take_fence(at, d);
+        return;
+    }
+    for (int i = 0; i < at->nhosts; i++)
+        if (attempt_asks(at, &at->hosts[i]))
+            return;
+    attempt_enter(at, at->phase + 1);
+}
+
+void attempt_storage_overdue(struct attempt *at)
+{
+    char why[60];
+    snprintf(why, sizeof why, "no answer within %d s", (int)attempt_limit_s(at->phase));
+    for (int i = 0; i < at->nhosts; i++)
+        if (attempt_asks(at, &at->hosts[i])) {
+            fail_storage(at, &at->hosts[i], why, false);
+            return;
+        }
+}
