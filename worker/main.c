@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft-worker: the daemon of one host. It finds the host's devices, attaches to the coordinator and
-// runs the ranks it is told to; it never touches a device itself.
+// runs the ranks that are placed on it; it never touches a device itself.
 //
 // Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
 // restart me · 76 fenced, 78 configuration: do not restart.
@@ -257,7 +257,7 @@ static void offer_devices(struct worker *w, const struct agent_device *d, int n)
     a->ndevices += n;
 }
 
-// A host need not have any, unless it is told how many to offer.
+// A host need not have any, unless a flag says how many to offer.
 static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
 {
     const struct agent_device *d = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this host is: its devices, told by a short-lived probe child, its memory, its name for
-// sharing, the address others reach it by.
+// What this host is: its devices, as a short-lived probe process finds them, its memory, which
+// hosts share memory with it, and the address by which others reach it.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

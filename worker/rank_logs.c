@@ -20,7 +20,7 @@ struct follower {
     uint64_t ask;
     int rank; // −1: all
     char *job;
-    size_t left_out; // bytes, since it was last told so
+    size_t left_out; // bytes, since the last note about that
 };
 struct logs {
     char *jobs;

@@ -341,7 +341,7 @@ static bool take_text(struct proc *p) // false: nothing now
 static void on_text(void *ctx, uint32_t events)
 {
     (void)events;
-    (void)take_text(ctx); // one piece a turn: who prints without end holds nobody up
+    (void)take_text(ctx); // one piece a call, so that endless output holds nobody up
 }
 
 static void look_at_page(struct proc *p)

@@ -33,7 +33,7 @@ struct supervise_ops {
 };
 struct supervise_config {
     struct loop *loop; // borrowed
-    struct logs *logs; // borrowed: told what is appended
+    struct logs *logs; // borrowed: gets what is appended
     const char *state; // the worker's directory, absolute
     const char *runs;  // RUNS, absolute (observe_runs)
     const char *rank;  // path of weft-rank

@@ -19,7 +19,7 @@ struct daemon_config {
     const char *rank;          // path of weft-rank
     const char *runs;          // where ranks meet (observe_runs)
     struct agent_config agent; // all but seed and incarnation
-    int ready_fd;              // told the host's id when it has attached first; −1: none
+    int ready_fd;              // gets the host's id when the worker has attached first; −1: none
     int parent_fd;             // its end of file ends this worker at once; −1: none
 };
 // Until asked to stop or fenced: *code is the exit code. Signals SIGTERM and SIGINT are blocked by

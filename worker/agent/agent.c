@@ -215,27 +215,6 @@ static void on_ack(struct agent *g, const struct agent_event *ev, struct agent_o
     (void)out;
 }
 
-static void on_start(struct agent *g, const struct agent_event *ev, struct agent_out *out)
-{
-    agent_start(g, ev->down->start, out);
-}
-
-static void on_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out)
-{
-    agent_stop(g, ev->down->stop, ev->now_ns, out);
-}
-
-static void on_sync(struct agent *g, const struct agent_event *ev, struct agent_out *out)
-{
-    (void)out;
-    agent_sync(g, ev->down->sync);
-}
-
-static void on_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out)
-{
-    agent_frame_down(g, ev->down->frame, out);
-}
-
 static void on_log_ask(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     (void)g;
@@ -318,11 +297,11 @@ static void on_down(struct agent *g, const struct agent_event *ev, struct agent_
         [WEFT__V1__DOWN__BODY_FENCED] = {on_fenced, IN(GREETING) | IN(REGISTERING) | IN(ATTACHED)},
         [WEFT__V1__DOWN__BODY_ACK] = {on_ack, IN(ATTACHED)},
         [WEFT__V1__DOWN__BODY_STORAGE] = {on_storage_ask, IN(ATTACHED)},
-        [WEFT__V1__DOWN__BODY_START] = {on_start, IN(ATTACHED)},
-        [WEFT__V1__DOWN__BODY_FRAME] = {on_frame_down, IN(ATTACHED)},
-        [WEFT__V1__DOWN__BODY_STOP] = {on_stop, IN(ATTACHED)},
+        [WEFT__V1__DOWN__BODY_START] = {agent_start, IN(ATTACHED)},
+        [WEFT__V1__DOWN__BODY_FRAME] = {agent_frame_down, IN(ATTACHED)},
+        [WEFT__V1__DOWN__BODY_STOP] = {agent_stop, IN(ATTACHED)},
         [WEFT__V1__DOWN__BODY_LOG] = {on_log_ask, IN(ATTACHED)},
-        [WEFT__V1__DOWN__BODY_SYNC] = {on_sync, IN(ATTACHED)},
+        [WEFT__V1__DOWN__BODY_SYNC] = {agent_sync, IN(ATTACHED)},
     };
 #undef IN
     size_t kind = (size_t)ev->down->body_case;
@@ -416,7 +395,7 @@ static void on_tick(struct agent *g, const struct agent_event *ev, struct agent_
         send_heartbeat(g, now, out);
         agent_repeat(g, now - g->heartbeat_ns);
     }
-    if (now - g->progress_at_ns >= PROGRESS_NS && has_progress(g))
+    if (now - g->progress_at_ns >= PROGRESS_NS && agent_has_progress(g))
         send_progress(g, now, out);
 }
 
@@ -435,7 +414,7 @@ int64_t agent_due(const struct agent *g)
     if (g->state == AGENT_ATTACHED) {
         due = earlier_of(due, g->heartbeat_now ? g->heartbeat_at_ns
                                                : g->heartbeat_at_ns + g->heartbeat_ns);
-        if (has_progress(g))
+        if (agent_has_progress(g))
             due = earlier_of(due, g->progress_at_ns + PROGRESS_NS);
     }
     for (struct list *it = g->attempts.all.next; it != &g->attempts.all; it = it->next)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/clock.h"
 #include "common/base/protocol_rule.h"
 #include "worker/agent/agent_state.h"
 
@@ -120,7 +121,7 @@ static int list_length(const struct list *l)
     return n;
 }
 
-bool is_repeated(const Weft__Rank__Frame *f)
+bool agent_repeats_frame(const Weft__Rank__Frame *f)
 {
     return (WEFT_RULE(shard_repeated) || f->body_case != WEFT__RANK__FRAME__BODY_SHARD_DONE) &&
            (WEFT_RULE(barrier_brought) || f->body_case != WEFT__RANK__FRAME__BODY_BARRIER_DONE);
@@ -136,7 +137,7 @@ static Weft__V1__RankFrame **bring_frames(const struct attempt *at, struct list 
     list_for_each (it, l) {
         struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
         f->sent_ns = now;
-        if (is_repeated(f->frame))
+        if (agent_repeats_frame(f->frame))
             v[(*n)++] = make_frame(at, f->rank, f->frame, out);
     }
     return v;
@@ -233,7 +234,7 @@ void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out)
     send_up(out, up);
 }
 
-bool has_progress(const struct agent *g)
+bool agent_has_progress(const struct agent *g)
 {
     for (int s = 0; s < g->attempts.nslots; s++)
         if (g->attempts.slots[s].attempt && g->attempts.slots[s].rank->view_changed)
@@ -299,7 +300,7 @@ void send_leaving(struct agent *g, int64_t now, struct agent_out *out)
     if (!is_attached(g))
         return;
     NEW(m, V1__Leaving, v1__leaving);
-    m->grace_ms = g->term_ns > now ? (g->term_ns - now) / 1000000 : 0;
+    m->grace_ms = g->term_ns > now ? (g->term_ns - now) / CLOCK_MS : 0;
     UP(up, LEAVING, leaving, m);
     send_up(out, up);
 }

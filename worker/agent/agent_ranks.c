@@ -14,6 +14,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/base/clock.h"
 #include "common/base/protocol_rule.h"
 #include "worker/agent/agent_state.h"
 
@@ -214,8 +215,9 @@ static struct attempt *add_attempt(struct agent *g, const Weft__V1__Start *s)
     return at;
 }
 
-void agent_start(struct agent *g, const Weft__V1__Start *s, struct agent_out *out)
+void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
+    const Weft__V1__Start *s = ev->down->start;
     struct attempts *t = &g->attempts;
     char why[300];
     if ((WEFT_RULE(incarnation) && strcmp(s->incarnation, g->incarnation)) || !s->assign ||
@@ -263,8 +265,9 @@ static void ask_to_stop(struct attempt *at, const char *reason, int64_t now, int
     }
 }
 
-void agent_stop(struct agent *g, const Weft__V1__Stop *s, int64_t now, struct agent_out *out)
+void agent_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
+    const Weft__V1__Stop *s = ev->down->stop;
     struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
     if (!at) { // never lived here, or was forgotten: from now on it never will
         attempts_set_reaped(&g->attempts, s->job, s->epoch);
@@ -273,14 +276,16 @@ void agent_stop(struct agent *g, const Weft__V1__Stop *s, int64_t now, struct ag
         at->reaped_sent_ns = UNSENT;
         at->dirty = true;
     } else if (s->grace_ms > 0) {
-        ask_to_stop(at, s->reason, now, now + s->grace_ms * 1000000, out);
+        ask_to_stop(at, s->reason, ev->now_ns, ev->now_ns + s->grace_ms * CLOCK_MS, out);
     } else {
         kill_attempt(at, out);
     }
 }
 
-void agent_sync(struct agent *g, const Weft__V1__Sync *s)
+void agent_sync(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
+    const Weft__V1__Sync *s = ev->down->sync;
+    (void)out;
     struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
     if (at && at->reaped)
         at->forgotten = true;
@@ -409,8 +414,9 @@ static void take_order(struct attempt *at, int rank, const Weft__Rank__Frame *f,
     at->dirty = true;
 }
 
-void agent_frame_down(struct agent *g, const Weft__V1__RankFrame *m, struct agent_out *out)
+void agent_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
+    const Weft__V1__RankFrame *m = ev->down->frame;
     struct attempt *at = attempts_find(&g->attempts, m->job, m->epoch);
     const Weft__Rank__Frame *f = m->frame;
     if (!at || !f)
@@ -451,7 +457,7 @@ static void repeat_frames(struct list *l, int64_t before_ns)
 {
     list_for_each (it, l) {
         struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
-        if (f->sent_ns <= before_ns && is_repeated(f->frame))
+        if (f->sent_ns <= before_ns && agent_repeats_frame(f->frame))
             f->sent_ns = UNSENT;
     }
 }

@@ -53,10 +53,10 @@ struct agent {
 };
 
 // ---- agent_ranks.c: handlers write down what happened ----
-void agent_start(struct agent *g, const Weft__V1__Start *s, struct agent_out *out);
-void agent_stop(struct agent *g, const Weft__V1__Stop *s, int64_t now, struct agent_out *out);
-void agent_sync(struct agent *g, const Weft__V1__Sync *s);
-void agent_frame_down(struct agent *g, const Weft__V1__RankFrame *f, struct agent_out *out);
+void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out *out);
+void agent_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out);
+void agent_sync(struct agent *g, const struct agent_event *ev, struct agent_out *out);
+void agent_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out);
 void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_out *out);
 void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_out *out);
 void agent_ended(struct agent *g, const struct agent_event *ev, struct agent_out *out);
@@ -80,7 +80,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
                    struct agent_out *out);
 void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out);
 void send_progress(struct agent *g, int64_t now, struct agent_out *out);
-bool has_progress(const struct agent *g);
+bool agent_has_progress(const struct agent *g);
 void send_frame(struct agent *g, const struct attempt *at, int rank, const Weft__Rank__Frame *f,
                 struct agent_out *out);
 void send_end(struct agent *g, const struct attempt *at, const struct attempt_rank *r,
@@ -89,4 +89,5 @@ void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out);
 void send_storage(struct agent *g, const Weft__V1__StorageDone *d, struct agent_out *out);
 void send_log(struct agent *g, const Weft__V1__LogChunk *c, struct agent_out *out);
-bool is_repeated(const Weft__Rank__Frame *f); // until it is answered, and with every Register
+bool agent_repeats_frame(
+    const Weft__Rank__Frame *f); // until it is answered, and with every Register

@@ -60,18 +60,18 @@ static int copy_rows(const char *path, int64_t restored_step, int to, struct err
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    int64_t kept = 0;
+    int64_t copied = 0;
     int rc = 0;
     while ((n = getline(&line, &cap, f)) > 0) {
         int64_t step;
         if (n >= ROW_MAX_BYTES || !row_step(line, (size_t)n, &step)) {
             log_warn("metrics", "%s: what follows step %lld is no row and is left out", path,
-                     (long long)kept);
+                     (long long)copied);
             break;
         }
         if (step > restored_step)
             break;
-        kept = step;
+        copied = step;
         if (write_all(to, line, (size_t)n)) {
             rc = err_errno(e, ERR_IO, "cannot write beside %s", path);
             break;

@@ -39,8 +39,8 @@ struct link {
     const struct progress_page *page;
     char host[RANK_HOST_MAX];
     int rank; // −1 before Assign
-    int64_t silence_ns, heard_ns, told_ns;
-    struct page_view told;   // what the last Progress said
+    int64_t silence_ns, heard_ns, sent_ns;
+    struct page_view sent;   // what the last Progress said
     struct page_view leader; // what the leader's said
     char leader_host[RANK_HOST_MAX];
     char leader_page[4200];
@@ -90,8 +90,8 @@ static void lose_leader(struct link *l, const char *how)
         set_lost(l, text);
         return;
     }
-    bool here = l->leader_page[0] && !strcmp(l->leader_host, l->host);
-    if (here && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
+    bool same_host = l->leader_page[0] && !strcmp(l->leader_host, l->host);
+    if (same_host && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
         page_read(page, &l->leader);
         page_close(page);
     }
@@ -99,7 +99,7 @@ static void lose_leader(struct link *l, const char *how)
         page_view_text(&l->leader, at, sizeof at);
     if (l->page)
         page_read(l->page, &own);
-    if (own.awaits == 1 && !here)
+    if (own.awaits == 1 && !same_host)
         snprintf(seen, sizeof seen, "; this rank saw it enter collective %llu last",
                  (unsigned long long)own.awaits_entered);
     snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s%s", *at ? " on host " : "",
@@ -272,13 +272,13 @@ static void read_signals(struct link *l)
 static void send_progress(struct link *l, int64_t now)
 {
     struct page_view v;
-    if (!l->page || l->closing || now - l->told_ns < PROGRESS_MS * CLOCK_MS)
+    if (!l->page || l->closing || now - l->sent_ns < PROGRESS_MS * CLOCK_MS)
         return;
     page_read(l->page, &v);
-    if (page_view_same(&v, &l->told) && now - l->told_ns < CLOCK_S)
+    if (page_view_same(&v, &l->sent) && now - l->sent_ns < CLOCK_S)
         return;
-    l->told = v;
-    l->told_ns = now;
+    l->sent = v;
+    l->sent_ns = now;
     Weft__Rank__Progress p;
     frame_from_view(&v, l->host, &p);
     FRAME(f, PROGRESS, progress, &p);
@@ -378,7 +378,7 @@ static void free_link(struct link *l)
     free(l);
 }
 
-// The agent knows already whom it has started here: its own version and pid are what a rank adds.
+// The agent knows which rank it has started: the version and the pid are what the rank adds.
 static void queue_hello(struct link *l)
 {
     FRAME_BODY(body, Hello, hello);

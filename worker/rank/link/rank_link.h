@@ -30,7 +30,7 @@ struct link_options {
     const char *host;                 // of this rank, for the leader's messages
     const struct progress_page *page; // borrowed; sent along a few times a second. May be null
     const char *leader_page; // path of rank 0's page, read if it runs on this host. May be null
-    bool agent;              // an agent leads, not rank 0: it is told Hello first
+    bool agent;              // an agent leads, not rank 0: it gets Hello first
     int64_t silence_ns;      // a leader that says nothing for so long is lost; 0: never
 };
 // Blocks SIGTERM and SIGINT in the calling thread (call it before other threads start).

@@ -200,12 +200,12 @@ void saver_close(struct saver *s)
 static int hand_over_copies(struct saver *s, bool wait, struct err *e)
 {
     struct lane *lane = exec_saves(s->o.state->exec);
-    bool here = false;
+    bool complete = false;
     if (!s->copying)
         return 0;
     int rc = wait ? lane_sync(lane, e) : 0;
-    rc = rc ? rc : lane_done(lane, &here, e);
-    if (rc || !here)
+    rc = rc ? rc : lane_done(lane, &complete, e);
+    if (rc || !complete)
         return rc;
     s->copying = false;
     snapshot_staged(s->snapshot);

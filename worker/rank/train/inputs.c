@@ -270,7 +270,7 @@ static int put_on_host(const struct inputs *in, void *to, const void *from, size
 
 static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
 {
-    char *at = in->packed[in->turn ^= 1];
+    char *at = in->packed[in->newest ^= 1];
     int rc = 0;
     for (int k = 0; k < in->n && !rc; k++) {
         const struct input *i = &in->input[k];

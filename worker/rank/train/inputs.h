@@ -29,9 +29,9 @@ struct inputs {
     struct input input[INPUTS_MAX];
     void *host[2]; // staging of two batches
     // Of a device with memory of its own: the inputs as it wants them, to be copied in one piece
-    // each; two in turn.
+    // each; two, used alternately.
     char *packed[2];
-    int turn;
+    int newest;         // of the two
     int32_t *positions; // of a sample's columns; null where nobody asks
 };
 
@@ -43,7 +43,7 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e);
 void inputs_close(struct inputs *in); // a zeroed one is fine
-// A feed of steps [first, end); `ids` tells their samples.
+// A feed of steps [first, end); `ids` says which their samples are.
 int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
                 uint64_t first, uint64_t end, struct feed **out, struct err *e);
 // Queues the batch for the program's next run. Its memory, and what was packed the time before
