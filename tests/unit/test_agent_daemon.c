@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "common/rpc/rpc.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
 #include "worker/worker_daemon.h"
 
@@ -176,15 +177,10 @@ static int set_up(void **state)
 {
     static struct rig r;
     memset(&r, 0, sizeof r);
-    strcpy(r.dir, "/tmp/weft-worker-XXXXXX");
-    if (!mkdtemp(r.dir))
+    if (temp_folder_make(r.dir, "worker"))
         return -1;
-    ssize_t n = readlink("/proc/self/exe", r.self, sizeof r.self - 1);
-    r.self[n > 0 ? n : 0] = 0;
-    snprintf(r.program, sizeof r.program, "%s", r.self);
-    for (int i = 0; i < 3; i++) // BUILD/tests/unit/test_…
-        *strrchr(r.program, '/') = 0;
-    strcat(r.program, "/weft-worker");
+    test_program(r.self);
+    built_program("weft-worker", r.program);
     snprintf(r.address, sizeof r.address, "unix:%s/c.sock", r.dir);
     snprintf(r.state, sizeof r.state, "%s/state", r.dir);
     struct rpc_server_options o = {.address = r.address, .methods = &hosts_attach, .nmethods = 1};
@@ -198,15 +194,13 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct rig *r = *state;
-    char line[100];
     if (r->worker) {
         kill(r->worker, SIGKILL);
         waitpid(r->worker, NULL, 0);
     }
     close(r->lifeline[1]);
     rpc_close(r->rpc);
-    snprintf(line, sizeof line, "rm -rf %s", r->dir);
-    return system(line);
+    return temp_folder_remove(r->dir);
 }
 
 static void gone(int pid)

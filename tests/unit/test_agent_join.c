@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/tls_ca.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
 #include "worker/worker_daemon.h"
 
@@ -42,19 +43,14 @@ static int set_up(void **state)
     static const char *const names[] = {"ca.pem", "server.pem", "server.key"};
     struct rpc_server *server;
     memset(&r, 0, sizeof r);
-    strcpy(r.dir, "/tmp/weft-join-XXXXXX");
-    if (!mkdtemp(r.dir))
+    if (temp_folder_make(r.dir, "join"))
         return -1;
     snprintf(r.ca, sizeof r.ca, "%s/ca", r.dir);
     snprintf(r.state, sizeof r.state, "%s/state", r.dir);
     for (int i = 0; i < 3; i++)
         snprintf(r.file[i], sizeof r.file[i], "%s/%s", r.ca, names[i]);
-    ssize_t n = readlink("/proc/self/exe", r.self, sizeof r.self - 1);
-    r.self[n > 0 ? n : 0] = 0;
-    snprintf(r.program, sizeof r.program, "%s", r.self);
-    for (int i = 0; i < 3; i++) // BUILD/tests/unit/test_…
-        *strrchr(r.program, '/') = 0;
-    strcat(r.program, "/weft-worker");
+    test_program(r.self);
+    built_program("weft-worker", r.program);
     assert_int_equal(tls_ca_init(r.ca, (const char *const[]){"127.0.0.1"}, 1, NULL), 0);
     r.methods[0] = hosts_attach;
     r.methods[1] = hosts_join;
@@ -73,14 +69,12 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct rig *r = *state;
-    char line[100];
     if (r->worker) {
         kill(r->worker, SIGKILL);
         waitpid(r->worker, NULL, 0);
     }
     rpc_close(r->rpc);
-    snprintf(line, sizeof line, "rm -rf %s", r->dir);
-    return system(line);
+    return temp_folder_remove(r->dir);
 }
 
 static void answer_join(struct rig *r, const struct rpc_event *ev)

@@ -17,6 +17,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "tests/support/temp_folder.h"
 #include "worker/storage.h"
 
 #define OP(x) WEFT__V1__STORAGE_OP__STORAGE_##x
@@ -31,8 +32,7 @@ static int set_up(void **state)
 {
     static struct rig r;
     memset(&r, 0, sizeof r);
-    strcpy(r.root, "/tmp/weft-storage-XXXXXX");
-    if (!mkdtemp(r.root))
+    if (temp_folder_make(r.root, "storage"))
         return -1;
     struct storage_config a = {r.root, "aa", "host-a"}, b = {r.root, "bb", "host-b"};
     assert_int_equal(storage_open(&a, &r.a, NULL), 0);
@@ -51,11 +51,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct rig *r = *state;
-    char line[100];
     storage_close(r->a);
     storage_close(r->b);
-    snprintf(line, sizeof line, "rm -rf %s", r->root);
-    return system(line);
+    return temp_folder_remove(r->root);
 }
 
 // One act from start to answer; freed by `let_go`.

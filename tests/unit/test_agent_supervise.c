@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
 #include "worker/poll_loop.h"
 #include "worker/rank_logs.h"
@@ -93,8 +94,7 @@ static int set_up(void **state)
 {
     static struct rig r;
     memset(&r, 0, sizeof r);
-    strcpy(r.dir, "/tmp/weft-supervise-XXXXXX");
-    if (!mkdtemp(r.dir))
+    if (temp_folder_make(r.dir, "supervise"))
         return -1;
     snprintf(r.lock, sizeof r.lock, "%s/ranks.lock", r.dir);
     snprintf(r.runs, sizeof r.runs, "%s/meet", r.dir);
@@ -108,11 +108,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct rig *r = *state;
-    char line[100];
     rig_close(r);
     buf_clear(&r->heard);
-    snprintf(line, sizeof line, "rm -rf %s", r->dir);
-    return system(line);
+    return temp_folder_remove(r->dir);
 }
 
 static void start(struct rig *r, int slot, const char *does)

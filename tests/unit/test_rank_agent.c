@@ -25,11 +25,12 @@
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/ckpt/store.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/datafile.h"
 
 enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
 
-static char top[64], program[4096];
+static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n"};
 
 struct agent {
@@ -58,8 +59,8 @@ static int make_top(void **state)
 {
     struct buf images = {0}, labels = {0};
     (void)state;
-    strcpy(top, "/tmp/weft-agent-XXXXXX");
-    if (!mkdtemp(top) || chdir(top) || mkdir("data", 0700) || mkdir("attempt", 0700))
+    if (temp_folder_make(top, "agent") || chdir(top) || mkdir("data", 0700) ||
+        mkdir("attempt", 0700))
         return -1;
     idx_header(&images, 8, 2, (uint32_t[]){SAMPLES, 4});
     idx_header(&labels, 8, 1, (uint32_t[]){SAMPLES});
@@ -78,9 +79,7 @@ static int make_top(void **state)
 static int remove_top(void **state)
 {
     (void)state;
-    char line[100];
-    snprintf(line, sizeof line, "rm -rf %s", top);
-    return chdir("/") || system(line);
+    return chdir("/") || temp_folder_remove(top);
 }
 
 // ---- the agent ----
@@ -475,10 +474,8 @@ static void a_probe_tells_the_devices_as_json(void **state)
     assert_says("probe", "libweft_nothing.so");
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    (void)argc;
-    char real[4000];
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
         CASE(two_ranks_train_to_the_end_under_an_agent),
@@ -490,10 +487,6 @@ int main(int argc, char **argv)
         CASE(a_descriptor_that_is_no_socket_is_a_bad_configuration),
         CASE(a_probe_tells_the_devices_as_json),
     };
-    if (!realpath(argv[0], real))
-        return 2;
-    for (int i = 0; i < 3; i++) // BUILD/tests/unit/test_rank_agent
-        *strrchr(real, '/') = 0;
-    snprintf(program, sizeof program, "%s/weft-rank", real);
+    built_program("weft-rank", program);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "tests/support/temp_folder.h"
 #include "worker/rank/lead/rank_join.h"
 #include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/link/rank_link.h"
@@ -52,8 +53,7 @@ static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
     char path[90];
     int fd, unix_fd;
     memset(t, 0, sizeof *t);
-    strcpy(t->dir, "/tmp/weft-link-XXXXXX");
-    assert_non_null(mkdtemp(t->dir));
+    assert_int_equal(temp_folder_make(t->dir, "link"), 0);
     t->n = n;
     t->plan.ranks = n;
     t->plan.epoch = 3;

@@ -20,9 +20,10 @@
 #include <dirent.h>
 
 #include "common/base/clock.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/ckpt_fixture.h"
 
-static char top[64], program[4096];
+static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 
 static const char job[] = "name: tiny\n"
                           "model: {kind: mlp, inputs: 4, hidden: [8], classes: 2}\n"
@@ -38,8 +39,7 @@ static const char job[] = "name: tiny\n"
 static int make_top(void **state)
 {
     (void)state;
-    strcpy(top, "/tmp/weft-solo-XXXXXX");
-    if (!mkdtemp(top) || chdir(top))
+    if (temp_folder_make(top, "solo") || chdir(top))
         return -1;
     FILE *f = fopen("job.yaml", "we");
     if (!f)
@@ -51,9 +51,7 @@ static int make_top(void **state)
 static int remove_top(void **state)
 {
     (void)state;
-    char line[100];
-    snprintf(line, sizeof line, "rm -rf %s", top);
-    return chdir("/") || system(line);
+    return chdir("/") || temp_folder_remove(top);
 }
 
 // Starts the program with flags up to null; all its output goes to the file `out`.
@@ -334,10 +332,8 @@ static void a_killed_parent_takes_its_ranks_along(void **state)
     assert_int_not_equal(kill(atoi(text), 0), 0);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    (void)argc;
-    char real[4000];
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
         CASE(three_ranks_train_to_the_end_and_say_where_everything_is),
@@ -355,9 +351,6 @@ int main(int argc, char **argv)
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
         CASE(a_killed_parent_takes_its_ranks_along),
     };
-    if (!realpath(argv[0], real))
-        return 2;
-    *strrchr(real, '/') = 0;
-    snprintf(program, sizeof program, "%s/../weft-rank-double", real);
+    built_program("tests/weft-rank-double", program);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
