@@ -95,23 +95,18 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
 
 // ---- verbs about jobs ----
 
-// The audit's verbs are the wire's, and more.
-_Static_assert((int)AUDIT_CANCEL == (int)WEFT__V1__VERB__CANCEL, "verbs");
-_Static_assert((int)AUDIT_RESUME == (int)WEFT__V1__VERB__RESUME, "verbs");
-_Static_assert((int)AUDIT_DRAIN == (int)WEFT__V1__VERB__DRAIN, "verbs");
-
 enum how { NO, MOVE, DRAIN, GOAL, ALREADY };
 struct deed {
     enum how how;
     const char *text; // what happens now, is so already, or why not
 };
-enum { JOB_VERBS = AUDIT_RESUME + 1 };
 
 static const struct verb {
     enum event_kind event;
     enum job_state to;
     struct deed in[JOB_STATES];
-} verbs[JOB_VERBS] = {
+} verbs[AUDIT_SUBMIT] = {
+    // those about hosts have no row
     [AUDIT_CANCEL] =
         {EVENT_CANCELLED,
          JOB_CANCELLED,
@@ -229,11 +224,11 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     return NULL;
 }
 
-static const char *act_on_job(struct coord *c, const struct coord_event *ev,
+static const char *act_on_job(struct coord *c, enum audit_verb verb, const struct coord_event *ev,
                               Weft__V1__ActReply *reply, struct err *e)
 {
     const Weft__V1__ActRequest *q = ev->act;
-    const struct verb *v = &verbs[q->verb];
+    const struct verb *v = &verbs[verb];
     struct job_record *j = job_of(c, q->target, e);
     if (!j)
         return e->text;
@@ -241,28 +236,27 @@ static const char *act_on_job(struct coord *c, const struct coord_event *ev,
     reply->target = frame_text(j->id);
     reply->text = frame_text(d->text);
     struct err unread = {0};
-    bool again = q->verb == WEFT__V1__VERB__RESUME && job_spec(j, &unread);
+    bool again = verb == AUDIT_RESUME && job_spec(j, &unread);
     const char *no = again ? unread.text : carry_out(j, v, d, ev);
     if (!no)
         return NULL;
-    err_set(e, ERR_REFUSED, "cannot %s %s: %s", audit_word((enum audit_verb)q->verb), j->name, no);
+    err_set(e, ERR_REFUSED, "cannot %s %s: %s", audit_word(verb), j->name, no);
     return e->text;
 }
 
 // ---- verbs about hosts ----
 
-static const char *act_on_host(struct coord *c, const struct coord_event *ev,
+static const char *act_on_host(struct coord *c, enum audit_verb verb, const struct coord_event *ev,
                                Weft__V1__ActReply *reply, struct err *e)
 {
     struct host *host = host_of(c, ev->act->target, e);
     if (!host)
         return e->text;
-    Weft__V1__Verb verb = ev->act->verb;
-    bool drains = verb == WEFT__V1__VERB__DRAIN;
-    host->cordoned = verb != WEFT__V1__VERB__UNCORDON;
+    bool drains = verb == AUDIT_DRAIN;
+    host->cordoned = verb != AUDIT_UNCORDON;
     host->draining = drains || (host->draining && host->cordoned);
     host_touch(c, host);
-    c->place = true;
+    c->round_due = true;
     reply->target = frame_text(host->id);
     reply->text = frame_text(drains           ? "its ranks stop and go elsewhere; it takes no more"
                              : host->cordoned ? "it takes no more ranks"
@@ -272,31 +266,31 @@ static const char *act_on_host(struct coord *c, const struct coord_event *ev,
     return NULL;
 }
 
-static const char *act_on_target(struct coord *c, const struct coord_event *ev,
-                                 Weft__V1__ActReply *reply, struct err *e)
+static const char *act_on_target(struct coord *c, enum audit_verb verb,
+                                 const struct coord_event *ev, Weft__V1__ActReply *reply,
+                                 struct err *e)
 {
     const Weft__V1__ActRequest *q = ev->act;
     if (q->cluster[0] && strcmp(q->cluster, c->cluster))
         err_set(e, ERR_REFUSED, "this is another cluster: %s", c->cluster);
-    else if (q->verb >= WEFT__V1__VERB__CANCEL && q->verb <= WEFT__V1__VERB__RESUME)
-        return act_on_job(c, ev, reply, e);
-    else if (q->verb >= WEFT__V1__VERB__CORDON && q->verb <= WEFT__V1__VERB__DRAIN)
-        return act_on_host(c, ev, reply, e);
-    else
+    else if (verb == AUDIT_NONE)
         err_set(e, ERR_INVALID, "unknown verb %d", (int)q->verb);
+    else if (audit_verb_is_of_hosts(verb))
+        return act_on_host(c, verb, ev, reply, e);
+    else
+        return act_on_job(c, verb, ev, reply, e);
     return e->text;
 }
 
 void acts_act(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__ActRequest *q = ev->act;
+    enum audit_verb verb = audit_verb_of(q->verb);
     V1_NEW(ActReply, act_reply, reply);
     struct err e = {0};
     if (request_known(c, ev->call, q->request_id, &q->base, &weft__v1__act_reply__descriptor))
         return;
-    bool is_known = q->verb > WEFT__V1__VERB__VERB_NONE && q->verb <= WEFT__V1__VERB__DRAIN;
-    enum audit_verb verb = is_known ? (enum audit_verb)q->verb : AUDIT_NONE;
-    if (act_on_target(c, ev, &reply, &e)) {
+    if (act_on_target(c, verb, ev, &reply, &e)) {
         int code = e.code == ERR_NOTFOUND  ? CODE_NOT_FOUND
                    : e.code == ERR_INVALID ? CODE_INVALID
                                            : CODE_PRECONDITION;
@@ -306,4 +300,11 @@ void acts_act(struct coord *c, const struct coord_event *ev)
     }
     write_audit(c, ev, verb, reply.target, "ok");
     request_answer(c, ev->call, q->request_id, &q->base, &reply.base);
+}
+
+void acts_check(void)
+{
+    for (enum audit_verb v = AUDIT_NONE + 1; v < AUDIT_SUBMIT; v++)
+        for (enum job_state s = JOB_QUEUED; s < JOB_STATES; s++)
+            PRE(audit_verb_is_of_hosts(v) || verbs[v].in[s].text);
 }

@@ -4,5 +4,6 @@
 #include "coordinator/coord_state.h"
 
 void acts_submit(struct coord *c, const struct coord_event *ev);
+void acts_check(void); // every verb says what it does in every state
 void acts_act(struct coord *c, const struct coord_event *ev);
 void acts_audit(struct coord *c, const struct coord_event *ev);

@@ -67,7 +67,7 @@ void attach_gone(struct coord *c, uint64_t number)
     struct conn *k = find_conn(c, number);
     if (k && k->host && k->host->conn == number) {
         k->host->conn = 0;
-        c->place = true;
+        c->round_due = true;
     }
     forget_conn(c, number);
 }
@@ -117,7 +117,7 @@ static void fence_host(struct coord *c, struct host *host, enum fence_reason rea
     attempts_host_lost(c, host, why);
     for (int i = 0; i < host->ndevices; i++)
         host->devices[i].busy = false; // not for placement: a fenced host takes no work
-    c->place = true;
+    c->round_due = true;
 }
 
 void attach_tick(struct coord *c)
@@ -234,7 +234,7 @@ static void welcome_host(struct coord *c, struct host *host, struct conn *k,
     body.heartbeat_ms = c->config.heartbeat_ns / CLOCK_MS;
     DOWN(d, REGISTERED, registered, &body);
     out_down(c, k->number, &d);
-    c->place = true;
+    c->round_due = true;
 }
 
 static void on_register(struct coord *c, uint64_t number, const Weft__V1__Register *r)
@@ -271,7 +271,7 @@ static void on_heartbeat(struct coord *c, struct host *host, const Weft__V1__Hea
         if (h->ranks[i]->device >= 0 && h->ranks[i]->device < host->ndevices)
             busy[h->ranks[i]->device] = true;
     for (int i = 0; i < host->ndevices; i++) {
-        c->place = c->place || (host->devices[i].busy && !busy[i]);
+        c->round_due = c->round_due || (host->devices[i].busy && !busy[i]);
         host->devices[i].busy = busy[i];
     }
     V1_NEW(HeartbeatAck, heartbeat_ack, body);

@@ -412,7 +412,7 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
         if (r < j->nplaced)
             j->placement[r].reaped = true;
     }
-    j->coord->place = true;
+    j->coord->round_due = true;
     job_touch(j);
 }
 
@@ -442,7 +442,6 @@ void attempt_fault(struct attempt *at, const struct fault *f)
         return;
     struct fault *copy = arena_dup(a, f, sizeof *f);
     copy->host = f->host ? arena_strdup(a, f->host) : NULL;
-    copy->sign = f->sign ? arena_strdup(a, f->sign) : NULL;
     copy->log = f->log ? arena_strdup(a, f->log) : "";
     text_plain(copy->text);
     at->fault = copy;

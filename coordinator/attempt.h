@@ -53,8 +53,9 @@ struct fault { // that ends an attempt
     enum event_kind event; // FAILED, LOST or HANG
     int rank;              // −1: none
     const char *host;
-    const char *sign; // "exit 71": the same at the same step three times fails the job; null: none
-    const char *log;  // its last lines, or null
+    enum fault_sign sign;
+    int code;        // of EXIT and SIGNAL
+    const char *log; // its last lines, or null
     char text[1200];
 };
 struct attempt {

@@ -90,32 +90,26 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
     static const struct {
         enum fault_kind kind;
         enum event_kind event;
-        const char *sign;
+        enum fault_sign sign;
     } faults[CULPRIT_KINDS] = {
-        [CULPRIT_EXITED] = {FAULT_RANK, EVENT_FAILED, NULL},
-        [CULPRIT_DIED] = {FAULT_RANK, EVENT_FAILED, NULL},
-        [CULPRIT_HUNG] = {FAULT_RANK, EVENT_HANG, "hang"},
-        [CULPRIT_GAVE_UP] = {FAULT_OUTSIDE, EVENT_LOST, NULL},
-        [CULPRIT_ABSENT] = {FAULT_RANK, EVENT_FAILED, "start"},
-        [CULPRIT_PLANS] = {FAULT_CONFIG, EVENT_FAILED, NULL},
-        [CULPRIT_LEFT] = {FAULT_OUTSIDE, EVENT_LOST, NULL},
+        [CULPRIT_EXITED] = {FAULT_RANK, EVENT_FAILED, SIGN_EXIT},
+        [CULPRIT_DIED] = {FAULT_RANK, EVENT_FAILED, SIGN_SIGNAL},
+        [CULPRIT_HUNG] = {FAULT_RANK, EVENT_HANG, SIGN_HANG},
+        [CULPRIT_GAVE_UP] = {FAULT_OUTSIDE, EVENT_LOST, SIGN_NONE},
+        [CULPRIT_ABSENT] = {FAULT_RANK, EVENT_FAILED, SIGN_START},
+        [CULPRIT_PLANS] = {FAULT_CONFIG, EVENT_FAILED, SIGN_NONE},
+        [CULPRIT_LEFT] = {FAULT_OUTSIDE, EVENT_LOST, SIGN_NONE},
     };
-    char sign[40];
     struct fault f = {.kind = faults[x->kind].kind,
                       .event = faults[x->kind].event,
                       .sign = faults[x->kind].sign,
+                      .code = x->kind == CULPRIT_DIED ? x->signal : x->code,
                       .rank = x->rank,
                       .log = x->log};
     if (x->rank >= 0)
         f.host = host_name(at->hosts[at->ranks[x->rank].host].host);
-    if (x->kind == CULPRIT_EXITED) {
+    if (x->kind == CULPRIT_EXITED)
         f.kind = kind_of_exit(x->code);
-        snprintf(sign, sizeof sign, "exit %d", x->code);
-        f.sign = sign;
-    } else if (x->kind == CULPRIT_DIED) {
-        snprintf(sign, sizeof sign, "signal %d", x->signal);
-        f.sign = sign;
-    }
     snprintf(f.text, sizeof f.text, "%s", x->text);
     attempt_fault(at, &f);
 }

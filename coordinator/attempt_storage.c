@@ -16,7 +16,7 @@ static void fail_storage(struct attempt *at, const struct attempt_host *h, const
                       .event = EVENT_FAILED,
                       .rank = -1,
                       .host = host_name(h->host),
-                      .sign = "storage"};
+                      .sign = SIGN_STORAGE};
     snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
     attempt_fault(at, &f);
 }

@@ -61,6 +61,7 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->answered);
     list_init(&c->loaded);
     c->next_seq = c->next_audit = 1;
+    acts_check();
     return c;
 }
 
@@ -210,7 +211,7 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->now_ns = c->stepped_ns = c->swept_ns = now_ns;
     c->wall_ms = wall_ms;
     c->grace_ns = now_ns + c->config.lease_ns;
-    c->started = c->place = true;
+    c->started = c->round_due = true;
     if (c->cluster[0] && !c->had_meta) { // the id outlived its database
         c->lost_ms = wall_ms;
         c->meta_dirty = true;
@@ -266,7 +267,7 @@ static void after_gap(struct coord *c, int64_t gap_ns)
 
 static void wake_backoff(struct coord *c)
 {
-    c->place = c->place || (c->wake_ns && c->now_ns >= c->wake_ns);
+    c->round_due = c->round_due || (c->wake_ns && c->now_ns >= c->wake_ns);
 }
 
 static void on_up(struct coord *c, const struct coord_event *ev)
@@ -303,7 +304,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4)
         after_gap(c, gap_ns);
     else if (graced && c->now_ns >= c->grace_ns)
-        c->place = true; // what waited for hosts to come back
+        c->round_due = true; // what waited for hosts to come back
     on[ev->kind](c, ev);
     settle(c);
     flush_rows(c);
@@ -314,7 +315,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->hosts) || !list_empty(&c->queue);
-    bool soon = !list_empty(&c->live) || c->wake_ns || (c->place && !list_empty(&c->queue));
+    bool soon = !list_empty(&c->live) || c->wake_ns || (c->round_due && !list_empty(&c->queue));
     if (soon)
         return c->stepped_ns + TICK_MS * CLOCK_MS;
     if (open)

@@ -213,7 +213,7 @@ void host_idle(struct coord *c, struct host *h, int device)
     if (device < 0 || device >= h->ndevices || !h->devices[device].busy)
         return;
     h->devices[device].busy = false;
-    c->place = true;
+    c->round_due = true;
 }
 
 // ---- all of them ----

@@ -362,7 +362,7 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
     j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)
         text_set(&j->goal_why, "");
-    c->place = c->place || !is_new; // settling looks at those that are new
+    c->round_due = c->round_due || !is_new; // settling looks at those that are new
 }
 
 void job_move(struct job_record *j, enum job_state to, enum job_state goal,

@@ -297,7 +297,7 @@ void queue_round(struct coord *c)
 {
     struct arena a;
     int left = c->nqueued; // mostly they are of one kind
-    c->place = false;
+    c->round_due = false;
     c->wake_ns = 0;
     memset(c->tails, 0, sizeof c->tails);
     arena_init(&a);

@@ -15,7 +15,7 @@
 #include "coordinator/job_record.h"
 
 // One round over all that wait. Whoever is placed or preempted changes what the others find: then
-// coord.place is set again.
+// coord.round_due is set again.
 void queue_round(struct coord *c);
 // For a job that is new in the queue, when nothing else has changed: true when the last round has
 // the answer for it too, which is that it waits. No round is needed then.

@@ -54,7 +54,10 @@ static bool same_again(struct attempt *at, const struct fault *f)
     char head[100], text[1400];
     int64_t step = leader_shown_step(at->leader);
     step = step < j->restore_step ? j->restore_step : step;
-    snprintf(head, sizeof head, "%s at step %lld: ", f->sign, (long long)step);
+    char number[20] = "";
+    if (f->sign == SIGN_EXIT || f->sign == SIGN_SIGNAL)
+        snprintf(number, sizeof number, " %d", f->code);
+    snprintf(head, sizeof head, "%s%s at step %lld: ", sign_word(f->sign), number, (long long)step);
     bool same =
         j->same_failures > 0 && j->same_failure_step == step && starts_with(j->diagnosis, head);
     j->same_failures = same ? j->same_failures + 1 : 1;

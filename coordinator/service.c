@@ -201,7 +201,7 @@ static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *ou
     x.who = who_of(ev->peer);
     x.role = rpc_role_name(ev->peer->role);
     x.act = (const Weft__V1__ActRequest *)ev->message;
-    if (x.act->verb >= WEFT__V1__VERB__CORDON && ev->peer->role == RPC_CLIENT) {
+    if (audit_verb_is_of_hosts(audit_verb_of(x.act->verb)) && ev->peer->role == RPC_CLIENT) {
         const struct verdict v = {x.who, x.role, AUDIT_ACT_ON_HOST, x.act->target,
                                   "hosts are the admin's business"};
         deny_call(s, ev->call, RPC_PERMISSION_DENIED, &v, out);

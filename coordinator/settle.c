@@ -156,8 +156,8 @@ static void settle_jobs(struct coord *c)
     list_for_each (it, &c->dirty) {
         struct job_record *j = list_entry(it, struct job_record, touched);
         grow_epoch(j);
-        if (j->in_queue && j->wait == WAIT_NEW && !c->place)
-            c->place = !queue_knows(j);
+        if (j->in_queue && j->wait == WAIT_NEW && !c->round_due)
+            c->round_due = !queue_knows(j);
     }
 }
 
@@ -165,7 +165,7 @@ void settle(struct coord *c)
 {
     settle_attempts(c);
     settle_jobs(c);
-    for (int round = 0; c->place && round < SETTLE_ROUNDS; round++) {
+    for (int round = 0; c->round_due && round < SETTLE_ROUNDS; round++) {
         queue_round(c);
         settle_attempts(c);
     }

@@ -22,6 +22,10 @@ static const char *const times[TIME_KINDS] = {
     [TIME_RECOVERING] = "recovering", [TIME_DRAINING] = "draining",
     [TIME_CHECKPOINT] = "checkpoint", [TIME_HELD] = "held",
 };
+static const char *const signs[FAULT_SIGNS] = {
+    [SIGN_NONE] = "",           [SIGN_EXIT] = "exit",   [SIGN_SIGNAL] = "signal",
+    [SIGN_STORAGE] = "storage", [SIGN_START] = "start", [SIGN_HANG] = "hang",
+};
 static const char *const verbs[AUDIT_VERBS] = {
     [AUDIT_NONE] = "?",
     [AUDIT_CANCEL] = "cancel",
@@ -67,10 +71,27 @@ const char *time_word(enum time_kind k)
     return times[k];
 }
 
+const char *sign_word(enum fault_sign s)
+{
+    PRE((int)s >= 0 && s < FAULT_SIGNS);
+    return signs[s];
+}
+
 const char *audit_word(enum audit_verb v)
 {
     PRE((int)v >= 0 && v < AUDIT_VERBS);
     return verbs[v];
+}
+
+enum audit_verb audit_verb_of(Weft__V1__Verb v)
+{
+    bool is_one = (int)v > AUDIT_NONE && (int)v < AUDIT_SUBMIT;
+    return is_one ? (enum audit_verb)v : AUDIT_NONE;
+}
+
+bool audit_verb_is_of_hosts(enum audit_verb v)
+{
+    return v == AUDIT_CORDON || v == AUDIT_UNCORDON || v == AUDIT_DRAIN;
 }
 
 const char *host_state_word(enum host_state s)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "proto/rows.pb-c.h"
+#include "proto/weft.pb-c.h"
 
 // The states of a job are numbers on the wire, so these are the wire's own.
 enum job_state {
@@ -60,16 +61,29 @@ enum time_kind {
     TIME_KINDS
 };
 
-// What was asked for, as the audit tells it. The verbs of Act have the wire's numbers.
+// How a failure looks: the same one at the same step, three times in a row, fails the job. A
+// diagnosis begins with it, and with the number of an exit or a signal.
+enum fault_sign {
+    SIGN_NONE, // it does not count as the same
+    SIGN_EXIT,
+    SIGN_SIGNAL,
+    SIGN_STORAGE,
+    SIGN_START, // a rank was not heard of
+    SIGN_HANG,
+    FAULT_SIGNS
+};
+
+// What was asked for, as the audit tells it. Those before SUBMIT are the verbs of Act and have the
+// wire's numbers.
 enum audit_verb {
     AUDIT_NONE,
-    AUDIT_CANCEL,
-    AUDIT_HOLD,
-    AUDIT_PREEMPT,
-    AUDIT_RESUME,
-    AUDIT_CORDON,
-    AUDIT_UNCORDON,
-    AUDIT_DRAIN,
+    AUDIT_CANCEL = WEFT__V1__VERB__CANCEL,
+    AUDIT_HOLD = WEFT__V1__VERB__HOLD,
+    AUDIT_PREEMPT = WEFT__V1__VERB__PREEMPT,
+    AUDIT_RESUME = WEFT__V1__VERB__RESUME,
+    AUDIT_CORDON = WEFT__V1__VERB__CORDON,
+    AUDIT_UNCORDON = WEFT__V1__VERB__UNCORDON,
+    AUDIT_DRAIN = WEFT__V1__VERB__DRAIN,
     AUDIT_SUBMIT,
     AUDIT_JOIN,
     AUDIT_ACT_ON_HOST, // refused to a client before it was read
@@ -93,7 +107,10 @@ enum fence_reason { FENCE_LEASE, FENCE_TWIN, FENCE_REASONS };
 const char *job_state_word(enum job_state s); // "QUEUED"
 const char *event_word(enum event_kind k);
 const char *time_word(enum time_kind k);
+const char *sign_word(enum fault_sign s);
 const char *audit_word(enum audit_verb v);
+enum audit_verb audit_verb_of(Weft__V1__Verb v); // NONE: no such verb
+bool audit_verb_is_of_hosts(enum audit_verb v);  // the others are about a job
 const char *host_state_word(enum host_state s);
 const char *fence_word(enum fence_reason r);
 // What a row says, or the count when this program does not know the word.
