@@ -30,6 +30,44 @@ struct fixture {
     struct err e; // of the compiler
 };
 
+// The fixture's job, as it is by now.
+static inline int compile_again(struct fixture *f)
+{
+    return model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
+                         &f->e);
+}
+
+// The text must parse with these settings.
+static inline void parse_with(struct fixture *f, const char *text, const char *const *set, int n)
+{
+    struct job_errors errs = {0};
+    struct buf said = {0};
+    *f = (struct fixture){0};
+    if (job_parse(&f->a, &weft_schema, "job.yaml", NULL, text, strlen(text), set, n, &f->job,
+                  &errs)) {
+        job_errors_print(&errs, &said);
+        fail_msg("%s", buf_str(&said));
+    }
+}
+
+static inline int compile_with(struct fixture *f, const char *text, const char *const *set, int n)
+{
+    parse_with(f, text, set, n);
+    return compile_again(f);
+}
+
+// The first finding of a code, of this tensor unless that is null; null: there is none.
+static inline const struct finding *find_finding(const struct fixture *f, enum finding_code code,
+                                                 const char *tensor)
+{
+    for (int i = 0; i < f->found.n; i++) {
+        const struct finding *one = &f->found.items[i];
+        if (one->code == code && (!tensor || (one->tensor && !strcmp(one->tensor, tensor))))
+            return one;
+    }
+    return NULL;
+}
+
 // What the parser, then what the compiler says is returned.
 static inline int compile_or_not(struct fixture *f, const char *text, bool *parsed)
 {
@@ -43,8 +81,7 @@ static inline int compile_or_not(struct fixture *f, const char *text, bool *pars
         job_errors_print(&errs, &said);
         err_set(&f->e, rc, "%s", buf_str(&said));
     } else {
-        rc = model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, &said,
-                           &f->e);
+        rc = compile_again(f);
     }
     buf_clear(&said);
     return rc;
@@ -132,4 +169,30 @@ static inline void compare(const struct interp *a, const struct interp *b, const
                      y[i]);
     free(x);
     free(y);
+}
+
+// A parameter's gradient is the slope of the loss: at up to `places` of its elements, the loss with
+// the element a little more and a little less is asked of `loss`.
+static inline void check_slopes(struct interp *x, const char *param, int places, double tolerance,
+                                double (*loss)(struct interp *x, const void *ctx), const void *ctx)
+{
+    char name[64];
+    snprintf(name, sizeof name, "grad/%s", param);
+    int64_t n = shape_count(&x->g->values[interp_find(x, param)].shape);
+    double *grad = interp_get(x, name), *w = interp_get(x, param);
+    for (int64_t i = 0; i < n; i += n / places + 1) {
+        const double h = 1e-5, keep = w[i];
+        w[i] = keep + h;
+        interp_set(x, param, w);
+        double up = loss(x, ctx);
+        w[i] = keep - h;
+        interp_set(x, param, w);
+        double slope = (up - loss(x, ctx)) / (2 * h);
+        w[i] = keep;
+        interp_set(x, param, w);
+        if (fabs(slope - grad[i]) > tolerance + 1e-5 * fabs(slope))
+            fail_msg("%s[%lld]: vjp %.12g, differences %.12g", param, (long long)i, grad[i], slope);
+    }
+    free(grad);
+    free(w);
 }

@@ -22,32 +22,13 @@ static double forward(struct interp *x, bool backward)
     return value;
 }
 
-// ---- gradients ---------------------------------------------------------------------------------
-
-static void check_slopes(struct interp *x, const struct value *param)
+static double loss_at(struct interp *x, const void *ctx)
 {
-    char name[64];
-    snprintf(name, sizeof name, "grad/%s", param->name);
-    int64_t n = shape_count(&param->shape);
-    double *grad = interp_get(x, name), *w = interp_get(x, param->name);
-    for (int64_t i = 0; i < n; i += n / 5 + 1) {
-        const double h = 1e-5, keep = w[i];
-        w[i] = keep + h;
-        interp_set(x, param->name, w);
-        double up = forward(x, false);
-        w[i] = keep - h;
-        interp_set(x, param->name, w);
-        double down = forward(x, false);
-        w[i] = keep;
-        interp_set(x, param->name, w);
-        double slope = (up - down) / (2 * h);
-        if (fabs(slope - grad[i]) > 1e-8 + 1e-5 * fabs(slope))
-            fail_msg("%s[%lld]: vjp %.12g, differences %.12g", param->name, (long long)i, grad[i],
-                     slope);
-    }
-    free(grad);
-    free(w);
+    (void)ctx;
+    return forward(x, false);
 }
+
+// ---- gradients ---------------------------------------------------------------------------------
 
 static void gradients_are_the_slopes_of_the_loss(void **state)
 {
@@ -61,7 +42,7 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
         forward(&x, true);
         for (int v = 0; v < x.g->nvalues; v++)
             if (x.g->values[v].kind == VALUE_PARAM && x.g->values[v].alias < 0)
-                check_slopes(&x, &x.g->values[v]);
+                check_slopes(&x, x.g->values[v].name, 5, 1e-8, loss_at, NULL);
         interp_clear(&x);
         fixture_clear(&f);
     }

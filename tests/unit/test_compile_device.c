@@ -89,14 +89,6 @@ static void what_is_no_model_is_told_with_what_would_do(void **state)
     "data: {format: tokens, train: {tokens: t}, batch: 64}\n"                             \
     "train: {steps: 1, microbatches: 8, remat: block}\nmesh: {data: 8, model: 8}\n"
 
-static const struct finding *does_not_fit(const struct fixture *f)
-{
-    for (int i = 0; i < f->found.n; i++)
-        if (f->found.items[i].code == FINDING_DOES_NOT_FIT)
-            return &f->found.items[i];
-    return NULL;
-}
-
 static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does(void **state)
 {
     struct fixture f;
@@ -115,7 +107,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     assert_int_equal(f.c.memory.grads, 4 * count);
     assert_int_equal(f.c.memory.optimizer, 8 * count);
     model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = does_not_fit(&f);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_string_equal(one->fix, "sharding.rules.embed=[fsdp, data] and "
                                   "sharding.gather=[fsdp, data]");
@@ -129,13 +121,8 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     report_make(&r, &f.job, &f.c, &f.found, &d, &f.a);
     assert_false(r.fits);
     fixture_clear(&f);
-    struct job_errors errs = {0};
     const char *const set[] = {"sharding.rules.embed=[fsdp, data]", "sharding.gather=[fsdp, data]"};
-    f = (struct fixture){0};
-    assert_int_equal(
-        job_parse(&f.a, &weft_schema, "t", NULL, GPT3, strlen(GPT3), set, 2, &f.job, &errs), 0);
-    assert_int_equal(
-        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e), 0);
+    assert_int_equal(compile_with(&f, GPT3, set, 2), 0);
     d = read_model(&f.a, "a100-80g", NULL);
     assert_true(fit_fits(&f.c, &d));
     model_fit(&f.job, &d, &f.c, &f.found, &f.a);
@@ -168,7 +155,7 @@ static void state_gradients_and_weights_are_cut_as_far_as_it_takes(void **state)
                          (uint64_t)16 * PARAMS);
         struct device_model d = {"small", (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20), 0, 0};
         model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-        const struct finding *one = does_not_fit(&f);
+        const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
         assert_non_null(one);
         assert_non_null(one->fix);
         if (!strstr(one->fix, cases[i].says) || (cases[i].not &&strstr(one->fix, cases[i].not )))
@@ -191,7 +178,7 @@ static void too_many_activations_want_more_microbatches(void **state)
     assert_true(f.c.memory.stash >= 4 * ((uint64_t)8 << 20));
     struct device_model d = read_model(&f.a, "tiny:memory=24MiB,libraries=1MiB", NULL);
     model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = does_not_fit(&f);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_non_null(one->fix);
     assert_non_null(strstr(one->fix, "train.microbatches="));
@@ -206,7 +193,7 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
     compile_text(&f, WIDE, 0);
     struct device_model d = read_model(&f.a, "tiny:memory=1MiB,libraries=1MiB", NULL);
     model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = does_not_fit(&f);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_null(one->fix);
     assert_non_null(strstr(one->message, "it would still be "));
@@ -232,11 +219,8 @@ static int build_counted(struct graph *g, const struct job *job, enum program_ki
 
 static uint64_t arena_with(const char *text, const char *set)
 {
-    struct fixture f = {0};
-    struct job_errors errs = {0};
-    assert_int_equal(
-        job_parse(&f.a, &weft_schema, "t", NULL, text, strlen(text), &set, 1, &f.job, &errs), 0);
-    if (model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e))
+    struct fixture f;
+    if (compile_with(&f, text, &set, 1))
         fail_msg("%s: %s", set, f.e.text);
     uint64_t bytes = f.c.memory.arena;
     fixture_clear(&f);
@@ -272,7 +256,7 @@ static void a_setting_that_just_fits_is_not_dismissed_unseen(void **state)
         struct device_model d = {"small", arena_with(TALL, set) - i % 2, 0, 0};
         assert_true(d.memory < f.c.memory.arena);
         fit_check(&f.job, decoder_build, &d, &f.c, &f.found, &f.a);
-        const struct finding *one = does_not_fit(&f);
+        const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
         assert_non_null(one);
         assert_non_null(one->fix);
         int others;
@@ -291,7 +275,7 @@ static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **stat
     compile_text(&f, TALL, 0);
     whole = 0;
     fit_check(&f.job, build_counted, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = does_not_fit(&f);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_null(one->fix);
     assert_int_equal(whole, 1); // the nearest, for what it would still be

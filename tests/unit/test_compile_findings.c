@@ -14,37 +14,13 @@
     "train: {steps: 1, microbatches: 2}\n"
 #define SQUARE "mesh: {dp: 2, tp: 2}\n"
 
-static int read_with(struct fixture *f, const char *text, const char *fix)
-{
-    struct job_errors errs = {0};
-    struct buf said = {0};
-    *f = (struct fixture){0};
-    if (job_parse(&f->a, &weft_schema, "job.yaml", NULL, text, strlen(text), &fix, fix ? 1 : 0,
-                  &f->job, &errs)) {
-        job_errors_print(&errs, &said);
-        fail_msg("%s", buf_str(&said));
-    }
-    return model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
-                         &f->e);
-}
-
-static const struct finding *find(const struct fixture *f, enum finding_code code,
-                                  const char *tensor)
-{
-    for (int i = 0; i < f->found.n; i++) {
-        const struct finding *one = &f->found.items[i];
-        if (one->code == code && (!tensor || (one->tensor && !strcmp(one->tensor, tensor))))
-            return one;
-    }
-    return NULL;
-}
-
 static void check_fix(const char *text, enum finding_code code, const char *tensor, const char *fix)
 {
     struct fixture f;
-    (void)read_with(&f, text, fix);
-    if (find(&f, code, tensor))
-        fail_msg("-s '%s' leaves %s: %s", fix, finding_name(code), find(&f, code, tensor)->message);
+    (void)compile_with(&f, text, &fix, 1);
+    if (find_finding(&f, code, tensor))
+        fail_msg("-s '%s' leaves %s: %s", fix, finding_name(code),
+                 find_finding(&f, code, tensor)->message);
     fixture_clear(&f);
 }
 
@@ -59,8 +35,8 @@ static void check_case(const struct expected *x)
 {
     struct fixture f;
     char fix[1000];
-    int rc = read_with(&f, x->text, NULL), fixes = 0;
-    const struct finding *one = find(&f, x->code, x->tensor);
+    int rc = compile_with(&f, x->text, NULL, 0), fixes = 0;
+    const struct finding *one = find_finding(&f, x->code, x->tensor);
     if (!one) {
         fail_msg("no %s on %s", finding_name(x->code), x->tensor ? x->tensor : "anything");
         return;
@@ -208,12 +184,10 @@ static void the_resolved_form_has_no_lines_to_tell(void **state)
         assert_int_equal(job_parse(&f.a, &weft_schema, NULL, NULL, texts[i], strlen(texts[i]), NULL,
                                    0, &f.job, &errs),
                          0);
-        assert_int_not_equal(
-            model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, NULL, &f.e),
-            0);
+        assert_int_not_equal(compile_again(&f), 0);
         assert_null(strstr(f.e.text, "line"));
         fixture_clear(&f);
-        (void)read_with(&f, texts[i], NULL);
+        (void)compile_with(&f, texts[i], NULL, 0);
         assert_non_null(strstr(f.e.text, "line"));
         fixture_clear(&f);
     }
@@ -223,12 +197,12 @@ static void a_weight_on_a_batch_axis_costs_what_its_gathers_send(void **state)
 {
     (void)state;
     struct fixture f;
-    (void)read_with(&f, JOB "mesh: {dp: 2}\nsharding: {rules: {embed: dp}}\n", NULL);
+    (void)compile_with(&f, JOB "mesh: {dp: 2}\nsharding: {rules: {embed: dp}}\n", NULL, 0);
     // 16 × 8 floats gathered over two in the forward and in the backward of two microbatches; the
     // first layer's backward reads no weight.
-    assert_int_equal(find(&f, FINDING_WEIGHT_ON_BATCH_AXIS, "layers/1/weight")->waste,
+    assert_int_equal(find_finding(&f, FINDING_WEIGHT_ON_BATCH_AXIS, "layers/1/weight")->waste,
                      16 * 8 * 4 / 2 * 2 * 2);
-    assert_int_equal(find(&f, FINDING_WEIGHT_ON_BATCH_AXIS, "layers/0/weight")->waste,
+    assert_int_equal(find_finding(&f, FINDING_WEIGHT_ON_BATCH_AXIS, "layers/0/weight")->waste,
                      16 * 8 * 4 / 2 * 2);
     fixture_clear(&f);
 }
@@ -237,18 +211,18 @@ static void batch_and_weights_on_one_axis_of_eight_by_eight_use_an_eighth(void *
 {
     (void)state;
     struct fixture f;
-    int rc = read_with(&f,
-                       "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64], classes: 8}\n"
-                       "data: {train: {images: i, labels: l}, batch: 64}\ntrain: {steps: 1}\n"
-                       "mesh: {x: 8, y: 8}\n"
-                       "sharding: {rules: {batch: x, embed: x}, gather: [x]}\n",
-                       NULL);
+    int rc = compile_with(&f,
+                          "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64], classes: 8}\n"
+                          "data: {train: {images: i, labels: l}, batch: 64}\ntrain: {steps: 1}\n"
+                          "mesh: {x: 8, y: 8}\n"
+                          "sharding: {rules: {batch: x, embed: x}, gather: [x]}\n",
+                          NULL, 0);
     assert_int_equal(rc, ERR_INVALID);
-    const struct finding *one = find(&f, FINDING_REDUNDANT, NULL);
+    const struct finding *one = find_finding(&f, FINDING_REDUNDANT, NULL);
     assert_non_null(one);
     assert_int_equal(one->axes, 1 << 1);
     assert_true(one->utilisation == 0.125);
-    assert_non_null(find(&f, FINDING_UNUSED_AXIS, NULL));
+    assert_non_null(find_finding(&f, FINDING_UNUSED_AXIS, NULL));
     fixture_clear(&f);
 }
 
@@ -266,7 +240,7 @@ static void a_sound_sharding_has_no_findings(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct fixture f;
-        int rc = read_with(&f, texts[i], NULL);
+        int rc = compile_with(&f, texts[i], NULL, 0);
         if (rc || f.found.n)
             fail_msg("%s: %s", texts[i], f.found.n ? f.found.items[0].message : f.e.text);
         fixture_clear(&f);
@@ -279,16 +253,14 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
                          const enum dim *dims, struct shape want)
 {
     char text[1000];
-    struct fixture f = {0};
-    struct job_errors errs = {0};
+    struct fixture f;
     struct sharding s;
     struct mesh m = {0};
     snprintf(text, sizeof text,
              "name: t\nmodel: {inputs: 8, hidden: [8], classes: 2}\ntrain: {steps: 1}\n"
              "data: {train: {images: i, labels: l}, batch: 256}\n%s",
              sharding);
-    if (job_parse(&f.a, &weft_schema, "t", NULL, text, strlen(text), NULL, 0, &f.job, &errs))
-        fail_msg("%s", errs.items[0].message);
+    parse_with(&f, text, NULL, 0);
     m.n = f.job.mesh.n;
     for (int i = 0; i < m.n; i++) {
         snprintf(m.axis[i].name, sizeof m.axis[i].name, "%s", f.job.mesh.axis[i].name);

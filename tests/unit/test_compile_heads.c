@@ -6,14 +6,6 @@
 #define HEADS(query, key) \
     "preset: llama, embed: 24, heads: " #query ", kv_heads: " #key ", head_dim: 4, mlp: 24"
 
-static const struct finding *find(const struct fixture *f, enum finding_code code)
-{
-    for (int i = 0; i < f->found.n; i++)
-        if (f->found.items[i].code == code)
-            return &f->found.items[i];
-    return NULL;
-}
-
 // Which axes cut the heads of a parameter.
 static axis_set cut_of(const struct fixture *f, const char *param)
 {
@@ -32,8 +24,8 @@ static void key_heads_follow_the_cut_that_divides_them(void **state)
     compile_text(&f, decoder_text(HEADS(8, 4), "dp: 2, tp: 4", 1, ""), 0);
     assert_int_equal(cut_of(&f, "layers/1/attn/q/weight"), 2);
     assert_int_equal(cut_of(&f, "layers/1/attn/kv/weight"), 2);
-    assert_null(find(&f, FINDING_KEY_HEADS));
-    assert_null(find(&f, FINDING_KEY_HEADS_WHOLE));
+    assert_null(find_finding(&f, FINDING_KEY_HEADS, NULL));
+    assert_null(find_finding(&f, FINDING_KEY_HEADS_WHOLE, NULL));
     fixture_clear(&f);
 }
 
@@ -47,7 +39,7 @@ static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_tol
     compile_text(&f, decoder_text(HEADS(8, 2), "tp: 8", 2, ""), 0);
     assert_int_equal(cut_of(&f, "layers/0/attn/q/weight"), 1);
     assert_int_equal(cut_of(&f, "layers/0/attn/kv/weight"), 0);
-    const struct finding *note = find(&f, FINDING_KEY_HEADS_WHOLE);
+    const struct finding *note = find_finding(&f, FINDING_KEY_HEADS_WHOLE, NULL);
     assert_non_null(note);
     assert_string_equal(finding_severity(note->code), "note");
     assert_int_equal(note->axes, 1);
@@ -61,7 +53,7 @@ static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_tol
     assert_string_equal(note->fix, "model.kv_heads=8");
     fixture_clear(&f);
     compile_text(&f, decoder_text(HEADS(8, 8), "tp: 8", 2, ""), 0);
-    assert_null(find(&f, FINDING_KEY_HEADS_WHOLE));
+    assert_null(find_finding(&f, FINDING_KEY_HEADS_WHOLE, NULL));
     fixture_clear(&f);
 }
 
@@ -70,7 +62,7 @@ static void key_heads_of_another_ratio_are_refused_with_those_that_would_do(void
     struct fixture f;
     (void)state;
     compile_text(&f, decoder_text(HEADS(12, 3), "tp: 4", 1, ""), ERR_INVALID);
-    const struct finding *error = find(&f, FINDING_KEY_HEADS);
+    const struct finding *error = find_finding(&f, FINDING_KEY_HEADS, NULL);
     assert_non_null(error);
     assert_true(f.c.whole);
     assert_string_equal(error->message,
@@ -79,7 +71,7 @@ static void key_heads_of_another_ratio_are_refused_with_those_that_would_do(void
     assert_string_equal(error->fix, "model.kv_heads=2");
     fixture_clear(&f);
     compile_text(&f, decoder_text(HEADS(12, 2), "tp: 4", 1, ""), 0);
-    assert_null(find(&f, FINDING_KEY_HEADS));
+    assert_null(find_finding(&f, FINDING_KEY_HEADS, NULL));
     fixture_clear(&f);
 }
 

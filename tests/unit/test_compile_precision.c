@@ -218,12 +218,9 @@ static void activations_are_summed_in_their_own_dtype(void **state)
 // copies; the pixels by both.
 static void expect_casts(struct fixture *f, bool fuse, int first, int second)
 {
-    struct buf said = {0};
     int casts[2] = {0};
     f->job.train.fuse = fuse;
-    assert_int_equal(
-        model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, &said, &f->e),
-        0);
+    assert_int_equal(compile_again(f), 0);
     const struct program *p = f->c.program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
@@ -234,7 +231,6 @@ static void expect_casts(struct fixture *f, bool fuse, int first, int second)
     }
     assert_int_equal(casts[0], first);
     assert_int_equal(casts[1], second);
-    buf_clear(&said);
 }
 
 static void a_parameter_is_cast_once_a_step_or_by_the_update(void **state)
@@ -281,14 +277,6 @@ static int marked(const struct program *p, enum op op)
     return n;
 }
 
-static const struct finding *noted(const struct findings *f, enum finding_code code)
-{
-    for (int i = 0; i < f->n; i++)
-        if (f->items[i].code == code)
-            return &f->items[i];
-    return NULL;
-}
-
 // Three layers, two microbatches: three products forward, three of weights and two of activations
 // backward (nothing wants the images' gradient), each twice.
 static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
@@ -304,12 +292,12 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
     assert_int_equal(all, 16);
     for (int v = 0; v < p->graph->nvalues; v++)
         assert_int_not_equal(p->graph->values[v].dtype, DT_BF16);
-    assert_non_null(noted(&f.found, FINDING_TF32_IS_F32));
+    assert_non_null(find_finding(&f, FINDING_TF32_IS_F32, NULL));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: f32"), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_MATMUL), 0);
     assert_int_equal(marked(f.c.program[PROGRAM_TRAIN], OP_LINEAR), 0);
-    assert_null(noted(&f.found, FINDING_TF32_IS_F32));
+    assert_null(find_finding(&f, FINDING_TF32_IS_F32, NULL));
     fixture_clear(&f);
 }
 
@@ -339,9 +327,9 @@ static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
         char job[700];
         snprintf(job, sizeof job, "%smesh: {dp: 1}\nresources: {kind: %s}\n", MLP, cases[i].device);
         compile_text(&f, with(job, cases[i].precision), 0);
-        const struct finding *note = noted(&f.found, cases[i].code);
+        const struct finding *note = find_finding(&f, cases[i].code, NULL);
         assert_int_equal(note != NULL, cases[i].says != NULL);
-        assert_null(noted(&f.found, cases[i].other));
+        assert_null(find_finding(&f, cases[i].other, NULL));
         if (note) {
             assert_string_equal(note->message, cases[i].says);
             assert_string_equal(note->fix, "precision.deterministic=true");
@@ -360,7 +348,6 @@ static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
 static void scratch_is_that_of_the_backend(void **state)
 {
     struct fixture f;
-    struct buf said = {0};
     char on_cpu[65];
     (void)state;
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: tf32"), 0);
@@ -368,20 +355,17 @@ static void scratch_is_that_of_the_backend(void **state)
     assert_int_equal(f.c.memory.workspace, 8 * 128);
     snprintf(on_cpu, sizeof on_cpu, "%s", f.c.hash);
     f.job.resources.kind = JOB_CUDA;
-    assert_int_equal(
-        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, &said, &f.e), 0);
+    assert_int_equal(compile_again(&f), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
     assert_string_not_equal(f.c.hash, on_cpu);
-    assert_null(noted(&f.found, FINDING_TF32_IS_F32));
+    assert_null(find_finding(&f, FINDING_TF32_IS_F32, NULL));
     fixture_clear(&f);
     compile_text(&f, with(MLP "mesh: {dp: 1}\n", "compute: bf16"), 0);
     assert_true(f.c.memory.workspace > 8 * 128);
     f.job.resources.kind = JOB_CUDA;
-    assert_int_equal(
-        model_explain(&f.job, &(struct compile_options){0}, &f.a, &f.c, &f.found, &said, &f.e), 0);
+    assert_int_equal(compile_again(&f), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
     fixture_clear(&f);
-    buf_clear(&said);
 }
 
 // ---- every model -------------------------------------------------------------------------------
