@@ -106,7 +106,8 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
                        (enum job_pipeline_schedule)job->pipeline.schedule, i, c->nstages);
         rc = schedule_verify(&s[i], kind, p->err);
     }
-    rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, p->err);
+    if (!rc)
+        rc = schedule_simulate(s, c->nstages, c->layers, &cost, p->err);
     if (!rc && kind == PROGRAM_TRAIN)
         c->schedule_cost = cost;
     return rc;
@@ -152,40 +153,51 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
     c->program[kind] = arena_array(p->arena, struct program, c->nstages);
     int rc = kind == PROGRAM_SAMPLE ? 0 : check_length(p, cut, p->job->train.microbatches);
     rc = rc ? rc : schedule_program(p, kind);
-    for (int i = 0; i < c->nstages && !rc; i++)
-        lower_stage(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, &c->program[kind][i]);
-    for (int i = 0; i < c->nstages && !rc && p->job->train.fuse; i++)
-        fuse_updates(&c->program[kind][i]);
-    return rc ? rc : verify_stages(c->program[kind], c->nstages, p->err);
+    if (rc)
+        return rc;
+    for (int i = 0; i < c->nstages; i++) {
+        struct program *to = &c->program[kind][i];
+        lower_stage(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, to);
+        if (p->job->train.fuse)
+            fuse_updates(to);
+        to->zigzag = sharding_zigzag(c->sharding, &c->mesh, p->job->model.seq);
+    }
+    return verify_stages(c->program[kind], c->nstages, p->err);
+}
+
+// From the graph on global shapes to the one with specs, collectives and stages.
+static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *cut)
+{
+    struct compiled *c = p->out;
+    graph_init(cut, p->arena, p->err);
+    int rc = partition(c->global[kind], &c->mesh, c->sharding, cut, p->err);
+    rc = rc ? rc : stages_cut(cut, c->nstages, p->err);
+    if (rc)
+        return rc;
+    if (p->job->train.fuse) {
+        copies_make(cut, kind == PROGRAM_TRAIN ? NULL : c->program[PROGRAM_TRAIN][0].graph);
+        fuse_nodes(cut);
+    }
+    if (!p->options->as_read)
+        order_nodes(cut);
+    return verify_partitioned(cut, &c->mesh, p->err);
 }
 
 static int compile_program(struct pipeline *p, enum program_kind kind)
 {
+    struct compiled *c = p->out;
     struct graph *g = arena_new(p->arena, struct graph);
     struct graph *cut = arena_new(p->arena, struct graph);
-    const struct mesh *m = &p->out->mesh;
     int rc = build_global(p, kind, g);
     if (rc)
         return rc;
-    graph_init(cut, p->arena, p->err);
-    p->out->global[kind] = g;
+    c->global[kind] = g;
     if (kind == PROGRAM_TRAIN)
-        sharding_check(p->out->sharding, m, g);
-    rc = partition(g, m, p->out->sharding, cut, p->err);
-    rc = rc ? rc : stages_cut(cut, p->out->nstages, p->err);
-    if (!rc && p->job->train.fuse) {
-        copies_make(cut, kind == PROGRAM_TRAIN ? NULL : p->out->program[PROGRAM_TRAIN][0].graph);
-        fuse_nodes(cut);
-    }
-    if (!rc && !p->options->as_read)
-        order_nodes(cut);
-    rc = rc ? rc : verify_partitioned(cut, m, p->err);
+        sharding_check(c->sharding, &c->mesh, g);
+    rc = cut_graph(p, kind, cut);
     if (rc)
-        return report_failure(p, rc, "partitioned graph", cut, m);
-    rc = lower_program(p, kind, cut);
-    for (int i = 0; i < p->out->nstages; i++)
-        p->out->program[kind][i].zigzag = sharding_zigzag(p->out->sharding, m, p->job->model.seq);
-    return rc;
+        return report_failure(p, rc, "partitioned graph", cut, &c->mesh);
+    return lower_program(p, kind, cut);
 }
 
 static void hash_programs(struct compiled *c)

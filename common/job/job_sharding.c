@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sharding section of a job file: rules, specs of parameters and activation points. Here only
 // the form is read; whether an axis exists, divides or makes sense is the compiler's to say
-// (compile/findings.h), which knows the tensors.
+// (explain/findings.h), which knows the tensors.
 #include <string.h>
 
 #include "common/job/setting.h"

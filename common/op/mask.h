@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The causal mask as work: which rows of queries go together, and with which keys they have to be
 // multiplied. Told by positions, so queries and keys may come in any order; what nobody sees is not
-// computed, so that in zig-zag order (compile/zigzag.h) every part of a sequence has the same work.
+// computed, so that in zig-zag order (compile/layout/zigzag.h) every part of a sequence has the same work.
 #pragma once
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 // The graph: one microbatch's computation on global shapes, in an order that can be run.
 //
 // A model builds the forward part with graph_op and friends; grad.c adds the backward part, the
-// optimiser (optim.c) the update; partition.c makes a second graph from it in which every value has
+// optimiser (optimiser.c) the update; partition.c makes a second graph from it in which every value has
 // a spec and collectives are nodes of their own. Everything lives in the graph's arena.
 //
 // Values have at most one producer. Three kinds outlive a microbatch: parameters and optimiser

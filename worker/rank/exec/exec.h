@@ -39,7 +39,7 @@ void exec_close(struct exec *x); // null is fine
 // computes them (backend.h: tune). Writes all over the device's memory, which is as new afterwards.
 int exec_tune(struct exec *x, bool time, struct err *e);
 
-// Makes the copies of the parameters that the programs read (compile/copies.h) from what the
+// Makes the copies of the parameters that the programs read (compile/program/copies.h) from what the
 // parameters are now: after they were drawn or restored, on the stream. Updates keep them.
 int exec_copies(struct exec *x, struct err *e);
 
