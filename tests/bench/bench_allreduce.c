@@ -5,6 +5,11 @@
 //
 //   bench_allreduce [ranks [hosts]]
 //   bench_allreduce limit
+//   bench_allreduce beside [hosts]
+//
+// `beside` starts it on two ranks, is away for twice as long as it takes by itself, and waits: what
+// that takes, in times of being away (1: the collective was hidden, 1.5: it was not). First the
+// ranks sleep meanwhile, as beside an accelerator, then they work. WEFT_PROGRESS=on|off.
 //
 // `limit` is what the machine allows: two bound threads add halves of two private buffers in huge
 // pages, a[i] = b[i] = a[i] + b[i] in a plain loop, which moves the same bytes to and from memory
@@ -64,7 +69,76 @@ static void bind_to(int rank)
     (void)sched_setaffinity(0, sizeof one, &one);
 }
 
-static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
+// ---- beside something else ----
+static uint64_t turns_of(int64_t ns)
+{
+    enum { TURNS = 1 << 24 };
+    volatile uint64_t x = 0;
+    int64_t t = clock_mono_ns();
+    for (uint64_t i = 0; i < TURNS; i++)
+        x += i;
+    return (uint64_t)((double)ns * TURNS / (double)(clock_mono_ns() - t));
+}
+
+static void work(uint64_t turns)
+{
+    volatile uint64_t x = 0;
+    for (uint64_t i = 0; i < turns; i++)
+        x += i;
+}
+
+static int run_beside(struct communicator *all, const struct collective_args *a, int64_t away_ns,
+                      bool works, double *factor, struct err *e)
+{
+    enum { TIMES = 21 };
+    static double took[TIMES];
+    struct collective_args barrier = {.op = COLLECTIVE_BARRIER, .name = "barrier"};
+    uint64_t turns = turns_of(away_ns);
+    for (int k = 0; k < TIMES; k++) {
+        struct collective_ticket ticket;
+        int rc = collective_run(all, &barrier, e);
+        int64_t t = clock_mono_ns();
+        rc = rc ? rc : collective_start(all, a, &ticket, e);
+        if (works)
+            work(turns);
+        else
+            usleep((useconds_t)(away_ns / 1000));
+        rc = rc ? rc : collective_wait(all, &ticket, e);
+        if (rc)
+            return rc;
+        took[k] = (double)(clock_mono_ns() - t) / (double)away_ns;
+    }
+    *factor = median(took, TIMES);
+    return 0;
+}
+
+static int measure_beside(struct communicator *all, void *buf, struct err *e)
+{
+    struct collective_args a = {
+        .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = buf, .name = "x"};
+    for (size_t bytes = 1 << 20; bytes <= MOST_BYTES; bytes *= 8) {
+        double us[11], asleep, at_work;
+        a.count = (int64_t)(bytes / 4);
+        for (int k = 0; k < 11; k++) {
+            int64_t t = clock_mono_ns();
+            int rc = collective_run(all, &a, e);
+            if (rc)
+                return rc;
+            us[k] = (double)(clock_mono_ns() - t) / 1e3;
+        }
+        int64_t away_ns = (int64_t)(2e3 * median(us, 11));
+        int rc = run_beside(all, &a, away_ns, false, &asleep, e);
+        rc = rc ? rc : run_beside(all, &a, away_ns, true, &at_work, e);
+        if (rc)
+            return rc;
+        if (communicator_coordinate(all) == 0)
+            printf("%zu alone %.0f us, beside sleep %.2f, beside work %.2f\n", bytes,
+                   (double)away_ns / 2e3, asleep, at_work);
+    }
+    return 0;
+}
+
+static int rank_main(int rank, int ranks, const char *hosts, const char *dir, bool beside)
 {
     struct err e;
     struct world *w = NULL;
@@ -72,7 +146,8 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     void *buf;
     int group[BOARD_RANKS];
     char host[2] = {hosts ? hosts[rank] : 'a', 0};
-    bind_to(rank);
+    if (!beside)
+        bind_to(rank);
     struct world_options o = {.rank = rank,
                               .ranks = ranks,
                               .host = host,
@@ -92,7 +167,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir)
     if (!rc)
         memset(buf, 0, MOST_BYTES);
     if (!rc)
-        rc = measure(all, buf, &e);
+        rc = (beside ? measure_beside : measure)(all, buf, &e);
     if (rc)
         fprintf(stderr, "rank %d: %s\n", rank, e.text);
     world_close(w);
@@ -163,14 +238,15 @@ int main(int argc, char **argv)
         return limit(MOST_BYTES, MOST_BATCHES);
 
     char dir[] = "/tmp/weft-bench-XXXXXX";
-    int ranks = argc > 1 ? atoi(argv[1]) : 2, status, failed = 0;
+    bool beside = argc > 1 && !strcmp(argv[1], "beside");
+    int ranks = argc > 1 && !beside ? atoi(argv[1]) : 2, status, failed = 0;
     const char *hosts = argc > 2 ? argv[2] : NULL;
     if (ranks < 1 || ranks > BOARD_RANKS || (hosts && strlen(hosts) != (size_t)ranks) ||
         !mkdtemp(dir) || board_open())
         return 2;
     for (int i = 0; i < ranks; i++)
         if (fork() == 0)
-            exit(rank_main(i, ranks, hosts, dir));
+            exit(rank_main(i, ranks, hosts, dir, beside));
     while (wait(&status) > 0)
         failed |= status;
     rmdir(dir);

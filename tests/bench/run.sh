@@ -5,7 +5,7 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse; default: all. A benchmark whose peer is not
+# NAME: start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse progress; default: all. A benchmark whose peer is not
 # installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
@@ -47,7 +47,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse
+[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse progress
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -74,6 +74,7 @@ for bench in "$@"; do
         ;;
     gpt2) keep gpt2 /usr/bin/python3 tests/bench/gpt2.py "$build" ;;
     order) keep order /usr/bin/python3 tests/bench/order.py "$build" ;;
+    progress) keep progress /usr/bin/python3 tests/bench/progress.py "$build" ;;
     fuse) keep fuse /usr/bin/python3 tests/bench/fuse.py "$build" ;;
     *)
         echo "no benchmark is called $bench"
