@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters' copies in bf16: which casts the update takes over and which stay, and what they take
 // of memory, counted by hand. That ranks keep every copy what a cast would make of its parameter is
-// looked at wherever a crew runs (tests/support/crew.h: test_compile_programs, .._meshes).
+// looked at wherever a ranks runs (tests/support/rank_threads.h: test_compile_programs, .._meshes).
 #include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
 

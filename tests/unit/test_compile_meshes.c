@@ -12,8 +12,8 @@
 //   test_compile_meshes                    a fixed part of both; WEFT_LONG=1 all of it
 //   test_compile_meshes MODEL [SETTING]    those whose words are in the model's name and the mesh
 #include "tests/ops/rig.h"
-#include "tests/support/crew.h"
 #include "tests/support/device_transport.h"
+#include "tests/support/rank_threads.h"
 #include "tests/unit/mesh_settings.h"
 
 enum { STEPS = 2 };
@@ -25,7 +25,7 @@ static struct {
     double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
 } batch;
 static const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000}, control[CONTROL_SLOTS];
-static const struct crew_tensor data[] = {
+static const struct whole_tensor data[] = {
     {"images", batch.images},   {"labels", batch.labels},       {"tokens", batch.tokens},
     {"targets", batch.targets}, {"positions", batch.positions}, {"one", &one},
     {"hyper", hyper},           {"control", control},           {NULL, NULL},
@@ -67,7 +67,7 @@ static void feed(struct interp *x, int step)
         const struct value *val = &x->g->values[v];
         if (val->kind != VALUE_INPUT && val->kind != VALUE_SCALAR)
             continue;
-        const struct crew_tensor *d = data;
+        const struct whole_tensor *d = data;
         while (d->name && strcmp(d->name, val->name) != 0)
             d++;
         assert_true(d->name || !strcmp(val->name, "step"));
@@ -141,12 +141,12 @@ static int forget_references(void **state)
 
 // Differences are told in units of the tensor's largest element, or of a thousandth of all: some
 // gradients (of a biased qkv's keys) are zero but for rounding.
-static int compare_crew(const struct crew *crew, const struct reference *r, double rtol,
-                        struct err *e)
+static int compare_ranks(const struct rank_threads *ranks, const struct reference *r, double rtol,
+                         struct err *e)
 {
     const struct interp *want = &r->trained;
-    int rc = crew_compare(crew, PROGRAM_TRAIN, "metrics", want->value[interp_find(want, "metrics")],
-                          rtol, rtol, e);
+    int rc = rank_threads_compare(ranks, PROGRAM_TRAIN, "metrics",
+                                  want->value[interp_find(want, "metrics")], rtol, rtol, e);
     for (int v = 0; v < want->g->nvalues && !rc; v++) {
         const struct value *val = &want->g->values[v];
         double most = 1e-3 * r->largest;
@@ -154,12 +154,13 @@ static int compare_crew(const struct crew *crew, const struct reference *r, doub
             continue;
         for (int64_t i = 0; i < shape_count(&val->shape); i++)
             most = fmax(most, fabs(want->value[v][i]));
-        rc = crew_compare(crew, PROGRAM_TRAIN, val->name, want->value[v], 0, rtol * most, e);
+        rc = rank_threads_compare(ranks, PROGRAM_TRAIN, val->name, want->value[v], 0, rtol * most,
+                                  e);
     }
     want = &r->evaluated;
     return rc ? rc
-              : crew_compare(crew, PROGRAM_EVAL, "metrics",
-                             want->value[interp_find(want, "metrics")], rtol, rtol, e);
+              : rank_threads_compare(ranks, PROGRAM_EVAL, "metrics",
+                                     want->value[interp_find(want, "metrics")], rtol, rtol, e);
 }
 
 static const char *only_model, *only_mesh;
@@ -183,17 +184,17 @@ static enum verdict try_setting(int model, const struct setting *s)
     struct err e = {0};
     static int tried;
     bool late = ++tried % 4 == 0 || only_late;
-    struct crew crew = {
+    struct rank_threads ranks = {
         .compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS, .late = late};
     int rc = compile_setting(&f, &models[model], s);
     if (late)
-        crew.transport = choose_transport(&f.c, tried);
+        ranks.transport = choose_transport(&f.c, tried);
     if (rc)
         e = f.e;
     else {
-        rc = crew_run(&crew, &e);
-        rc = rc ? rc : compare_crew(&crew, r, in_bf16(s) ? 0.06 : 1e-5, &e);
-        crew_clear(&crew);
+        rc = rank_threads_run(&ranks, &e);
+        rc = rc ? rc : compare_ranks(&ranks, r, in_bf16(s) ? 0.06 : 1e-5, &e);
+        rank_threads_clear(&ranks);
     }
     enum verdict verdict = rc == 0 ? HOLDS : f.e.code == ERR_INVALID ? REFUSED : FAILS;
     if (verdict == FAILS || (rc && s->models))

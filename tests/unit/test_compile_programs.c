@@ -4,7 +4,7 @@
 // two steps, and an evaluation, are those of the unpartitioned graph in double precision; replicas
 // agree to the bit; the memory taken is what the plan said.
 #include "tests/ops/rig.h"
-#include "tests/support/crew.h"
+#include "tests/support/rank_threads.h"
 #include "tests/unit/compile_case.h"
 
 enum { STEPS = 2 };
@@ -33,15 +33,15 @@ static void evaluate_reference(struct fixture *f, const struct interp *trained, 
     interp_phase(x, PHASE_UPDATE, x->microbatches - 1);
 }
 
-static void check(const struct crew *crew, enum program_kind kind, const char *name,
+static void check(const struct rank_threads *ranks, enum program_kind kind, const char *name,
                   const double *want, double rtol, const char *what)
 {
     struct err e = {0};
-    if (crew_compare(crew, kind, name, want, rtol, 0.1 * rtol, &e))
+    if (rank_threads_compare(ranks, kind, name, want, rtol, 0.1 * rtol, &e))
         fail_msg("%s: %s", what, e.text);
 }
 
-static void check_results(struct fixture *f, const struct crew *crew, const char *what)
+static void check_results(struct fixture *f, const struct rank_threads *ranks, const char *what)
 {
     struct interp trained, evaluated;
     interp_init(&trained, f->c.global[PROGRAM_TRAIN], NULL, (int)f->job.train.microbatches);
@@ -55,12 +55,12 @@ static void check_results(struct fixture *f, const struct crew *crew, const char
     for (int v = 0; v < trained.g->nvalues; v++) {
         const struct value *val = &trained.g->values[v];
         if (val->kind == VALUE_PARAM && val->alias < 0)
-            check(crew, PROGRAM_TRAIN, val->name, trained.value[v], half ? 2e-4 : rtol, what);
+            check(ranks, PROGRAM_TRAIN, val->name, trained.value[v], half ? 2e-4 : rtol, what);
     }
     // The last step's metrics: loss and squared norm, of the parameters before it.
-    check(crew, PROGRAM_TRAIN, "metrics", trained.value[interp_find(&trained, "metrics")],
+    check(ranks, PROGRAM_TRAIN, "metrics", trained.value[interp_find(&trained, "metrics")],
           half ? 0x1p-6 : rtol, what);
-    check(crew, PROGRAM_EVAL, "metrics", evaluated.value[interp_find(&evaluated, "metrics")],
+    check(ranks, PROGRAM_EVAL, "metrics", evaluated.value[interp_find(&evaluated, "metrics")],
           half ? 0.1 : rtol, what);
     interp_clear(&evaluated);
     interp_clear(&trained);
@@ -98,14 +98,15 @@ static bool run_job(const char *text, const char *more, bool may_refuse)
         make_batch(&f);
         interp_init(&start, f.c.global[PROGRAM_TRAIN], NULL, 1);
         set_params(&start);
-        const struct crew_tensor data[] = {{"images", f.images}, {"labels", f.labels},
-                                           {"one", &one},        {"hyper", hyper},
-                                           {"control", control}, {NULL, NULL}};
-        struct crew crew = {.compiled = &f.c, .start = &start, .data = data, .steps = STEPS};
-        if (crew_run(&crew, &e))
+        const struct whole_tensor data[] = {{"images", f.images}, {"labels", f.labels},
+                                            {"one", &one},        {"hyper", hyper},
+                                            {"control", control}, {NULL, NULL}};
+        struct rank_threads ranks = {
+            .compiled = &f.c, .start = &start, .data = data, .steps = STEPS};
+        if (rank_threads_run(&ranks, &e))
             fail_msg("%s: %s", more, e.text);
-        check_results(&f, &crew, more);
-        crew_clear(&crew);
+        check_results(&f, &ranks, more);
+        rank_threads_clear(&ranks);
         interp_clear(&start);
     }
     fixture_clear(&f);

@@ -4,8 +4,8 @@
 // completes by their events and is captured in their graphs. That results are right is
 // test_compile_meshes's to show.
 #include "tests/ops/rig.h"
-#include "tests/support/crew.h"
 #include "tests/support/device_transport.h"
+#include "tests/support/rank_threads.h"
 #include "tests/unit/compile_case.h"
 
 enum { STEPS = 5, RANKS = 2 };
@@ -46,20 +46,20 @@ static struct run run_on(const struct transport *transport)
     make_batch(&f);
     interp_init(&start, f.c.global[PROGRAM_TRAIN], NULL, 1);
     set_params(&start);
-    const struct crew_tensor data[] = {{"images", f.images}, {"labels", f.labels}, {"one", &one},
-                                       {"hyper", hyper},     {"control", control}, {NULL, NULL}};
-    struct crew crew = {.compiled = &f.c,
-                        .start = &start,
-                        .data = data,
-                        .steps = STEPS,
-                        .late = true,
-                        .transport = transport};
+    const struct whole_tensor data[] = {{"images", f.images}, {"labels", f.labels}, {"one", &one},
+                                        {"hyper", hyper},     {"control", control}, {NULL, NULL}};
+    struct rank_threads ranks = {.compiled = &f.c,
+                                 .start = &start,
+                                 .data = data,
+                                 .steps = STEPS,
+                                 .late = true,
+                                 .transport = transport};
     (void)device_transport_counts();
-    run.rc = crew_run(&crew, &run.e);
+    run.rc = rank_threads_run(&ranks, &run.e);
     run.counts = device_transport_counts();
     run.trained = RANKS * count_starts(f.c.program[PROGRAM_TRAIN]);
     run.evaluated = RANKS * count_starts(f.c.program[PROGRAM_EVAL]);
-    crew_clear(&crew);
+    rank_threads_clear(&ranks);
     interp_clear(&start);
     fixture_clear(&f);
     return run;

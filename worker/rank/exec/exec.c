@@ -23,11 +23,8 @@ struct bound {
 struct loaded {
     const struct program *program;
     struct bound *bound;
-    int *begins; // of each instruction, marks.h's; null without marks
-    // On a device with memory of its own:
-    struct segments segments;
-    int inputs_read;  // the last reader of inputs lies before this instruction
-    int state_writes; // the first that changes what a checkpoint holds; −1: none
+    int *begins;              // of each instruction, marks.h's; null without marks
+    struct segments segments; // on a device with memory of its own
 };
 
 struct exec {
@@ -134,8 +131,7 @@ static int find_communicator(struct exec *x, struct group group, int *out, struc
     for (*out = 0; *out < x->ngroups; ++*out)
         if (group_equal(&x->group[*out], &group))
             return 0;
-    if (x->ngroups == COMMUNICATORS)
-        return err_set(e, ERR_LIMIT, "the programs use over %d groups of ranks", COMMUNICATORS);
+    PRE(x->ngroups < COMMUNICATORS); // compile.c refuses such a program
     const struct mesh *m = &x->o.compiled->mesh;
     int *ranks = arena_array(&x->arena, int, group_size(&group, m));
     int n = group_ranks(&group, m, x->o.rank, ranks);
@@ -148,11 +144,11 @@ static int find_communicator(struct exec *x, struct group group, int *out, struc
     return rc;
 }
 
-static int prepare_collective(struct exec *x, struct bound *b, struct group group,
+static int prepare_collective(struct exec *x, const struct program *p, struct bound *b,
                               const struct collective_args *a, struct err *e)
 {
     int communicator;
-    int rc = find_communicator(x, group, &communicator, e);
+    int rc = find_communicator(x, group_of(b->instr, p->stage), &communicator, e);
     return rc ? rc : x->transport->prepare(x->fabric, communicator, a, &b->collective, e);
 }
 
@@ -217,8 +213,7 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
                                 .buf = t.data,
                                 .count = shape_count(&t.shape),
                                 .name = p->graph->nodes[i->node].what};
-    struct group group = group_of(i, p->stage);
-    return prepare_collective(x, b, group, &a, e);
+    return prepare_collective(x, p, b, &a, e);
 }
 
 // A message's name is the same on both sides, and another one for each microbatch: an order that
@@ -234,47 +229,7 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
                                 .count = shape_count(&t.shape),
                                 .name = arena_printf(&x->arena, "%s of microbatch %d",
                                                      p->graph->nodes[i->node].what, i->microbatch)};
-    return prepare_collective(x, b, group_of(i, p->stage), &a, e);
-}
-
-static bool reads_inputs(const struct program *p, const struct instr *i)
-{
-    for (int k = 0; k < i->nin; k++)
-        if (p->buffers[i->in[k].buffer].source == VALUE_INPUT)
-            return true;
-    return false;
-}
-
-static bool writes_state(const struct program *p, const struct instr *i)
-{
-    for (int k = 0; k < i->nout; k++) {
-        enum buffer_kind kind = p->buffers[i->out[k].buffer].kind;
-        if (kind == BUFFER_PARAM || kind == BUFFER_OPTIMIZER)
-            return true;
-    }
-    return false;
-}
-
-// Segments also end where another stream has to do with the computation's: behind the last reader
-// of inputs, before the first change of what a checkpoint holds.
-static void segments_cut(struct exec *x, const struct program *p, struct loaded *l)
-{
-    bool *queued = arena_array(&x->arena, bool, p->ninstrs + 1);
-    bool *cut = arena_array(&x->arena, bool, p->ninstrs + 1);
-    l->state_writes = -1;
-    for (int i = 0; i < p->ninstrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK ||
-                    (x->transport && x->transport->captured);
-        if (in->kind == INSTR_OP && reads_inputs(p, in))
-            l->inputs_read = i + 1;
-        if (in->kind != INSTR_MARK && l->state_writes < 0 && writes_state(p, in))
-            l->state_writes = i;
-    }
-    cut[l->inputs_read] = true;
-    if (l->state_writes >= 0)
-        cut[l->state_writes] = true;
-    segments_init(&l->segments, x->o.backend, x->stream, &x->arena, queued, cut, p->ninstrs);
+    return prepare_collective(x, p, b, &a, e);
 }
 
 // The calls of instructions that the backend runs at once, one behind the other. Who is told after
@@ -319,7 +274,8 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
     }
     calls_gather(x, l);
     if (x->apart)
-        segments_cut(x, p, l);
+        segments_of_program(&l->segments, x->o.backend, x->stream, &x->arena, p,
+                            x->transport && x->transport->captured);
     return 0;
 }
 
@@ -587,15 +543,15 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
     int rc = 0;
     for (int k = 0; k < l->segments.n && !rc; k++) {
         struct segment *g = &l->segments.segment[k];
-        bool joins = trains && x->saving && g->first == l->state_writes;
-        rc = joins ? lane_join(&x->saves, e) : 0;
-        x->saving &= !joins;
+        bool waits = trains && x->saving && g->first == l->segments.state_writes;
+        rc = waits ? lane_join(&x->saves, e) : 0;
+        x->saving &= !waits;
         if (!rc && x->transport && x->transport->try)
             rc = x->transport->try(x->fabric, e);
         if (!rc)
             rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
                                         : run_each(x, l, g->first, g->end, e);
-        if (!rc && trains && g->end == l->inputs_read)
+        if (!rc && trains && g->end == l->segments.inputs_read)
             rc = lane_mark(&x->inputs, e);
     }
     return rc;

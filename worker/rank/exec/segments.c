@@ -23,6 +23,46 @@ void segments_init(struct segments *s, const struct backend *b, struct stream_q 
     }
 }
 
+static bool reads_inputs(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nin && i->kind == INSTR_OP; k++)
+        if (p->buffers[i->in[k].buffer].source == VALUE_INPUT)
+            return true;
+    return false;
+}
+
+static bool writes_state(const struct program *p, const struct instr *i)
+{
+    for (int k = 0; k < i->nout && i->kind != INSTR_MARK; k++) {
+        enum buffer_kind kind = p->buffers[i->out[k].buffer].kind;
+        if (kind == BUFFER_PARAM || kind == BUFFER_OPTIMIZER)
+            return true;
+    }
+    return false;
+}
+
+void segments_of_program(struct segments *s, const struct backend *b, struct stream_q *q,
+                         struct arena *a, const struct program *p, bool captured)
+{
+    bool *queued = arena_array(a, bool, p->ninstrs + 1);
+    bool *cut = arena_array(a, bool, p->ninstrs + 1);
+    int inputs_read = 0, state_writes = -1;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK || captured;
+        if (reads_inputs(p, in))
+            inputs_read = i + 1;
+        if (state_writes < 0 && writes_state(p, in))
+            state_writes = i;
+    }
+    cut[inputs_read] = true;
+    if (state_writes >= 0)
+        cut[state_writes] = true;
+    segments_init(s, b, q, a, queued, cut, p->ninstrs);
+    s->inputs_read = inputs_read;
+    s->state_writes = state_writes;
+}
+
 void segments_clear(struct segments *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -35,7 +75,8 @@ typedef int (*issue_fn)(void *ctx, int first, int end, struct err *e);
 
 // Nothing runs while it is captured. What began is ended also after an error, or the stream would
 // go on recording.
-static int capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx, struct err *e)
+static int capture_segment(struct segments *s, struct segment *g, issue_fn issue, void *ctx,
+                           struct err *e)
 {
     const struct backend *b = s->backend;
     int rc = b->graph->begin(s->q, e);
@@ -54,7 +95,7 @@ static int capture(struct segments *s, struct segment *g, issue_fn issue, void *
 static int try_capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx)
 {
     struct err why = {0};
-    int rc = capture(s, g, issue, ctx, &why);
+    int rc = capture_segment(s, g, issue, ctx, &why);
     g->state = rc ? SEGMENT_PLAIN : SEGMENT_GRAPH;
     if (rc) {
         s->plain = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments: a program cut where the host must act, at collectives and messages, and where another
-// stream joins. What lies between is queued without the host looking at it, so it is captured once
-// and replayed as one graph.
+// Segments: a program cut where the host must act (at collectives, unless their transport is
+// captured too), and where the work of another stream has to do with it. What lies between is
+// queued without the host looking at it, so it is captured once and replayed as one graph.
 //
 //   FRESH ── first run, op by op ──► WARM ── second run, captured ──► GRAPH ── replayed ──►
 //                                      └── capture failed ──► PLAIN ── op by op ──►
@@ -12,7 +12,7 @@
 //
 // Pure bookkeeping: what an instruction does is the caller's. One thread.
 #pragma once
-#include "common/base/arena.h"
+#include "common/compile/program/program.h"
 #include "kernels/backend.h"
 
 enum segment_state { SEGMENT_FRESH, SEGMENT_WARM, SEGMENT_GRAPH, SEGMENT_PLAIN };
@@ -29,11 +29,18 @@ struct segments {
     struct segment *segment; // the arena's
     int n;
     bool plain; // no more captures
+    // Of a program:
+    int inputs_read;  // the last reader of inputs lies before this instruction
+    int state_writes; // the first that changes what a checkpoint holds; −1: none
 };
 
 // queued[i]: instruction i needs no host. cut[i]: a segment ends before i. Both [n].
 void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
                    const bool *queued, const bool *cut, int n);
+// Of a program: cut behind the last reader of inputs and before the first change of what a
+// checkpoint holds. captured: the transport's calls need no host either.
+void segments_of_program(struct segments *s, const struct backend *b, struct stream_q *q,
+                         struct arena *a, const struct program *p, bool captured);
 void segments_clear(struct segments *s); // a zeroed one is fine
 
 // Runs one segment; `issue` queues its instructions. An error of the backend is the caller's to

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads. See crew.h.
-#include "tests/support/crew.h"
+// Ranks as threads. See rank_threads.h.
+#include "tests/support/rank_threads.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -12,14 +12,15 @@
 #include "worker/collective/fake_world.h"
 
 struct actor {
-    const struct crew *crew;
+    const struct rank_threads *ranks;
     int rank, rc;
     struct err e;
     struct exec *x;
     void **after[PROGRAM_KINDS]; // buffers as they ended, null for what nobody asks for
 };
 
-static const struct program *program_of(const struct crew *c, enum program_kind kind, int rank)
+static const struct program *program_of(const struct rank_threads *c, enum program_kind kind,
+                                        int rank)
 {
     return compiled_program(c->compiled, kind, compiled_stage(c->compiled, rank));
 }
@@ -87,9 +88,9 @@ static void put(struct actor *a, const struct program *p, int b, const double *w
 
 // ---- a rank ------------------------------------------------------------------------------------
 
-static const double *data_called(const struct crew *c, const char *name)
+static const double *data_called(const struct rank_threads *c, const char *name)
 {
-    const struct crew_tensor *d = c->data;
+    const struct whole_tensor *d = c->data;
     while (d->name && strcmp(d->name, name) != 0)
         d++;
     return d->whole;
@@ -97,7 +98,7 @@ static const double *data_called(const struct crew *c, const char *name)
 
 static void put_all(struct actor *a, enum program_kind kind, int step)
 {
-    const struct program *p = program_of(a->crew, kind, a->rank);
+    const struct program *p = program_of(a->ranks, kind, a->rank);
     const double count = step;
     for (int b = 0; b < p->nbuffers && !a->rc; b++) {
         const struct buffer *buf = &p->buffers[b];
@@ -105,8 +106,9 @@ static void put_all(struct actor *a, enum program_kind kind, int step)
         if (!data && (buf->source != VALUE_PARAM || kind != PROGRAM_TRAIN || step))
             continue;
         const char *name = value_of(p, b)->name;
-        const double *whole = !data ? a->crew->start->value[interp_find(a->crew->start, name)]
-                                    : (!strcmp(name, "step") ? &count : data_called(a->crew, name));
+        const double *whole = !data
+                                  ? a->ranks->start->value[interp_find(a->ranks->start, name)]
+                                  : (!strcmp(name, "step") ? &count : data_called(a->ranks, name));
         if (whole)
             put(a, p, b, whole);
         else
@@ -116,7 +118,7 @@ static void put_all(struct actor *a, enum program_kind kind, int step)
 
 static void take_all(struct actor *a, enum program_kind kind)
 {
-    const struct program *p = program_of(a->crew, kind, a->rank);
+    const struct program *p = program_of(a->ranks, kind, a->rank);
     a->after[kind] = calloc((size_t)p->nbuffers, sizeof *a->after[kind]);
     for (int b = 0; b < p->nbuffers && !a->rc; b++) {
         const struct buffer *buf = &p->buffers[b];
@@ -158,7 +160,7 @@ static void check_copy(struct actor *a, const struct program *p, const struct bu
 
 static void check_copies(struct actor *a)
 {
-    const struct program *p = program_of(a->crew, PROGRAM_TRAIN, a->rank);
+    const struct program *p = program_of(a->ranks, PROGRAM_TRAIN, a->rank);
     for (int b = 0; b < p->nbuffers && !a->rc; b++)
         if (p->buffers[b].source == VALUE_COPY)
             check_copy(a, p, &p->buffers[b]);
@@ -169,14 +171,14 @@ static void play(struct actor *a, const struct exec_options *o)
     a->rc = exec_open(o, &a->x, &a->e);
     if (a->rc)
         return;
-    for (int s = 0; s < a->crew->steps && !a->rc; s++) {
+    for (int s = 0; s < a->ranks->steps && !a->rc; s++) {
         put_all(a, PROGRAM_TRAIN, s);
         if (!s && !a->rc)
             a->rc = exec_copies(a->x, &a->e);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_TRAIN, &a->e);
     }
     take_all(a, PROGRAM_TRAIN);
-    if (a->crew->compiled->nprograms > PROGRAM_EVAL) {
+    if (a->ranks->compiled->nprograms > PROGRAM_EVAL) {
         put_all(a, PROGRAM_EVAL, 0);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
         take_all(a, PROGRAM_EVAL);
@@ -191,12 +193,12 @@ static void play(struct actor *a, const struct exec_options *o)
 static void *act(void *arg)
 {
     struct actor *a = arg;
-    struct exec_options o = {.compiled = a->crew->compiled,
-                             .backend = a->crew->backend,
-                             .transport = a->crew->transport,
+    struct exec_options o = {.compiled = a->ranks->compiled,
+                             .backend = a->ranks->backend,
+                             .transport = a->ranks->transport,
                              .rank = a->rank};
     a->rc = o.backend->device.open(&(struct device_options){.threads = 1}, &o.device, &a->e);
-    a->rc = a->rc ? a->rc : fake_world(a->crew->fake, a->rank, &o.world, &a->e);
+    a->rc = a->rc ? a->rc : fake_world(a->ranks->fake, a->rank, &o.world, &a->e);
     if (!a->rc)
         play(a, &o);
     if (o.world && a->rc)
@@ -206,9 +208,9 @@ static void *act(void *arg)
     return NULL;
 }
 
-// ---- the crew ----------------------------------------------------------------------------------
+// ---- all of them --------------------------------------------------------------------------------
 
-static int find_backend(struct crew *c, struct err *e)
+static int find_backend(struct rank_threads *c, struct err *e)
 {
     char built[4000], late[4100];
     rig_find_backend();
@@ -222,18 +224,18 @@ static int find_backend(struct crew *c, struct err *e)
     return rc;
 }
 
-int crew_run(struct crew *c, struct err *e)
+int rank_threads_run(struct rank_threads *c, struct err *e)
 {
-    pthread_t threads[CREW_MAX];
+    pthread_t threads[RANK_THREADS];
     int rc = find_backend(c, e);
     if (rc)
         return rc;
     c->ranks = mesh_ranks(&c->compiled->mesh);
-    PRE(c->ranks <= CREW_MAX);
+    PRE(c->ranks <= RANK_THREADS);
     c->fake = fake_new(c->ranks);
     c->actors = calloc((size_t)c->ranks, sizeof *c->actors);
     for (int r = 0; r < c->ranks; r++) {
-        c->actors[r] = (struct actor){.crew = c, .rank = r};
+        c->actors[r] = (struct actor){.ranks = c, .rank = r};
         if (pthread_create(&threads[r], NULL, act, &c->actors[r]))
             abort();
     }
@@ -246,7 +248,7 @@ int crew_run(struct crew *c, struct err *e)
     return 0;
 }
 
-void crew_clear(struct crew *c)
+void rank_threads_clear(struct rank_threads *c)
 {
     for (int r = 0; r < c->ranks; r++)
         for (int k = 0; k < PROGRAM_KINDS; k++) {
@@ -259,8 +261,8 @@ void crew_clear(struct crew *c)
 }
 
 // A rank's part into `seen`, the whole as the ranks before have it.
-static int compare_part(const struct crew *c, enum program_kind kind, int rank, int b, float *seen,
-                        const double *want, double rtol, double slack, struct err *e)
+static int compare_part(const struct rank_threads *c, enum program_kind kind, int rank, int b,
+                        float *seen, const double *want, double rtol, double slack, struct err *e)
 {
     const struct program *p = program_of(c, kind, rank);
     const struct part part = part_of(p, b, rank);
@@ -286,8 +288,8 @@ static float *nowhere(int64_t n)
     return seen;
 }
 
-int crew_compare(const struct crew *c, enum program_kind kind, const char *name, const double *want,
-                 double rtol, double slack, struct err *e)
+int rank_threads_compare(const struct rank_threads *c, enum program_kind kind, const char *name,
+                         const double *want, double rtol, double slack, struct err *e)
 {
     float *seen = NULL;
     int64_t whole = 0;
