@@ -16,8 +16,9 @@ const char *dtype_name(enum dtype t); // "f32"
 
 // ---- shapes: dense, row-major ----
 enum { MAX_DIMS = 8 };
-// Groups of ranks that have collectives: a plan uses no more, a world keeps as many communicators.
-enum { COMMUNICATORS = 64 };
+// What a plan asks for at most and a rank's world has room for: groups of ranks that have
+// collectives, and collectives of one group that were started and not yet waited for.
+enum { COMMUNICATORS = 64, COLLECTIVES_OPEN = 64 };
 struct shape {
     int n;
     int64_t dim[MAX_DIMS];

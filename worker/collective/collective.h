@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between the ranks of one attempt: a world (who is there and how they reach each
-// other), communicators (an ordered group within it), and numbered operations on buffers.
+// Collectives between the ranks of one attempt, on the memory of their hosts: a world (who is there
+// and how they reach each other), communicators (an ordered group within it), and numbered
+// operations on buffers. What executors use lies above: transport.h. README.md tells how it works.
 //
-// Transports behind the same calls: `local` (shared memory inside a host, TCP between hosts),
-// `fake` (in-process threads, for tests of order and deadlock), later NCCL.
+// Sums follow one fixed balanced binary tree over the group's coordinates, (((0+1)+(2+3))+…), in
+// every world and placement: the same inputs give the same bits. For n not a power of two the tree
+// is the one of the next power with the missing leaves left out. A bf16 sum adds in f32 along that
+// tree and is rounded once, at the end, to nearest even.
 //
-// Sums follow one fixed balanced binary tree over the group's coordinates, (((0+1)+(2+3))+…), on
-// every transport and placement: the same inputs give the same bits. For n not a power of two the
-// tree is the one of the next power with the missing leaves left out. A bf16 sum adds in f32 along
-// that tree and is rounded once, at the end, to nearest even.
+//   world_open ──► world_window ──► communicator_new… ──► collective_start ──► collective_wait…
+//                                                     ──► communicator_free… ──► world_close
 //
-// Order of calls: world_open (collective: every rank calls it) → world_window → communicator_new in the
-// same order everywhere → collective_start/collective_wait … → communicator_free → world_close. One thread drives a
+// Every rank calls world_open and world_window; they wait for the others. One thread drives a
 // world; world_abort alone may be called from any thread, and a started operation then returns
 // ERR_ABORTED. A dead peer ends every operation with ERR_PEER naming the rank; one that does not
-// come in time with ERR_TIMEOUT naming the missing ranks, the collective's number and name. After
-// any of these the world is broken for good and the buffers hold no meaning: the attempt is over.
+// come in time ends it with ERR_TIMEOUT naming the missing ranks, the collective's number and name.
+// After any of these the world is broken for good and the buffers hold no meaning: the attempt is
+// over.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,8 +104,7 @@ struct collective_ticket {
 };
 // Start announces the operand; wait completes the operation. A send is no more than a promise: it
 // completes once the other side received, however small it is. Operations of one communicator
-// complete in the order of their starts; up to COLLECTIVES_OPEN may be open at once.
-enum { COLLECTIVES_OPEN = 64 };
+// complete in the order of their starts; up to COLLECTIVES_OPEN (op.h) may be open at once.
 int collective_start(struct communicator *c, const struct collective_args *a,
                      struct collective_ticket *out, struct err *e);
 int collective_wait(struct communicator *c, const struct collective_ticket *t, struct err *e);

@@ -7,9 +7,6 @@
 #include "common/compile/graph/optable.h"
 #include "common/compile/layout/reshard_blocks.h"
 
-// Collectives that are started and not waited for: one more waits for the oldest of them.
-enum { PENDING = 64 };
-
 // How what a collective delivers gets into the output of its reshard.
 struct unpack {
     struct instr i;
@@ -30,9 +27,9 @@ struct lowering {
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
     int *buffer;    // root · microbatches + m → buffer, −1
     int workspace;  // buffer, −1 before an op wants one
-    int pending[PENDING], npending; // collectives started and not waited for, in order
-    int *open, nopen, open_cap;     // the same of sends and receives
-    struct unpack *unpacks;         // results of collectives that nobody read yet
+    int pending[COLLECTIVES_OPEN], npending; // started and not waited for, in order
+    int *open, nopen, open_cap;              // the same of sends and receives
+    struct unpack *unpacks;                  // results of collectives that nobody read yet
     int nunpacks, unpacks_cap;
     int scope, nscopes; // of the last op; how often that has changed
 };
@@ -405,7 +402,7 @@ static void start_collective(struct lowering *l, const struct node *n, struct in
     i.group = n->step.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
-    if (l->npending == PENDING)
+    if (l->npending == COLLECTIVES_OPEN) // one more waits for the oldest of them
         wait_oldest(l);
     const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
     for (int k = 0; k < 2; k++)
