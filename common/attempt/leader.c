@@ -11,6 +11,7 @@
 #include "common/attempt/saves.h"
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
+#include "common/base/protocol_rule.h"
 
 struct leader {
     struct leader_config c;
@@ -141,7 +142,7 @@ static void blame_later(struct leader *l, int rank)
 {
     if (l->blame_ns)
         return;
-    l->blame_ns = l->now_ns + LEADER_BLAME_MS * CLOCK_MS;
+    l->blame_ns = l->now_ns + (WEFT_RULE(messenger_waits) ? LEADER_BLAME_MS * CLOCK_MS : 0);
     l->messenger = rank;
 }
 
@@ -480,7 +481,7 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;
     l->now_ns = ev->now_ns;
-    if (gap_ns > LEADER_GAP_MS * CLOCK_MS)
+    if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS)
         begin_afresh(l, gap_ns);
     on[ev->kind](l, ev, out);
 }

@@ -94,7 +94,7 @@ struct leader_event {
     int64_t step; // ENDED: where it was; −1 or 0: not known
     const char *text, *log;
     int64_t epoch;
-    const struct store_entry *scan; // ascending
+    const struct store_entry *scan; // in any order
     int nscan;
     struct store_entry id;
 };

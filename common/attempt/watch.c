@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/base/protocol_rule.h"
 
 void watch_init(struct watch *w, int ranks, int64_t hang_after_ns)
 {
@@ -116,7 +116,7 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_ns)
 {
     int64_t limit = limit_of(w, en->view.state), stopped = running_limit(w);
-    if (en->view.state != RANK_SAVING || !en->suspect)
+    if (en->view.state != RANK_SAVING || !en->suspect || !WEFT_RULE(stopped_saver))
         en->suspect_ns = 0;
     else if (!en->suspect_ns)
         en->suspect_ns = now_ns;

@@ -142,7 +142,7 @@ static void carry_out(struct world *w, const struct coord_out *out)
             net_down(w, a->conn, a->down);
             break;
         case COORD_DROP:
-            TRACE(&w->sim, "boss: drops stream %d: %s", (int)a->conn, a->text);
+            TRACE(&w->sim, "coordinator", "drops stream %d: %s", (int)a->conn, a->text);
             net_boss_drops(w, a->conn);
             break;
         case COORD_REPLY:
@@ -263,7 +263,7 @@ void boss_start(struct world *w)
         uint32_t word = sim_word(s);
         memcpy(c.seed + i, &word, 4);
     }
-    TRACE(s, "boss: begins");
+    TRACE(s, "coordinator", "begins");
     b->w = w;
     b->life++;
     b->proc = arena_new(&s->arena, struct proc);
@@ -283,7 +283,7 @@ void boss_die(struct world *w)
     struct boss *b = &w->boss;
     if (!b->proc)
         return;
-    TRACE(&w->sim, "boss: dies");
+    TRACE(&w->sim, "coordinator", "dies");
     proc_die(b->proc);
     b->proc = NULL;
     if (b->turn)

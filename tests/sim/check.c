@@ -261,24 +261,24 @@ static void job_row(struct world *w, const Weft__Rows__Job *r)
     j->exists = true;
 }
 
-static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
+void check_decided(struct world *w, const char *job, struct store_entry id, enum commit_state state)
 {
-    struct seen_ckpt *k = seen_ckpt(w, r->job, (int64_t)r->epoch, r->step);
-    switch ((enum commit_state)r->state) {
+    struct seen_ckpt *k = seen_ckpt(w, job, id.epoch, id.step);
+    switch (state) {
     case COMMIT_ORDERED:
         k->ordered = true;
         break;
     case COMMIT_COMMITTED:
         if (!k->named)
-            sim_fail(&w->sim, "step %d.e%d of job %.8s is acknowledged and not there", (int)r->step,
-                     (int)r->epoch, r->job);
+            sim_fail(&w->sim, "step %d.e%d of job %.8s is acknowledged and not there", (int)id.step,
+                     (int)id.epoch, job);
         k->acknowledged = true;
         world_moment(w, MOMENT_ACKNOWLEDGED, NULL);
         break;
     case COMMIT_ABORTED:
         if (k->acknowledged && !w->db_harmed) // else the next fence finds it again
             sim_fail(&w->sim, "step %d.e%d of job %.8s was acknowledged and is now aborted",
-                     (int)r->step, (int)r->epoch, r->job);
+                     (int)id.step, (int)id.epoch, job);
         break;
     case COMMIT_DELETING:
         k->deleting = true;
@@ -286,6 +286,12 @@ static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
     default:
         break;
     }
+}
+
+static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
+{
+    check_decided(w, r->job, (struct store_entry){(int64_t)r->epoch, r->step},
+                  (enum commit_state)r->state);
 }
 
 static void fenced_row(struct world *w, const Weft__Rows__Fenced *r)

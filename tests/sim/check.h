@@ -2,6 +2,7 @@
 // The invariants (design §9: I1–I6, §10), checked as history is made. Each function is called where
 // the act happens; a broken one ends the schedule with sim_fail.
 #pragma once
+#include "common/ckpt/commit.h"
 #include "tests/sim/rank.h"
 
 struct check;
@@ -16,6 +17,9 @@ void check_up(struct host *h, const Weft__V1__Up *m);
 void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m);
 // Rows, as they become durable.
 void check_row(struct world *w, const Weft__Rows__Write *row);
+// The same of a solo leader, which keeps no rows: what it lets others know.
+void check_decided(struct world *w, const char *job, struct store_entry id,
+                   enum commit_state state);
 // Ranks.
 void check_shard_done(struct rank *r, int64_t step);
 void check_ordered(struct rank *r, const Weft__Rank__Commit *c);
@@ -37,3 +41,5 @@ void check_end(struct world *w);
 void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m);
 void trace_down(struct host *h, const Weft__V1__Down *m);
 void trace_row(struct world *w, const Weft__Rows__Write *row);
+void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f); // −1: to all
+void trace_rank(const struct rank *r, const Weft__Rank__Frame *f);

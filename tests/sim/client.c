@@ -67,7 +67,7 @@ void client_answered(struct call *c, const uint8_t *reply, size_t len)
         snprintf(c->target, sizeof c->target, "%s", r->job);
         weft__v1__submit_reply__free_unpacked(r, NULL);
     }
-    TRACE(s, "client: %s of %.8s is answered", c->submit ? "submit" : "act", c->target);
+    TRACE(s, "client", "%s of %.8s is answered", c->submit ? "submit" : "act", c->target);
     if (sim_chance(s, 150) && !c->w->quiet) // somebody repeats it all the same
         sim_after(s, sim_between(s, 0, 10 * S), again, c, 0);
 }
@@ -75,7 +75,7 @@ void client_answered(struct call *c, const uint8_t *reply, size_t len)
 void client_refused(struct call *c, int code, const char *text)
 {
     struct sim *s = &c->w->sim;
-    TRACE(s, "client: call %d is refused: %d %s", (int)c->id, code, text);
+    TRACE(s, "client", "call %d is refused: %d %s", (int)c->id, code, text);
     if (c->answered && !c->w->db_harmed)
         sim_fail(s, "request %.8s was answered and is refused when it is repeated: %s", c->request,
                  text);
@@ -149,7 +149,7 @@ static bool see_job(struct world *w, struct call *c)
     } else if ((s->state == WEFT__ROWS__JOB_STATE__HELD ||
                 s->state == WEFT__ROWS__JOB_STATE__FAILED) &&
                !pending_act(w)) {
-        TRACE(&w->sim, "client: resumes %.8s (%s)", c->target, s->text);
+        TRACE(&w->sim, "client", "resumes %.8s (%s)", c->target, s->text);
         client_act(w, WEFT__V1__VERB__RESUME, c->target);
     } else {
         ended = s->state == WEFT__ROWS__JOB_STATE__SUCCEEDED ||

@@ -106,7 +106,7 @@ static void boss_wakes(void *arg, uint64_t life)
 {
     struct world *w = arg;
     if (w->boss.proc && w->boss.life == life) {
-        TRACE(&w->sim, "boss: goes on");
+        TRACE(&w->sim, "coordinator", "goes on");
         proc_wake(w->boss.proc);
     }
 }
@@ -117,7 +117,7 @@ static void boss_stop(struct world *w)
     if (!w->boss.proc || w->boss.proc->stopped)
         return;
     int64_t ns = sim_between(s, S, 25 * S);
-    TRACE(s, "boss: stands still for %.1f s", (double)ns / (double)S);
+    TRACE(s, "coordinator", "stands still for %.1f s", (double)ns / (double)S);
     proc_stop(w->boss.proc);
     sim_after(s, ns, boss_wakes, w, w->boss.life);
 }
@@ -163,7 +163,7 @@ static void host_stops(struct world *w)
 static void host_power(struct world *w)
 {
     struct host *h = any_host(w);
-    TRACE(&w->sim, "%s: power off", h->name);
+    TRACE(&w->sim, h->name, "power off");
     host_power_off(h);
     sim_after(&w->sim, sim_between(&w->sim, 500 * MS, 15 * S), host_begins, h, 0);
 }
@@ -171,7 +171,7 @@ static void host_power(struct world *w)
 static void lose_power(struct world *w)
 {
     struct sim *s = &w->sim;
-    TRACE(s, "power loss of everything");
+    TRACE(s, "world", "power loss of everything");
     boss_die(w);
     for (int i = 0; i < w->nhosts; i++)
         host_power_off(&w->hosts[i]);
@@ -220,7 +220,7 @@ static void db(struct world *w)
         dbase_delete(w->db);
     else
         dbase_roll_back(w->db);
-    TRACE(&w->sim, "the database is an old copy");
+    TRACE(&w->sim, "world", "the database is an old copy");
     boss_again(w);
 }
 

@@ -246,7 +246,7 @@ static void boots(void *arg, uint64_t tag)
 
 static void exits(struct host *h, int code)
 {
-    TRACE(&h->w->sim, "%s: the worker exits with %d", h->name, code);
+    TRACE(&h->w->sim, h->name, "the worker exits with %d", code);
     host_worker_dies(h);
     if (code == 76)
         check_exit_fenced(h);
@@ -382,7 +382,7 @@ static void worker_begins(struct host *h)
     h->polling = h->clearing = false;
     memset(h->slots, 0, sizeof h->slots);
     h->agent = agent_new(&c);
-    TRACE(s, "%s: the worker begins as %.8s", h->name, h->incarnation);
+    TRACE(s, h->name, "the worker begins as %.8s", h->incarnation);
     step(h, &(struct agent_event){.kind = AGENT_EV_TICK});
 }
 
@@ -399,7 +399,7 @@ void host_worker_dies(struct host *h)
 {
     if (!alive(h))
         return;
-    TRACE(&h->w->sim, "%s: the worker is gone", h->name);
+    TRACE(&h->w->sim, h->name, "the worker is gone");
     proc_die(h->proc);
     h->proc = NULL;
     if (h->conn)
@@ -428,7 +428,7 @@ static void wakes(void *arg, uint64_t tag)
 {
     struct host *h = arg;
     (void)tag;
-    TRACE(&h->w->sim, "%s: goes on", h->name);
+    TRACE(&h->w->sim, h->name, "goes on");
     if (alive(h))
         proc_wake(h->proc);
     for (struct rank *r = h->living; r; r = r->next)
@@ -439,7 +439,7 @@ void host_stop(struct host *h, int64_t ns)
 {
     if (!alive(h) || h->proc->stopped)
         return;
-    TRACE(&h->w->sim, "%s: stands still for %.1f s", h->name, (double)ns / (double)S);
+    TRACE(&h->w->sim, h->name, "stands still for %.1f s", (double)ns / (double)S);
     proc_stop(h->proc);
     for (struct rank *r = h->living; r; r = r->next)
         proc_stop(&r->proc);

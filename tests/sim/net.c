@@ -179,7 +179,7 @@ static int64_t notice(struct world *w)
 void net_break(struct conn *c)
 {
     struct sim *s = &c->w->sim;
-    TRACE(s, "net: stream %d of %s breaks", (int)c->id, c->host->name);
+    TRACE(s, "net", "stream %d of %s breaks", (int)c->id, c->host->name);
     cut(c, &c->up, true, notice(c->w));
     cut(c, &c->down, true, notice(c->w));
 }
@@ -258,7 +258,7 @@ static void heal(void *arg, uint64_t number)
     struct host *h = arg;
     if (h->partition != number)
         return;
-    TRACE(&h->w->sim, "net: %s is reachable again", h->name);
+    TRACE(&h->w->sim, "net", "%s is reachable again", h->name);
     h->blocked_up = h->blocked_down = false;
     for (struct conn *c = h->w->conns; c; c = c->next)
         if (c->host == h) {
@@ -299,7 +299,7 @@ static void agent_gives_up(void *arg, uint64_t tag)
 void net_partition(struct host *h, bool up, bool down, int64_t ns)
 {
     struct sim *s = &h->w->sim;
-    TRACE(s, "net: %s is cut off for %.1f s, %s", h->name, (double)ns / (double)S,
+    TRACE(s, "net", "%s is cut off for %.1f s, %s", h->name, (double)ns / (double)S,
           up && down ? "both ways"
           : up       ? "upwards"
                      : "downwards");

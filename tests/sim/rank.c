@@ -18,7 +18,9 @@ static void step_next(struct rank *r);
 
 void rank_says(struct rank *r, const Weft__Rank__Frame *f)
 {
-    if (!r->proc.dead)
+    if (!r->proc.dead && r->w->solo)
+        solo_rank_says(r, f);
+    else if (!r->proc.dead)
         host_rank_says(r, f);
 }
 
@@ -36,13 +38,16 @@ static void end(struct rank *r, int code, int signal)
 {
     if (r->proc.dead)
         return;
-    TRACE(&r->w->sim, "%s: ended, %s %d", r->proc.who, signal ? "signal" : "code",
+    TRACE(&r->w->sim, r->proc.who, "ended, %s %d", signal ? "signal" : "code",
           signal ? signal : code);
     proc_die(&r->proc);
     check_rank_ended(r);
     unlink_living(r);
     crew_gone(r, !signal && (code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED));
-    host_rank_ended(r, code, signal);
+    if (r->w->solo)
+        solo_rank_ended(r, code, signal);
+    else
+        host_rank_ended(r, code, signal);
 }
 
 static void exit_now(void *arg, uint64_t code)
@@ -90,15 +95,18 @@ static void wakes(void *arg, uint64_t tag)
 {
     struct rank *r = arg;
     (void)tag;
-    if (!r->proc.dead)
-        proc_wake(&r->proc);
+    if (r->proc.dead)
+        return;
+    proc_wake(&r->proc);
+    if (r->shares)
+        proc_wake(r->shares);
 }
 
 void rank_hangs(struct rank *r, int64_t ns)
 {
     if (r->proc.dead || r->proc.stopped)
         return;
-    TRACE(&r->w->sim, "%s: stops", r->proc.who);
+    TRACE(&r->w->sim, r->proc.who, "stops");
     proc_stop(&r->proc);
     if (ns)
         sim_after(&r->w->sim, ns, wakes, r, 0);
@@ -268,7 +276,7 @@ struct rank *rank_spawn(struct host *h, int slot, const struct agent_spawn *sp)
     r->next = h->living;
     h->living = r;
     check_spawned(r);
-    TRACE(&w->sim, "%s: spawned on device %d, restores %s", r->proc.who, r->device,
+    TRACE(&w->sim, r->proc.who, "spawned on device %d, restores %s", r->device,
           *r->restore ? r->restore : "nothing");
     proc_after(&r->proc, sim_between(&w->sim, MS, 100 * MS), begin, r, 0);
     return r;

@@ -43,8 +43,9 @@ struct rank {
     struct proc proc;
     struct world *w;
     struct host *host;
-    struct proc *agent; // whose child it is
-    struct rank *next;  // of the host's living
+    struct proc *agent;  // whose child it is
+    struct proc *shares; // stands still and goes on with it: a solo leader; null: none
+    struct rank *next;   // of the host's living
     struct crew *crew;
     const struct variant *kind;
     int slot, device, rank, n;

@@ -159,7 +159,7 @@ static void carried_out(void *arg)
     static const char *const names[] = {"shard", "commit", "remove", "delete"};
     struct order *o = arg;
     struct rank *r = o->rank;
-    TRACE(&r->w->sim, "%s: %s of step %d.e%d: %s", r->proc.who, names[o->kind], (int)o->id.step,
+    TRACE(&r->w->sim, r->proc.who, "%s of step %d.e%d: %s", names[o->kind], (int)o->id.step,
           (int)o->id.epoch, o->code ? o->text : "done");
     r->busy = false;
     if (o->kind == ORDER_WRITE) {

@@ -117,19 +117,26 @@ void sim_hex(struct sim *s, char out[33])
 }
 
 // ---- the trace ----
-static void say(struct sim *s, const char *mark, const char *fmt, va_list ap)
+static void say_when(const struct sim *s, const char *who)
 {
-    printf("%9.4f %s", (double)(s->now - 1000 * S) / (double)S, mark);
+    printf("%10.4f  %-16s  ", (double)(s->now - 1000 * S) / (double)S, who);
+}
+
+void sim_say(struct sim *s, const char *who, const char *fmt, ...)
+{
+    va_list ap;
+    say_when(s, who);
+    va_start(ap, fmt);
     vprintf(fmt, ap);
+    va_end(ap);
     putchar('\n');
 }
 
-void sim_say(struct sim *s, const char *fmt, ...)
+void sim_say_message(struct sim *s, const char *from, const char *to, const char *what,
+                     const char *why)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    say(s, "", fmt, ap);
-    va_end(ap);
+    say_when(s, from);
+    printf(*why ? "to %-14s %-44s %s\n" : "to %-14s %s\n", to, what, why);
 }
 
 void sim_fail(struct sim *s, const char *fmt, ...)
@@ -141,7 +148,7 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(s->why, sizeof s->why, fmt, ap);
     va_end(ap);
-    TRACE(s, "*** VIOLATED: %s", s->why);
+    TRACE(s, "VIOLATED", "%s", s->why);
 }
 
 // ---- fibers ----

@@ -42,7 +42,11 @@ int64_t sim_between(struct sim *s, int64_t lo, int64_t hi); // [lo, hi]
 bool sim_chance(struct sim *s, int per_mille);
 void sim_hex(struct sim *s, char out[33]); // an id
 
-void sim_say(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// The trace, a line each in columns: when, who, what; of a message to whom, what and why.
+void sim_say(struct sim *s, const char *who, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void sim_say_message(struct sim *s, const char *from, const char *to, const char *what,
+                     const char *why);
 // An invariant is broken: the first one ends the schedule.
 void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define TRACE(s, ...) ((s)->tracing ? sim_say((s), __VA_ARGS__) : (void)0)

@@ -2,12 +2,15 @@
 // The simulator's tests: random schedules keep every invariant, and with any one rule of the
 // protocol taken away some schedule does not.
 //
-//   test_sim                      500 schedules, and each rule's recorded schedule
+//   test_sim                      500 schedules of each kind, and each rule's recorded schedule
 //   WEFT_LONG=1 test_sim          100,000
 //   test_sim --seed N [--without RULE]   one schedule with its trace
 //   test_sim --from N --count M [--without RULE]   which of them fail, and how fast they ran
 //   test_sim --hunt N [--without RULE] [--mix M]   for each rule the first schedule below N that
 //                                 misses it (of the mix: fault.c)
+//
+// Schedules from SOLO_SEEDS (1000000000) on are of solo attempts (solo_run.c), the others of a
+// cluster. --hunt 1000002000 looks among the former.
 // clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,12 +60,30 @@ static const uint64_t teeth[RULE_COUNT] = {
     [RULE_grace] = 0,
     [RULE_shard_repeated] = 0,
     [RULE_barrier_brought] = 111,
+    [RULE_messenger_waits] = SOLO_SEEDS + 6,
+    [RULE_stopped_saver] = SOLO_SEEDS + 270,
+    [RULE_leader_gap] = SOLO_SEEDS + 265,
 };
 
 static bool run_fails(uint64_t seed, struct sim_result *r)
 {
     world_run(seed, false, r);
     return r->failed;
+}
+
+// The trace, the invariant that broke, and how to see it again.
+static int replay(uint64_t seed)
+{
+    struct sim_result r;
+    printf("%10s  %-16s  %s\n", "second", "who", "what, and why");
+    world_run(seed, true, &r);
+    printf("schedule %" PRIu64 ": %s\nplay it again: build/tests/sim/test_sim --seed %" PRIu64,
+           seed, r.failed ? r.why : "every invariant held", seed);
+    for (int i = 0; i < RULE_COUNT; i++)
+        if (weft_rules_off >> i & 1)
+            printf(" --without %s", rules[i]);
+    printf("\n");
+    return r.failed;
 }
 
 // ---- random schedules ----
@@ -100,29 +121,26 @@ static int fork_share(uint64_t first, uint64_t step, uint64_t count)
     return fd[0];
 }
 
-static void every_schedule_keeps_every_invariant(void **state)
+static void run_all(uint64_t first, uint64_t count)
 {
     enum { CORES_MAX = 64 };
-    bool all = getenv("WEFT_LONG") != NULL;
-    uint64_t count = all ? 100000 : 500, ran = 0, events = 0;
-    long cores = all ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
+    uint64_t ran = 0, events = 0;
+    long cores = getenv("WEFT_LONG") ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
     int64_t begun = clock_mono_ns();
     int fd[CORES_MAX];
-    (void)state;
     cores = cores < 1 ? 1 : cores > CORES_MAX ? CORES_MAX : cores;
     for (int i = 0; i < cores; i++)
-        fd[i] = fork_share((uint64_t)i, (uint64_t)cores, count);
+        fd[i] = fork_share(first + (uint64_t)i, (uint64_t)cores, first + count);
     for (int i = 0; i < cores; i++) {
         struct share s;
-        struct sim_result r;
         assert_int_equal(read(fd[i], &s, sizeof s), sizeof s);
         close(fd[i]);
         assert_true(wait(NULL) > 0);
         ran += s.ran;
         events += s.events;
         if (s.failed) {
-            world_run(s.seed, true, &r);
-            fail_msg("schedule %" PRIu64 ": %s", s.seed, r.why);
+            replay(s.seed);
+            fail();
         }
     }
     double s = (double)(clock_mono_ns() - begun) / (double)S;
@@ -131,13 +149,28 @@ static void every_schedule_keeps_every_invariant(void **state)
                   events, (double)ran / s, cores);
 }
 
+static void every_schedule_keeps_every_invariant(void **state)
+{
+    (void)state;
+    run_all(0, getenv("WEFT_LONG") ? 100000 : 500);
+}
+
+static void every_solo_schedule_keeps_every_invariant(void **state)
+{
+    (void)state;
+    run_all(SOLO_SEEDS, getenv("WEFT_LONG") ? 100000 : 500);
+}
+
 static void the_same_seed_is_the_same_schedule(void **state)
 {
-    struct sim_result a, b;
+    static const uint64_t seeds[] = {7, SOLO_SEEDS + 7};
     (void)state;
-    world_run(7, false, &a);
-    world_run(7, false, &b);
-    assert_int_equal(a.events, b.events);
+    for (int i = 0; i < 2; i++) {
+        struct sim_result a, b;
+        world_run(seeds[i], false, &a);
+        world_run(seeds[i], false, &b);
+        assert_int_equal(a.events, b.events);
+    }
 }
 
 // The recorded schedule; when it goes well (what the deciders do has changed), others of its mix.
@@ -155,7 +188,8 @@ static bool is_missed(int rule, struct sim_result *without)
                           without->why);
             return !run_fails(seed, &with);
         }
-        seed = teeth[rule] % MIXES + MIXES * (uint64_t)i;
+        seed = teeth[rule] >= SOLO_SEEDS ? SOLO_SEEDS + (uint64_t)i
+                                         : teeth[rule] % MIXES + MIXES * (uint64_t)i;
     }
     return false;
 }
@@ -180,14 +214,6 @@ static int rule_named(const char *name)
     exit(2);
 }
 
-static int replay(uint64_t seed)
-{
-    struct sim_result r;
-    world_run(seed, true, &r);
-    printf("schedule %" PRIu64 ": %s\n", seed, r.failed ? r.why : "every invariant held");
-    return r.failed;
-}
-
 static int sweep(uint64_t from, uint64_t count)
 {
     int failed = 0;
@@ -210,9 +236,9 @@ static int hunt(uint64_t below, unsigned long long only, uint64_t first, uint64_
         if (only && !(only >> rule & 1))
             continue;
         struct sim_result r = {0};
-        uint64_t seed = first;
+        uint64_t seed = below > SOLO_SEEDS ? SOLO_SEEDS : first;
         weft_rules_off = 1ULL << rule;
-        for (; seed < below && !run_fails(seed, &r); seed += stride)
+        for (; seed < below && !run_fails(seed, &r); seed += below > SOLO_SEEDS ? 1 : stride)
             ;
         weft_rules_off = 0;
         printf("    [RULE_%s] = %" PRIu64 ", // %s\n", rules[rule], seed,
@@ -256,6 +282,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_seed_is_the_same_schedule),
         cmocka_unit_test(every_schedule_keeps_every_invariant),
+        cmocka_unit_test(every_solo_schedule_keeps_every_invariant),
         cmocka_unit_test(without_any_one_rule_a_schedule_fails),
     };
     if (argc > 2)

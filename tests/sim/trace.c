@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readable trace: one line a message and a row. What is said every second is left out.
+// The readable trace: one line a message and a row, in columns: when, who, to whom, what and why.
+// What is said every second is left out.
 #include <stdio.h>
 
 #include "tests/sim/check.h"
@@ -11,29 +12,68 @@ static const char *oneof_name(const ProtobufCMessage *m, int number)
     return f ? f->name : "nothing";
 }
 
-static void say_frame(char *out, size_t size, const Weft__V1__RankFrame *m)
+// What a frame is about: its step (−1: of none) and its reason.
+static void read_frame(const Weft__Rank__Frame *f, long long *step, const char **why)
 {
-    const Weft__Rank__Frame *f = m->frame;
-    long long step = -1;
-    const char *text = "";
+    *step = -1;
+    *why = "";
     if (f->body_case == WEFT__RANK__FRAME__BODY_SHARD_DONE)
-        step = f->shard_done->step;
+        *step = f->shard_done->step, *why = f->shard_done->text;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT)
-        step = f->commit->step;
+        *step = f->commit->step;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT_DONE)
-        step = f->commit_done->step, text = f->commit_done->text;
+        *step = f->commit_done->step, *why = f->commit_done->text;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMITTED)
-        step = f->committed->step;
+        *step = f->committed->step;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_ABORTED)
-        step = f->aborted->step, text = f->aborted->why;
+        *step = f->aborted->step, *why = f->aborted->why;
+    else if (f->body_case == WEFT__RANK__FRAME__BODY_DELETE)
+        *step = f->delete_->step;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT)
-        step = f->step_report->step;
+        *step = f->step_report->step;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_BARRIER_DONE)
-        text = f->barrier_done->failed;
+        *why = f->barrier_done->failed;
     else if (f->body_case == WEFT__RANK__FRAME__BODY_LOST)
-        text = f->lost->why;
-    snprintf(out, size, "%s of %.4s.e%d.r%d step %lld %s", oneof_name(&f->base, (int)f->body_case),
-             m->job, (int)m->epoch, m->rank, step, text);
+        *why = f->lost->why;
+    else if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT)
+        *step = f->exit->code, *why = f->exit->why; // its code
+}
+
+// "shard_done 12"; the reason is returned.
+static const char *say_frame(char *out, size_t size, const Weft__Rank__Frame *f)
+{
+    long long step;
+    const char *why;
+    read_frame(f, &step, &why);
+    if (step < 0)
+        snprintf(out, size, "%s", oneof_name(&f->base, (int)f->body_case));
+    else
+        snprintf(out, size, "%s %lld", oneof_name(&f->base, (int)f->body_case), step);
+    return why;
+}
+
+static const char *say_rank_frame(char *out, size_t size, const Weft__V1__RankFrame *m)
+{
+    char what[100];
+    const char *why = say_frame(what, sizeof what, m->frame);
+    snprintf(out, size, "%s of %.4s.e%d.r%d", what, m->job, (int)m->epoch, m->rank);
+    return why;
+}
+
+void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f)
+{
+    char what[100], to[20] = "all";
+    const char *why = say_frame(what, sizeof what, f);
+    if (rank >= 0)
+        snprintf(to, sizeof to, "r%d", rank);
+    sim_say_message(&w->sim, "leader", to, what, why);
+}
+
+void trace_rank(const struct rank *r, const Weft__Rank__Frame *f)
+{
+    char what[100];
+    const char *why = say_frame(what, sizeof what, f);
+    sim_say_message(&r->w->sim, r->proc.who, "leader", what, why);
 }
 
 static void say_register(char *out, size_t size, const Weft__V1__Register *m)
@@ -47,63 +87,66 @@ static void say_register(char *out, size_t size, const Weft__V1__Register *m)
 
 void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m)
 {
-    char text[500] = "";
-    const char *host = "?";
+    char text[500] = "", what[600];
+    const char *host = "?", *why = "";
     for (const struct conn *c = w->conns; c; c = c->next)
         host = c->id == conn ? c->host->name : host;
     if (m->body_case == WEFT__V1__UP__BODY_HEARTBEAT || m->body_case == WEFT__V1__UP__BODY_PROGRESS)
         return;
     if (m->body_case == WEFT__V1__UP__BODY_FRAME)
-        say_frame(text, sizeof text, m->frame);
+        why = say_rank_frame(text, sizeof text, m->frame);
     else if (m->body_case == WEFT__V1__UP__BODY_REGISTER)
         say_register(text, sizeof text, m->register_);
     else if (m->body_case == WEFT__V1__UP__BODY_REAPED)
         snprintf(text, sizeof text, "%.4s.e%d", m->reaped->job, (int)m->reaped->epoch);
     else if (m->body_case == WEFT__V1__UP__BODY_RANK_END)
-        snprintf(text, sizeof text, "%.4s.e%d.r%d code %d %s", m->rank_end->job,
-                 (int)m->rank_end->epoch, m->rank_end->rank, m->rank_end->code, m->rank_end->why);
-    sim_say(&w->sim, "%s -> boss (%d): %s %s", host, (int)conn,
-            oneof_name(&m->base, (int)m->body_case), text);
+        snprintf(text, sizeof text, "%.4s.e%d.r%d code %d", m->rank_end->job,
+                 (int)m->rank_end->epoch, m->rank_end->rank, m->rank_end->code),
+            why = m->rank_end->why;
+    snprintf(what, sizeof what, "%s %s", oneof_name(&m->base, (int)m->body_case), text);
+    sim_say_message(&w->sim, host, "coordinator", what, why);
 }
 
 void trace_down(struct host *h, const Weft__V1__Down *m)
 {
-    char text[500] = "";
+    char text[500] = "", what[600];
+    const char *why = "";
     if (m->body_case == WEFT__V1__DOWN__BODY_ACK)
         return;
     if (m->body_case == WEFT__V1__DOWN__BODY_FRAME)
-        say_frame(text, sizeof text, m->frame);
+        why = say_rank_frame(text, sizeof text, m->frame);
     else if (m->body_case == WEFT__V1__DOWN__BODY_START)
         snprintf(text, sizeof text, "%.4s.e%d, %d ranks, restores '%s'", m->start->job,
                  (int)m->start->epoch, (int)m->start->n_ranks, m->start->assign->restore);
     else if (m->body_case == WEFT__V1__DOWN__BODY_STOP)
-        snprintf(text, sizeof text, "%.4s.e%d %s", m->stop->job, (int)m->stop->epoch,
-                 m->stop->reason);
+        snprintf(text, sizeof text, "%.4s.e%d", m->stop->job, (int)m->stop->epoch),
+            why = m->stop->reason;
     else if (m->body_case == WEFT__V1__DOWN__BODY_SYNC)
         snprintf(text, sizeof text, "%.4s.e%d", m->sync->job, (int)m->sync->epoch);
     else if (m->body_case == WEFT__V1__DOWN__BODY_STORAGE)
         snprintf(text, sizeof text, "%d of %.4s.e%d", m->storage->op, m->storage->job,
                  (int)m->storage->epoch);
     else if (m->body_case == WEFT__V1__DOWN__BODY_FENCED)
-        snprintf(text, sizeof text, "%s", m->fenced->why);
-    sim_say(&h->w->sim, "boss -> %s: %s %s", h->name, oneof_name(&m->base, (int)m->body_case),
-            text);
+        why = m->fenced->why;
+    snprintf(what, sizeof what, "%s %s", oneof_name(&m->base, (int)m->body_case), text);
+    sim_say_message(&h->w->sim, "coordinator", h->name, what, why);
 }
 
 void trace_row(struct world *w, const Weft__Rows__Write *row)
 {
     struct sim *s = &w->sim;
     if (row->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
-        sim_say(s, "boss: job %.4s: %s: %s", row->event->job, row->event->kind, row->event->text);
+        sim_say(s, "coordinator", "job %.4s: %s: %s", row->event->job, row->event->kind,
+                row->event->text);
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
-        sim_say(s, "boss: checkpoint %d.e%d of %.4s is %d%s", (int)row->checkpoint->step,
+        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %d%s", (int)row->checkpoint->step,
                 (int)row->checkpoint->epoch, row->checkpoint->job, row->checkpoint->state,
                 row->erase ? ", erased" : "");
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
-        sim_say(s, "boss: job %.4s is in state %d, goal %d, epoch %d%s", row->job->id,
+        sim_say(s, "coordinator", "job %.4s is in state %d, goal %d, epoch %d%s", row->job->id,
                 row->job->state, row->job->goal, (int)row->job->epoch,
                 row->job->fenced ? ", fenced" : "");
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)
-        sim_say(s, "boss: incarnation %.8s of %.8s is fenced: %s", row->fenced->incarnation,
-                row->fenced->host, row->fenced->why);
+        sim_say(s, "coordinator", "incarnation %.8s of %.8s is fenced: %s",
+                row->fenced->incarnation, row->fenced->host, row->fenced->why);
 }

@@ -133,21 +133,26 @@ static void quiet(void *arg, uint64_t tag)
 {
     struct world *w = arg;
     (void)tag;
-    TRACE(&w->sim, "---- no more faults");
+    TRACE(&w->sim, "world", "no more faults");
     fault_heal(w);
     client_watch(w);
 }
 
-static void build(struct world *w)
+static void build_storage(struct world *w)
+{
+    w->check = check_new(w);
+    disk_init(&w->disk, &w->sim);
+    w->disk.watch_arg = w;
+    w->disk.on_rename = check_renamed;
+    w->disk.on_call = on_call;
+    w->disk.slow_per_mille = 30;
+}
+
+static void build_cluster(struct world *w)
 {
     struct sim *s = &w->sim;
     w->mix = fault_mix_of(s->seed);
     w->lease = 10 * S;
-    w->check = check_new(w);
-    disk_init(&w->disk, s);
-    w->disk.watch_arg = w;
-    w->disk.on_rename = check_renamed;
-    w->disk.on_call = on_call;
     w->disk.eio_per_mille = w->mix->eio_per_mille;
     w->disk.slow_per_mille = w->mix->slow_per_mille ? w->mix->slow_per_mille : 30;
     w->db = dbase_new(w);
@@ -162,12 +167,15 @@ static void build(struct world *w)
 
 static void take_down(struct world *w)
 {
+    if (w->solo)
+        solo_end(w);
     boss_die(w);
-    for (int i = 0; i < w->nhosts; i++)
+    for (int i = 0; i < w->nhosts && !w->solo; i++)
         host_power_off(&w->hosts[i]);
     if (w->disk.open_fds && !w->sim.failed)
         sim_fail(&w->sim, "%d descriptors of the storage were left open", w->disk.open_fds);
-    dbase_free(w->db);
+    if (w->db)
+        dbase_free(w->db);
 }
 
 enum { TOO_MANY = 4000000 };
@@ -176,7 +184,11 @@ void world_run(uint64_t seed, bool tracing, struct sim_result *out)
 {
     struct world *w = calloc(1, sizeof *w);
     sim_init(&w->sim, seed, tracing);
-    build(w);
+    build_storage(w);
+    if (seed >= SOLO_SEEDS)
+        solo_begin(w);
+    else
+        build_cluster(w);
     while (!w->sim.failed && !w->done && sim_next(&w->sim))
         if (w->sim.handled > TOO_MANY)
             sim_fail(&w->sim, "over %d events: it runs in circles", TOO_MANY);
