@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people ask for: submit, and the verbs about jobs and hosts.
+// What people ask for: submit, and the verbs about jobs and hosts. Each answer is kept (requests.h),
+// each call leaves a row in the audit. Inside coordinator/ only.
 #pragma once
 #include "coordinator/coord_state.h"
 

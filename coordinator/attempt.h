@@ -4,15 +4,19 @@
 //   WRITE ─► RENAME ─► READ ─► FENCE ─► START ─► RUN ──► END ──► STOP ─► (over)
 //     └─────────┴────────┴───────┘ no Start has gone out: over at once, nothing to reap
 //
-// WRITE, RENAME, READ: every host writes a nonce into the job's folder, one renames it, all read
-// all: the storage is one. FENCE: one host makes the epoch's marker and lists what is committed;
-// its answer and the chosen checkpoint are durable before the first Start. START: Assigns go out
-// until every host has been heard of; the ranks agree on the plan. RUN: all ready. END: the last
-// checkpoint is committed, the ranks leave by themselves. STOP: every host is told, over and over
-// after each registration, until it has confirmed that no process lives, or is fenced.
+//   WRITE    every host writes a nonce into the job's folder,
+//   RENAME   one host renames the folder of nonces,
+//   READ     every host reads all of them: they see one storage
+//   FENCE    one host makes the epoch's marker and lists what is committed. Its answer and the
+//            checkpoint to go on from are durable before the first Start
+//   START    every host gets its Start, until it has been heard of; the ranks agree on the plan
+//   RUN      all ranks are ready
+//   END      the last checkpoint is committed, the ranks leave by themselves
+//   STOP     every host is asked to stop its ranks, again after each registration, until it has
+//            confirmed that no process of the attempt lives, or is fenced
 //
-// Only facts are recorded here; what follows from them is settle.h's. What a phase asks of a host is
-// sent once a stream (attempt_host.sent) and again after a new one.
+// Only facts are recorded here; settle.h decides what follows from them. What a phase asks of a host
+// goes out once a stream (attempt_host.sent), and again on a new stream. Inside coordinator/ only.
 #pragma once
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
@@ -33,7 +37,7 @@ struct attempt_host {
     char incarnation[ID_LEN];
     char nonce[ID_LEN];
     bool done;    // with the storage phase at hand
-    bool back;    // what its agent knows of the attempt is known here
+    bool back;    // its agent has said what it knows of the attempt
     bool started; // its agent has the Start
     bool reaped;
     uint64_t sent; // the stream on which the phase's message last went out

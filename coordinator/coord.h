@@ -6,7 +6,7 @@
 //   event ──► coord_step ──► out.writes   one transaction, durable first
 //                        └─► out.actions  then these, in order
 //
-// The owner (main.c; the simulator) may batch: several coord_step into one coord_out, one
+// The owner (coord_daemon.c; the simulator) may batch: several coord_step into one coord_out, one
 // transaction, then all actions. A transaction that fails sends nothing and ends the process:
 // memory is then ahead of the disk and only a restart from the rows is right.
 //

@@ -23,7 +23,7 @@
 
 enum { TLS_PATH = 4200 };
 enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
-enum { EVENTS_A_TURN = 4096, IDLE_MS = 1000 };
+enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000 };
 
 struct daemon {
     const struct daemon_config *c;
@@ -50,7 +50,7 @@ static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
     return coord_load(ctx, w, e);
 }
 
-// One transaction for all that a turn decided; then, and only then, its actions.
+// One transaction for all that a pass decided; then, and only then, its actions.
 static int commit_and_act(struct daemon *d, struct coord_out *out, struct err *e)
 {
     if (out->nwrites) {
@@ -255,7 +255,7 @@ static int take_events(struct daemon *d, struct err *e)
     int64_t due = coord_due(d->coord);
     arena_init(&arena);
     struct coord_out out = {.arena = &arena};
-    for (int i = 0; i < EVENTS_A_TURN && rpc_next(d->rpc, &ev); i++) {
+    for (int i = 0; i < EVENTS_A_PASS && rpc_next(d->rpc, &ev); i++) {
         service_take(d->service, &ev, &out);
         rpc_event_clear(&ev);
     }
@@ -280,10 +280,10 @@ static void hear_signals(struct daemon *d, const struct pollfd *p)
         d->stop = true;
     }
     if (d->http && (p[FD_HTTP].revents || http_due_ns(d->http, clock_mono_ns())))
-        http_turn(d->http);
+        http_serve(d->http);
 }
 
-// That a turn is over is what the watchdog wants to know.
+// systemd wants to know that the loop goes round.
 static void feed_watchdog(struct daemon *d)
 {
     int64_t now = clock_mono_ns();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The running coordinator: one loop on the main thread that owns all state. A turn takes every
+// The running coordinator: one loop on the main thread that owns all state. Each pass takes every
 // event that is there, writes the rows of all of them in one transaction, and only then answers.
 #pragma once
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct daemon_config { // strings are borrowed
     const char *http;    // HOST:PORT, null: none
     const char *tls_dir; // null: no TLS
     int64_t lease_ns;    // 0: the decider's default
-    int ready_fd;        // told the bound addresses, a line each; −1: none
+    int ready_fd;        // gets the bound addresses, a line each; −1: none
     int parent_fd;       // its end of file asks to stop; −1: none
 };
 // Until asked to stop: 0. SIGTERM and SIGINT are blocked by the caller before any thread.

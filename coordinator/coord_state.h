@@ -14,16 +14,16 @@ struct host;
 struct job_record;
 
 enum { FAILED_MAX = 8 }; // see queue.c
-// Wants for which a set of hosts was not enough. While it gains no device asking again is no use:
-// thousands of like jobs cost one search.
+// What jobs wanted and a set of hosts could not give. While the set gains no device it need not be
+// searched again, so that thousands of jobs that want the same cost one search.
 struct queue_failed {
     int n, next;
     struct place_want v[FAILED_MAX];
 };
-// What the last round says about jobs that come later, a kind of devices.
+// What the last round says about jobs that come later and want a kind of devices.
 struct queue_tail {
-    const struct job_record *at,
-        *first;                // whoever is behind `at` waits behind `first`; null: not so
+    // Whoever stands behind `at` waits behind `first`; null: nobody is known to.
+    const struct job_record *at, *first;
     struct queue_failed never; // fit none of the known hosts, even when they are empty
 };
 

@@ -2,6 +2,7 @@
 // Jobs found again. The directory decides what exists: after a lost database (the cluster's id was
 // there, the rows were not) every host that attaches is asked for this cluster's job folders, and
 // each job unknown here is taken up as HELD, with its epoch and checkpoints. `weft resume` goes on.
+// Inside coordinator/ only.
 #pragma once
 #include "coordinator/host.h"
 

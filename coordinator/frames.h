@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agents tell of attempts: storage acts done, ranks' frames, progress, ends, reaped. Every
-// message is of an attempt that lives here on that very host, or it is answered so that the agent
-// forgets it (Sync) or stops it (Stop).
+// What agents say about attempts: storage acts that are done, ranks' frames and progress, ranks that
+// ended, hosts that are reaped. A message counts when it is about an attempt that this coordinator
+// knows on that very host; else the agent is asked to forget the attempt (Sync) or to stop it
+// (Stop). Inside coordinator/ only.
 #pragma once
 #include "coordinator/attempt.h"
 

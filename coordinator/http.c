@@ -40,7 +40,7 @@ enum {
     BACKLOG = 128,
     REQUEST_MAX = 8 << 10, // bytes of request line and headers; the library's memory a connection
     PEM_MAX = 256 << 10,
-    ROUNDS = 8, // of the library in one turn
+    ROUNDS = 8, // of the library in one http_serve
 };
 
 enum { CA, CERT, KEY, FILES };
@@ -545,7 +545,7 @@ int64_t http_due_ns(const struct http *h, int64_t now_ns)
     return due;
 }
 
-void http_turn(struct http *h)
+void http_serve(struct http *h)
 {
     int64_t now = clock_mono_ns();
     MHD_UNSIGNED_LONG_LONG ms = 0;

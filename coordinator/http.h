@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's HTTP: /healthz (the process runs), /readyz (it serves) and /metrics
 // (Prometheus). Driven by the owner's loop: when http_fd() is readable, or http_due() is over, the
-// owner calls http_turn(); requests are answered inside it, on the owner's thread.
+// owner calls http_serve(); requests are answered inside it, on the owner's thread.
 //
 // Without TLS only loopback addresses; with it a client certificate of the cluster is asked for.
 #pragma once
@@ -26,5 +26,5 @@ int http_open(const struct http_options *o, struct http **out, char *bound, size
               struct err *e);
 int http_fd(const struct http *h);
 int64_t http_due_ns(const struct http *h, int64_t now_ns); // when to turn at the latest; 0: no need
-void http_turn(struct http *h);
+void http_serve(struct http *h);
 void http_close(struct http *h); // null is fine

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a gang of ranks goes. Pure: numbers in, numbers out.
 //
-// All or nothing. One host if one can (the one that it leaves the least on), else one rack, else
-// all; the fewest hosts, taken in rack order. The mesh's inner axes stay inside a host: ranks are
-// dealt in blocks of the largest product of inner axes for which a placement exists.
+// All ranks get devices or none does. One host takes them if one can: the one on which they leave
+// the least. Else the hosts of one rack do, else hosts of all racks; as few hosts as possible, in the
+// order of racks. The mesh's inner axes stay inside a host: ranks are dealt in blocks of the largest
+// product of inner axes for which a placement exists. Inside coordinator/ only.
 #pragma once
 #include <stdbool.h>
 

@@ -11,20 +11,24 @@
 #include "coordinator/placement.h"
 #include "coordinator/plain_text.h"
 
-struct round {
+struct round { // over the jobs that want one kind of devices
     struct coord *c;
-    int kind; // of devices
+    int kind; // enum job_device_kind
     struct arena *arena;
+
+    // The hosts that take work and have such devices: [n], the same host at the same index. What
+    // counts as free differs.
     int n;
-    struct host **hosts_of;
-    struct place_host *hosts;  // free: not held, not reserved
-    struct place_host *all;    // free: every device
-    struct place_host *coming; // free: now, or when those that stop have stopped
-    struct queue_tail *tail;
-    struct queue_failed no_hosts, no_coming;
+    struct host **machines;
+    struct place_host *hosts;  // neither held nor reserved
+    struct place_host *all;    // every device
+    struct place_host *coming; // free now, or when the jobs that stop have stopped
     bool *reserved;
-    struct place_share *shares;
-    struct job_record *first; // that waits; null: none
+    struct place_share *shares; // room for placement's answer
+
+    struct queue_tail *tail;
+    struct queue_failed no_hosts, no_coming; // what `hosts` and `coming` could not give
+    struct job_record *first;                // in line that waits; null: none
 };
 
 static bool is_stopping(const struct job_record *j)
@@ -32,7 +36,7 @@ static bool is_stopping(const struct job_record *j)
     return j->state == JOB_DRAINING || (j->state == JOB_RECOVERING && j->goal != JOB_STARTING);
 }
 
-// A rank that is no one's is told to stop.
+// Also a device with a rank that belongs to no attempt: that rank is being stopped.
 static bool becomes_free(const struct device *d)
 {
     return !d->holder || is_stopping(d->holder);
@@ -56,7 +60,7 @@ static void add_host(struct round *r, struct host *host)
     if (!all)
         return;
     host->in_round = r->n;
-    r->hosts_of[r->n] = host;
+    r->machines[r->n] = host;
     r->hosts[r->n] = r->all[r->n] = r->coming[r->n] = h;
     r->all[r->n].free = all;
     r->coming[r->n++].free = coming;
@@ -68,7 +72,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     *r = (struct round){.c = c, .kind = kind, .arena = a};
     list_for_each (it, &c->hosts)
         cap++;
-    r->hosts_of = arena_array(a, struct host *, cap + 1);
+    r->machines = arena_array(a, struct host *, cap + 1);
     r->hosts = arena_array(a, struct place_host, cap + 1);
     r->all = arena_array(a, struct place_host, cap + 1);
     r->coming = arena_array(a, struct place_host, cap + 1);
@@ -121,7 +125,7 @@ static void begin_job(struct round *r, struct job_record *j, int nshares)
     struct place *p = arena_array(r->arena, struct place, j->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {
-        struct host *host = r->hosts_of[r->shares[i].host];
+        struct host *host = r->machines[r->shares[i].host];
         int left = r->shares[i].ranks;
         for (int d = 0; d < host->ndevices && left > 0; d++) {
             if (host->devices[d].kind != r->kind || host->devices[d].holder ||

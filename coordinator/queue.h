@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue: who is placed next, who is preempted for it.
+// The queue: which job is placed next, and which jobs are preempted for it.
 //
-// Order: priority, then submission. The first that cannot be placed *reserves*: of the hosts that
-// could take part in it, jobs behind it get nothing; they may only use hosts that it cannot use.
-// So a big job is never starved by small ones, and nothing idles that could serve nobody in front.
-// Each that waits reserves in its turn. Not in line: who waits for its backoff, and who fits none
-// of the known hosts even when they are empty.
+// Jobs stand in line by priority, then by submission. A job that cannot be placed reserves the hosts
+// that could take part in it: jobs behind it may only use hosts that are of no use to it. So small
+// jobs never starve a big one, and no device idles that only later jobs could use. Not in line are
+// jobs in backoff, and jobs that the known hosts could not take even if they were empty.
 //
-// The first in line preempts: running jobs of a smaller priority, the smallest first, among equals
-// whoever loses least since its last checkpoint, as few as make it fit. It waits for devices that
-// are already becoming free before it preempts more.
-// A job that recovers takes its place at once, unless one of a greater priority waits.
+// The first in line preempts running jobs of a smaller priority: the smallest priority first, among
+// equals the job that loses least since its last checkpoint, and as few as make it fit. Before it
+// preempts more it waits for devices that are becoming free. A job that recovers takes devices at
+// once, unless a job of a greater priority waits. Inside coordinator/ only.
 #pragma once
 #include "coordinator/job_record.h"
 

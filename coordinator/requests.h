@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers that are kept: a mutating call carries an id, and a repeat within 24 h gets the first
-// answer. What was refused did nothing and is decided anew.
+// answer. A call that was refused did nothing: its repeat is decided anew. Inside coordinator/ only.
 #pragma once
 #include "coordinator/coord_state.h"
 

@@ -67,7 +67,7 @@ struct host_conn { // a worker's stream; `user` of its call
     char host[64];           // the id it speaks for; "": not said yet
     char name[RPC_NAME_MAX]; // as it registered
 };
-struct question { // a reader's call, answered when the turn's rows are durable
+struct question { // a reader's call, answered when the pass's rows are durable
     uint64_t call;
     int method;
     ProtobufCMessage *request;
@@ -79,7 +79,7 @@ struct service {
     struct list conns;
     struct question *questions;
     int n, cap;
-    bool host_came;  // in this turn
+    bool host_came;  // in this pass of the loop
     int64_t join_ns; // when the next Join is heard
 };
 enum { JOIN_EVERY_MS = 100 };
@@ -137,7 +137,7 @@ static void write_audit(struct service *s, const struct verdict *v, struct coord
     coord_step(s->o.coord, &x, out);
 }
 
-// Leaves with the turn's other actions, when the rows are durable.
+// Leaves with the other actions of the pass, when the rows are durable.
 static struct coord_action *add_action(struct coord_out *out, enum coord_action_kind kind,
                                        uint64_t call)
 {
@@ -157,8 +157,8 @@ static void deny_call(struct service *s, uint64_t call, enum rpc_code code, cons
     write_audit(s, v, out);
 }
 
-// What `weft plan` would refuse is refused here too: nobody needs to trust the client. The planner
-// says so in a later turn.
+// What `weft plan` would refuse the service refuses too, so no client needs to be trusted. The
+// planner's answer comes in a later pass of the loop.
 static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
     struct planned p = {.call = ev->call};
@@ -324,7 +324,7 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
     s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
 }
 
-// It may have come in this very turn: a call that has closed never says so again.
+// Its question may have come in this very pass: that a call has closed is said only once.
 static void on_reader_gone(struct service *s, uint64_t call)
 {
     for (int i = 0; i < s->n; i++) {
@@ -496,7 +496,7 @@ void service_act(struct service *s, const struct coord_out *out)
 {
     for (int i = 0; i < out->nactions; i++)
         carry_out(s, &out->actions[i]);
-    if (s->host_came) // it has been told: now it hears questions
+    if (s->host_came) // it is registered by now: questions about logs may go to it
         streams_host_here(&s->streams);
     s->host_came = false;
     for (int i = 0; i < s->n; i++) {

@@ -2,10 +2,10 @@
 // Between gRPC and the decider: which method may be called by whom, what of it is an event, what is
 // answered by a reader, and how actions leave.
 //
-// A turn of the owner's loop: service_take for each rpc event, service_planned, service_tick when
-// it is due, all into one coord_out; then the rows in one transaction; then service_act. Readers'
-// calls that came in a turn are answered at its end, so that nobody is told what is not durable
-// yet.
+// In a pass of its loop the owner calls service_take for each rpc event, service_planned, and
+// service_tick when it is due, all into one coord_out; then it commits the rows in one transaction;
+// then it calls service_act. Readers' calls are answered at the end of the pass, so that no client
+// learns what is not durable yet.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

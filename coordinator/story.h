@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people read: a job's status, why it waits, what comes next.
+// What people read about a job: its status, why it waits, what it waits for next. Inside
+// coordinator/ only.
 #pragma once
 #include "coordinator/job_record.h"
 

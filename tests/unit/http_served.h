@@ -60,7 +60,7 @@ static inline void *serve(void *ctx)
         poll(p, 2, wait);
         if (p[1].revents)
             return NULL;
-        http_turn(s->http);
+        http_serve(s->http);
     }
 }
 
