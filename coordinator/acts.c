@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submit and the verbs; see acts.h. What a verb does in a state is a table: an entry is a move, a
-// goal, a text that says it is so already, or a refusal.
+// Submit and the verbs; see acts.h. A table says what a verb does in each state: it moves the job,
+// makes it stop with a goal, changes the goal, has nothing to do, or is refused.
 #include "coordinator/acts.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ void acts_audit(struct coord *c, const struct coord_event *ev)
     write_audit(c, ev, ev->verb, ev->target, ev->result);
 }
 
-// The job of the request; else what is wrong with it in `no`.
+// Reads the job of the request; `no` gets what is wrong with it.
 static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct job *spec,
                      struct buf *no)
 {
@@ -101,12 +101,12 @@ struct deed {
     const char *text; // what happens now, is so already, or why not
 };
 
+// Verbs about hosts have no row.
 static const struct verb {
     enum event_kind event;
     enum job_state to;
     struct deed in[JOB_STATES];
 } verbs[AUDIT_SUBMIT] = {
-    // those about hosts have no row
     [AUDIT_CANCEL] =
         {EVENT_CANCELLED,
          JOB_CANCELLED,
@@ -166,7 +166,7 @@ static const struct verb {
          }},
 };
 
-// Which goal beats which: success is a fact, then cancel, fail, hold, queue, start.
+// A goal may only be replaced by a weightier one. Success is a fact, so it weighs most.
 static int weigh_goal(enum job_state goal)
 {
     static const int weights[JOB_STATES] = {
@@ -182,7 +182,7 @@ static void make_event_text(const struct verb *v, const struct coord_event *ev, 
     text_plain(out);
 }
 
-// Null, or why not.
+// Returns null, or why the goal stays as it is.
 static const char *change_goal(struct job_record *j, const struct verb *v, const char *text)
 {
     struct job_note n = {v->event, -1, NULL, -1};

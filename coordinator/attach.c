@@ -80,7 +80,7 @@ void attach_free(struct coord *c)
     map_clear(&c->conns);
 }
 
-// Its host is away from now on, not when the stream's end is heard.
+// The host counts as away at once, not only when the end of the stream arrives.
 static void drop_conn(struct coord *c, uint64_t number, int code, const char *text)
 {
     attach_gone(c, number);
@@ -99,7 +99,7 @@ static void send_fenced(struct coord *c, uint64_t conn, const char *why, enum fe
     drop_conn(c, conn, CODE_ABORTED, why);
 }
 
-// Its present incarnation is never accepted again; what it ran is over.
+// The present incarnation is never accepted again, and the attempts that it ran are lost.
 static void fence_host(struct coord *c, struct host *host, enum fence_reason reason)
 {
     struct fenced f = {.why = reason, .t_ms = c->wall_ms};
@@ -161,7 +161,7 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
     out_down(c, number, &d);
 }
 
-// One line of a length that people can read.
+// Is it one line without control characters, of a length that people can read?
 static bool is_line(const char *s, size_t most)
 {
     char copy[PATH_TEXT];
@@ -192,7 +192,7 @@ static bool is_readable(const Weft__V1__Register *r)
     return ok;
 }
 
-// The text that refuses a registration, or null.
+// Returns why the registration is refused, or null.
 static const char *check_registration(const struct coord *c, const struct conn *k,
                                       const Weft__V1__Register *r)
 {

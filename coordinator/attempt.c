@@ -416,7 +416,7 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
     job_touch(j);
 }
 
-// Before the fence answered no Start has gone out: there is nothing to reap.
+// Before the fence has answered no Start has gone out, so there is nothing to reap.
 static bool nothing_lives(const struct attempt *at)
 {
     if (!WEFT_RULE(reaped_frees))

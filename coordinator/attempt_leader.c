@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a leader decides is carried out; see attempt_leader.h.
+// Carries out what the leader of an attempt decides; see attempt_leader.h.
 #include "coordinator/attempt_leader.h"
 
 #include <stdio.h>

@@ -33,7 +33,7 @@ static int ascending(const void *a, const void *b)
     return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
 }
 
-// What a host says lies there, ascending, each once; what can be no checkpoint is passed over.
+// The checkpoints that a host lists, ascending and each once. Impossible ones are left out.
 static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
 {
     int n = 0, kept = 0;

@@ -100,8 +100,8 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
         return rc;
     }
     job_add(j);
-    // What has ended is kept for its story, though this version may not read its job file any more;
-    // acts.c refuses to resume it.
+    // A job that has ended is kept for its story even if this version cannot read its job file any
+    // more; acts.c refuses to resume it.
     if (!job_state_ended(j->state) && job_spec(j, e)) {
         err_wrap(e, "job %s", j->id);
         return ERR_DATA;
@@ -257,7 +257,8 @@ static void sweep_history(struct coord *c)
 
 // ---- a step ----
 
-// This process was stopped, or its machine: what others did meanwhile has not been heard yet.
+// This process or its machine was stopped for a while: what others said meanwhile has not been read
+// yet, so everybody gets a new lease.
 static void after_gap(struct coord *c, int64_t gap_ns)
 {
     c->grace_ns = c->now_ns + c->config.lease_ns;
@@ -311,7 +312,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     c->out = NULL;
 }
 
-// Often enough that a pause of this process is told from a pause in events.
+// Ticks come often enough that a stop of this process differs from a lack of events.
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->hosts) || !list_empty(&c->queue);

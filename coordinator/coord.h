@@ -29,12 +29,11 @@ enum { COORD_LEASE_S = 10 }; // after so long without a word a host is given up
 
 struct coord_config {
     unsigned char seed[32]; // of all ids, nonces and keys: random in main, given in tests
-    const char
-        *cluster; // known from the state directory; null: a new cluster, coord_started makes one
-    int64_t lease_ns;      // 0: COORD_LEASE_S
-    int64_t heartbeat_ns;  // 0: 2 s
-    int64_t keep_ended_ms; // ended jobs, their events and rows; 0: 30 days
-    int keep_events;       // a job, the oldest dropped; 0: 2000
+    const char *cluster;    // its id, from the state directory; null: coord_started makes a new one
+    int64_t lease_ns;       // 0: COORD_LEASE_S
+    int64_t heartbeat_ns;   // 0: 2 s
+    int64_t keep_ended_ms;  // ended jobs, their events and rows; 0: 30 days
+    int keep_events;        // a job, the oldest dropped; 0: 2000
 };
 
 // cluster (out, 33 bytes) of coord_started. Rows may come in any order.

@@ -77,7 +77,7 @@ static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
                          d->c->state, id, beside);
 }
 
-// The id lies beside the database too: a lost database does not make another cluster of it.
+// The cluster's id lies in a file beside the database, so that it outlives a lost database.
 static int open_state(struct daemon *d, struct err *e)
 {
     char cluster[33] = "";
@@ -143,7 +143,7 @@ static bool is_ready(void *ctx, struct buf *why)
     return d->serving && !graced;
 }
 
-// gRPC takes a living server's path in silence: whoever lives there is asked first.
+// gRPC would take over the socket of a living server without a word: look first who listens there.
 static int nobody_at(const char *path, struct err *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};

@@ -387,7 +387,7 @@ static int put_row(struct db *s, const struct table *t, const void *row, struct 
     return rc;
 }
 
-// A job takes with it all that is told of it.
+// With a job goes everything that is stored about it.
 static int erase_row(struct db *s, const struct table *t, const void *row, struct err *e)
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
@@ -534,8 +534,8 @@ static int migrate_schema(struct db *s, struct err *e)
     return rc;
 }
 
-// Jobs' keys are in it: its owner's alone, whatever the folder is. SQLite gives its other files the
-// same mode.
+// The file holds the keys of jobs, so only its owner may read it, whatever the folder's mode is.
+// SQLite gives its other files the same mode.
 static int make_private(struct db *s, struct err *e)
 {
     int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;

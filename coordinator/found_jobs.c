@@ -68,7 +68,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     }
 }
 
-// What a host says is believed only as far as it can be so.
+// Could what the host says be true?
 static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)

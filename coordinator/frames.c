@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agents tell of attempts; see frames.h.
+// What agents say about attempts; see frames.h.
 //
-// After a restart of the coordinator an agent brings everything its ranks asked, put and were
-// answered: answers first (an answer brought is the answer), then keys, then questions.
+// After a restart of the coordinator an agent brings everything that its ranks asked, put and were
+// answered. The answers are taken first, for what was answered once stays the answer; then the keys,
+// then the questions.
 #include "coordinator/frames.h"
 #include "coordinator/found_jobs.h"
 
@@ -26,7 +27,7 @@ static void send_sync(struct coord *c, struct host *host, const char *job, uint6
     out_down(c, host->conn, &d);
 }
 
-// An attempt that is not ours, or not any more: nothing of it may live.
+// The attempt is unknown or over: the agent stops whatever lives of it.
 static void send_away(struct coord *c, struct host *host, const char *job, uint64_t epoch)
 {
     V1_NEW(Stop, stop, s);
@@ -55,9 +56,9 @@ static bool find_attempt(struct coord *c, struct host *host, const char *job, ui
     return out->h != NULL;
 }
 
-// Before the first Start nobody can have this attempt, unless the database was set back to a time
-// before it: what an agent then tells is of another attempt with the same number, and the fence
-// will find a greater one.
+// Before the first Start no agent can have this attempt, unless the database was set back to a time
+// before it. Then the agent speaks of another attempt with the same number, and the fence will find
+// a greater epoch.
 static bool has_begun(const struct speaker *t)
 {
     return t->at->phase >= PHASE_START;
@@ -79,7 +80,7 @@ static void on_frame(struct speaker *t, int rank, const Weft__Rank__Frame *f)
     attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
 }
 
-// A page, as its host tells it.
+// A rank's progress page, as its host passes it on.
 static void on_page(struct speaker *t, Weft__Rank__Progress *p)
 {
     struct job_record *j = t->at->job;
@@ -168,7 +169,7 @@ static void recall_answer(struct speaker *t, const Weft__Rank__Frame *f)
     attempt_lead(t->at, (struct leader_event){.kind = LEADER_EV_RECALL, .frame = f});
 }
 
-// Whose rank it is does not matter: a key has one writer, and asking again shows who.
+// Which rank wrote the key does not matter: a key has one writer, and writing it again shows which.
 static void recall_put(struct speaker *t, Weft__Rank__KvPut *p)
 {
     FRAME(f, KV_PUT, kv_put, p);
@@ -236,7 +237,7 @@ static bool is_listed(const Weft__V1__Register *r, const struct job_record *j)
     return false;
 }
 
-// An attempt that runs there by our knowledge, and the agent has never heard of it.
+// The rows say that the attempt runs on this host, and its agent has never heard of it.
 static void on_absent(struct attempt *at, struct attempt_host *h)
 {
     struct fault f = {

@@ -10,8 +10,8 @@
 #include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"
 
-// So long a fenced incarnation is remembered; a process older than that is stopped by its jobs'
-// epochs all the same.
+// For how long a fenced incarnation is remembered. A process that comes back later is still stopped,
+// by the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
 
 // ---- the table ----
@@ -246,7 +246,7 @@ static void sweep_fences(struct coord *c)
     }
 }
 
-// A host that was fenced long ago and about which nobody said anything.
+// Forgets hosts that were fenced long ago, unless somebody has cordoned or drained them.
 void hosts_sweep(struct coord *c)
 {
     list_for_each (it, &c->hosts) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's HTTP, over libmicrohttpd with an epoll of its own. See http.h.
 //
-// Every connection is one request and lives VISIT_S seconds at most, whatever it says or does not
-// say; when the room fills up the oldest is sent away. So neither idle nor slow clients can keep
-// others out. The library cannot be asked to end a connection: its socket is shut down and the
+// A connection serves one request and lives VISIT_S seconds at most, whatever the client sends; when
+// CROWD connections are open each newcomer closes the oldest. So neither idle nor slow clients can
+// keep others out. The library has no call that ends a connection: its socket is shut down and the
 // library sees the end by itself.
 //
 // http_fd() is a second epoll around the library's, so that it stays the same when certificates
-// change: the files are looked at when somebody calls, at most once a second; a new daemon starts
-// on the same listening socket and the old one is stopped. Calls that are open are waited for, but
-// where there is always one that is cut. Files that do not fit together change nothing.
+// change. The files are looked at when somebody connects, at most once a second. When they have
+// changed a new daemon starts on the same listening socket and the old one is stopped, after its open
+// requests or after a while. Files that do not fit together change nothing.
 //
 // Deliberately absent: request bodies, keep-alive, compression, threads.
 #include "coordinator/http.h"
@@ -35,7 +35,7 @@
 
 enum {
     VISITS = 64,  // connections
-    CROWD = 48,   // from here on each newcomer sends the oldest away
+    CROWD = 48,   // from so many on each newcomer closes the oldest
     VISIT_S = 10, // a connection, from its first to its last byte
     BACKLOG = 128,
     REQUEST_MAX = 8 << 10, // bytes of request line and headers; the library's memory a connection
@@ -71,7 +71,7 @@ struct visit { // a connection
     int64_t until_ns;
 };
 
-// ---- who is here ----
+// ---- open connections ----
 
 static void visit_shut(struct visit *v)
 {
@@ -121,7 +121,7 @@ static void on_connection(void *ctx, struct MHD_Connection *conn, void **context
 
 // ---- who may ask ----
 
-// As for the methods that read: a worker's certificate is for its stream only.
+// A worker's certificate is for its stream only, as with the methods of gRPC that read.
 static bool is_role(const char *uri)
 {
     static const char *const roles[] = {"weft:role:client", "weft:role:admin"};
@@ -153,7 +153,7 @@ static bool has_role(gnutls_session_t session)
     return found;
 }
 
-// The handshake asks for a certificate and takes none for an answer; here none is refused.
+// The handshake asks for a certificate and goes on without one; a request without one is refused.
 static bool may_ask(struct MHD_Connection *conn)
 {
     static unsigned char client[] = GNUTLS_KP_TLS_WWW_CLIENT;
@@ -331,7 +331,7 @@ static gnutls_datum_t make_datum(const struct buf *b)
     return (gnutls_datum_t){(unsigned char *)b->data, (unsigned)b->len};
 }
 
-// The library says nothing about what it did not like; this does.
+// The library would not say what is wrong with a file.
 static int check_pems(const struct http *h, const struct buf pem[FILES], struct err *e)
 {
     gnutls_certificate_credentials_t cred;
@@ -351,7 +351,7 @@ static int check_pems(const struct http *h, const struct buf pem[FILES], struct 
     return rc;
 }
 
-// Over a descriptor of its own for the listening socket, which it closes.
+// The daemon gets a descriptor of its own for the listening socket, because it closes it.
 static struct MHD_Daemon *daemon_make(struct http *h, const struct buf pem[FILES])
 {
     static char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
@@ -382,7 +382,7 @@ static int watch_daemon(struct http *h, struct MHD_Daemon *d, struct err *e)
     return 0;
 }
 
-// Starts a daemon with the files as they are; the one there was is stopped only when that works.
+// Starts a daemon with the files as they are now. The old daemon is stopped only when that works.
 static int daemon_start(struct http *h, struct err *e)
 {
     struct buf pem[FILES] = {0};

@@ -65,8 +65,8 @@ bool job_goes_before(const struct job_record *a, const struct job_record *b)
     return a->seq < b->seq;
 }
 
-// Whom it goes before. Looked for from both ends: a new job belongs near the last, one that was
-// preempted near the first.
+// Finds the link before which it belongs. The search goes from both ends, because a new job belongs
+// near the end of the queue and one that was preempted near its head.
 static struct list *find_spot(struct coord *c, const struct job_record *j)
 {
     struct list *front = c->queue.next, *back = c->queue.prev;
@@ -189,7 +189,7 @@ static const char *text_dup(const char *s)
     return copy;
 }
 
-// A parsed job is large: what it takes to decide is small.
+// Keeps the little of a parsed job that decisions need; all of it would be large.
 void job_take_spec(struct job_record *j, const struct job *spec)
 {
     j->spec = (struct job){.mesh = spec->mesh,

@@ -113,8 +113,7 @@ static int fill_defaults(struct flags *f, struct err *e)
     }
     if (f->c.nlisten)
         return 0;
-    // The address a client looks at last is where we listen, whatever its environment would say
-    // first.
+    // Listen at the address that a client tries last, after all that its environment may say.
     int rc = coordinator_address_default(f->socket, sizeof f->socket, e);
     char folder[PATH_LEN];
     snprintf(folder, sizeof folder, "%s", f->socket + strlen("unix:"));

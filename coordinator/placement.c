@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gang's place; see placement.h.
+// The search for a gang's hosts; see placement.h.
 #include "coordinator/placement.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static int one_host(const struct place_want *w, const struct place_host *hosts, 
     return 1;
 }
 
-// The fewest of these hosts; `picks` is reordered.
+// Takes as few of these hosts as possible. Reorders `picks`.
 static int of_group(const struct place_want *w, struct pick *picks, int n, int block,
                     struct place_share *out)
 {
@@ -83,7 +83,7 @@ static int in_racks(const struct place_want *w, const struct pick *all, int n, i
     return of_group(w, scratch, n, block, out);
 }
 
-// Hosts that reach each other: those with an address (share null), or those of one share.
+// The hosts that reach each other: all that have an address (share is null), or all of one share.
 static int collect_reachable(const struct place_host *hosts, int n, const char *share,
                              struct pick *out)
 {

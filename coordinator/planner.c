@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two queues under one lock, a thread between them; see planner.h.
+// Two queues under one lock and a thread that takes jobs from one to the other; see planner.h.
 #include "coordinator/planner.h"
 
 #include <pthread.h>

@@ -26,7 +26,7 @@ static void digest_call(const ProtobufCMessage *m, unsigned char out[REQUEST_DIG
     free(bytes);
 }
 
-// By the time they were answered; takes q.
+// The list is ordered by the time of the answer. Takes q.
 static void keep_request(struct coord *c, struct request *q)
 {
     struct list *at = c->answered.prev;

@@ -17,7 +17,7 @@
 #define OUT_ROW(c, WHICH, row)   out_row((c), WEFT__ROWS__WRITE__ROW_##WHICH, &(row)->base, false)
 #define OUT_ERASE(c, WHICH, row) out_row((c), WEFT__ROWS__WRITE__ROW_##WHICH, &(row)->base, true)
 
-// A row only reads its texts, and protobuf-c wants them without const.
+// Rows do not change their texts, but protobuf-c wants them without const.
 #define TEXT(s) frame_text(s)
 
 // ---- columns ----

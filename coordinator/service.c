@@ -13,7 +13,7 @@
 #include "coordinator/client_error.h"
 #include "coordinator/streams.h"
 
-// ---- who may call what: whoever is not named here may not ----
+// ---- which role may call which method: a role that is not named may not ----
 
 enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
 enum { EVENT_ROOM = 256 }; // of an event without its text

@@ -79,7 +79,7 @@ static bool is_known(const struct coord *c, int kind)
     return false;
 }
 
-// A host that is away might have been enough: " (away: w1, w2)".
+// Names the hosts that are away, because they might have been enough: " (away: w1, w2)".
 static const char *away_text(const struct coord *c, struct arena *a)
 {
     char *text = NULL;

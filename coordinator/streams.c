@@ -74,7 +74,7 @@ static bool at_rest(Weft__Rows__JobState state)
            state == WEFT__ROWS__JOB_STATE__CANCELLED || state == WEFT__ROWS__JOB_STATE__HELD;
 }
 
-// False: the stream has ended, by its own end or by a reader that is too slow.
+// False: the stream is finished, because the job rests or because the client reads too slowly.
 static bool send_update(struct streams *s, uint64_t call, const Weft__V1__WatchUpdate *u)
 {
     if (rpc_send(s->rpc, call, &u->base, NULL)) {
@@ -140,7 +140,8 @@ static bool was_asked(const struct tail *t, uint64_t conn)
     return false;
 }
 
-// Asks every host that has logs of the job and was not asked yet; how many have, −1 with `e`.
+// Asks every host that has logs of the job and was not asked yet. Returns how many hosts have logs,
+// or −1 with `e`.
 static int ask_hosts(struct streams *s, struct tail *t, const char *target, int lines,
                      struct err *e)
 {
@@ -206,7 +207,7 @@ static void tail_stop(struct streams *s, struct tail *t)
     tail_drop(s, t);
 }
 
-// One host has told all; after the last the client is told the end.
+// One host has sent all it has. After the last host the stream to the client is finished.
 static void host_done(struct streams *s, struct tail *t, uint64_t conn)
 {
     for (int i = 0; i < t->n; i++)
@@ -220,8 +221,8 @@ static void host_done(struct streams *s, struct tail *t, uint64_t conn)
     tail_drop(s, t);
 }
 
-// A job that is followed was placed anew, or rests: its ranks' last lines came before its last
-// state.
+// The state of a job that is followed has changed. When the job was placed on other hosts these are
+// asked too; when it rests the stream ends, for the ranks' last lines came before this state.
 static void tails_follow(struct streams *s, const char *job, Weft__Rows__JobState state)
 {
     list_for_each (it, &s->tails) {
@@ -258,7 +259,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
     }
 }
 
-// Who follows is told the end and asks again: it knows which lines it has.
+// For a client that follows the stream is finished: it asks again, and knows which lines it has.
 void streams_host_gone(struct streams *s, uint64_t conn)
 {
     list_for_each (it, &s->tails) {

@@ -45,7 +45,7 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
     return j ? story_status(j, a) : NULL;
 }
 
-// What is stored, and the time since then in the state at hand.
+// What is counted already, and the time since then, which the present state takes.
 static void fill_spent(const struct job_record *j, int64_t wall_ms, struct arena *a,
                        Weft__V1__WhyReply *r)
 {
