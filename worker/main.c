@@ -224,12 +224,15 @@ static int describe_host(const struct flags *f, struct worker *w, struct err *e)
 {
     struct agent_config *a = &w->c.agent;
     int rc = coordinator_address(f->coordinator, w->address, sizeof w->address, e);
-    choose_name(f, w->name, sizeof w->name);
-    snprintf(w->share, sizeof w->share, "%s", f->share ? f->share : "");
     rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
-    if (!f->share)
+    if (rc)
+        return rc;
+    choose_name(f, w->name, sizeof w->name);
+    if (f->share)
+        snprintf(w->share, sizeof w->share, "%s", f->share);
+    else
         observe_share(w->runs, w->share, sizeof w->share);
-    if (!rc && !f->address)
+    if (!f->address)
         observe_address(w->address, w->own_address, sizeof w->own_address);
     a->name = w->name;
     a->share = w->share;
@@ -240,9 +243,7 @@ static int describe_host(const struct flags *f, struct worker *w, struct err *e)
     a->grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
     w->c.runs = w->runs;
-    if (!rc && !*w->share)
-        rc = err_set(e, ERR_INVALID, "--share is empty");
-    return rc;
+    return *w->share ? 0 : err_set(e, ERR_INVALID, "--share is empty");
 }
 
 static void offer_devices(struct worker *w, const struct agent_device *d, int n)
@@ -282,12 +283,12 @@ static int find_devices(const struct flags *f, struct worker *w, struct err *e)
     const struct agent_device *d = NULL;
     int cpus = f->cpu_devices >= 0 ? f->cpu_devices : observe_cores(), n = 0;
     int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &d, &n, e) : 0;
-    if (!rc)
-        offer_devices(w, d, n);
-    rc = rc ? rc : find_gpus(f, w, e);
-    if (!rc && !w->c.agent.ndevices)
-        rc = err_set(e, ERR_INVALID, "this host offers no device");
-    return rc;
+    if (rc)
+        return rc;
+    offer_devices(w, d, n);
+    if ((rc = find_gpus(f, w, e)))
+        return rc;
+    return w->c.agent.ndevices ? 0 : err_set(e, ERR_INVALID, "this host offers no device");
 }
 
 static int prepare_worker(const struct flags *f, struct worker *w, struct err *e)
@@ -339,7 +340,8 @@ static int run_join(const struct flags *f)
     rc = rc ? rc : coordinator_address(f->coordinator, address, sizeof address, &e);
     choose_name(f, name, sizeof name);
     snprintf(dir, sizeof dir, "%s%s", f->tls ? f->tls : h.dir, f->tls ? "" : "/tls");
-    rc = rc ? rc : join_cluster(f->token, address, dir, name, &e);
+    if (!rc)
+        rc = join_cluster(f->token, address, dir, name, &e);
     home_close(&h);
     if (rc)
         fprintf(stderr, "weft-worker: cannot join: %s\n", e.text);

@@ -143,8 +143,10 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
     const char *line = rc ? NULL : strchr(buf_str(&answer), '{');
     if (!rc && !line)
         rc = err_set(e, ERR_DEVICE, "%s --probe says no JSON", rank);
-    rc = rc ? rc : json_parse(a, line, strlen(line), &top, e);
-    rc = rc ? rc : read_devices(top, kind, a, &d, n, e);
+    if (!rc)
+        rc = json_parse(a, line, strlen(line), &top, e);
+    if (!rc)
+        rc = read_devices(top, kind, a, &d, n, e);
     buf_clear(&answer);
     if (rc)
         return err_wrap(e, "cannot probe devices of kind %s", kind), rc;

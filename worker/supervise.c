@@ -163,12 +163,13 @@ int supervise_open(const struct supervise_config *c, struct supervise **out, str
     PRE(s != NULL);
     s->c = *c;
     *out = NULL;
-    int rc = 0;
-    if ((size_t)snprintf(s->lock, sizeof s->lock, "%s/ranks.lock", c->state) > PATH_LEN - 200)
-        rc = err_set(e, ERR_INVALID, "the path %s is too long", c->state);
+    if ((size_t)snprintf(s->lock, sizeof s->lock, "%s/ranks.lock", c->state) > PATH_LEN - 200) {
+        free(s);
+        return err_set(e, ERR_INVALID, "the path %s is too long", c->state);
+    }
     snprintf(s->own, sizeof s->own, "%s/runs", c->state);
     snprintf(s->jobs, sizeof s->jobs, "%s/jobs", c->state);
-    rc = rc ? rc : make_dir(s->own, e);
+    int rc = make_dir(s->own, e);
     rc = rc ? rc : make_dir(s->jobs, e);
     rc = rc ? rc : supervise_prove(s, e);
     if (rc) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining a solo attempt; see join.h.
+// Joining a solo attempt; see rank_join.h.
 #include "worker/rank/lead/rank_join.h"
 
 #include <errno.h>

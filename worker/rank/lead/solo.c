@@ -223,8 +223,9 @@ static int fence(struct solo *s, struct assignment *a, struct err *e)
     return rc;
 }
 
+enum { REFUSALS_MAX = 64 };
 struct refusals {
-    struct store_entry bad[64];
+    struct store_entry bad[REFUSALS_MAX];
     int n;
 };
 
@@ -234,7 +235,7 @@ static void refused(void *arg, struct store_entry which, const struct err *e)
     char name[64];
     store_entry_name(which.epoch, which.step, name);
     log_warn("solo", "checkpoint %s is passed over: %s", name, e->text);
-    if (r->n < (int)(sizeof r->bad / sizeof *r->bad))
+    if (r->n < REFUSALS_MAX)
         r->bad[r->n++] = which;
 }
 

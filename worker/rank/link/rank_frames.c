@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between frames and structs; see report.h.
+// Conversions between frames and structs; see rank_frames.h.
 #include "worker/rank/link/rank_frames.h"
 
 #include <stdio.h>

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/leader.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/job/job.h"
 
 // The writer's answer has no deadline of its own (common/ckpt/README.md). This one ends a rank
 // whose leader lives but has forgotten it.
-#define ANSWER_NS (600 * CLOCK_S)
+#define ANSWER_NS (LEADER_STILL_S * CLOCK_S)
 #define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
 
 struct saver {
@@ -135,6 +136,42 @@ static void take_staging(struct saver *s)
     }
 }
 
+static int open_snapshot(struct saver *s, struct err *e)
+{
+    const struct assignment *a = s->o.assignment;
+    const struct state *state = s->o.state;
+    struct snapshot_config c = {.store = &s->store,
+                                .rank = a->rank,
+                                .nranks = a->ranks,
+                                .epoch = (int64_t)a->epoch,
+                                .parts = state->parts,
+                                .nparts = state->nparts,
+                                .specs = state->specs,
+                                .deal = &s->deal,
+                                .base = &s->base,
+                                .staging = s->staging,
+                                .later = !s->device.shares_host,
+                                .ops = {.arg = s,
+                                        .copy = copy_part,
+                                        .report = report_shard,
+                                        .commit_done = report_commit,
+                                        .deleted = report_deletion}};
+    return snapshot_new(&s->snapshot, &c, e);
+}
+
+static int open_parts(struct saver *s, struct err *e)
+{
+    const struct assignment *a = s->o.assignment;
+    const struct state *state = s->o.state;
+    int rc = deal_make(&s->arena, state->parts, state->nparts, a->ranks, &s->deal, e);
+    if (!rc)
+        rc = store_open_beneath(&s->store, a->checkpoint_root, a->store, e);
+    if (rc)
+        return rc;
+    take_staging(s);
+    return open_snapshot(s, e);
+}
+
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
 {
     struct saver *s = calloc(1, sizeof *s);
@@ -143,34 +180,9 @@ int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
     s->o = *o;
     o->backend->device.info(o->device, &s->device);
     s->opened_at = -1;
-    const struct state *state = o->state;
     join_algorithms(s);
     fill_manifest(s);
-    int rc = deal_make(&s->arena, state->parts, state->nparts, o->assignment->ranks, &s->deal, e);
-    rc =
-        rc ? rc
-           : store_open_beneath(&s->store, o->assignment->checkpoint_root, o->assignment->store, e);
-    if (!rc)
-        take_staging(s);
-    rc = rc ? rc
-            : snapshot_new(&s->snapshot,
-                           &(struct snapshot_config){.store = &s->store,
-                                                     .rank = o->assignment->rank,
-                                                     .nranks = o->assignment->ranks,
-                                                     .epoch = (int64_t)o->assignment->epoch,
-                                                     .parts = state->parts,
-                                                     .nparts = state->nparts,
-                                                     .specs = state->specs,
-                                                     .deal = &s->deal,
-                                                     .base = &s->base,
-                                                     .staging = s->staging,
-                                                     .later = !s->device.shares_host,
-                                                     .ops = {.arg = s,
-                                                             .copy = copy_part,
-                                                             .report = report_shard,
-                                                             .commit_done = report_commit,
-                                                             .deleted = report_deletion}},
-                           e);
+    int rc = open_parts(s, e);
     if (rc) {
         saver_close(s);
         return rc;

@@ -179,6 +179,17 @@ static int open_data(struct trainer *t, struct err *e)
     return rc;
 }
 
+static int open_flight(struct trainer *t, struct in_flight *f, struct err *e)
+{
+    const struct backend *b = t->exec_options.backend;
+    void *words = NULL;
+    int rc = b->memory.host_alloc(t->device, sizeof(struct words), &words, e);
+    f->words = words;
+    if (!rc)
+        rc = b->event.create(t->device, &f->fed, e);
+    return rc ? rc : b->event.create(t->device, &f->done, e);
+}
+
 static int open_exec(struct trainer *t, struct err *e)
 {
     t->exec_options.rank = t->assignment->rank;
@@ -190,14 +201,8 @@ static int open_exec(struct trainer *t, struct err *e)
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
     exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
-    const struct backend *b = t->exec_options.backend;
-    for (int i = 0; i < 2 && !rc; i++) {
-        void *host = NULL;
-        rc = b->memory.host_alloc(t->device, sizeof(struct words), &host, e);
-        t->flight[i].words = host;
-        rc = rc ? rc : b->event.create(t->device, &t->flight[i].fed, e);
-        rc = rc ? rc : b->event.create(t->device, &t->flight[i].done, e);
-    }
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = open_flight(t, &t->flight[i], e);
     return rc;
 }
 
