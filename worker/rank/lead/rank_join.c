@@ -84,7 +84,7 @@ int join_listen_unix(const char *path, int *fd, struct err *e)
 }
 
 // Splits "HOST:PORT" and resolves it.
-static int resolve(const char *addr, bool passive, struct addrinfo **out, struct err *e)
+static int resolve_address(const char *addr, bool passive, struct addrinfo **out, struct err *e)
 {
     char host[256];
     const char *colon = strrchr(addr, ':');
@@ -119,7 +119,7 @@ static int bound_text(int fd, char *out, size_t size, struct err *e)
 int join_listen_tcp(const char *addr, int *fd, char *bound, size_t size, struct err *e)
 {
     struct addrinfo *ai;
-    int rc = resolve(addr, true, &ai, e);
+    int rc = resolve_address(addr, true, &ai, e);
     if (rc)
         return rc;
     int s = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -174,7 +174,7 @@ static int connect_unix(const char *path, int64_t deadline_ns, int *fd, struct e
 static int connect_tcp(const char *addr, int64_t deadline_ns, int *fd, struct err *e)
 {
     struct addrinfo *ai;
-    int rc = resolve(addr, false, &ai, e);
+    int rc = resolve_address(addr, false, &ai, e);
     if (rc)
         return rc;
     *fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -187,7 +187,7 @@ static int connect_tcp(const char *addr, int64_t deadline_ns, int *fd, struct er
     return rc;
 }
 
-static int refused(const Weft__Rank__Refuse *r, struct err *e)
+static int explain_refusal(const Weft__Rank__Refuse *r, struct err *e)
 {
     return err_set(e, r->retry ? ERR_PEER : ERR_INVALID, "rank 0 refuses: %s", r->why);
 }
@@ -212,7 +212,7 @@ static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned ch
         return rc;
     unsigned char mac[JOIN_MAC];
     if (in->body_case == WEFT__RANK__FRAME__BODY_REFUSE) {
-        rc = refused(in->refuse, e);
+        rc = explain_refusal(in->refuse, e);
     } else if (in->body_case != WEFT__RANK__FRAME__BODY_CHALLENGE ||
                in->challenge->nonce.len != JOIN_NONCE || in->challenge->mac.len != JOIN_MAC) {
         rc = err_set(e, ERR_PEER, "who answers there is no rank 0");
@@ -227,8 +227,8 @@ static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned ch
     return rc;
 }
 
-static int prove(struct frame_conn *c, const struct join_who *w, const unsigned char *a,
-                 const unsigned char *b, int64_t deadline_ns, struct err *e)
+static int prove_key(struct frame_conn *c, const struct join_who *w, const unsigned char *a,
+                     const unsigned char *b, int64_t deadline_ns, struct err *e)
 {
     unsigned char mac[JOIN_MAC];
     join_mac(w, "rank", b, a, mac);
@@ -262,7 +262,7 @@ int join_connect(const char *addr, const struct join_who *w, int64_t deadline_ns
     c.max_in = FRAME_MAX_JOIN;
     rc = say_hello(&c, w, a, b, deadline_ns, e);
     if (!rc)
-        rc = prove(&c, w, a, b, deadline_ns, e);
+        rc = prove_key(&c, w, a, b, deadline_ns, e);
     if (!rc && (*fd = fcntl(s, F_DUPFD_CLOEXEC, 0)) < 0)
         rc = err_errno(e, ERR_INTERNAL, "cannot keep the connection");
     frame_conn_clear(&c);

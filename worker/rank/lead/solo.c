@@ -203,7 +203,7 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct assign
 
 // ---- the epoch ----
 
-static int fence(struct solo *s, struct assignment *a, struct err *e)
+static int fence_epoch(struct solo *s, struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX], value[64];
     int64_t greatest = 0, epoch = 0, tries = 0;
@@ -229,7 +229,7 @@ struct refusals {
     int n;
 };
 
-static void refused(void *arg, struct store_entry which, const struct err *e)
+static void note_refused(void *arg, struct store_entry which, const struct err *e)
 {
     struct refusals *r = arg;
     char name[64];
@@ -248,7 +248,7 @@ static bool is_bad(const struct refusals *r, struct store_entry id)
 }
 
 // The newest checkpoint that verifies; the damaged are kept on disk but out of retention.
-static int choose(struct solo *s, struct assignment *a, struct err *e)
+static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e)
 {
     struct load l = {0};
     struct refusals bad = {0};
@@ -256,7 +256,7 @@ static int choose(struct solo *s, struct assignment *a, struct err *e)
     int n, rc = store_scan(&s->store, &a->arena, &all, &n, e);
     if (rc)
         return rc;
-    rc = load_open_newest_good(&l, &s->store, true, refused, &bad, e);
+    rc = load_open_newest_good(&l, &s->store, true, note_refused, &bad, e);
     if (!rc) {
         a->restore = arena_strdup(&a->arena, l.name);
         a->restore_step = l.manifest.step;
@@ -367,8 +367,8 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     solo_host(o, s->host, sizeof s->host);
     a->host = s->host;
     if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)) ||
-        (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence(s, a, e)) ||
-        (rc = choose(s, a, e)))
+        (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
+        (rc = choose_checkpoint(s, a, e)))
         return rc;
     s->finished = a->restore && a->restore_step >= s->job.train.steps;
     if ((rc = store_state(s, a, e)) || s->finished)

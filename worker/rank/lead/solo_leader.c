@@ -225,7 +225,7 @@ static void send_progress(struct solo_leader *l, int64_t now)
     solo_conns_send(l->conns, -1, &f);
 }
 
-static void tick(struct solo_leader *l)
+static void run_timers(struct solo_leader *l)
 {
     int64_t now = clock_mono_ns();
     if (now - l->ticked_ns < LEADER_TICK_MS * CLOCK_MS)
@@ -241,12 +241,12 @@ static void tick(struct solo_leader *l)
     send_progress(l, now);
 }
 
-static void *run(void *arg)
+static void *run_leader(void *arg)
 {
     struct solo_leader *l = arg;
     while (!atomic_load(&l->stop)) {
         solo_conns_poll(l->conns, l->wake, LEADER_TICK_MS / 2);
-        tick(l);
+        run_timers(l);
     }
     solo_conns_poll(l->conns, l->wake, -1);
     return NULL;
@@ -254,7 +254,7 @@ static void *run(void *arg)
 
 // ---- life ----
 
-static void destroy(struct solo_leader *l)
+static void free_leader(struct solo_leader *l)
 {
     for (int r = 0; r < l->at->ranks; r++)
         page_close(l->members[r].page);
@@ -299,13 +299,13 @@ int solo_leader_start(const struct solo_leader_config *c, struct solo_leader **o
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (l->wake < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
         rc = err_errno(e, ERR_INTERNAL, "cannot make the leader's descriptors");
-        destroy(l);
+        free_leader(l);
         return rc;
     }
     solo_conns_add_own(l->conns, sv[0]);
-    if ((errno = pthread_create(&l->thread, NULL, run, l))) {
+    if ((errno = pthread_create(&l->thread, NULL, run_leader, l))) {
         rc = err_errno(e, ERR_INTERNAL, "cannot start the leader's thread");
-        destroy(l);
+        free_leader(l);
         close(sv[1]);
         return rc;
     }
@@ -326,5 +326,5 @@ void solo_leader_stop(struct solo_leader *l, int64_t wait_ns)
     ssize_t n = write(l->wake, &one, sizeof one);
     (void)n;
     pthread_join(l->thread, NULL);
-    destroy(l);
+    free_leader(l);
 }

@@ -24,7 +24,7 @@ void status_init(struct status *s, int fd)
     s->saved_step = -1;
 }
 
-static void put(struct status *s, const struct buf *text)
+static void write_text(struct status *s, const struct buf *text)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
     if (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT))
@@ -53,7 +53,7 @@ static void put_evaluation(struct buf *b, const struct step_row *r)
         buf_printf(b, "  eval %.2f %%", 100 * r->eval_accuracy);
 }
 
-static void draw(struct status *s, int64_t now)
+static void draw_line(struct status *s, int64_t now)
 {
     const struct step_row *r = &s->row;
     struct buf b = {0};
@@ -67,7 +67,7 @@ static void draw(struct status *s, int64_t now)
         put_duration(&b, each * (double)(r->steps - r->step));
     }
     buf_puts(&b, s->tty ? "\033[K" : "\n");
-    put(s, &b);
+    write_text(s, &b);
     buf_clear(&b);
     s->drawn = s->tty;
     s->last_ns = now;
@@ -89,7 +89,7 @@ void status_row(struct status *s, const struct step_row *row)
     }
     int64_t every = (s->tty ? TTY_MS : PLAIN_MS) * CLOCK_MS;
     if (!s->any || row->evaluated || row->step == row->steps || now - s->last_ns >= every)
-        draw(s, now);
+        draw_line(s, now);
     s->any = true;
     pthread_mutex_unlock(&s->mutex);
     for (int k = 0; k < row->nsamples; k++)
@@ -115,7 +115,7 @@ void status_say(struct status *s, const char *fmt, ...)
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
     buf_putc(&b, '\n');
-    put(s, &b);
+    write_text(s, &b);
     buf_clear(&b);
     pthread_mutex_unlock(&s->mutex);
 }
