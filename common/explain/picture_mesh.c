@@ -125,7 +125,7 @@ static bool on_stage(const struct tensor_grid *t, int rank)
 }
 
 // The ranks that hold block (row, col).
-static int holders(const struct tensor_grid *t, int row, int col)
+static int count_holders(const struct tensor_grid *t, int row, int col)
 {
     int want[MAX_DIMS], n = 0, left = row, all = mesh_ranks(t->m);
     for (int i = t->n - 1; i >= 0; i--) {
@@ -172,7 +172,7 @@ static const char *ranks_text(struct arena *a, const int *r, int n, size_t most)
 static const char *block_cell(const struct grid *g, int row, int col)
 {
     const struct tensor_grid *t = g->of;
-    int n = holders(t, row, col);
+    int n = count_holders(t, row, col);
     return ranks_text(g->arena, t->ranks, n, CELL_COLUMNS);
 }
 
@@ -233,7 +233,7 @@ static void print_tensor(struct tensor_grid *t, const char *name, int width, str
     put_shape(&t->v->shape, out);
     buf_putc(out, ' ');
     spec_print(&t->v->spec, t->m, t->v->shape.n, out);
-    int holds = holders(t, 0, 0);
+    int holds = count_holders(t, 0, 0);
     if (g.rows * g.cols == 1)
         buf_printf(out, "\n  whole on %d device%s: %s\n", holds, holds > 1 ? "s, copies" : "",
                    ranks_text(a, t->ranks, holds, LINE_COLUMNS));
@@ -264,7 +264,7 @@ static uint64_t stages_with(const struct compiled *c, const char *param)
     return all;
 }
 
-static const char *numbers(struct arena *a, const struct seen *f, const char *end)
+static const char *glob_numbers(struct arena *a, const struct seen *f, const char *end)
 {
     return f->first == f->last
                ? arena_printf(a, "%s%lld%s", f->before, f->first, end)
@@ -282,7 +282,7 @@ static void count_in(struct seen *f, const char *name, struct arena *a)
     } else if (number == f->last + 1) {
         f->last = number;
     } else {
-        f->before = numbers(a, f, ",");
+        f->before = glob_numbers(a, f, ",");
         f->first = f->last = number;
     }
 }
@@ -298,11 +298,11 @@ static const char *shown_name(const struct seen *list, int n, int at, struct are
     if (f->n == 1)
         return f->v->name;
     return others && star ? arena_printf(a, "%.*s%s%s", (int)(star - f->name), f->name,
-                                         numbers(a, f, ""), star + 1)
+                                         glob_numbers(a, f, ""), star + 1)
                           : f->name;
 }
 
-static bool alike(const struct value *a, const struct value *b)
+static bool are_alike(const struct value *a, const struct value *b)
 {
     return spec_same_cuts(&a->spec, &b->spec) && shape_equal(&a->shape, &b->shape);
 }
@@ -323,8 +323,8 @@ static const struct value *point_on(const struct graph *g, enum point p, int sta
 }
 
 // Layers of another stage are others: a point that several stages have is drawn for each.
-static int points(const struct compiled *c, const struct graph *g, struct arena *a,
-                  struct seen *out)
+static int list_points(const struct compiled *c, const struct graph *g, struct arena *a,
+                       struct seen *out)
 {
     int n = 0;
     for (int p = POINT_NONE + 1; p < POINT_COUNT; p++) {
@@ -346,8 +346,8 @@ static int points(const struct compiled *c, const struct graph *g, struct arena 
 
 // Parameters in their order, layers that are cut alike on the same stages as one, then the
 // activation points.
-static int tensors(const struct compiled *c, const struct graph *g, struct arena *a,
-                   struct seen *out)
+static int list_tensors(const struct compiled *c, const struct graph *g, struct arena *a,
+                        struct seen *out)
 {
     int n = 0;
     for (int i = 0; i < g->nvalues; i++) {
@@ -358,13 +358,13 @@ static int tensors(const struct compiled *c, const struct graph *g, struct arena
             .name = layers_glob(a, v->name), .v = v, .stages = stages_with(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
-                         !alike(out[k].v, v)))
+                         !are_alike(out[k].v, v)))
             k++;
         if (k == n)
             out[n++] = one;
         count_in(&out[k], v->name, a);
     }
-    return n + points(c, g, a, out + n);
+    return n + list_points(c, g, a, out + n);
 }
 
 void picture_sharding(const struct compiled *c, int width, struct buf *out)
@@ -372,7 +372,7 @@ void picture_sharding(const struct compiled *c, int width, struct buf *out)
     struct arena a = {0};
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
     struct seen *list = arena_array(&a, struct seen, g->nvalues + POINT_COUNT * c->nstages);
-    int n = tensors(c, g, &a, list);
+    int n = list_tensors(c, g, &a, list);
     struct tensor_grid t = {.m = &c->mesh, .stage_axis = c->axis};
     t.ranks = arena_array(&a, int, mesh_ranks(&c->mesh));
     buf_puts(out, "blocks and the ranks that hold them, on mesh ");

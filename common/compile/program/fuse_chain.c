@@ -66,7 +66,7 @@ static bool form_of(const struct graph *g, const struct node *n, struct form *f)
 // ---- joining two --------------------------------------------------------------------------------
 
 // The register that a form makes a value in; −1: it does not.
-static int makes(const struct form *f, int value)
+static int find_register(const struct form *f, int value)
 {
     int end = f->chain.inputs + f->chain.steps;
     for (int r = f->product ? 0 : f->chain.inputs; r < end; r = r ? r + 1 : f->chain.inputs)
@@ -103,7 +103,7 @@ static int add_input(struct form *to, int value, const int8_t *label)
 static bool join_inputs(struct form *to, const struct form *from, const struct form *first, int *at)
 {
     for (int r = from->product; r < from->chain.inputs; r++) {
-        if (first && makes(first, from->value[r]) >= 0)
+        if (first && find_register(first, from->value[r]) >= 0)
             continue;
         at[r] = add_input(to, from->value[r], from->label[r]);
         if (at[r] < 0)
@@ -138,8 +138,8 @@ static bool join_forms(const struct form *a, const struct form *b, struct form *
     if (!join_inputs(to, a, NULL, at_a) || !join_inputs(to, b, a, at_b) || !join_steps(to, a, at_a))
         return false;
     for (int r = b->product; r < b->chain.inputs; r++)
-        if (makes(a, b->value[r]) >= 0)
-            at_b[r] = at_a[makes(a, b->value[r])];
+        if (find_register(a, b->value[r]) >= 0)
+            at_b[r] = at_a[find_register(a, b->value[r])];
     return join_steps(to, b, at_b);
 }
 
@@ -180,7 +180,7 @@ static bool put_outputs(const struct fuse *fuse, const struct form *f, int a, in
                 continue;
             if (to->nout == CHAIN_OUTPUTS)
                 return false;
-            chain->out[to->nout] = (int8_t)makes(f, n->out[k]);
+            chain->out[to->nout] = (int8_t)find_register(f, n->out[k]);
             to->out[to->nout++] = n->out[k];
         }
     }
@@ -214,15 +214,15 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
 }
 
 // What b reads of a it reads element by element, and not as an operand of its product.
-static bool follows(const struct graph *g, const struct node *x, const struct node *y,
-                    const struct form *a, const struct form *b)
+static bool reads_elementwise(const struct graph *g, const struct node *x, const struct node *y,
+                              const struct form *a, const struct form *b)
 {
     const struct value *from = made_by(g, x), *to = made_by(g, y);
     for (int k = 0; k < 2 && b->product; k++)
-        if (makes(a, y->in[k]) >= 0)
+        if (find_register(a, y->in[k]) >= 0)
             return false;
     for (int r = b->product; r < b->chain.inputs; r++)
-        if (makes(a, b->value[r]) >= 0 && !element_by_element(b, r, to->shape.n))
+        if (find_register(a, b->value[r]) >= 0 && !element_by_element(b, r, to->shape.n))
             return false;
     return shape_equal(&from->shape, &to->shape) && spec_equal(&from->spec, &to->spec);
 }
@@ -234,7 +234,7 @@ static int join_nodes(struct fuse *f, int a, int b)
     struct node made;
     if (!form_of(g, &g->nodes[a], &x) || !form_of(g, &g->nodes[b], &y) ||
         g->nodes[b].op == OP_MATMUL || (x.product && y.product) ||
-        !follows(g, &g->nodes[a], &g->nodes[b], &x, &y))
+        !reads_elementwise(g, &g->nodes[a], &g->nodes[b], &x, &y))
         return -1;
     int place = fuse_place(f, a, b);
     if (place < 0 || !join_forms(&x, &y, &both) || !make_node(f, &both, a, b, &made))

@@ -8,7 +8,7 @@
 
 #include "common/compile/program/fuse_match.h"
 
-static bool alike(const struct graph *g, int a, int b)
+static bool same_layout(const struct graph *g, int a, int b)
 {
     const struct value *x = &g->values[a], *y = &g->values[b];
     return x->dtype == y->dtype && shape_equal(&x->shape, &y->shape) &&
@@ -26,7 +26,7 @@ int fuse_add_norm(struct fuse *f, int node)
     const struct node *norm = &g->nodes[node];
     int at = norm->kind == NODE_OP && norm->op == OP_NORM ? fuse_near(f, node, 0) : -1;
     if (at < 0 || !fuse_adds_alike(g, &g->nodes[at]) || !fuse_same_loops(norm, 0, norm->nin) ||
-        !alike(g, norm->in[0], norm->out[0]))
+        !same_layout(g, norm->in[0], norm->out[0]))
         return -1;
     int place = fuse_place(f, at, node);
     if (place < 0)
@@ -83,7 +83,8 @@ int fuse_norm_grad_add(struct fuse *f, int node)
         const struct node *grad = at < 0 ? NULL : &g->nodes[at];
         if (!grad || grad->op != OP_NORM_GRAD || fuse_kept(f, grad->out[0], at, node) ||
             !fuse_same_loops(grad, 0, grad->nin) || !fuse_same_loops(grad, 1, grad->nin) ||
-            !alike(g, grad->in[0], grad->out[0]) || !alike(g, grad->in[1], grad->out[0]))
+            !same_layout(g, grad->in[0], grad->out[0]) ||
+            !same_layout(g, grad->in[1], grad->out[0]))
             continue;
         grad_add(f, at, node, add->in[1 - k]);
         return -1;

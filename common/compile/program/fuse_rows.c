@@ -67,7 +67,7 @@ int fuse_row_loss(struct fuse *f, int node)
     return -1;
 }
 
-static bool single(const struct fuse *f, int node, int reader)
+static bool is_only_reader(const struct fuse *f, int node, int reader)
 {
     return !fuse_kept(f, f->g->nodes[node].out[0], node, reader);
 }
@@ -105,7 +105,7 @@ int fuse_row_loss_grad(struct fuse *f, int node)
                     has_rows(g, second, 0, 2) && has_rows(g, second, 1, 2);
         bool same = shape_equal(&x->shape, &made->shape) && spec_equal(&x->spec, &made->spec) &&
                     x->dtype == made->dtype && g->values[second->out[0]].dtype == made->dtype;
-        if (!rows || !same || !single(f, exp, node) || !single(f, pick, node))
+        if (!rows || !same || !is_only_reader(f, exp, node) || !is_only_reader(f, pick, node))
             continue;
         put_loss_grad(f, exp, pick, node);
         return -1;

@@ -472,7 +472,8 @@ static const struct instr *other_side(const struct meeting *m, int stage, const 
 }
 
 // Whether the other side of a send or receive stands ready; it then has the same name.
-static int meets(const struct meeting *m, int stage, int start, bool *ready, struct err *e)
+static int check_other_side(const struct meeting *m, int stage, int start, bool *ready,
+                            struct err *e)
 {
     const struct program *p = &m->stages[stage];
     const struct instr *in = &p->instrs[start];
@@ -500,7 +501,7 @@ static int advance_stage(struct meeting *m, int stage, bool *advanced, struct er
         const struct instr *in = &p->instrs[m->at[stage]];
         bool ready = true;
         if (in->kind == INSTR_WAIT && p->instrs[in->start].kind != INSTR_START) {
-            int rc = meets(m, stage, in->start, &ready, e);
+            int rc = check_other_side(m, stage, in->start, &ready, e);
             if (rc)
                 return rc;
         }
