@@ -32,15 +32,14 @@ static void find_empty_groups(const struct graph *g, const struct job_optimizer 
         for (int v = 0; v < g->nvalues && !any; v++)
             any = g->values[v].kind == VALUE_PARAM &&
                   fnmatch(group->match, g->values[v].name, 0) == 0;
+        if (any)
+            continue;
+        struct finding one = {.code = FINDING_NO_MATCH, .tensor = group->match};
         const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
-        if (!any)
-            findings_add(f, &(struct finding){.code = FINDING_NO_MATCH,
-                                              .tensor = group->match,
-                                              .message = arena_printf(f->arena,
-                                                                      "%s%s: no parameter matches "
-                                                                      "this group",
-                                                                      group->match, where),
-                                              .fix = fix_without_group(o, i, f->arena)});
+        one.message =
+            arena_printf(f->arena, "%s%s: no parameter matches this group", group->match, where);
+        one.fix = fix_without_group(o, i, f->arena);
+        findings_add(f, &one);
     }
 }
 

@@ -13,9 +13,11 @@ struct teller {
     struct findings *found;
 };
 
+#define TEXT(t, ...) arena_printf((t)->fix.arena, __VA_ARGS__)
+
 static const char *line_text(const struct teller *t, int line) // " (line 7)"; "" for 0
 {
-    return line ? arena_printf(t->fix.arena, " (line %d)", line) : "";
+    return line ? TEXT(t, " (line %d)", line) : "";
 }
 
 static const char *axes_text(const struct teller *t, axis_set axes)
@@ -33,9 +35,8 @@ static const char *spec_text(const struct teller *t, const struct value *v, cons
 static const char *sizes_text(const struct teller *t, int64_t size, int64_t parts) // "12 or 16"
 {
     int64_t below = size / parts * parts;
-    return below ? arena_printf(t->fix.arena, "%lld or %lld", (long long)below,
-                                (long long)(below + parts))
-                 : arena_printf(t->fix.arena, "%lld", (long long)parts);
+    return below ? TEXT(t, "%lld or %lld", (long long)below, (long long)(below + parts))
+                 : TEXT(t, "%lld", (long long)parts);
 }
 
 static bool cuts_finer(const struct fact *f)
@@ -72,9 +73,8 @@ static struct place place_of(const struct teller *t, const struct fact *f)
     const struct job_sharding *s = &t->fix.job->sharding;
     const struct job_spec *spec = spec_of(t, f);
     if (f->list == FACT_RULES)
-        return (struct place){
-            arena_printf(t->fix.arena, "sharding.rules.%s", s->rules[f->entry].dim),
-            s->rules[f->entry].line, s->rules[f->entry].axes};
+        return (struct place){TEXT(t, "sharding.rules.%s", s->rules[f->entry].dim),
+                              s->rules[f->entry].line, s->rules[f->entry].axes};
     if (f->list == FACT_GATHER)
         return (struct place){"sharding.gather", 0, s->gather};
     if (!spec)
@@ -116,13 +116,10 @@ static void tell_name(const struct teller *t, const struct fact *f, enum finding
     struct job_names names = f->code == FACT_NAME_TWICE
                                  ? names_once(t->fix.arena, &p.names)
                                  : names_without(t->fix.arena, &p.names, f->name);
-    findings_add(t->found,
-                 &(struct finding){.code = code,
-                                   .tensor = p.called,
-                                   .axes = f->axes,
-                                   .message = arena_printf(t->fix.arena, "%s%s: %s", p.called,
-                                                           line_text(t, p.line), what),
-                                   .fix = fix_names(t, f, names)});
+    struct finding one = {.code = code, .tensor = p.called, .axes = f->axes};
+    one.message = TEXT(t, "%s%s: %s", p.called, line_text(t, p.line), what);
+    one.fix = fix_names(t, f, names);
+    findings_add(t->found, &one);
 }
 
 static void tell_unknown(const struct teller *t, const struct fact *f)
@@ -131,9 +128,8 @@ static void tell_unknown(const struct teller *t, const struct fact *f)
     struct buf mesh = {0};
     mesh_print(t->fix.mesh, &mesh);
     tell_name(t, f, FINDING_AXIS_UNKNOWN,
-              arena_printf(t->fix.arena,
-                           "'%s' is no axis of the mesh %s, no rule and no usual name of an axis",
-                           p.names.name[f->name], buf_str(&mesh)));
+              TEXT(t, "'%s' is no axis of the mesh %s, no rule and no usual name of an axis",
+                   p.names.name[f->name], buf_str(&mesh)));
     buf_clear(&mesh);
 }
 
@@ -141,23 +137,22 @@ static void tell_name_twice(const struct teller *t, const struct fact *f)
 {
     struct place p = place_of(t, f);
     tell_name(t, f, FINDING_AXIS_TWICE,
-              arena_printf(t->fix.arena, "'%s' stands twice in the list", p.names.name[f->name]));
+              TEXT(t, "'%s' stands twice in the list", p.names.name[f->name]));
 }
 
 static void tell_stage_axis(const struct teller *t, const struct fact *f)
 {
     tell_name(t, f, FINDING_STAGE_AXIS,
-              arena_printf(t->fix.arena,
-                           "axis %s holds the stages of the pipeline, which have different layers: "
-                           "it cannot cut a tensor",
-                           axis_name(t, f)));
+              TEXT(t,
+                   "axis %s holds the stages of the pipeline, which have different layers: "
+                   "it cannot cut a tensor",
+                   axis_name(t, f)));
 }
 
 static void tell_axis_twice(const struct teller *t, const struct fact *f)
 {
     tell_name(t, f, FINDING_AXIS_TWICE,
-              arena_printf(t->fix.arena, "axis %s cuts two dimensions: one axis can cut one",
-                           axis_name(t, f)));
+              TEXT(t, "axis %s cuts two dimensions: one axis can cut one", axis_name(t, f)));
 }
 
 // ---- of tensors --------------------------------------------------------------------------------
@@ -198,7 +193,7 @@ static struct namesakes find_namesakes(const struct teller *t, const struct valu
     }
     all.first = before == 0;
     if (n > 1)
-        all.more = arena_printf(t->fix.arena, " and %d like it", n - 1);
+        all.more = TEXT(t, " and %d like it", n - 1);
     return n > 1 ? all : own;
 }
 
@@ -250,38 +245,34 @@ static int finer_line(const struct teller *t, const struct fact *f)
 static void tell_no_match(const struct teller *t, const struct fact *f)
 {
     const struct job_param_spec *p = &fix_entries(t->fix.job, f->list).list[f->entry];
-    findings_add(t->found, &(struct finding){
-                               .code = FINDING_NO_MATCH,
-                               .tensor = p->match,
-                               .message = arena_printf(t->fix.arena, "%s%s: no parameter matches%s",
-                                                       p->match, line_text(t, p->spec.line),
-                                                       p->min.n ? " with these sizes or more" : ""),
-                               .fix = fix_without_entry(&t->fix, f->list, f->entry)});
+    struct finding one = {.code = FINDING_NO_MATCH, .tensor = p->match};
+    one.message = TEXT(t, "%s%s: no parameter matches%s", p->match, line_text(t, p->spec.line),
+                       p->min.n ? " with these sizes or more" : "");
+    one.fix = fix_without_entry(&t->fix, f->list, f->entry);
+    findings_add(t->found, &one);
 }
 
 static void tell_length(const struct teller *t, const struct fact *f)
 {
     const struct value *v = value_of(t, f);
-    struct namesakes all =
-        cuts_finer(f) ? (struct namesakes){v->name, "", true} : find_namesakes(t, v);
+    struct namesakes all = {v->name, "", true};
     struct job_spec spec = *spec_of(t, f);
-    const char *where =
-        cuts_finer(f) ? arena_printf(t->fix.arena, " in %s", fix_entries(t->fix.job, f->list).key)
-                      : "";
+    struct finding one = {.code = FINDING_SPEC_TOO_LONG, .tensor = tensor_name(v)};
+    const char *where = "";
     int entries = spec.n;
     spec.n = (int)f->size;
+    if (cuts_finer(f)) {
+        where = TEXT(t, " in %s", fix_entries(t->fix.job, f->list).key);
+    } else {
+        all = find_namesakes(t, v);
+        one.like = all.match;
+    }
     if (!all.first)
         return;
-    findings_add(
-        t->found,
-        &(struct finding){
-            .code = FINDING_SPEC_TOO_LONG,
-            .tensor = tensor_name(v),
-            .like = cuts_finer(f) ? NULL : all.match,
-            .message = arena_printf(
-                t->fix.arena, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions",
-                tensor_name(v), all.more, where, line_text(t, spec.line), entries, spec.n),
-            .fix = fix_tensor(t, f, all.match, &spec)});
+    one.message = TEXT(t, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions", one.tensor,
+                       all.more, where, line_text(t, spec.line), entries, spec.n);
+    one.fix = fix_tensor(t, f, all.match, &spec);
+    findings_add(t->found, &one);
 }
 
 // The axes, minor ones, by which the dimension does not divide any more.
@@ -302,29 +293,25 @@ static axis_set excess_axes(const struct teller *t, const struct fact *f)
 static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
 {
     const struct value *v = value_of(t, f);
-    struct buf axes = {0};
+    struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = v->name, .axes = f->axes};
     struct spec less = spec_that_divides(&f->has, t->fix.mesh, &v->shape);
+    struct buf axes = {0};
     dim_cut_print(&f->has.dim[f->dim], t->fix.mesh, &axes);
-    findings_add(
-        t->found,
-        &(struct finding){
-            .code = FINDING_INDIVISIBLE,
-            .tensor = v->name,
-            .axes = f->axes,
-            .message = arena_printf(
-                t->fix.arena,
-                "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with %s: %s "
-                "would do",
-                v->name, dim_name(v->dims[f->dim]), (long long)f->size, (long long)f->parts,
-                fix_entries(t->fix.job, f->list).key, line_text(t, finer_line(t, f)),
-                buf_str(&axes), sizes_text(t, f->size, f->parts)),
-            .fix = fix_finer(t, f, &less)});
+    one.message = TEXT(t,
+                       "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
+                       "%s: %s would do",
+                       v->name, dim_name(v->dims[f->dim]), (long long)f->size, (long long)f->parts,
+                       fix_entries(t->fix.job, f->list).key, line_text(t, finer_line(t, f)),
+                       buf_str(&axes), sizes_text(t, f->size, f->parts));
+    one.fix = fix_finer(t, f, &less);
+    findings_add(t->found, &one);
     buf_clear(&axes);
 }
 
 static void tell_indivisible(const struct teller *t, const struct fact *f)
 {
     const struct value *v = value_of(t, f);
+    struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = tensor_name(v), .axes = f->axes};
     if (cuts_finer(f)) {
         tell_indivisible_finer(t, f);
         return;
@@ -332,37 +319,26 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
     struct namesakes all = find_namesakes(t, v);
     if (!all.first)
         return;
-    findings_add(
-        t->found,
-        &(struct finding){
-            .code = FINDING_INDIVISIBLE,
-            .tensor = tensor_name(v),
-            .axes = f->axes,
-            .like = all.match,
-            .message = arena_printf(
-                t->fix.arena,
-                "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
-                tensor_name(v), all.more, dim_name(v->dims[f->dim]), (long long)f->size,
-                (long long)f->parts, axes_text(t, f->axes), sizes_text(t, f->size, f->parts)),
-            .fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f))});
+    one.like = all.match;
+    one.message =
+        TEXT(t, "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
+             one.tensor, all.more, dim_name(v->dims[f->dim]), (long long)f->size,
+             (long long)f->parts, axes_text(t, f->axes), sizes_text(t, f->size, f->parts));
+    one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f));
+    findings_add(t->found, &one);
 }
 
 static void tell_chunks(const struct teller *t, const struct fact *f)
 {
-    const char *tensor = tensor_name(value_of(t, f));
-    int64_t above = f->size / f->parts * f->parts + f->parts;
-    findings_add(
-        t->found,
-        &(struct finding){
-            .code = FINDING_INDIVISIBLE,
-            .tensor = tensor,
-            .axes = f->axes,
-            .message = arena_printf(t->fix.arena,
-                                    "%s: dimension seq of size %lld does not divide by %lld, two "
-                                    "chunks for each place on %s: %s would do",
-                                    tensor, (long long)f->size, (long long)f->parts,
-                                    axes_text(t, f->axes), sizes_text(t, f->size, f->parts)),
-            .fix = arena_printf(t->fix.arena, "model.seq=%lld", (long long)above)});
+    struct finding one = {.code = FINDING_INDIVISIBLE, .axes = f->axes};
+    one.tensor = tensor_name(value_of(t, f));
+    one.message = TEXT(t,
+                       "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
+                       "each place on %s: %s would do",
+                       one.tensor, (long long)f->size, (long long)f->parts, axes_text(t, f->axes),
+                       sizes_text(t, f->size, f->parts));
+    one.fix = TEXT(t, "model.seq=%lld", (long long)(f->size / f->parts * f->parts + f->parts));
+    findings_add(t->found, &one);
 }
 
 // The coarser cut with the axes that the finer has besides, where they divide.
@@ -387,19 +363,15 @@ static void tell_not_finer(const struct teller *t, const struct fact *f)
     const char *key = fix_entries(t->fix.job, f->list).key;
     int line = finer_line(t, f);
     bool given = line || refine_of(t, f)->n_params;
-    findings_add(
-        t->found,
-        &(struct finding){
-            .code = FINDING_NOT_A_REFINEMENT,
-            .tensor = given ? v->name : key,
-            .axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0,
-            .message = arena_printf(
-                t->fix.arena, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do",
-                v->name, key, line_text(t, line), f->entry < 0 ? "leaves it at" : "cuts",
-                spec_text(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
-                spec_text(t, v, &f->within), spec_text(t, v, &right)),
-            .fix = given ? fix_finer(t, f, &right)
-                         : fix_refine(&t->fix, f->list, &t->fix.job->sharding.grads)});
+    struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
+    one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
+    one.message = TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do",
+                       v->name, key, line_text(t, line), f->entry < 0 ? "leaves it at" : "cuts",
+                       spec_text(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
+                       spec_text(t, v, &f->within), spec_text(t, v, &right));
+    one.fix =
+        given ? fix_finer(t, f, &right) : fix_refine(&t->fix, f->list, &t->fix.job->sharding.grads);
+    findings_add(t->found, &one);
 }
 
 // sharding.gather with the axes added; names that nobody knows are findings of their own.
@@ -420,23 +392,19 @@ static const char *fix_gather_too(const struct teller *t, axis_set axes)
 static void tell_weight(const struct teller *t, const struct fact *f)
 {
     const struct value *v = value_of(t, f);
+    struct finding one = {.code = FINDING_WEIGHT_ON_BATCH_AXIS, .tensor = v->name};
     struct namesakes all = find_namesakes(t, v);
     if (!all.first)
         return;
     const char *less = fix_without(t, f, all.match, 0, v->shape.n, f->axes);
-    findings_add(t->found,
-                 &(struct finding){
-                     .code = FINDING_WEIGHT_ON_BATCH_AXIS,
-                     .tensor = v->name,
-                     .axes = f->axes,
-                     .like = all.match,
-                     .message = arena_printf(
-                         t->fix.arena,
-                         "%s%s %s cut on %s, which cuts the batch: it would be gathered in each "
-                         "pass that reads it; leave the axis out, or declare it in sharding.gather",
-                         v->name, all.more, *all.more ? "are" : "is", axes_text(t, f->axes)),
-                     .fix = arena_printf(t->fix.arena, "%s%s%s", less ? less : "",
-                                         less ? " or " : "", fix_gather_too(t, f->axes))});
+    one.axes = f->axes;
+    one.like = all.match;
+    one.message = TEXT(t,
+                       "%s%s %s cut on %s, which cuts the batch: it would be gathered in each pass "
+                       "that reads it; leave the axis out, or declare it in sharding.gather",
+                       v->name, all.more, *all.more ? "are" : "is", axes_text(t, f->axes));
+    one.fix = TEXT(t, "%s%s%s", less ? less : "", less ? " or " : "", fix_gather_too(t, f->axes));
+    findings_add(t->found, &one);
 }
 
 static uint64_t gather_bytes(const struct teller *t, const struct fact *f)
@@ -466,19 +434,15 @@ static const char *fix_batch_dropped(const struct teller *t, const struct fact *
 
 static void tell_batch_dropped(const struct teller *t, const struct fact *f)
 {
-    const char *point = tensor_name(value_of(t, f));
-    findings_add(
-        t->found,
-        &(struct finding){.code = FINDING_BATCH_DROPPED,
-                          .tensor = point,
-                          .axes = f->axes,
-                          .waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f),
-                          .message = arena_printf(
-                              t->fix.arena,
-                              "%s: the spec%s leaves out %s, which cuts the batch: every "
-                              "device would hold and compute the others' samples too",
-                              point, line_text(t, spec_of(t, f)->line), axes_text(t, f->axes)),
-                          .fix = fix_batch_dropped(t, f)});
+    struct finding one = {.code = FINDING_BATCH_DROPPED, .axes = f->axes};
+    one.tensor = tensor_name(value_of(t, f));
+    one.waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f);
+    one.message = TEXT(t,
+                       "%s: the spec%s leaves out %s, which cuts the batch: every device would "
+                       "hold and compute the others' samples too",
+                       one.tensor, line_text(t, spec_of(t, f)->line), axes_text(t, f->axes));
+    one.fix = fix_batch_dropped(t, f);
+    findings_add(t->found, &one);
 }
 
 void sharding_findings(const struct compiled *c, const struct job *job, int first, int end,
