@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
-// rank, the client and later the coordinator run it alike.
-//
-//   model → grad → remat → optim → verify → partition → fuse → order → verify → schedule → lower →
-//   plan → verify → hash
+// rank, the client and the coordinator run it alike. The passes are drawn in the README.
 //
 // The model's builder is handed in, so that this folder knows no model (model/model.h does).
 #pragma once

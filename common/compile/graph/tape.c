@@ -9,7 +9,8 @@ bool tape_needs(const struct tape *t, int value)
     return value < t->n && t->needs[value];
 }
 
-int tape_param(const struct tape *t, int value)
+// The parameter that a value is, or is the copy of in the compute dtype; −1: neither.
+static int find_param(const struct tape *t, int value)
 {
     const struct value *v = &t->g->values[value];
     return v->kind == VALUE_PARAM ? value : v->of;
@@ -17,7 +18,7 @@ int tape_param(const struct tape *t, int value)
 
 enum dtype tape_dtype(const struct tape *t, int value)
 {
-    return tape_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
+    return find_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
 }
 
 // Made for this value alone; a cotangent that a rule passes on is another value's and settled.
@@ -36,7 +37,7 @@ void tape_add(struct tape *t, int value, int contribution)
     if (!tape_needs(t, value))
         return;
     struct graph *g = t->g;
-    int param = tape_param(t, value);
+    int param = find_param(t, value);
     if (param >= 0) {
         graph_contribute(g, t->grad_sum[param], contribution);
         return;

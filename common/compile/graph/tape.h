@@ -25,8 +25,6 @@ struct tape {
 // `contribution` flows into `value`'s cotangent. Ignored when nobody needs it.
 void tape_add(struct tape *t, int value, int contribution);
 bool tape_needs(const struct tape *t, int value);
-// The parameter that a value is, or is the copy of in the compute dtype; −1: neither.
-int tape_param(const struct tape *t, int value);
 // Of what flows into a value: the value's own, f32 into a parameter's gradient.
 enum dtype tape_dtype(const struct tape *t, int value);
 // `by` times a cotangent, summed over the dimensions that `value` lacks.

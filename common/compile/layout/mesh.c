@@ -2,22 +2,12 @@
 // A named grid of devices. See mesh.h.
 #include "common/compile/layout/mesh.h"
 
-#include <string.h>
-
 int mesh_ranks(const struct mesh *m)
 {
     int n = 1;
     for (int i = 0; i < m->n; i++)
         n *= m->axis[i].size;
     return n;
-}
-
-int mesh_find(const struct mesh *m, const char *name)
-{
-    for (int i = 0; i < m->n; i++)
-        if (strcmp(m->axis[i].name, name) == 0)
-            return i;
-    return -1;
 }
 
 int mesh_coord(const struct mesh *m, int rank, int axis)

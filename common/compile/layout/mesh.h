@@ -21,7 +21,6 @@ struct mesh {
 };
 
 int mesh_ranks(const struct mesh *m);
-int mesh_find(const struct mesh *m, const char *name); // −1 when absent
 int mesh_coord(const struct mesh *m, int rank, int axis);
 axis_set mesh_all(const struct mesh *m);  // every axis of size > 1
 axis_set mesh_cuts(const struct mesh *m); // of these, those that may cut tensors
