@@ -65,8 +65,9 @@ DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
 AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
-COLLECTIVE_SRC := sum_tree world process_world fake_world shm greet tcp communicator operation progress_thread
-COLLECTIVE_SRC += host_transport staging
+# The lower first.
+COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world fake_world
+COLLECTIVE_SRC += announce operation communicator staging host_transport
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SMALL_PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024 };
+#include "common/base/page_size.h"
 
 struct region {
     struct list link;

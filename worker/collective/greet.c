@@ -34,6 +34,7 @@
 
 enum { GUESTS = 64, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
 static const int64_t guest_ns = 5 * CLOCK_S;
+static const int64_t no_limit_ns = 3600 * CLOCK_S; // where none is given
 
 struct hello {
     uint32_t magic, version;
@@ -447,7 +448,7 @@ int greet_all(struct world *w, const struct world_options *o, struct err *e)
     if (!g)
         return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
     *g = (struct greet){.w = w, .o = o, .dir_fd = -1, .unix_fd = -1, .tcp_fd = -1};
-    g->until = clock_mono_ns() + (o->connect_ns ? o->connect_ns : 3600 * CLOCK_S);
+    g->until = clock_mono_ns() + (o->connect_ns ? o->connect_ns : no_limit_ns);
     for (int i = 0; i < GUESTS; i++)
         g->guests[i].fd = -1;
     g->hosts = calloc((size_t)w->ranks, sizeof *g->hosts);

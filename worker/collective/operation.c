@@ -173,30 +173,30 @@ static bool work_copy(struct communicator *c, struct operation *o)
     return copy_piece(c, o, o->args.op == COLLECTIVE_ALL_TO_ALL);
 }
 
-const struct operation_kind operation_kinds[] = {
-    [COLLECTIVE_ALL_REDUCE] = {"all_reduce", true, true, true, false, work_sum, finish_sum},
-    [COLLECTIVE_REDUCE_SCATTER] = {"reduce_scatter", true, false, true, true, work_sum, finish_sum},
-    [COLLECTIVE_ALL_GATHER] = {"all_gather", false, true, false, true, work_copy, finish_copy},
-    [COLLECTIVE_ALL_TO_ALL] = {"all_to_all", false, true, false, true, work_copy, finish_exchange},
-    [COLLECTIVE_BROADCAST] = {"broadcast", false, true, false, false, work_copy, finish_copy},
-    [COLLECTIVE_SEND] = {"send", false, true, false, false, work_copy, finish_copy},
-    [COLLECTIVE_RECV] = {"recv", false, true, false, false, work_copy, finish_copy},
-    [COLLECTIVE_BARRIER] = {"barrier", false, false, false, false, NULL, finish_nothing},
+// A piece of work on a large operation: null for those that are always small. False: there is more.
+static bool (*const work[])(struct communicator *c, struct operation *o) = {
+    [COLLECTIVE_ALL_REDUCE] = work_sum,  [COLLECTIVE_REDUCE_SCATTER] = work_sum,
+    [COLLECTIVE_ALL_GATHER] = work_copy, [COLLECTIVE_ALL_TO_ALL] = work_copy,
+    [COLLECTIVE_BROADCAST] = work_copy,  [COLLECTIVE_SEND] = work_copy,
+    [COLLECTIVE_RECV] = work_copy,       [COLLECTIVE_BARRIER] = NULL,
 };
 
-const char *collective_op_name(enum collective_op op)
-{
-    return operation_kinds[op].name;
-}
+// The whole of a small one, from the notes' payloads.
+static void (*const finish[])(struct communicator *c, struct operation *o) = {
+    [COLLECTIVE_ALL_REDUCE] = finish_sum,  [COLLECTIVE_REDUCE_SCATTER] = finish_sum,
+    [COLLECTIVE_ALL_GATHER] = finish_copy, [COLLECTIVE_ALL_TO_ALL] = finish_exchange,
+    [COLLECTIVE_BROADCAST] = finish_copy,  [COLLECTIVE_SEND] = finish_copy,
+    [COLLECTIVE_RECV] = finish_copy,       [COLLECTIVE_BARRIER] = finish_nothing,
+};
 
 // ---- progress ----
 static bool work_on(struct communicator *c, struct operation *o)
 {
     if (!o->inlined)
-        return operation_kinds[o->args.op].work(c, o);
+        return work[o->args.op](c, o);
     if (!operation_agrees(c, o))
         return false;
-    operation_kinds[o->args.op].finish(c, o);
+    finish[o->args.op](c, o);
     return true;
 }
 
@@ -228,7 +228,7 @@ static void publish_left(struct world *w, const struct operation *o)
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 
-void communicator_step(struct communicator *c)
+static void step_communicator(struct communicator *c)
 {
     struct world *w = c->w;
     while (c->worked < c->started && !w->broken.code) {
@@ -250,12 +250,12 @@ void communicator_step(struct communicator *c)
     }
 }
 
-bool world_step_all(struct world *w)
+bool communicators_step(struct world *w)
 {
     w->moved = false;
     for (int i = 0; i < w->ncommunicators; i++)
         if (w->communicators[i]->completed < w->communicators[i]->started)
-            communicator_step(w->communicators[i]);
+            step_communicator(w->communicators[i]);
     return w->moved;
 }
 
@@ -287,7 +287,7 @@ static int find_member(const struct communicator *c, const struct peer *p)
     return i < c->n ? i : -1;
 }
 
-bool communicator_next_chunk(struct communicator *c, const struct peer *p, struct chunk *out)
+bool next_chunk(struct communicator *c, const struct peer *p, struct chunk *out)
 {
     int member = find_member(c, p);
     for (uint64_t seq = c->completed + 1; member >= 0 && seq <= c->started; seq++) {
@@ -306,14 +306,14 @@ bool communicator_next_chunk(struct communicator *c, const struct peer *p, struc
     return false;
 }
 
-void chunk_sent_whole(struct world *w, const struct chunk *k)
+void chunk_went(struct world *w, const struct chunk *k)
 {
     k->op->sent[k->stage][k->member] += k->len;
     w->moved = true;
 }
 
-unsigned char *communicator_place(struct communicator *c, const struct peer *p, int stage,
-                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out)
+unsigned char *place_chunk(struct communicator *c, const struct peer *p, int stage, uint64_t seq,
+                           uint64_t offset, size_t len, struct chunk *out)
 {
     int member = find_member(c, p);
     if (member < 0 || c->freed || seq <= c->completed || seq > c->started)
@@ -332,7 +332,7 @@ unsigned char *communicator_place(struct communicator *c, const struct peer *p, 
     return c->stage + (size_t)member * STAGE + offset % STAGE;
 }
 
-void chunk_came_whole(struct world *w, const struct chunk *k)
+void chunk_came(struct world *w, const struct chunk *k)
 {
     k->op->got[k->stage][k->member] += k->len;
     w->moved = true;
@@ -439,7 +439,7 @@ static int start_operation(struct communicator *c, const struct collective_args 
     if (rc)
         return err_wrap(e, "%s (%s)", collective_op_name(a->op), a->name ? a->name : "");
     if (c->started - c->completed == COLLECTIVES_OPEN) {
-        communicator_step(c);
+        step_communicator(c);
         if (c->started - c->completed == COLLECTIVES_OPEN)
             return err_set(e, ERR_LIMIT, "%d operations are open in '%s'", COLLECTIVES_OPEN,
                            c->name);
@@ -477,7 +477,7 @@ static bool is_completed(void *arg)
 {
     const struct awaited *a = arg;
     if (a->c->completed < a->seq)
-        communicator_step(a->c);
+        step_communicator(a->c);
     return a->c->completed >= a->seq;
 }
 
@@ -517,8 +517,9 @@ int collective_try(struct communicator *c, const struct collective_ticket *t, bo
     struct world *w = c->w;
     const struct operation *o = &c->ops[t->slot];
     struct err own;
+    if (!e)
+        e = &own;
     world_lock(w);
-    e = e ? e : &own;
     int rc = world_look(w, e);
     bool went = !rc && world_step(w);
     *done = o->number != t->number || c->completed >= o->seq;

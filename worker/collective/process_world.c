@@ -243,7 +243,7 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     if (!rc)
         rc = meet_peers(w, o, e);
     if (!rc && progress_is_wanted(w))
-        rc = progress_start(w, e);
+        rc = progress_start(w, world_is_open, world_step, e);
     if (!rc) {
         *out = w;
         return 0;

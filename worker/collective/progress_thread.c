@@ -24,6 +24,8 @@ struct progress_thread {
     pthread_t id;
     pthread_mutex_t lock;
     pthread_cond_t begun;
+    bool (*is_open)(struct world *w);
+    bool (*step)(struct world *w);
     bool asleep, stop;       // under the lock
     _Atomic bool rank_comes; // the rank's own thread wants the lock
 };
@@ -37,14 +39,6 @@ bool progress_is_wanted(const struct world *w)
     return asked ? !strcmp(asked, "on") : w->spare_cores;
 }
 
-static bool is_anything_open(struct world *w)
-{
-    for (int i = 0; i < w->ncommunicators; i++)
-        if (w->communicators[i]->completed < w->communicators[i]->started)
-            return !world_look(w, NULL);
-    return false;
-}
-
 static void pause_thread(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
@@ -56,12 +50,12 @@ static void *move_data(void *arg)
     struct progress_thread *t = w->thread;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        if (!is_anything_open(w)) {
+        if (!t->is_open(w)) {
             t->asleep = true;
             pthread_cond_wait(&t->begun, &t->lock);
             continue;
         }
-        bool moved = world_step(w);
+        bool moved = t->step(w);
         pthread_mutex_unlock(&t->lock);
         if (!moved)
             pause_thread();
@@ -73,11 +67,14 @@ static void *move_data(void *arg)
     return NULL;
 }
 
-int progress_start(struct world *w, struct err *e)
+int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*step)(struct world *w),
+                   struct err *e)
 {
     struct progress_thread *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, ERR_NOMEM, "no memory for a thread");
+    t->is_open = is_open;
+    t->step = step;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->begun, NULL);
     w->thread = t;

@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/page_size.h"
 #include "worker/collective/world.h"
 
-enum { HUGE_PAGE = 2 * 1024 * 1024, SMALL_PAGE = 4096 };
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 static int make_memfd(const char *name, size_t bytes, int *fd, struct err *e)

@@ -2,7 +2,7 @@
 // The world: waiting, breaking, closing. All waiting of all operations is world_wait(): it steps
 // what is open, spins for a while, then naps until a peer wakes it, a connection ends or time is
 // up. Nothing here knows what an operation does (operation.c), how a peer is reached
-// (process_world.c, fake_world.c) or who else moves data meanwhile (carrier.c).
+// (process_world.c, fake_world.c) or who else moves data meanwhile (progress_thread.c).
 #include "worker/collective/world.h"
 
 #include <inttypes.h>
@@ -37,7 +37,7 @@ struct world *world_new(int rank, int ranks, const struct world_kind *kind)
 void world_free(struct world *w)
 {
     for (int i = 0; i < w->ncommunicators; i++)
-        communicator_delete(w->communicators[i]);
+        w->work->free(w->communicators[i]);
     pthread_mutex_destroy(&w->listener_lock);
     free(w->peers);
     free(w);
@@ -141,7 +141,7 @@ int world_look_at_peers(struct world *w, struct err *e)
     for (int i = 0; i < w->ranks; i++)
         if (read_state(&w->peers[i]) == PEER_BROKEN && i != w->rank)
             return adopt_error(&w->peers[i], e);
-    int gone = world_find_deserter(w);
+    int gone = w->work ? w->work->find_deserter(w) : -1;
     if (gone >= 0)
         return err_set(e, ERR_PEER, "rank %d has left", gone);
     return 0;
@@ -167,12 +167,20 @@ static inline void pause_core(void)
 #endif
 }
 
+bool world_is_open(struct world *w)
+{
+    for (int i = 0; i < w->ncommunicators; i++)
+        if (w->communicators[i]->completed < w->communicators[i]->started)
+            return !world_look(w, NULL);
+    return false;
+}
+
 bool world_step(struct world *w)
 {
     w->moved = false;
     if (w->kind->pump && w->remotes && w->kind->pump(w))
         w->moved = true;
-    if (world_step_all(w))
+    if (w->work && w->work->step(w))
         w->moved = true;
     return w->moved;
 }
@@ -219,7 +227,7 @@ static int nap_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t
             rc = world_look_at_peers(w, e);
     }
     if (!rc && !w->moved && !ready(arg)) {
-        publish_awaited(w, world_find_awaited(w));
+        publish_awaited(w, w->work ? w->work->find_awaited(w) : 0);
         rc = w->kind->nap(w, until, e);
     }
     atomic_store(&w->page->sleeping, 0);

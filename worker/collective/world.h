@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside worker/collective: what its files share. Users include collective.h alone.
+// Inside worker/collective/ only: what the files of the hosts' collectives share.
 #pragma once
 #include <pthread.h>
 
@@ -39,7 +39,8 @@ struct world {
     int64_t connect_ns, deadline_ns;
     struct progress_page *progress;
     const struct world_kind *kind;
-    void *own; // the kind's own
+    const struct world_work *work; // null before the first communicator
+    void *own;                     // the kind's own
     struct peer_page *page;
     unsigned char *window;
     size_t window_size;
@@ -96,6 +97,33 @@ struct communicator {
     bool freed;
 };
 
+// A piece of an operation that goes from host to host.
+struct chunk {
+    struct communicator *communicator;
+    struct operation *op;
+    int stage; // 0: operands to the slice's owner, 1: the owner's results to all
+    int member;
+    uint64_t offset;
+    const unsigned char *data;
+    size_t len;
+};
+
+// What communicators do for a world and its connections, which know nothing of operations. It is
+// there from the first communicator on.
+struct world_work {
+    bool (*step)(struct world *w);
+    uint64_t (*find_awaited)(struct world *w);
+    int (*find_deserter)(const struct world *w);
+    void (*free)(struct communicator *c);
+    // What goes to p next; and where the `len` bytes that p sent belong, null if they were not
+    // asked for.
+    bool (*next_chunk)(struct communicator *c, const struct peer *p, struct chunk *out);
+    void (*chunk_went)(struct world *w, const struct chunk *k);
+    unsigned char *(*place_chunk)(struct communicator *c, const struct peer *p, int stage,
+                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out);
+    void (*chunk_came)(struct world *w, const struct chunk *k);
+};
+
 // ---- world.c ----
 struct world *world_new(int rank, int ranks,
                         const struct world_kind *kind); // peers filled by caller
@@ -108,16 +136,20 @@ int world_look_at_peers(struct world *w, struct err *e); // one died, broke, or 
 // awaited. Every other error breaks it.
 int world_wait(struct world *w, bool (*ready)(void *arg), void *arg, int64_t limit_ns,
                struct err *e);
+bool world_is_open(struct world *w);              // an operation is open, and the world is whole
 bool world_step(struct world *w);                 // moves what can move now; true: something did
 void world_wake(struct world *w, struct peer *p); // after a store p may wait for
 
 // ---- progress_thread.c: data moves while the rank computes ----
 bool progress_is_wanted(const struct world *w);
-int progress_start(struct world *w, struct err *e);
-void progress_stop(struct world *w); // without a thread this does nothing, as do the next three
-void world_lock(struct world *w);    // the rank's own thread goes first
-void world_unlock(struct world *w);
+// is_open: there is something to move; step moves some of it and says whether any did. Both are
+// called under the lock.
+int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*step)(struct world *w),
+                   struct err *e);
+void progress_stop(struct world *w);  // without a thread this does nothing, as do the next three
 void progress_begin(struct world *w); // an operation was started; called under the lock
+void world_lock(struct world *w);     // the rank's own thread goes first
+void world_unlock(struct world *w);
 
 // ---- shm.c: pages and windows as memfds, unix sockets ----
 int shm_page_new(struct world *w, int *fd, struct err *e);
@@ -141,52 +173,39 @@ bool tcp_send(struct world *w, struct peer *p);
 bool tcp_is_flushed(const struct peer *p); // nothing waits to be sent but operands
 bool tcp_is_blocked(const struct peer *p); // the socket takes no more now
 
-// ---- communicator.c: communicators and what was announced in them ----
-// What an operation is made of. The scatter stage brings each slice's operands to its owner, the
-// gather stage the owner's slice to everybody.
+// ---- collective_op.c: what the operations are made of ----
+// The scatter stage brings each slice's operands to its owner, the gather stage the owner's slice
+// to everybody.
 struct operation_kind {
     const char *name;
     bool scatter, gather;
-    bool sums, even; // f32, bf16; the count must divide by the size
-    bool (*work)(struct communicator *c, struct operation *o); // false: not finished yet
-    void (*finish)(struct communicator *c,
-                   struct operation *o); // the same from the notes' payloads
+    bool sums; // f32 or bf16 alone
+    bool even; // the count must divide by the size
 };
-extern const struct operation_kind operation_kinds[]; // [enum collective_op], operation.c
+extern const struct operation_kind operation_kinds[]; // [enum collective_op]
+// The same operation seen from another member: who sends to a receiver.
+enum collective_op collective_counterpart(enum collective_op op);
+
+// ---- announce.c: what an operation's members announced, and who is missing ----
 struct span {
     size_t at, len; // bytes
 };
-// The same operation seen from another member: who sends to a receiver.
-enum collective_op collective_counterpart(enum collective_op op);
 struct span operation_slice(const struct communicator *c, const struct operation *o, int member);
-struct note *operation_note(const struct communicator *c, const struct operation *o,
-                            int member); // null: unknown yet
+// The member's note, null while it is unknown where it lies.
+struct note *operation_note(const struct communicator *c, const struct operation *o, int member);
 bool operation_is_announced(struct communicator *c, struct operation *o, int member);
 // Everyone announced the same; a difference breaks the world.
 bool operation_agrees(struct communicator *c, struct operation *o);
-bool operation_owes(struct communicator *c, struct operation *o,
-                    int member); // it has not done its part yet
-int operation_late(struct communicator *c, struct operation *o,
-                   struct err *e);              // ERR_TIMEOUT naming the missing
-int world_find_deserter(const struct world *w); // a rank that left before its part, or −1
-uint64_t world_find_awaited(struct world *w);   // who holds us up, as progress_page's word
-void communicator_delete(struct communicator *c);
+// The member has not done its part yet.
+bool operation_owes(struct communicator *c, struct operation *o, int member);
+int operation_late(struct communicator *c, struct operation *o, struct err *e); // names the missing
+int find_deserter(const struct world *w); // a rank that left before its part, or −1
+uint64_t find_awaited(struct world *w);   // who holds us up, as progress_page's word
 
-// ---- operation.c: the operations, and what tcp.c asks of them ----
-struct chunk {
-    struct communicator *communicator;
-    struct operation *op;
-    int stage; // 0: operands to the slice's owner, 1: the owner's results to all
-    int member;
-    uint64_t offset;
-    const unsigned char *data;
-    size_t len;
-};
-bool communicator_next_chunk(struct communicator *c, const struct peer *p, struct chunk *out);
-void chunk_sent_whole(struct world *w, const struct chunk *k);
-// Where `len` bytes that p sent belong; null if they were not asked for.
-unsigned char *communicator_place(struct communicator *c, const struct peer *p, int stage,
-                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out);
-void chunk_came_whole(struct world *w, const struct chunk *k);
-void communicator_step(struct communicator *c);
-bool world_step_all(struct world *w); // every open operation; true: something moved
+// ---- operation.c: the operations ----
+bool communicators_step(struct world *w); // every open operation; true: something moved
+bool next_chunk(struct communicator *c, const struct peer *p, struct chunk *out);
+void chunk_went(struct world *w, const struct chunk *k);
+unsigned char *place_chunk(struct communicator *c, const struct peer *p, int stage, uint64_t seq,
+                           uint64_t offset, size_t len, struct chunk *out);
+void chunk_came(struct world *w, const struct chunk *k);

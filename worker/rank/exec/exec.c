@@ -31,10 +31,10 @@ struct exec {
     struct exec_options o;
     struct arena arena;
     struct stream_q *stream;
-    bool apart;                        // the device's memory is not the host's
-    struct marks *marks;               // then, where the device itself writes the page; else null
-    const struct transport *transport; // where anyone has collectives, as the next; else null
-    struct fabric *fabric;
+    bool apart;          // the device's memory is not the host's
+    struct marks *marks; // then, where the device itself writes the page; else null
+    const struct transport *transport;
+    struct fabric *fabric;             // null where no rank has a collective
     struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
     int ngroups;
     struct lane inputs, saves;
@@ -45,19 +45,19 @@ struct exec {
 };
 
 // This rank's stage: its programs and what they need.
-static const struct program *program_of(const struct exec *x, enum program_kind k)
+static const struct program *find_program(const struct exec *x, enum program_kind k)
 {
     return compiled_program(x->o.compiled, k, compiled_stage(x->o.compiled, x->o.rank));
 }
 
-static const struct memory *memory_of(const struct exec *x)
+static const struct memory *find_memory(const struct exec *x)
 {
     return compiled_memory(x->o.compiled, compiled_stage(x->o.compiled, x->o.rank));
 }
 
 // ---- memory ------------------------------------------------------------------------------------
 
-static bool anyone_shares(const struct exec *x)
+static bool does_anyone_share(const struct exec *x)
 {
     for (int s = 0; s < x->o.compiled->nstages; s++)
         if (compiled_memory(x->o.compiled, s)->region[REGION_SHARED])
@@ -72,21 +72,21 @@ static void abort_fabric(void *ctx, const char *why)
 }
 
 // All ranks open the transport together, also one whose own stage has no collective.
-static int fabric_open(struct exec *x, struct err *e)
+static int open_fabric(struct exec *x, struct err *e)
 {
-    const struct transport *t = x->o.transport ? x->o.transport : &host_transport;
+    const struct transport *t = x->transport;
     PRE(x->o.world);
     int rc =
         t->open(&(struct fabric_options){x->o.world, x->o.backend, x->o.device}, &x->fabric, e);
     if (rc)
         return rc;
-    x->transport = t;
     if (t->abort)
         world_on_abort(x->o.world, abort_fabric, x);
-    return t->memory(x->fabric, memory_of(x)->region[REGION_SHARED], &x->region[REGION_SHARED], e);
+    return t->memory(x->fabric, find_memory(x)->region[REGION_SHARED], &x->region[REGION_SHARED],
+                     e);
 }
 
-static void fabric_close(struct exec *x)
+static void close_fabric(struct exec *x)
 {
     if (!x->fabric)
         return;
@@ -94,9 +94,9 @@ static void fabric_close(struct exec *x)
     x->transport->close(x->fabric);
 }
 
-static int regions_zero(struct exec *x, struct err *e)
+static int zero_regions(struct exec *x, struct err *e)
 {
-    const struct memory *m = memory_of(x);
+    const struct memory *m = find_memory(x);
     int rc = 0;
     for (int r = 0; r < REGION_COUNT && !rc; r++)
         if (m->region[r])
@@ -104,18 +104,18 @@ static int regions_zero(struct exec *x, struct err *e)
     return rc;
 }
 
-static int regions_open(struct exec *x, struct err *e)
+static int open_regions(struct exec *x, struct err *e)
 {
-    uint64_t bytes = memory_of(x)->region[REGION_PRIVATE];
+    uint64_t bytes = find_memory(x)->region[REGION_PRIVATE];
     int rc = 0;
     if (bytes)
         rc = x->o.backend->memory.alloc(x->o.device, bytes, &x->region[REGION_PRIVATE], e);
-    if (!rc && anyone_shares(x))
-        rc = fabric_open(x, e);
-    return rc ? rc : regions_zero(x, e);
+    if (!rc && does_anyone_share(x))
+        rc = open_fabric(x, e);
+    return rc ? rc : zero_regions(x, e);
 }
 
-static void *address(const struct exec *x, const struct program *p, struct view v)
+static void *find_address(const struct exec *x, const struct program *p, struct view v)
 {
     const struct buffer *b = &p->buffers[v.buffer];
     uint64_t place = v.step ? (uint64_t)cut_place(&p->mesh, x->o.rank, &v.by) : 0;
@@ -154,17 +154,17 @@ static int prepare_collective(struct exec *x, const struct program *p, struct bo
 
 // ---- binding -----------------------------------------------------------------------------------
 
-static struct tensor tensor_at(const struct exec *x, const struct program *p, struct view v)
+static struct tensor make_tensor(const struct exec *x, const struct program *p, struct view v)
 {
     const struct buffer *b = &p->buffers[v.buffer];
-    return (struct tensor){.data = address(x, p, v), .dtype = b->dtype, .shape = b->shape};
+    return (struct tensor){.data = find_address(x, p, v), .dtype = b->dtype, .shape = b->shape};
 }
 
 // The shape an op sees is its value's own: a buffer shared in place keeps the first value's.
-static struct tensor operand(const struct exec *x, const struct program *p, struct view v,
-                             int value)
+static struct tensor make_operand(const struct exec *x, const struct program *p, struct view v,
+                                  int value)
 {
-    struct tensor t = tensor_at(x, p, v);
+    struct tensor t = make_tensor(x, p, v);
     const struct value *val = &p->graph->values[value];
     t.shape = spec_local(&val->spec, &p->mesh, &val->shape);
     t.dtype = val->dtype;
@@ -179,21 +179,21 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
     b->call = (struct op_call){
         .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     if (i->workspace >= 0) {
-        b->call.workspace = address(x, p, (struct view){.buffer = i->workspace});
+        b->call.workspace = find_address(x, p, (struct view){.buffer = i->workspace});
         b->call.workspace_bytes = p->buffers[i->workspace].bytes;
     }
     for (int k = 0; k < i->nin; k++)
-        b->call.in[k] = operand(x, p, i->in[k], n->in[k]);
+        b->call.in[k] = make_operand(x, p, i->in[k], n->in[k]);
     for (int k = 0; k < i->nout; k++)
-        b->call.out[k] = operand(x, p, i->out[k], n->out[k]);
+        b->call.out[k] = make_operand(x, p, i->out[k], n->out[k]);
 }
 
 static void bind_copy(const struct exec *x, const struct program *p, struct bound *b)
 {
     const struct instr *i = b->instr;
     b->call = (struct op_call){.op = i->op, .attr = i->attr, .nin = 1, .nout = 1};
-    b->call.in[0] = tensor_at(x, p, i->in[0]);
-    b->call.out[0] = tensor_at(x, p, i->out[0]);
+    b->call.in[0] = make_tensor(x, p, i->in[0]);
+    b->call.out[0] = make_tensor(x, p, i->out[0]);
 }
 
 static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
@@ -205,11 +205,11 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
         [RESHARD_ALL_REDUCE] = COLLECTIVE_ALL_REDUCE,
     };
     const struct instr *i = b->instr;
-    struct tensor t = tensor_at(x, p, i->out[0]);
+    struct tensor t = make_tensor(x, p, i->out[0]);
     struct collective_args a = {.op = ops[i->collective],
                                 .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
                                 .dtype = t.dtype,
-                                .from = address(x, p, i->in[0]),
+                                .from = find_address(x, p, i->in[0]),
                                 .buf = t.data,
                                 .count = shape_count(&t.shape),
                                 .name = p->graph->nodes[i->node].what};
@@ -222,7 +222,7 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
 {
     const struct instr *i = b->instr;
     bool sends = i->kind == INSTR_SEND;
-    struct tensor t = tensor_at(x, p, sends ? i->in[0] : i->out[0]);
+    struct tensor t = make_tensor(x, p, sends ? i->in[0] : i->out[0]);
     struct collective_args a = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
                                 .dtype = t.dtype,
                                 .buf = t.data,
@@ -234,7 +234,7 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
 
 // The calls of instructions that the backend runs at once, one behind the other. Who is told after
 // each instruction is told of each.
-static void calls_gather(struct exec *x, struct loaded *l)
+static void gather_calls(struct exec *x, struct loaded *l)
 {
     for (int i = 0; i < l->program->ninstrs && !x->o.ran; i++) {
         const struct instr *first = &l->program->instrs[i];
@@ -247,7 +247,7 @@ static void calls_gather(struct exec *x, struct loaded *l)
     }
 }
 
-static int program_bind(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
+static int bind_program(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
 {
     l->program = p;
     l->bound = arena_array(&x->arena, struct bound, p->ninstrs);
@@ -272,18 +272,18 @@ static int program_bind(struct exec *x, const struct program *p, struct loaded *
         if (rc)
             return rc;
     }
-    calls_gather(x, l);
+    gather_calls(x, l);
     if (x->apart)
         segments_of_program(&l->segments, x->o.backend, x->stream, &x->arena, p,
-                            x->transport && x->transport->captured);
+                            x->fabric && x->transport->captured);
     return 0;
 }
 
-static int ops_check(const struct exec *x, struct err *e)
+static int check_ops(const struct exec *x, struct err *e)
 {
     bool needed[OP_COUNT] = {false};
     for (int k = 0; k < x->o.compiled->nprograms; k++) {
-        const struct program *p = program_of(x, (enum program_kind)k);
+        const struct program *p = find_program(x, (enum program_kind)k);
         for (int i = 0; i < p->ninstrs; i++)
             if (p->instrs[i].kind == INSTR_OP)
                 needed[p->instrs[i].op] = true;
@@ -294,7 +294,7 @@ static int ops_check(const struct exec *x, struct err *e)
 }
 
 // The loss's cotangent is one, for ever.
-static int constants_set(struct exec *x, struct err *e)
+static int set_constants(struct exec *x, struct err *e)
 {
     void *one;
     const float value = 1;
@@ -309,20 +309,21 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     if (!x)
         return err_set(e, ERR_NOMEM, "no memory to load programs");
     x->o = *o;
+    x->transport = o->transport ? o->transport : &host_transport;
     x->last = -1;
     struct device_info info;
     o->backend->device.info(o->device, &info);
     x->apart = !info.shares_host;
-    int rc = ops_check(x, e);
+    int rc = check_ops(x, e);
     rc = rc ? rc : o->backend->stream.create(o->device, &x->stream, e);
     rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
     rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
-    rc = rc ? rc : regions_open(x, e);
+    rc = rc ? rc : open_regions(x, e);
     if (!rc && x->apart)
         rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
-        rc = program_bind(x, program_of(x, (enum program_kind)k), &x->loaded[k], e);
-    rc = rc ? rc : constants_set(x, e);
+        rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
+    rc = rc ? rc : set_constants(x, e);
     if (rc) {
         exec_close(x);
         return rc;
@@ -331,7 +332,7 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     return 0;
 }
 
-static int program_tune(struct exec *x, const struct loaded *l, bool time, struct err *e)
+static int tune_program(struct exec *x, const struct loaded *l, bool time, struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < l->program->ninstrs && !rc; i++) {
@@ -351,12 +352,12 @@ int exec_tune(struct exec *x, bool time, struct err *e)
 {
     int rc = 0;
     for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
-        rc = program_tune(x, &x->loaded[k], time, e);
-    rc = rc ? rc : regions_zero(x, e);
-    return rc ? rc : constants_set(x, e);
+        rc = tune_program(x, &x->loaded[k], time, e);
+    rc = rc ? rc : zero_regions(x, e);
+    return rc ? rc : set_constants(x, e);
 }
 
-static int copy_make(struct exec *x, const struct program *p, int copy, struct err *e)
+static int make_copy(struct exec *x, const struct program *p, int copy, struct err *e)
 {
     const struct graph *g = p->graph;
     const char *param = g->values[g->values[p->buffers[copy].value].of].name;
@@ -364,8 +365,8 @@ static int copy_make(struct exec *x, const struct program *p, int copy, struct e
     struct op_call c = {.op = OP_CAST, .attr = &attr, .nin = 1, .nout = 1};
     int from = program_find(p, param);
     PRE(from >= 0);
-    c.in[0] = tensor_at(x, p, (struct view){.buffer = from});
-    c.out[0] = tensor_at(x, p, (struct view){.buffer = copy});
+    c.in[0] = make_tensor(x, p, (struct view){.buffer = from});
+    c.out[0] = make_tensor(x, p, (struct view){.buffer = copy});
     c.in[0].shape = c.out[0].shape = (struct shape){1, {shape_count(&c.in[0].shape)}};
     int rc = x->o.backend->op.run[OP_CAST](x->stream, &c, e);
     if (rc)
@@ -375,11 +376,11 @@ static int copy_make(struct exec *x, const struct program *p, int copy, struct e
 
 int exec_copies(struct exec *x, struct err *e)
 {
-    const struct program *p = program_of(x, PROGRAM_TRAIN);
+    const struct program *p = find_program(x, PROGRAM_TRAIN);
     int rc = 0;
     for (int b = 0; b < p->nbuffers && !rc; b++)
         if (p->buffers[b].kind == BUFFER_COPY)
-            rc = copy_make(x, p, b, e);
+            rc = make_copy(x, p, b, e);
     return rc;
 }
 
@@ -394,7 +395,7 @@ void exec_close(struct exec *x)
     lane_close(&x->saves);
     for (int k = 0; k < PROGRAM_KINDS; k++)
         segments_clear(&x->loaded[k].segments);
-    fabric_close(x);
+    close_fabric(x);
     if (x->region[REGION_PRIVATE])
         x->o.backend->memory.free(x->o.device, x->region[REGION_PRIVATE]);
     if (x->stream)
@@ -412,7 +413,7 @@ static int run_op(struct exec *x, const struct bound *b, struct err *e)
                     : x->o.backend->op.run[i->op](x->stream, &b->call, e);
 }
 
-static int mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
+static int put_mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
 {
     int begins = l->begins ? l->begins[b - l->bound] : 0;
     return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
@@ -438,13 +439,13 @@ static int run_instr(struct exec *x, const struct bound *b, struct err *e)
 
 static int run_one(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
 {
-    int rc = mark(x, l, b, e);
+    int rc = put_mark(x, l, b, e);
     if (b->instr->kind == INSTR_MARK && x->o.page && !x->marks)
         page_phase(x->o.page, (int)b->instr->phase, b->instr->microbatch);
     return rc ? rc : run_instr(x, b, e);
 }
 
-static int fail(const struct bound *b, int rc, struct err *e)
+static int name_instr(const struct bound *b, int rc, struct err *e)
 {
     if (b->instr->kind == INSTR_OP)
         err_wrap(e, "%s of microbatch %d: %s", phase_name(b->instr->phase), b->instr->microbatch,
@@ -471,39 +472,40 @@ static int run_each(struct exec *x, struct loaded *l, int first, int end, struct
             atomic_fetch_add_explicit(&page->ops, 1, memory_order_relaxed);
         int rc = watched ? run_watched(x, l, b, e) : run_one(x, l, b, e);
         if (rc)
-            return fail(b, rc, e);
+            return name_instr(b, rc, e);
         i += b->calls ? b->instr->with : 0;
     }
     return 0;
 }
 
-struct issue {
+struct queueing {
     struct exec *x;
     struct loaded *l;
 };
 
-static int issue(void *ctx, int first, int end, struct err *e)
+static int queue_instrs(void *ctx, int first, int end, struct err *e)
 {
-    struct issue *is = ctx;
+    struct queueing *of = ctx;
     for (int i = first; i < end; i++) {
-        struct bound *b = &is->l->bound[i];
-        int rc = mark(is->x, is->l, b, e);
-        rc = rc ? rc : run_instr(is->x, b, e);
+        struct bound *b = &of->l->bound[i];
+        int rc = put_mark(of->x, of->l, b, e);
+        rc = rc ? rc : run_instr(of->x, b, e);
         if (rc)
-            return fail(b, rc, e);
+            return name_instr(b, rc, e);
         i += b->calls ? b->instr->with : 0;
     }
     return 0;
 }
 
 // The op at fault is one of these.
-static int fail_graph(const struct loaded *l, const struct segment *g, int rc, struct err *e)
+static int name_graph(const struct loaded *l, const struct segment *g, int rc, struct err *e)
 {
     const struct bound *first = NULL, *last = NULL;
     for (int i = g->first; i < g->end; i++)
         if (l->bound[i].instr->kind == INSTR_OP) {
             last = &l->bound[i];
-            first = first ? first : last;
+            if (!first)
+                first = last;
         }
     if (first)
         err_wrap(e, "in a graph from %s (%s of microbatch %d) to %s (%s of microbatch %d)",
@@ -531,10 +533,10 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
         page_beat(x->o.page);
     else if (x->o.page)
         tell_queued(x->o.page, l, g);
-    int rc = segment_run(&l->segments, g, issue, &(struct issue){x, l}, e);
+    int rc = segment_run(&l->segments, g, queue_instrs, &(struct queueing){x, l}, e);
     for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
         x->loaded[k].segments.plain |= l->segments.plain;
-    return rc && g->state == SEGMENT_GRAPH ? fail_graph(l, g, rc, e) : rc;
+    return rc && g->state == SEGMENT_GRAPH ? name_graph(l, g, rc, e) : rc;
 }
 
 static int run_segments(struct exec *x, struct loaded *l, struct err *e)
@@ -546,7 +548,7 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
         bool waits = trains && x->saving && g->first == l->segments.state_writes;
         rc = waits ? lane_join(&x->saves, e) : 0;
         x->saving &= !waits;
-        if (!rc && x->transport && x->transport->try)
+        if (!rc && x->fabric && x->transport->try)
             rc = x->transport->try(x->fabric, e);
         if (!rc)
             rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
@@ -567,7 +569,7 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e)
 
 int exec_check_memory(const struct exec *x, struct err *e)
 {
-    const struct memory *m = memory_of(x);
+    const struct memory *m = find_memory(x);
     struct device_info info;
     x->o.backend->device.info(x->o.device, &info);
     // A window that is but the mirror of the device's memory is the host's staging.
@@ -602,7 +604,7 @@ const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, c
     int b = p ? program_find(p, name) : -1;
     if (b < 0)
         return NULL;
-    *device_pointer = address(x, p, (struct view){.buffer = b});
+    *device_pointer = find_address(x, p, (struct view){.buffer = b});
     return &p->buffers[b];
 }
 

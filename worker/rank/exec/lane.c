@@ -2,7 +2,7 @@
 // Lanes. See lane.h.
 #include "worker/rank/exec/lane.h"
 
-static bool apart(const struct lane *l)
+static bool has_own_stream(const struct lane *l)
 {
     return l->q != l->main;
 }
@@ -16,9 +16,11 @@ int lane_open(struct lane *l, const struct backend *b, struct device *d, struct 
     if (info.shares_host)
         return 0;
     int rc = b->stream.create(d, &l->q, e);
-    if (rc)
+    if (rc) {
         l->q = main;
-    rc = rc ? rc : b->event.create(d, &l->mark, e);
+        return rc;
+    }
+    rc = b->event.create(d, &l->mark, e);
     return rc ? rc : b->event.create(d, &l->end, e);
 }
 
@@ -28,38 +30,38 @@ void lane_close(struct lane *l)
         l->backend->event.destroy(l->mark);
     if (l->end)
         l->backend->event.destroy(l->end);
-    if (apart(l))
+    if (has_own_stream(l))
         l->backend->stream.destroy(l->q);
     *l = (struct lane){0};
 }
 
 int lane_mark(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event.record(l->main, l->mark, e) : 0;
+    return has_own_stream(l) ? l->backend->event.record(l->main, l->mark, e) : 0;
 }
 
 int lane_begin(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event.wait(l->q, l->mark, e) : 0;
+    return has_own_stream(l) ? l->backend->event.wait(l->q, l->mark, e) : 0;
 }
 
 int lane_end(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event.record(l->q, l->end, e) : 0;
+    return has_own_stream(l) ? l->backend->event.record(l->q, l->end, e) : 0;
 }
 
 int lane_join(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event.wait(l->main, l->end, e) : 0;
+    return has_own_stream(l) ? l->backend->event.wait(l->main, l->end, e) : 0;
 }
 
 int lane_done(struct lane *l, bool *done, struct err *e)
 {
     *done = true;
-    return apart(l) ? l->backend->event.query(l->end, done, e) : 0;
+    return has_own_stream(l) ? l->backend->event.query(l->end, done, e) : 0;
 }
 
 int lane_sync(struct lane *l, struct err *e)
 {
-    return apart(l) ? l->backend->event.sync(l->end, e) : 0;
+    return has_own_stream(l) ? l->backend->event.sync(l->end, e) : 0;
 }

@@ -84,7 +84,8 @@ static int capture_segment(struct segments *s, struct segment *g, issue_fn issue
         return rc;
     rc = issue(ctx, g->first, g->end, e);
     int ended = b->graph->end(s->q, &g->graph, rc ? NULL : e);
-    rc = rc ? rc : ended;
+    if (!rc)
+        rc = ended;
     if (rc && !ended && g->graph)
         b->graph->destroy(g->graph);
     if (rc)
