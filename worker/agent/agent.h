@@ -2,13 +2,20 @@
 // The agent: what a worker decides. It does no I/O and has no clock and no threads. The worker's
 // daemon, and in tests the simulator, feed it events and carry out its actions in order.
 //
-//          ┌────────────── CLOSED / backoff ◄──────────────┐
-//          ▼                                               │
-//      AWAY ── OPEN ──► GREETING ── Challenge ──► REGISTERING ── Registered ──► ATTACHED
-//          ▲                                               │ FencedOut
-//          │                    cleared: new incarnation   ▼
-//          └─────────────────────────────────────────── FENCED (kills, proves by ranks.lock)
-//                                                          └─ twin: EXIT 76
+//             OPEN              Challenge                Registered
+//   AWAY ───────────► GREETING ───────────► REGISTERING ────────────► ATTACHED
+//    ▲                   │                       │                       │
+//    │  CLOSED           │                       │                       │
+//    ├───────────────────┴───────────────────────┴───────────────────────┤
+//    │  CLOSED                            silence of a lease             │
+//    ├──────────────── CLOSING ◄─────────────────────────────────────────┤
+//    │  CLEARED: a new incarnation                Fenced                 │
+//    └──────────────── FENCED ◄──────────────────────────────────────────┘
+//                      kills its ranks and proves by ranks.lock that none lives
+//
+// DONE is reached from every state: when it was asked to stop and nothing is left to do, or when
+// another worker with this host's id, a twin, has fenced it.
+//
 // Attempts live on through AWAY and every reconnect: their ranks keep stepping. What the ranks
 // asked, put and were answered, and how they ended, is remembered while their epoch lives and is
 // brought with every Register.

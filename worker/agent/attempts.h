@@ -18,7 +18,7 @@
 #include "common/base/map.h"
 #include "proto/weft.pb-c.h"
 
-// What has never gone up on this stream, or has to go up again.
+// The sent_ns of what has not gone up yet, or has to go up again.
 #define UNSENT INT64_MIN
 
 enum topic_kind { TOPIC_NONE, TOPIC_PUT, TOPIC_GET, TOPIC_BARRIER, TOPIC_READY, TOPIC_SAVE };
