@@ -65,6 +65,21 @@ static void an_answer_is_given_again_even_while_the_coordinator_is_away(void **s
     assert_string_equal(told(r, 0, BODY(KV_VALUE))->kv_value->value, "v");
 }
 
+static void what_is_asked_while_nobody_is_there_goes_up_once(void **state)
+{
+    struct rig *r = running(state, 1);
+    lose(r);
+    get(r, 0, "away");
+    feed(r, (struct agent_event){.kind = AGENT_EV_OPEN});
+    challenge(r, "n");
+    assert_int_equal(said(r, UP(REGISTER))->register_->attempts[0]->n_asked, 1);
+    get(r, 0, "registering"); // Register has left without it
+    assert_int_equal(r->out.n, 0);
+    registered(r);
+    assert_string_equal(passed(r, BODY(KV_GET))->kv_get->key, "registering");
+    assert_int_equal(count(r, AGENT_SEND), 2); // that and the heartbeat
+}
+
 static void one_answer_for_all_reaches_each_rank_that_asked(void **state)
 {
     struct rig *r = running(state, 3);
@@ -213,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORY(what_ranks_asked_put_and_were_answered_is_brought_back),
         STORY(an_answer_is_given_again_even_while_the_coordinator_is_away),
+        STORY(what_is_asked_while_nobody_is_there_goes_up_once),
         STORY(one_answer_for_all_reaches_each_rank_that_asked),
         STORY(a_shards_report_is_repeated_until_committed_across_reconnects),
         STORY(an_order_that_was_answered_is_answered_again_by_the_first_answer),
