@@ -43,11 +43,6 @@ bool job_state_ended(enum job_state s)
     return states[s].spent == TIME_KINDS;
 }
 
-bool job_can_move(enum job_state from, enum job_state to)
-{
-    return states[from].to[to];
-}
-
 // ---- tables ----
 
 static void insert_by_seq(struct coord *c, struct job_record *j)
@@ -190,7 +185,7 @@ static const char *text_dup(const char *s)
 }
 
 // Keeps the little of a parsed job that decisions need; all of it would be large.
-void job_take_spec(struct job_record *j, const struct job *spec)
+static void take_spec(struct job_record *j, const struct job *spec)
 {
     j->spec = (struct job){.mesh = spec->mesh,
                            .train = spec->train,
@@ -216,7 +211,7 @@ int job_spec(struct job_record *j, struct err *e)
     if (rc)
         rc = job_errors_err(&errs, e);
     else
-        job_take_spec(j, &spec);
+        take_spec(j, &spec);
     arena_clear(&a);
     return rc;
 }
@@ -246,7 +241,7 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
     c->meta_dirty = true;
     job_add(j);
     coord_new_id(c, j->run_id);
-    job_take_spec(j, spec);
+    take_spec(j, spec);
     buf_clear(&resolved);
     return j;
 }
@@ -348,7 +343,7 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
 {
     struct coord *c = j->coord;
     bool is_new = j->state == JOB_NONE;
-    PRE(job_can_move(j->state, to));
+    PRE(states[j->state].to[to]);
     PRE((goal != JOB_NONE) == (to == JOB_DRAINING || to == JOB_RECOVERING));
     job_account(j);
     j->state = to;

@@ -124,7 +124,6 @@ static inline int job_exit_code(const struct job_record *j) // of the client tha
 {
     return j->state == JOB_FAILED || j->state == JOB_CANCELLED || j->state == JOB_HELD;
 }
-bool job_can_move(enum job_state from, enum job_state to);
 
 // A job that knows nothing of itself yet: `state` NONE, texts empty. Its id and seq are set before
 // job_add puts it into the tables.
@@ -140,7 +139,6 @@ struct job_record *job_find(const struct coord *c, const char *id);
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
 // Parses the resolved text (once); ERR_INVALID with the first violation.
 int job_spec(struct job_record *j, struct err *e);
-void job_take_spec(struct job_record *j, const struct job *spec); // what is needed of a parsed one
 
 struct event_record { // one row of its story
     const char *job;

@@ -9,7 +9,7 @@
 #include "coordinator/host.h"
 #include "coordinator/plain_text.h"
 
-static char *mesh_text(const struct job *spec, struct arena *a)
+static char *print_mesh(const struct job *spec, struct arena *a)
 {
     char *text = arena_strdup(a, "{");
     for (int i = 0; i < spec->mesh.n; i++)
@@ -40,34 +40,6 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = r->eval_accuracy;
 }
 
-Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
-{
-    Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
-    weft__v1__job_status__init(s);
-    s->job = arena_strdup(a, j->id);
-    s->name = arena_strdup(a, j->name);
-    s->state = (Weft__Rows__JobState)j->state;
-    s->goal = (Weft__Rows__JobState)j->goal;
-    s->epoch = j->epoch;
-    s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
-    s->steps = j->steps;
-    fill_report(j, s);
-    s->mesh = j->parsed ? mesh_text(&j->spec, a) : arena_strdup(a, "");
-    fill_hosts(j, a, s);
-    s->restarts = j->restarts;
-    s->checkpoint_step = j->committed_step;
-    s->checkpoint_epoch = j->committed_epoch;
-    s->exit = job_exit_code(j);
-    s->priority = j->priority;
-    s->ranks = j->ranks;
-    s->owner = arena_strdup(a, j->owner);
-    s->submitted_ms = j->submitted_ms;
-    s->text = story_text(j, a);
-    s->store = arena_strdup(a, j->store);
-    text_plain(s->store); // as a host told it
-    return s;
-}
-
 static bool is_known(const struct coord *c, int kind)
 {
     list_for_each (it, &c->hosts) {
@@ -80,7 +52,7 @@ static bool is_known(const struct coord *c, int kind)
 }
 
 // Names the hosts that are away, because they might have been enough: " (away: w1, w2)".
-static const char *away_text(const struct coord *c, struct arena *a)
+static const char *print_away(const struct coord *c, struct arena *a)
 {
     char *text = NULL;
     list_for_each (it, &c->hosts) {
@@ -92,7 +64,7 @@ static const char *away_text(const struct coord *c, struct arena *a)
     return text ? arena_printf(a, "%s)", text) : "";
 }
 
-static char *wait_text(const struct job_record *j, struct arena *a)
+static char *explain_wait(const struct job_record *j, struct arena *a)
 {
     const struct coord *c = j->coord;
     const char *kind = job_device_kind(j->kind);
@@ -114,11 +86,11 @@ static char *wait_text(const struct job_record *j, struct arena *a)
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s on at most %d host%s%s",
                                   j->ranks, kind, j->ranks == 1 ? "" : "s", j->max_hosts,
-                                  j->max_hosts == 1 ? "" : "s", away_text(c, a))
+                                  j->max_hosts == 1 ? "" : "s", print_away(c, a))
                    : arena_printf(a,
                                   "no known hosts could take it, even empty: it needs %d %s "
                                   "device%s%s",
-                                  j->ranks, kind, j->ranks == 1 ? "" : "s", away_text(c, a));
+                                  j->ranks, kind, j->ranks == 1 ? "" : "s", print_away(c, a));
     case WAIT_DEVICES:
         return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
                             kind, j->ranks == 1 ? "" : "s");
@@ -132,11 +104,12 @@ static char *wait_text(const struct job_record *j, struct arena *a)
     return arena_strdup(a, "");
 }
 
-char *story_text(const struct job_record *j, struct arena *a)
+// Why it waits or how it ended, in a sentence; "" when there is nothing to say.
+static char *explain_state(const struct job_record *j, struct arena *a)
 {
     switch (j->state) {
     case JOB_QUEUED:
-        return wait_text(j, a);
+        return explain_wait(j, a);
     case JOB_HELD:
         return arena_strdup(a, j->goal_why[0] ? j->goal_why : j->diagnosis);
     case JOB_FAILED:
@@ -150,7 +123,35 @@ char *story_text(const struct job_record *j, struct arena *a)
     }
 }
 
-static char *hosts_missing(const struct attempt *at, struct arena *a)
+Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
+{
+    Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
+    weft__v1__job_status__init(s);
+    s->job = arena_strdup(a, j->id);
+    s->name = arena_strdup(a, j->name);
+    s->state = (Weft__Rows__JobState)j->state;
+    s->goal = (Weft__Rows__JobState)j->goal;
+    s->epoch = j->epoch;
+    s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
+    s->steps = j->steps;
+    fill_report(j, s);
+    s->mesh = j->parsed ? print_mesh(&j->spec, a) : arena_strdup(a, "");
+    fill_hosts(j, a, s);
+    s->restarts = j->restarts;
+    s->checkpoint_step = j->committed_step;
+    s->checkpoint_epoch = j->committed_epoch;
+    s->exit = job_exit_code(j);
+    s->priority = j->priority;
+    s->ranks = j->ranks;
+    s->owner = arena_strdup(a, j->owner);
+    s->submitted_ms = j->submitted_ms;
+    s->text = explain_state(j, a);
+    s->store = arena_strdup(a, j->store);
+    text_plain(s->store); // as a host told it
+    return s;
+}
+
+static char *print_unreaped(const struct attempt *at, struct arena *a)
 {
     char *text = arena_strdup(a, "");
     for (int i = 0; i < at->nhosts; i++)
@@ -160,7 +161,7 @@ static char *hosts_missing(const struct attempt *at, struct arena *a)
     return text;
 }
 
-static char *phase_text(const struct attempt *at, struct arena *a)
+static char *explain_phase(const struct attempt *at, struct arena *a)
 {
     int silent = at->nranks - leader_joined(at->leader);
     switch (at->phase) {
@@ -180,7 +181,7 @@ static char *phase_text(const struct attempt *at, struct arena *a)
     case PHASE_END:
         return arena_printf(a, "waits for its %d ranks to leave", leader_alive(at->leader));
     case PHASE_STOP:
-        return arena_printf(a, "waits until no process of it lives on %s", hosts_missing(at, a));
+        return arena_printf(a, "waits until no process of it lives on %s", print_unreaped(at, a));
     }
     return arena_strdup(a, "");
 }
@@ -188,10 +189,10 @@ static char *phase_text(const struct attempt *at, struct arena *a)
 char *story_next(const struct job_record *j, struct arena *a)
 {
     if (j->attempt)
-        return phase_text(j->attempt, a);
+        return explain_phase(j->attempt, a);
     switch (j->state) {
     case JOB_QUEUED:
-        return wait_text(j, a);
+        return explain_wait(j, a);
     case JOB_HELD:
         return arena_printf(a, "nothing: `weft resume %.8s` puts it back in the queue", j->id);
     case JOB_FAILED:

@@ -5,6 +5,4 @@
 #include "coordinator/job_record.h"
 
 Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a);
-// Why it waits or how it ended, in a sentence; "" when there is nothing to say.
-char *story_text(const struct job_record *j, struct arena *a);
 char *story_next(const struct job_record *j, struct arena *a); // what it waits for now

@@ -92,6 +92,12 @@ static void apply(struct world *w, const Weft__Rows__Write *r)
     w->rows[w->nrows++] = copy(&r->base);
 }
 
+void world_add_row(struct world *w, const Weft__Rows__Write *row)
+{
+    assert_true(w->nrows < ROWS);
+    w->rows[w->nrows++] = copy(&row->base);
+}
+
 // ---- the decider ----
 
 static void take(struct world *w, const struct coord_action *a)
