@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a story does in the world and sees there: clients' calls, ranks' deeds, the rows.
+// What a story does in the world and sees there: time, clients' calls, ranks' deeds, the rows.
 #include "tests/unit/coord_world.h"
 
 #include <stdio.h>
@@ -7,6 +7,58 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+
+// ---- a story ----
+
+int world_setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    *state = &w;
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    world_clear(*state);
+    return 0;
+}
+
+// ---- time ----
+
+static void heartbeat(struct world *w, int host)
+{
+    struct world_host *h = &w->hosts[host];
+    Weft__V1__RankHere here[DEVICES], *list[DEVICES];
+    NEW(Heartbeat, heartbeat, beat);
+    beat.ranks = list;
+    for (int i = 0; i < 8; i++)
+        for (int r = 0; r < RANKS && h->attempts[i].used; r++) {
+            if (!h->attempts[i].ranks[r].alive)
+                continue;
+            Weft__V1__RankHere *k = &here[beat.n_ranks];
+            weft__v1__rank_here__init(k);
+            k->rank = r;
+            k->device = h->attempts[i].ranks[r].device;
+            list[beat.n_ranks++] = k;
+        }
+    UP(up, HEARTBEAT, heartbeat, &beat);
+    world_up(w, host, &up);
+}
+
+void world_pass(struct world *w, int64_t ms)
+{
+    for (int64_t t = 0; t < ms; t += 100) {
+        struct coord_event ev = {.kind = COORD_EV_TICK};
+        w->now += 100 * CLOCK_MS;
+        w->wall += 100;
+        world_event(w, &ev);
+        world_pump(w);
+        for (int h = 0; h < HOSTS && w->wall % 2000 < 100; h++)
+            if (w->hosts[h].conn)
+                heartbeat(w, h);
+    }
+}
 
 // ---- clients ----
 

@@ -190,20 +190,6 @@ void world_clear(struct world *w)
         weft__v1__down__free_unpacked(w->queue[i].down, NULL);
 }
 
-int world_setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    *state = &w;
-    return 0;
-}
-
-int world_teardown(void **state)
-{
-    world_clear(*state);
-    return 0;
-}
-
 // ---- attempts of a host ----
 
 static struct world_attempt *attempt_of(struct world_host *h, const char *job, uint64_t epoch)
@@ -670,40 +656,4 @@ void world_restart(struct world *w)
     for (int h = 0; h < HOSTS; h++)
         if (w->hosts[h].id[0] && !w->hosts[h].exited && !w->hosts[h].stopped)
             world_attach(w, h);
-}
-
-// ---- time ----
-
-static void heartbeat(struct world *w, int host)
-{
-    struct world_host *h = &w->hosts[host];
-    Weft__V1__RankHere here[DEVICES], *list[DEVICES];
-    NEW(Heartbeat, heartbeat, beat);
-    beat.ranks = list;
-    for (int i = 0; i < 8; i++)
-        for (int r = 0; r < RANKS && h->attempts[i].used; r++) {
-            if (!h->attempts[i].ranks[r].alive)
-                continue;
-            Weft__V1__RankHere *k = &here[beat.n_ranks];
-            weft__v1__rank_here__init(k);
-            k->rank = r;
-            k->device = h->attempts[i].ranks[r].device;
-            list[beat.n_ranks++] = k;
-        }
-    UP(up, HEARTBEAT, heartbeat, &beat);
-    world_up(w, host, &up);
-}
-
-void world_pass(struct world *w, int64_t ms)
-{
-    for (int64_t t = 0; t < ms; t += 100) {
-        struct coord_event ev = {.kind = COORD_EV_TICK};
-        w->now += 100 * CLOCK_MS;
-        w->wall += 100;
-        world_event(w, &ev);
-        world_pump(w);
-        for (int h = 0; h < HOSTS && w->wall % 2000 < 100; h++)
-            if (w->hosts[h].conn)
-                heartbeat(w, h);
-    }
 }
