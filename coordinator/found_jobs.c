@@ -63,6 +63,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
         row_read_checkpoint(f->committed[i], &k);
         k.state = COMMIT_COMMITTED;
         k.t_ms = c->wall_ms;
+        k.why[0] = 0; // it is committed: nothing is to be explained
         checkpoint_load(j, &k);
         row_write_checkpoint(j, &k);
     }

@@ -11,9 +11,9 @@
 //             │  └── resume ── HELD · FAILED · CANCELLED
 //             └──────────────► HELD · CANCELLED
 //
-// DRAINING and RECOVERING wait until no process of the attempt lives; then the job goes to its
-// goal. A move is one event row. The job's own row is written once a step, whatever happened in
-// it. Inside coordinator/ only.
+// A held job may be cancelled too. DRAINING and RECOVERING wait until no process of the attempt
+// lives; then the job goes to its goal. A move is one event row. The job's own row is written once a
+// step, whatever happened in it. Inside coordinator/ only.
 #pragma once
 #include "common/ckpt/commit.h"
 #include "common/job/job.h"

@@ -24,8 +24,8 @@
 
 // A member that goes into its row as it is, and comes back as it was. Enums are numbers.
 struct column {
-    enum { COLUMN_NUMBER, COLUMN_BOOL, COLUMN_ID, COLUMN_TEXT } kind;
-    size_t of_struct, size; // an ID is an array here, and a pointer in its row
+    enum { COLUMN_NUMBER, COLUMN_BOOL, COLUMN_ARRAY, COLUMN_TEXT } kind;
+    size_t of_struct, size; // an ARRAY of characters is a pointer in its row
     size_t of_row, row_size;
 };
 #define COLUMN(Struct, Row, KIND, member, row_member)                                             \
@@ -38,7 +38,7 @@ struct column {
 #define CHECKPOINT(KIND, member) COLUMN(checkpoint_record, Checkpoint, KIND, member, member)
 
 static const struct column job_columns[] = {
-    JOB(ID, id),
+    JOB(ARRAY, id),
     JOB(TEXT, name),
     JOB(TEXT, owner),
     JOB(NUMBER, state),
@@ -50,14 +50,14 @@ static const struct column job_columns[] = {
     JOB(NUMBER, ended_ms),
     JOB(NUMBER, priority),
     JOB(TEXT, resolved),
-    JOB(ID, job_hash),
+    JOB(ARRAY, job_hash),
     JOB(TEXT, base_dir),
     JOB(NUMBER, ranks),
     JOB(NUMBER, max_hosts),
     JOB(NUMBER, steps),
-    JOB(ID, run_id),
+    JOB(ARRAY, run_id),
     JOB(NUMBER, epoch),
-    JOB(ID, attempt_id),
+    JOB(ARRAY, attempt_id),
     JOB(BOOL, fenced),
     JOB(TEXT, restore),
     JOB(NUMBER, restore_step),
@@ -76,7 +76,7 @@ static const struct column job_columns[] = {
     JOB(TEXT, store),
 };
 static const struct column host_columns[] = {
-    HOST(ID, id),         HOST(TEXT, name),     HOST(ID, incarnation),
+    HOST(ARRAY, id),      HOST(TEXT, name),     HOST(ARRAY, incarnation),
     HOST(BOOL, cordoned), HOST(BOOL, draining), HOST(NUMBER, seen_ms),
 };
 static const struct column checkpoint_columns[] = {
@@ -86,6 +86,7 @@ static const struct column checkpoint_columns[] = {
     CHECKPOINT(BOOL, bad),
     CHECKPOINT(BOOL, pinned),
     CHECKPOINT(NUMBER, t_ms),
+    CHECKPOINT(ARRAY, why),
 };
 #define COUNT(columns) ((int)(sizeof(columns) / sizeof *(columns)))
 
@@ -103,7 +104,7 @@ static void fill_row(const struct column *columns, int n, const void *from, void
             flag = *(bool *)(void *)in;
             memcpy(out, &flag, sizeof flag);
             break;
-        case COLUMN_ID:
+        case COLUMN_ARRAY:
             memcpy(out, &in, sizeof in);
             break;
         default: // a number or a pointer, the same on both sides
@@ -124,7 +125,7 @@ static void read_row(const struct column *columns, int n, const void *row, void 
             memcpy(&flag, in, sizeof flag);
             *(bool *)(void *)out = flag;
             break;
-        case COLUMN_ID:
+        case COLUMN_ARRAY:
             memcpy(&text, in, sizeof text);
             snprintf(out, k->size, "%s", text);
             break;
@@ -281,7 +282,6 @@ void row_of_checkpoint(const struct job_record *j, const struct checkpoint_recor
     weft__rows__checkpoint__init(out);
     fill_row(checkpoint_columns, COUNT(checkpoint_columns), k, out);
     out->job = TEXT(j->id);
-    out->why = TEXT(k->why);
 }
 
 void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k)
@@ -301,7 +301,6 @@ void row_erase_checkpoint(const struct job_record *j, const struct checkpoint_re
 void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_record *k)
 {
     read_row(checkpoint_columns, COUNT(checkpoint_columns), row, k);
-    snprintf(k->why, sizeof k->why, "%s", row->why);
 }
 
 // ---- hosts ----
