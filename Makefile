@@ -157,7 +157,7 @@ SERVICE_BENCHES := hosts placement
 GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
-SIM_SRC     := sim disk disk_calls net dbase boss host storage rank save crew check check_disk fault client world solo_run trace test_sim
+SIM_SRC     := sim disk disk_calls net dbase sim_coordinator host storage rank save sim_attempt check check_disk fault client world solo_run trace test_sim
 SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
 # The store's system calls, sent to the simulated disk.
 SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \

@@ -60,14 +60,14 @@ bool frame_conn_pending(const struct frame_conn *c)
 }
 
 // Only the newest of these is worth sending. A report with an evaluation is not of that kind.
-static bool replaceable(const Weft__Rank__Frame *f)
+static bool is_replaceable(const Weft__Rank__Frame *f)
 {
     if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT)
         return !f->step_report->evaluated;
     return f->body_case == WEFT__RANK__FRAME__BODY_PROGRESS;
 }
 
-static bool droppable(const Weft__Rank__Frame *f)
+static bool is_droppable(const Weft__Rank__Frame *f)
 {
     return f->body_case == WEFT__RANK__FRAME__BODY_LOG ||
            f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT;
@@ -79,11 +79,11 @@ int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e)
     if (len > FRAME_MAX)
         return err_set(e, ERR_LIMIT, "a frame of %zu bytes is over the limit of %d", len,
                        FRAME_MAX);
-    if (droppable(f) && c->out_bytes > FRAME_QUEUE_MAX / 2)
+    if (is_droppable(f) && c->out_bytes > FRAME_QUEUE_MAX / 2)
         return 0;
     if (c->out_bytes + len + 4 > FRAME_QUEUE_MAX)
         return err_set(e, ERR_LIMIT, "the peer does not read: %zu bytes wait for it", c->out_bytes);
-    bool newest = replaceable(f);
+    bool newest = is_replaceable(f);
     if (newest) {
         list_for_each (it, &c->out) {
             struct frame_wait *w = list_entry(it, struct frame_wait, link);

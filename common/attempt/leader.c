@@ -64,7 +64,7 @@ void leader_where(const struct leader *l, int rank, char *out, size_t size)
     snprintf(out, size, "rank %d on %s (%s%s)", rank, k->place, page, peers);
 }
 
-static void where(const void *ctx, int rank, char *out, size_t size)
+static void say_where(const void *ctx, int rank, char *out, size_t size)
 {
     leader_where(ctx, rank, out, size);
 }
@@ -500,7 +500,7 @@ struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
     l->alive = c->ranks;
     l->ranks = calloc((size_t)c->ranks, sizeof *l->ranks);
     PRE(l->ranks != NULL);
-    board_init(&l->board, c->ranks, where, l);
+    board_init(&l->board, c->ranks, say_where, l);
     saves_init(&l->saves, &saving);
     watch_init(&l->watch, c->ranks, c->hang_after_ns);
     l->watch.limit_ns[RANK_STARTING] = LEADER_STILL_S * CLOCK_S;

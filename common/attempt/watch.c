@@ -65,7 +65,7 @@ static int64_t limit_of(const struct watch *w, int state)
 }
 
 // The rank that r waits for, −1: nobody that is still there.
-static int awaited(const struct watch *w, int r)
+static int find_awaited(const struct watch *w, int r)
 {
     int awaits = w->entries[r].view.awaits, p = awaits > 0 ? awaits - 1 : -1;
     bool there = p >= 0 && p < w->n && p != r && w->entries[p].seen && !w->entries[p].gone;
@@ -75,16 +75,16 @@ static int awaited(const struct watch *w, int r)
 // Where the others' waiting ends: at one that waits for nobody, or within a circle.
 static bool is_end(const struct watch *w, int r)
 {
-    int at = awaited(w, r);
+    int at = find_awaited(w, r);
     for (int k = 0; k < w->n && at >= 0 && at != r; k++)
-        at = awaited(w, at);
-    return awaited(w, r) < 0 || at == r;
+        at = find_awaited(w, at);
+    return find_awaited(w, r) < 0 || at == r;
 }
 
 // Its word about whom it waits for is old: that one has gone on since.
 static bool is_stale(const struct watch *w, int r)
 {
-    int p = awaited(w, r);
+    int p = find_awaited(w, r);
     return p >= 0 && w->entries[p].view.coll_entered > w->entries[r].view.awaits_entered;
 }
 
@@ -92,7 +92,7 @@ static bool is_stale(const struct watch *w, int r)
 static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 {
     const struct watch_entry *a = &w->entries[ra], *b = &w->entries[rb];
-    bool a_waits = awaited(w, ra) >= 0, b_waits = awaited(w, rb) >= 0;
+    bool a_waits = find_awaited(w, ra) >= 0, b_waits = find_awaited(w, rb) >= 0;
     if (a_waits != b_waits)
         return a_waits ? 1 : -1;
     if (a_waits && a->suspect != b->suspect)
@@ -125,7 +125,7 @@ static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_
 }
 
 // A running one whose page changed in time: whoever waits for it has no reason to move.
-static bool moves(const struct watch *w, const struct watch_entry *en, int64_t now_ns)
+static bool is_moving(const struct watch *w, const struct watch_entry *en, int64_t now_ns)
 {
     return en->view.state == RANK_RUNNING && running_limit(w) &&
            now_ns - en->changed_ns <= running_limit(w);
@@ -145,7 +145,7 @@ bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
         if (en->seen && !en->gone && is_end(w, r) && (worst < 0 || compare_ranks(w, r, worst) < 0))
             worst = r;
     }
-    if (worst < 0 || moves(w, &w->entries[worst], now_ns))
+    if (worst < 0 || is_moving(w, &w->entries[worst], now_ns))
         return false;
     out->rank = worst;
     out->still_ns = now_ns - w->entries[worst].changed_ns;

@@ -359,7 +359,7 @@ void check_answered(struct rank *r, int64_t step, int code)
 
 void check_barrier(struct rank *r, bool passed)
 {
-    struct crew *c = r->crew;
+    struct sim_attempt *c = r->attempt;
     int verdict = passed ? 1 : 2;
     if (passed && c->entered != c->n)
         sim_fail(&r->w->sim, "%s passes a barrier that %d of %d ranks have reached", r->proc.who,

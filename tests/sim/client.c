@@ -14,7 +14,7 @@ static void sends(void *arg, uint64_t tag)
     if (c->answered || c->refused || c->tries > 400)
         return;
     c->tries++;
-    boss_call(c->w, c);
+    sim_coordinator_call(c->w, c);
     sim_after(s, sim_between(s, S, 3 * S), sends, c, 0);
 }
 
@@ -49,7 +49,7 @@ static void again(void *arg, uint64_t tag)
 {
     struct call *c = arg;
     (void)tag;
-    boss_call(c->w, c);
+    sim_coordinator_call(c->w, c);
 }
 
 void client_answered(struct call *c, const uint8_t *reply, size_t len)
@@ -138,7 +138,7 @@ static bool see_job(struct world *w, struct call *c)
     struct arena a;
     struct err e = {0};
     arena_init(&a);
-    Weft__V1__JobStatus *s = coord_status(w->boss.coord, c->target, &a, &e);
+    Weft__V1__JobStatus *s = coord_status(w->coordinator.coord, c->target, &a, &e);
     bool ended = false;
     if (!s) {
         if (!w->db_harmed)
@@ -163,7 +163,7 @@ static bool see_hosts(struct world *w)
 {
     struct arena a;
     arena_init(&a);
-    Weft__V1__WorkersReply *r = coord_workers(w->boss.coord, w->sim.now, &a);
+    Weft__V1__WorkersReply *r = coord_workers(w->coordinator.coord, w->sim.now, &a);
     int ready = 0, here = 0;
     for (size_t i = 0; i < r->n_workers; i++) {
         const char *state = r->workers[i]->state;
@@ -185,7 +185,7 @@ static void say_what_is_open(struct world *w)
         if (!c->submit || c->replaced)
             continue;
         Weft__V1__JobStatus *s =
-            c->answered ? coord_status(w->boss.coord, c->target, &a, NULL) : NULL;
+            c->answered ? coord_status(w->coordinator.coord, c->target, &a, NULL) : NULL;
         if (s && s->state < WEFT__ROWS__JOB_STATE__SUCCEEDED)
             sim_fail(&w->sim,
                      "job %.8s does not end though all faults have: state %d, epoch %d, "
@@ -201,12 +201,12 @@ static void watches(void *arg, uint64_t since)
 {
     struct world *w = arg;
     struct sim *s = &w->sim;
-    bool all = w->boss.proc && !w->boss.proc->stopped;
-    for (struct call *c = w->calls; c && w->boss.proc; c = c->next) {
+    bool all = w->coordinator.proc && !w->coordinator.proc->stopped;
+    for (struct call *c = w->calls; c && w->coordinator.proc; c = c->next) {
         if (c->submit && !c->replaced)
             all &= c->answered && see_job(w, c);
     }
-    all &= w->boss.proc && see_hosts(w);
+    all &= w->coordinator.proc && see_hosts(w);
     for (int i = 0; i < w->nhosts; i++)
         all = all && !w->hosts[i].living && (w->hosts[i].conn || w->hosts[i].gone);
     if (all)

@@ -8,28 +8,28 @@
 static const struct fault_mix mixes[] = {
 #define W(name) [FAULT_##name]
     {.name = "gentle",
-     .weight = {W(boss_crash) = 4, W(boss_stop) = 3, W(stream) = 5},
+     .weight = {W(coordinator_crash) = 4, W(coordinator_stop) = 3, W(stream) = 5},
      .gentle = true},
     {.name = "ranks",
-     .weight = {W(rank_crash) = 5, W(rank_stop) = 2, W(rank_error) = 2, W(boss_crash) = 2,
+     .weight = {W(rank_crash) = 5, W(rank_stop) = 2, W(rank_error) = 2, W(coordinator_crash) = 2,
                 W(stream) = 2},
      .often = MOMENT_BARRIER},
     {.name = "power",
-     .weight = {W(power) = 4, W(host_power) = 2, W(rank_crash) = 2, W(boss_crash) = 1},
+     .weight = {W(power) = 4, W(host_power) = 2, W(rank_crash) = 2, W(coordinator_crash) = 1},
      .often = MOMENT_DISK},
     {.name = "network",
-     .weight = {W(partition) = 6, W(stream) = 3, W(host_stop) = 3, W(boss_stop) = 1,
+     .weight = {W(partition) = 6, W(stream) = 3, W(host_stop) = 3, W(coordinator_stop) = 1,
                 W(rank_crash) = 1}},
     {.name = "workers",
-     .weight = {W(worker_crash) = 5, W(host_stop) = 2, W(boss_crash) = 3, W(stream) = 2,
+     .weight = {W(worker_crash) = 5, W(host_stop) = 2, W(coordinator_crash) = 3, W(stream) = 2,
                 W(term) = 1},
      .often = MOMENT_REGISTER},
     {.name = "clients",
-     .weight = {W(client) = 8, W(boss_crash) = 3, W(rank_crash) = 1, W(stream) = 1}},
+     .weight = {W(client) = 8, W(coordinator_crash) = 3, W(rank_crash) = 1, W(stream) = 1}},
     {.name = "database",
-     .weight = {W(db) = 4, W(boss_crash) = 1, W(rank_crash) = 2, W(partition) = 1}},
+     .weight = {W(db) = 4, W(coordinator_crash) = 1, W(rank_crash) = 2, W(partition) = 1}},
     {.name = "storage",
-     .weight = {W(power) = 1, W(rank_crash) = 2, W(host_stop) = 1, W(boss_crash) = 5,
+     .weight = {W(power) = 1, W(rank_crash) = 2, W(host_stop) = 1, W(coordinator_crash) = 5,
                 W(stream) = 3},
      .eio_per_mille = 60,
      .slow_per_mille = 200,
@@ -38,7 +38,7 @@ static const struct fault_mix mixes[] = {
      .weight = {W(host_stop) = 6, W(rank_stop) = 3, W(partition) = 3, W(power) = 1},
      .often = MOMENT_DISK},
     {.name = "all",
-     .weight = {W(boss_crash) = 3, W(boss_stop) = 2, W(stream) = 3, W(partition) = 3,
+     .weight = {W(coordinator_crash) = 3, W(coordinator_stop) = 2, W(stream) = 3, W(partition) = 3,
                 W(worker_crash) = 2, W(host_stop) = 2, W(host_power) = 1, W(power) = 2,
                 W(rank_crash) = 3, W(rank_stop) = 1, W(rank_error) = 1, W(client) = 3, W(term) = 1},
      .eio_per_mille = 2},
@@ -80,46 +80,46 @@ static struct rank *any_rank(struct world *w)
     return pick;
 }
 
-static void boss_begins(void *arg, uint64_t life)
+static void coordinator_begins(void *arg, uint64_t life)
 {
     struct world *w = arg;
-    if (!w->boss.proc && w->boss.life == life)
-        boss_start(w);
+    if (!w->coordinator.proc && w->coordinator.life == life)
+        sim_coordinator_start(w);
 }
 
-static void boss_again(struct world *w)
+static void coordinator_again(struct world *w)
 {
     struct sim *s = &w->sim;
     int64_t ns = sim_chance(s, 250) ? sim_between(s, 5 * S, 20 * S) : sim_between(s, 20 * MS, S);
-    sim_after(s, ns, boss_begins, w, w->boss.life);
+    sim_after(s, ns, coordinator_begins, w, w->coordinator.life);
 }
 
-static void boss_crash(struct world *w)
+static void coordinator_crash(struct world *w)
 {
-    if (!w->boss.proc)
+    if (!w->coordinator.proc)
         return;
-    boss_die(w);
-    boss_again(w);
+    sim_coordinator_die(w);
+    coordinator_again(w);
 }
 
-static void boss_wakes(void *arg, uint64_t life)
+static void coordinator_wakes(void *arg, uint64_t life)
 {
     struct world *w = arg;
-    if (w->boss.proc && w->boss.life == life) {
+    if (w->coordinator.proc && w->coordinator.life == life) {
         TRACE(&w->sim, "coordinator", "goes on");
-        proc_wake(w->boss.proc);
+        proc_wake(w->coordinator.proc);
     }
 }
 
-static void boss_stop(struct world *w)
+static void coordinator_stop(struct world *w)
 {
     struct sim *s = &w->sim;
-    if (!w->boss.proc || w->boss.proc->stopped)
+    if (!w->coordinator.proc || w->coordinator.proc->stopped)
         return;
     int64_t ns = sim_between(s, S, 25 * S);
     TRACE(s, "coordinator", "stands still for %.1f s", (double)ns / (double)S);
-    proc_stop(w->boss.proc);
-    sim_after(s, ns, boss_wakes, w, w->boss.life);
+    proc_stop(w->coordinator.proc);
+    sim_after(s, ns, coordinator_wakes, w, w->coordinator.life);
 }
 
 static void stream(struct world *w)
@@ -172,7 +172,7 @@ static void lose_power(struct world *w)
 {
     struct sim *s = &w->sim;
     TRACE(s, "world", "power loss of everything");
-    boss_die(w);
+    sim_coordinator_die(w);
     for (int i = 0; i < w->nhosts; i++)
         host_power_off(&w->hosts[i]);
     disk_power_loss(&w->disk);
@@ -184,7 +184,7 @@ static void lose_power(struct world *w)
 static void power(struct world *w)
 {
     lose_power(w);
-    boss_again(w);
+    coordinator_again(w);
 }
 
 static void rank_crash(struct world *w)
@@ -211,9 +211,9 @@ static void rank_error(struct world *w)
 
 static void db(struct world *w)
 {
-    if (!w->boss.proc)
+    if (!w->coordinator.proc)
         return;
-    boss_die(w);
+    sim_coordinator_die(w);
     if (sim_chance(&w->sim, 300))
         lose_power(w);
     if (sim_chance(&w->sim, 300))
@@ -221,7 +221,7 @@ static void db(struct world *w)
     else
         dbase_roll_back(w->db);
     TRACE(&w->sim, "world", "the database is an old copy");
-    boss_again(w);
+    coordinator_again(w);
 }
 
 static void term(struct world *w)
@@ -232,8 +232,8 @@ static void term(struct world *w)
 void fault_strike(struct world *w, enum fault_kind k)
 {
     static void (*const strike[FAULT_KINDS])(struct world *) = {
-        [FAULT_boss_crash] = boss_crash,
-        [FAULT_boss_stop] = boss_stop,
+        [FAULT_coordinator_crash] = coordinator_crash,
+        [FAULT_coordinator_stop] = coordinator_stop,
         [FAULT_stream] = stream,
         [FAULT_partition] = partition,
         [FAULT_worker_crash] = worker_crash,
@@ -316,6 +316,6 @@ void fault_heal(struct world *w)
     w->quiet = true;
     w->disk.eio_per_mille = 0;
     w->disk.slow_per_mille = 30;
-    if (!w->boss.proc)
-        boss_start(w);
+    if (!w->coordinator.proc)
+        sim_coordinator_start(w);
 }

@@ -4,13 +4,13 @@
 #include "tests/sim/sim.h"
 
 struct world;
-#define FAULTS(X)   \
-    X(boss_crash)   \
-    X(boss_stop)    \
-    X(stream)       \
-    X(partition)    \
-    X(worker_crash) \
-    X(host_stop)    \
+#define FAULTS(X)        \
+    X(coordinator_crash) \
+    X(coordinator_stop)  \
+    X(stream)            \
+    X(partition)         \
+    X(worker_crash)      \
+    X(host_stop)         \
     X(host_power) X(power) X(rank_crash) X(rank_stop) X(rank_error) X(db) X(client) X(term)
 enum fault_kind {
 #define X(name) FAULT_##name,

@@ -23,13 +23,13 @@ static void schedule(struct conn *c, struct pipe_way *p, int64_t at)
 }
 
 // ---- delivery ----
-static void tell_boss(struct conn *c)
+static void tell_coordinator(struct conn *c)
 {
     if (c->up.told)
         return;
     c->up.told = true;
-    if (c->boss == c->w->boss.proc && !c->boss->dead)
-        boss_hear(c->w, COORD_EV_GONE, c->id, NULL, 0);
+    if (c->coordinator == c->w->coordinator.proc && !c->coordinator->dead)
+        sim_coordinator_hear(c->w, COORD_EV_GONE, c->id, NULL, 0);
 }
 
 static void agent_hears_end(void *arg, uint64_t tag)
@@ -78,10 +78,10 @@ static void pump_up(void *arg, uint64_t tag)
     if (c->host->blocked_up)
         return; // the partition's end pumps again
     while ((k = due(&c->up, c->w->sim.now)))
-        if (c->boss == c->w->boss.proc && !c->boss->dead)
-            boss_hear(c->w, COORD_EV_UP, c->id, k->data, k->len);
+        if (c->coordinator == c->w->coordinator.proc && !c->coordinator->dead)
+            sim_coordinator_hear(c->w, COORD_EV_UP, c->id, k->data, k->len);
     if (!c->up.first && c->up.fin)
-        tell_boss(c);
+        tell_coordinator(c);
 }
 
 static void pump_down(void *arg, uint64_t tag)
@@ -192,7 +192,7 @@ void net_agent_leaves(struct conn *c)
     cut(c, &c->up, sim_chance(s, 300), notice(c->w));
 }
 
-void net_boss_drops(struct world *w, uint64_t conn)
+void net_coordinator_drops(struct world *w, uint64_t conn)
 {
     struct conn *c = find(w, conn);
     if (!c)
@@ -202,7 +202,7 @@ void net_boss_drops(struct world *w, uint64_t conn)
     cut(c, &c->up, true, 100000);
 }
 
-void net_boss_died(struct world *w)
+void net_coordinator_died(struct world *w)
 {
     for (struct conn *c = w->conns; c; c = c->next) {
         if (c->up.told && c->down.told)
@@ -232,7 +232,7 @@ static void settle(void *arg, uint64_t tag)
     (void)tag;
     if (h->conn)
         return;
-    if (!w->boss.proc || !both_ways(h)) {
+    if (!w->coordinator.proc || !both_ways(h)) {
         proc_after(h->proc, both_ways(h) ? MS : sim_between(&w->sim, S, 2 * S), refused, h, 0);
         return;
     }
@@ -241,7 +241,7 @@ static void settle(void *arg, uint64_t tag)
                        .id = ++w->next_conn,
                        .host = h,
                        .agent = h->proc,
-                       .boss = w->boss.proc,
+                       .coordinator = w->coordinator.proc,
                        .next = w->conns};
     w->conns = c;
     host_opened(h, c);
@@ -272,7 +272,7 @@ struct keepalive {
     uint64_t partition;
 };
 
-static void boss_gives_up(void *arg, uint64_t tag)
+static void sim_coordinator_gives_up(void *arg, uint64_t tag)
 {
     struct keepalive *k = arg;
     (void)tag;
@@ -281,7 +281,7 @@ static void boss_gives_up(void *arg, uint64_t tag)
     k->conn->up.first = NULL;
     k->conn->up.cut = k->conn->up.fin = true;
     k->conn->down.cut = true;
-    tell_boss(k->conn);
+    tell_coordinator(k->conn);
 }
 
 static void agent_gives_up(void *arg, uint64_t tag)
@@ -312,7 +312,7 @@ void net_partition(struct host *h, bool up, bool down, int64_t ns)
         struct keepalive *k = arena_new(&s->arena, struct keepalive);
         *k = (struct keepalive){c, h->partition};
         if (!sim_chance(s, 200))
-            sim_after(s, sim_between(s, 3 * S, 9 * S), boss_gives_up, k, 0);
+            sim_after(s, sim_between(s, 3 * S, 9 * S), sim_coordinator_gives_up, k, 0);
         if (!sim_chance(s, 200))
             sim_after(s, sim_between(s, 3 * S, 9 * S), agent_gives_up, k, 0);
     }

@@ -43,7 +43,7 @@ static void end(struct rank *r, int code, int signal)
     proc_die(&r->proc);
     check_rank_ended(r);
     unlink_living(r);
-    crew_gone(r, !signal && (code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED));
+    sim_attempt_gone(r, !signal && (code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED));
     if (r->w->solo)
         solo_rank_ended(r, code, signal);
     else
@@ -124,7 +124,7 @@ static void put_address(struct rank *r)
     snprintf(key, sizeof key, "addr/%d", r->rank);
     snprintf(value, sizeof value, "%.8s.%" PRIu64 ".%d.%08x", r->job, r->epoch, r->rank,
              sim_word(&r->w->sim));
-    r->crew->value[r->rank] = arena_strdup(&r->w->sim.arena, value);
+    r->attempt->value[r->rank] = arena_strdup(&r->w->sim.arena, value);
     FRAME_BODY(b, KvPut, kv_put);
     b.key = key;
     b.value = value;
@@ -161,11 +161,11 @@ static void on_value(struct rank *r, const Weft__Rank__KvValue *v)
         rank_exits(r, RANK_EXIT_INTERNAL, v->failed);
         return;
     }
-    if (!v->put && (!r->crew->value[of] || strcmp(v->value, r->crew->value[of]) != 0))
+    if (!v->put && (!r->attempt->value[of] || strcmp(v->value, r->attempt->value[of]) != 0))
         sim_fail(&r->w->sim, "%s is answered '%s' for %s, which nobody put", r->proc.who, v->value,
                  v->key);
     if (++r->answers == 3) {
-        r->crew->entered++;
+        r->attempt->entered++;
         enter_barrier(r, "world", 1, 60 * S);
     }
 }
@@ -272,7 +272,7 @@ struct rank *rank_spawn(struct host *h, int slot, const struct agent_spawn *sp)
     r->restore = arena_strdup(&w->sim.arena, a->restore);
     r->restore_step = r->step = a->restore_step;
     r->open_step = r->opened_at = r->answered_step = -1;
-    r->crew = crew_join(r);
+    r->attempt = sim_attempt_join(r);
     r->next = h->living;
     h->living = r;
     check_spawned(r);
@@ -292,7 +292,7 @@ static void step_next(struct rank *r)
         return;
     }
     unsigned bits = (r->stop ? BIT_STOP : 0) | (save_busy(r) ? BIT_NO_SAVE : 0);
-    crew_arrives(r, r->step + 1, bits);
+    sim_attempt_arrives(r, r->step + 1, bits);
 }
 
 static void report(struct rank *r)
@@ -335,7 +335,7 @@ void rank_stepped(struct rank *r, int64_t step)
 {
     if (r->exiting)
         return;
-    unsigned before = step - 1 > r->restore_step ? r->crew->bits[step - 1] : 0;
+    unsigned before = step - 1 > r->restore_step ? r->attempt->bits[step - 1] : 0;
     r->step = step;
     if (r->rank == 0)
         report(r);

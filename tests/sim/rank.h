@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of a simulated rank: rank.c (its life and its steps), save.c (checkpoints), crew.c (what
+// Inside of a simulated rank: rank.c (its life and its steps), save.c (checkpoints), sim_attempt.c (what
 // the ranks of one attempt do together, without any daemon).
 #pragma once
 #include "tests/sim/world.h"
@@ -7,16 +7,16 @@
 enum { MAX_STEPS = 64 };
 
 // All ranks of one (job, epoch): the collectives and what each was answered.
-struct crew {
-    struct crew *next;
+struct sim_attempt {
+    struct sim_attempt *next;
     struct world *w;
     char job[33];
     uint64_t epoch;
     int n, begun; // begun: ranks that ever lived
-    struct rank *rank[MAX_CREW];
+    struct rank *rank[MAX_RANKS];
     int arrived[MAX_STEPS + 2];
     unsigned bits[MAX_STEPS + 2]; // of the control word
-    char *value[MAX_CREW];        // what each put
+    char *value[MAX_RANKS];       // what each put
     int entered;                  // ranks at the barrier "world"
     int verdict;                  // of it: 0 none yet, 1 passed, 2 failed
 };
@@ -46,7 +46,7 @@ struct rank {
     struct proc *agent;  // whose child it is
     struct proc *shares; // stands still and goes on with it: a solo leader; null: none
     struct rank *next;   // of the host's living
-    struct crew *crew;
+    struct sim_attempt *attempt;
     const struct variant *kind;
     int slot, device, rank, n;
     char job[33], run_dir[64];
@@ -76,10 +76,10 @@ void save_begin(struct rank *r, int64_t step);
 void save_hears(struct rank *r, const Weft__Rank__Frame *f); // Commit, Committed, Aborted, Delete
 bool save_idle(const struct rank *r);                        // nothing open, no order left
 
-// crew.c
-struct crew *crew_join(struct rank *r);
-void crew_gone(struct rank *r, bool done);
-void crew_arrives(struct rank *r, int64_t step, unsigned bits); // rank_stepped when all have
+// sim_attempt.c
+struct sim_attempt *sim_attempt_join(struct rank *r);
+void sim_attempt_gone(struct rank *r, bool done);
+void sim_attempt_arrives(struct rank *r, int64_t step, unsigned bits); // rank_stepped when all have
 void rank_stepped(struct rank *r, int64_t step);
 void rank_lost_peer(struct rank *r);
 

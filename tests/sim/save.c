@@ -59,8 +59,8 @@ static int write_shard(struct order *o, struct store *s, struct err *e)
 static int commit_one(struct order *o, struct store *s, struct err *e)
 {
     struct rank *r = o->rank;
-    struct manifest_file files[MAX_CREW] = {{0}};
-    char names[MAX_CREW][64];
+    struct manifest_file files[MAX_RANKS] = {{0}};
+    char names[MAX_RANKS][64];
     struct manifest m = {.cluster = "c",
                          .job = r->job,
                          .name = r->kind->name,

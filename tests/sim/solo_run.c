@@ -53,7 +53,7 @@ struct solo_run {
     struct leader *leader;
     bool leader_struck, bad, finished, killing;
     int culprits;
-    struct solo_rank ranks[MAX_CREW];
+    struct solo_rank ranks[MAX_RANKS];
     // the fence
     struct store_entry *scan, chosen;
     int nscan;
@@ -218,7 +218,7 @@ static void tell_leader(struct solo_run *s, struct leader_event ev)
 static int whom_it_awaits(const struct rank *r)
 {
     for (int i = 0; i < r->n && r->entered > r->left; i++)
-        if (r->crew->rank[i] && r->crew->rank[i]->entered < r->entered)
+        if (r->attempt->rank[i] && r->attempt->rank[i]->entered < r->entered)
             return i;
     return -1;
 }
@@ -236,7 +236,7 @@ static void look_at_rank(struct solo_run *s, int rank)
                           .coll_entered = r->entered,
                           .coll_left = r->left,
                           .awaits = awaits + 1,
-                          .awaits_entered = awaits < 0 ? 0 : r->crew->rank[awaits]->entered};
+                          .awaits_entered = awaits < 0 ? 0 : r->attempt->rank[awaits]->entered};
     tell_leader(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
     if (k->suspect != r->proc.stopped && leads(s)) {
         k->suspect = r->proc.stopped;

@@ -156,7 +156,7 @@ static void build_cluster(struct world *w)
     w->disk.eio_per_mille = w->mix->eio_per_mille;
     w->disk.slow_per_mille = w->mix->slow_per_mille ? w->mix->slow_per_mille : 30;
     w->db = dbase_new(w);
-    boss_start(w);
+    sim_coordinator_start(w);
     build_hosts(w);
     client_begin(w, w->nhosts > 8 ? 6 + sim_below(s, 6) : 1 + sim_below(s, 3));
     copy_one(w);
@@ -169,7 +169,7 @@ static void take_down(struct world *w)
 {
     if (w->solo)
         solo_end(w);
-    boss_die(w);
+    sim_coordinator_die(w);
     for (int i = 0; i < w->nhosts && !w->solo; i++)
         host_power_off(&w->hosts[i]);
     if (w->disk.open_fds && !w->sim.failed)

@@ -2,9 +2,11 @@
 // A simulated cluster: one coordinator, its database, hosts with their workers and ranks, the
 // network between them, clients, and the checks that watch it all.
 //
-//   clients ─► boss (the real coord_step) ─► dbase
+//   clients ─► coordinator (the real coord_step) ─► dbase
 //                 │ net: packed messages
 //              host (the real agent_step) ─► rank ─► disk (the real store.c)
+//
+// Or, from SOLO_SEEDS on, solo runs: no more than ranks, their leader and the disk (solo_run.c).
 #pragma once
 #include "coordinator/coord.h"
 #include "tests/sim/disk.h"
@@ -12,7 +14,7 @@
 #include "tests/sim/sim.h"
 #include "worker/agent/agent.h"
 
-enum { MAX_HOSTS = 32, MAX_SLOTS = 64, MAX_DEVICES = 8, MAX_CREW = 16 };
+enum { MAX_HOSTS = 32, MAX_SLOTS = 64, MAX_DEVICES = 8, MAX_RANKS = 16 };
 
 // A kind of job. They are few and made once: parsing one takes longer than a schedule's second.
 struct variant {
@@ -41,7 +43,7 @@ struct conn {
     struct world *w;
     uint64_t id;
     struct host *host;
-    struct proc *agent, *boss; // the processes that hold its ends
+    struct proc *agent, *coordinator; // the processes that hold its ends
     struct pipe_way up, down;
     struct conn *next;
 };
@@ -50,8 +52,8 @@ void net_up(struct conn *c, const Weft__V1__Up *m);
 void net_down(struct world *w, uint64_t conn, const Weft__V1__Down *m);
 void net_break(struct conn *c);        // both ends hear of it, each in its time
 void net_agent_leaves(struct conn *c); // it closed its end, or died
-void net_boss_drops(struct world *w, uint64_t conn);
-void net_boss_died(struct world *w);
+void net_coordinator_drops(struct world *w, uint64_t conn);
+void net_coordinator_died(struct world *w);
 void net_partition(struct host *h, bool up, bool down, int64_t ns);
 
 // ---- dbase.c: rows, applied a transaction at a time ----
@@ -64,26 +66,26 @@ void dbase_roll_back(struct dbase *d); // to an older transaction
 void dbase_delete(struct dbase *d);
 void dbase_free(struct dbase *d);
 
-// ---- boss.c: the coordinator's main loop ----
-struct boss_input;
+// ---- sim_coordinator.c: the coordinator's main loop ----
+struct sim_coordinator_input;
 struct turn;
-struct boss {
+struct sim_coordinator {
     struct world *w;
     struct proc *proc; // null: down
     struct coord *coord;
-    struct boss_input *first, *last;
+    struct sim_coordinator_input *first, *last;
     bool turning;
     struct turn *turn; // under way
     int64_t timer;     // when the next TICK is due
     uint64_t life;
     char cluster[33]; // beside the database
 };
-void boss_start(struct world *w);
-void boss_die(struct world *w);
-void boss_hear(struct world *w, enum coord_event_kind kind, uint64_t conn, const uint8_t *data,
-               size_t len);
+void sim_coordinator_start(struct world *w);
+void sim_coordinator_die(struct world *w);
+void sim_coordinator_hear(struct world *w, enum coord_event_kind kind, uint64_t conn,
+                          const uint8_t *data, size_t len);
 struct call;
-void boss_call(struct world *w, struct call *c);
+void sim_coordinator_call(struct world *w, struct call *c);
 
 // ---- host.c ----
 struct slot {
@@ -146,12 +148,12 @@ struct world {
     struct sim sim;
     struct disk disk;
     struct dbase *db;
-    struct boss boss;
+    struct sim_coordinator coordinator;
     struct host hosts[MAX_HOSTS];
     int nhosts;
     struct conn *conns;
     uint64_t next_conn, next_call;
-    struct crew *crews;
+    struct sim_attempt *attempts;
     struct call *calls;
     struct check *check;
     const struct fault_mix *mix;

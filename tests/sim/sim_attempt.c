@@ -7,20 +7,20 @@
 #include "common/base/err.h"
 #include "tests/sim/check.h"
 
-struct crew *crew_join(struct rank *r)
+struct sim_attempt *sim_attempt_join(struct rank *r)
 {
     struct world *w = r->w;
-    struct crew *c = w->crews;
+    struct sim_attempt *c = w->attempts;
     while (c && (c->epoch != r->epoch || strcmp(c->job, r->job) != 0))
         c = c->next;
     if (!c) {
-        c = arena_new(&w->sim.arena, struct crew);
+        c = arena_new(&w->sim.arena, struct sim_attempt);
         c->w = w;
         c->epoch = r->epoch;
         c->n = r->n;
         memcpy(c->job, r->job, sizeof c->job);
-        c->next = w->crews;
-        w->crews = c;
+        c->next = w->attempts;
+        w->attempts = c;
     }
     if (c->rank[r->rank])
         sim_fail(&w->sim, "rank %d of job %.8s epoch %d lived before and is spawned again", r->rank,
@@ -49,10 +49,10 @@ static bool in_collective(const struct rank *r)
 }
 
 // A rank that is through all its steps is missed by nobody.
-void crew_gone(struct rank *r, bool done)
+void sim_attempt_gone(struct rank *r, bool done)
 {
-    for (int i = 0; i < r->crew->n && !done; i++) {
-        struct rank *o = r->crew->rank[i];
+    for (int i = 0; i < r->attempt->n && !done; i++) {
+        struct rank *o = r->attempt->rank[i];
         if (o && o != r && !o->proc.dead && in_collective(o))
             soon_notices(o);
     }
@@ -65,9 +65,9 @@ static void stepped(void *arg, uint64_t step)
     rank_stepped(r, (int64_t)step);
 }
 
-void crew_arrives(struct rank *r, int64_t step, unsigned bits)
+void sim_attempt_arrives(struct rank *r, int64_t step, unsigned bits)
 {
-    struct crew *c = r->crew;
+    struct sim_attempt *c = r->attempt;
     struct sim *s = &r->w->sim;
     PRE(step <= MAX_STEPS);
     c->bits[step] |= bits;

@@ -9,8 +9,8 @@
 #include "tests/sim/mutate.h"
 #include "tests/sim/world.h"
 
-struct boss_input {
-    struct boss_input *next;
+struct sim_coordinator_input {
+    struct sim_coordinator_input *next;
     enum coord_event_kind kind;
     uint64_t conn;
     const uint8_t *data;
@@ -25,7 +25,7 @@ struct turn { // one batch on its way
 
 static void begin_turn(void *arg, uint64_t life);
 
-static void soon(struct boss *b)
+static void soon(struct sim_coordinator *b)
 {
     if (b->turning)
         return;
@@ -33,9 +33,9 @@ static void soon(struct boss *b)
     proc_after(b->proc, sim_between(&b->w->sim, 5000, 200000), begin_turn, b, b->life);
 }
 
-static void push(struct boss *b, struct boss_input in)
+static void push(struct sim_coordinator *b, struct sim_coordinator_input in)
 {
-    struct boss_input *i = arena_dup(&b->w->sim.arena, &in, sizeof in);
+    struct sim_coordinator_input *i = arena_dup(&b->w->sim.arena, &in, sizeof in);
     if (b->first)
         b->last->next = i;
     else
@@ -44,23 +44,24 @@ static void push(struct boss *b, struct boss_input in)
     soon(b);
 }
 
-void boss_hear(struct world *w, enum coord_event_kind kind, uint64_t conn, const uint8_t *data,
-               size_t len)
+void sim_coordinator_hear(struct world *w, enum coord_event_kind kind, uint64_t conn,
+                          const uint8_t *data, size_t len)
 {
-    if (w->boss.proc)
-        push(&w->boss, (struct boss_input){.kind = kind, .conn = conn, .data = data, .len = len});
+    if (w->coordinator.proc)
+        push(&w->coordinator,
+             (struct sim_coordinator_input){.kind = kind, .conn = conn, .data = data, .len = len});
 }
 
-void boss_call(struct world *w, struct call *c)
+void sim_coordinator_call(struct world *w, struct call *c)
 {
-    if (w->boss.proc)
-        push(&w->boss,
-             (struct boss_input){.kind = c->submit ? COORD_EV_SUBMIT : COORD_EV_ACT, .call = c});
+    if (w->coordinator.proc)
+        push(&w->coordinator, (struct sim_coordinator_input){
+                                  .kind = c->submit ? COORD_EV_SUBMIT : COORD_EV_ACT, .call = c});
 }
 
 // ---- one event ----
-static void take_up(struct boss *b, const struct boss_input *in, struct coord_event *ev,
-                    struct coord_out *out)
+static void take_up(struct sim_coordinator *b, const struct sim_coordinator_input *in,
+                    struct coord_event *ev, struct coord_out *out)
 {
     Weft__V1__Up *up = weft__v1__up__unpack(NULL, in->len, in->data);
     PRE(up);
@@ -71,7 +72,8 @@ static void take_up(struct boss *b, const struct boss_input *in, struct coord_ev
     weft__v1__up__free_unpacked(up, NULL);
 }
 
-static void take_call(struct boss *b, struct call *c, struct coord_event *ev, struct coord_out *out)
+static void take_call(struct sim_coordinator *b, struct call *c, struct coord_event *ev,
+                      struct coord_out *out)
 {
     Weft__V1__SubmitRequest s;
     Weft__V1__ActRequest a;
@@ -92,7 +94,8 @@ static void take_call(struct boss *b, struct call *c, struct coord_event *ev, st
     coord_step(b->coord, ev, out);
 }
 
-static void take(struct boss *b, const struct boss_input *in, struct coord_out *out)
+static void take(struct sim_coordinator *b, const struct sim_coordinator_input *in,
+                 struct coord_out *out)
 {
     struct sim *s = &b->w->sim;
     struct coord_event ev = {.kind = in->kind,
@@ -143,7 +146,7 @@ static void carry_out(struct world *w, const struct coord_out *out)
             break;
         case COORD_DROP:
             TRACE(&w->sim, "coordinator", "drops stream %d: %s", (int)a->conn, a->text);
-            net_boss_drops(w, a->conn);
+            net_coordinator_drops(w, a->conn);
             break;
         case COORD_REPLY:
         case COORD_REFUSE:
@@ -156,7 +159,7 @@ static void carry_out(struct world *w, const struct coord_out *out)
 }
 
 // ---- turns ----
-static void arm(struct boss *b);
+static void arm(struct sim_coordinator *b);
 
 static void end_turn(struct turn *t)
 {
@@ -166,7 +169,7 @@ static void end_turn(struct turn *t)
 static void second(void *arg, uint64_t life)
 {
     struct turn *t = arg;
-    struct boss *b = &t->w->boss;
+    struct sim_coordinator *b = &t->w->coordinator;
     (void)life;
     if (MUTATED(reply_after_commit))
         dbase_commit(t->w->db, t->out.writes, t->out.nwrites);
@@ -183,7 +186,7 @@ static void second(void *arg, uint64_t life)
 static void first(void *arg, uint64_t life)
 {
     struct turn *t = arg;
-    struct boss *b = &t->w->boss;
+    struct sim_coordinator *b = &t->w->coordinator;
     struct sim *s = &t->w->sim;
     if (MUTATED(reply_after_commit))
         carry_out(t->w, &t->out);
@@ -195,7 +198,7 @@ static void first(void *arg, uint64_t life)
         proc_after(b->proc, t->out.nwrites ? sim_between(s, 1000, 300000) : 0, second, t, life);
 }
 
-static void run_turn(struct boss *b, struct turn *t)
+static void run_turn(struct sim_coordinator *b, struct turn *t)
 {
     struct sim *s = &b->w->sim;
     b->turn = t;
@@ -205,7 +208,7 @@ static void run_turn(struct boss *b, struct turn *t)
     proc_after(b->proc, t->out.nwrites ? sim_between(s, 100000, 3 * MS) : 0, first, t, b->life);
 }
 
-static struct turn *new_turn(struct boss *b)
+static struct turn *new_turn(struct sim_coordinator *b)
 {
     struct turn *t = arena_new(&b->w->sim.arena, struct turn);
     arena_init(&t->arena);
@@ -216,32 +219,32 @@ static struct turn *new_turn(struct boss *b)
 
 static void begin_turn(void *arg, uint64_t life)
 {
-    struct boss *b = arg;
+    struct sim_coordinator *b = arg;
     struct sim *s = &b->w->sim;
     (void)life;
     struct turn *t = new_turn(b);
     int most = 1 + sim_below(s, 16);
     for (int i = 0; i < most && b->first; i++) {
-        struct boss_input *in = b->first;
+        struct sim_coordinator_input *in = b->first;
         b->first = in->next;
         take(b, in, &t->out);
     }
     int64_t due = coord_due(b->coord);
     if (due && due <= s->now)
-        take(b, &(struct boss_input){.kind = COORD_EV_TICK}, &t->out);
+        take(b, &(struct sim_coordinator_input){.kind = COORD_EV_TICK}, &t->out);
     run_turn(b, t);
 }
 
 static void ticks(void *arg, uint64_t due)
 {
-    struct boss *b = arg;
+    struct sim_coordinator *b = arg;
     if (b->timer != (int64_t)due)
         return;
     b->timer = 0;
     soon(b);
 }
 
-static void arm(struct boss *b)
+static void arm(struct sim_coordinator *b)
 {
     int64_t now = b->w->sim.now, due = coord_due(b->coord);
     if (!due)
@@ -254,9 +257,9 @@ static void arm(struct boss *b)
 }
 
 // ---- life ----
-void boss_start(struct world *w)
+void sim_coordinator_start(struct world *w)
 {
-    struct boss *b = &w->boss;
+    struct sim_coordinator *b = &w->coordinator;
     struct sim *s = &w->sim;
     struct coord_config c = {.cluster = *b->cluster ? b->cluster : NULL, .lease_ns = w->lease};
     for (size_t i = 0; i < sizeof c.seed; i += 4) {
@@ -267,7 +270,7 @@ void boss_start(struct world *w)
     b->w = w;
     b->life++;
     b->proc = arena_new(&s->arena, struct proc);
-    proc_init(b->proc, s, "boss");
+    proc_init(b->proc, s, "coordinator");
     b->first = b->last = NULL;
     b->timer = 0;
     b->coord = coord_new(&c);
@@ -278,9 +281,9 @@ void boss_start(struct world *w)
     run_turn(b, t);
 }
 
-void boss_die(struct world *w)
+void sim_coordinator_die(struct world *w)
 {
-    struct boss *b = &w->boss;
+    struct sim_coordinator *b = &w->coordinator;
     if (!b->proc)
         return;
     TRACE(&w->sim, "coordinator", "dies");
@@ -292,5 +295,5 @@ void boss_die(struct world *w)
     b->turning = false;
     coord_free(b->coord);
     b->coord = NULL;
-    net_boss_died(w);
+    net_coordinator_died(w);
 }
