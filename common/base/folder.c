@@ -11,6 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool folder_name_ok(const char *name)
+{
+    static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strlen(name);
+    return n >= 1 && n <= 63 && strspn(name, set) == n && !strchr("._-", *name);
+}
+
 int folder_make(const char *path, struct err *e)
 {
     char at[PATH_MAX];

@@ -2,6 +2,7 @@
 // A folder of small files of our own. It is made together with the folders above it, and its files
 // are written whole or not at all. Checkpoints have acts of their own (common/ckpt/store.h).
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/err.h"
@@ -9,6 +10,9 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 int folder_sync(const char *path, struct err *e);
+
+// Whether a name of a job or folder has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit.
+bool folder_name_ok(const char *name);
 
 enum folder_lasting { FOLDER_LOOSE, FOLDER_DURABLE }; // loose: a power loss may take it
 // DIR/name appears whole, mode 0600, and replaces what was there.

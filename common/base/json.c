@@ -31,8 +31,8 @@ static bool bump_last_digit(char *text)
     return false;
 }
 
-// Fills "d.ddde±xx" with `digits` digits; false when none such read back to `value`. Below a power
-// of two numbers lie twice as dense as above it, so there the nearest text of n digits can be too
+// Fills "d.ddde±xx" with `digits` digits; false when no such text reads back to `value`. Below a
+// power of two numbers lie twice as dense as above it, so the nearest text of n digits can be too
 // far below while the next one above still reads back.
 static bool write_digits(double value, bool is_float, int digits, char *text, size_t size)
 {
@@ -41,8 +41,8 @@ static bool write_digits(double value, bool is_float, int digits, char *text, si
            (bump_last_digit(text) && reads_back(text, value, is_float));
 }
 
-// The fewest digits that read back to `value` > 0. What n digits can do n + 1 can, so the number is
-// halved in on: most values of a run need nearly all 17.
+// The fewest digits that read back to `value` > 0, by bisection: if n digits do, n + 1 do too. Most
+// values of a run need nearly all 17.
 static void shortest_digits(double value, bool is_float, char *text, size_t size)
 {
     int few = 1, many = is_float ? 9 : 17;

@@ -29,7 +29,7 @@ static int report_error(struct reader *r, const char *what)
     return fail_at(r, r->at, r->at < r->len ? what : "the text ends too early");
 }
 
-// The byte at hand, or 0 at the end: a zero byte in the text is nowhere valid either.
+// The next byte, or 0 at the end; a zero byte inside the text is not valid anywhere.
 static char peek_byte(const struct reader *r)
 {
     return r->at < r->len ? r->text[r->at] : 0;
@@ -42,7 +42,7 @@ static void skip_space(struct reader *r)
 }
 
 // ---- strings -----------------------------------------------------------------------------------
-// The offset of the quote that ends the string whose first byte is at hand.
+// The offset of the quote that ends the string whose first byte is next.
 static int find_quote(struct reader *r, size_t *end)
 {
     size_t i = r->at;

@@ -103,7 +103,7 @@ static uint32_t feistel_round(uint64_t half, int i, uint64_t seed, uint64_t roun
     return out[0];
 }
 
-// A bijection of [0, 2^bits): the two halves (32 bits at most) change each other in turn.
+// A bijection of [0, 2^bits): in every round one half (32 bits at most) changes the other.
 static uint64_t permute_feistel(uint64_t x, int bits, uint64_t seed, uint64_t round)
 {
     int low_bits = bits / 2;

@@ -26,7 +26,7 @@ static int leaves_root(const char *root, const char *path, struct err *e)
     return rc;
 }
 
-// errno as an error, and kept.
+// The error that errno says. errno stays as it is.
 static int report_failure(const char *act, const char *path, struct err *e)
 {
     int saved = errno;

@@ -32,8 +32,8 @@ static int file_read(struct stream *s, void *to, size_t len, size_t *got, struct
 }
 
 // A long write goes to the disk piece by piece while the next piece is copied, so that the sync at
-// its end finds little left to wait for. Whether it was begun does not matter, and its failure is
-// the sync's to report.
+// its end finds little left to wait for. If this call does nothing, nothing is lost; if the writing
+// fails, the sync reports it.
 static void file_begin_writeback(const struct stream *s, size_t len)
 {
     if (len >= WRITEBACK_MIN)

@@ -148,8 +148,9 @@ static void open_checkpoint(struct commit *c, struct store_entry id, int64_t now
 }
 
 // ---- retention ----
-// From the newest down: the newest `keep` good ones stay, and what is older than they goes unless
-// something holds it. Damaged ones count for nothing and go once they are older than that.
+// From the newest down: the newest `keep` good ones stay, and older ones are deleted unless they
+// are pinned or kept by keep_every. Damaged ones do not count, and go once they are older than
+// those.
 static void delete_old(struct commit *c, struct out *o)
 {
     int keep = c->config.keep > KEEP_LEAST ? c->config.keep : KEEP_LEAST, good = 0;
@@ -196,8 +197,8 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
     add_action(o, COMMIT_DO_ORDER, r->id, 0, NULL);
 }
 
-// ORDERED: the writer repeats itself when the order has not reached it; after a restart of whoever
-// decides all reports come again, and the order goes out when the last of them is in.
+// A report while ORDERED. The writer repeats its own when the order has not reached it. After a
+// restart of the leader all reports come again, and the order goes out when the last of them is in.
 static void on_late_report(struct commit *c, const struct shard_report *rep, struct store_entry id,
                            struct out *o)
 {
@@ -219,7 +220,7 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
         open_checkpoint(c, ev->id, ev->now_ns, o);
         r = get_record(c, ev->id);
         if (r->state == COMMIT_ABORTED)
-            return; // all have just been told
+            return; // every rank has just been answered
     }
     if (r->state == COMMIT_PREPARING)
         on_report(c, rep, o);

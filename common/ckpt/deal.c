@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deals slices over ranks. See deal.h.
 //
-// Parts with one holder go first, then small ones whole to the least loaded of their holders, the
-// largest first; then the large ones are cut in rows so that their holders' loads become level.
+// Parts with one holder go first. Then small parts go whole to the least loaded of their holders,
+// the largest first. Then large parts are cut in rows so that their holders' loads become level.
 #include "common/ckpt/deal.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool share_rank(const struct deal_part *a, const struct deal_part *b)
     return false;
 }
 
-// Parts of one tensor are chained through `next`; each new one is held against the chain.
+// Parts of one tensor are chained through `next`; each new one is compared with the chain.
 static int check_all(struct arena *a, const struct deal_part *parts, int n, int nranks,
                      struct err *e)
 {
@@ -112,7 +112,7 @@ static void deal_whole(struct deal *d, const struct deal_part *p, int part)
     add_slice(d, best, p, part, 0, -1);
 }
 
-// The load that every holder below it is filled up to: Σ max(0, level − load) ≥ bytes, least such.
+// The least level up to which the holders must be filled: Σ max(0, level − load) ≥ bytes.
 static uint64_t find_level(const struct deal *d, const struct deal_part *p, uint64_t bytes)
 {
     uint64_t lo = 0, hi = bytes;
@@ -133,7 +133,7 @@ static uint64_t find_level(const struct deal *d, const struct deal_part *p, uint
     return lo;
 }
 
-// Cuts at the row nearest to where the running sum of the holders' room says.
+// Gives each holder rows up to its share; a cut lies at the row nearest to the sum of the shares.
 static void deal_rows(struct deal *d, const struct deal_part *p, int part, uint64_t bytes)
 {
     int64_t rows = p->box.shape.dim[0], row = 0;

@@ -88,8 +88,9 @@ int durable_read_file(int dirfd, const char *name, size_t max, struct buf *out, 
     return rc;
 }
 
-// RENAME_NOREPLACE where the file system has it. Elsewhere link() refuses an existing name for a
-// file, and rename() refuses a directory that is not empty, which a committed one never is.
+// RENAME_NOREPLACE where the file system has it. Elsewhere a file is linked, since link() refuses
+// an existing name; and rename() refuses to replace a directory that is not empty, which a
+// committed one never is.
 int durable_rename_new(int dirfd, const char *from, const char *to, struct err *e)
 {
     int rc = renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE);

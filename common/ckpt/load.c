@@ -118,7 +118,7 @@ static int read_chunk(int fd, unsigned char *to, uint64_t len, struct err *e)
     return 0;
 }
 
-// Hashes `bytes` from the descriptor's place; what of them lies in `want` is copied from the very
+// Hashes `bytes` from the descriptor's offset on. Those that lie in `want` are copied from the very
 // memory that was hashed.
 static int read_hashed(struct load *l, int fd, uint64_t bytes, struct hash128 digest,
                        const struct box *from, const struct box *want, void *to, size_t elem,
@@ -223,7 +223,7 @@ static int compare_head(const struct load *l, int file, const struct shard_plan 
                : err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", plan->n, n);
 }
 
-// The head is checked as bytes and as a safetensors head: other readers go by it.
+// The head is checked as bytes and as a safetensors head, because other readers rely on it.
 static int verify_head(struct load *l, int file, struct err *e)
 {
     const struct manifest_file *f = &l->manifest.files[file];

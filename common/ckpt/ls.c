@@ -73,7 +73,7 @@ static int count_shard(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-// What is being written, or was when somebody died.
+// A checkpoint that is being written, or was when its writer died.
 static int collect_open(void *arg, const char *name, struct err *e)
 {
     struct open_checkpoints *o = arg;

@@ -115,8 +115,8 @@ void manifest_write(const struct manifest *m, struct buf *out)
 }
 
 // ---- reading: fields ----
-// A row of a closed object: every key must be there, no other may. A BOOL_OR that is not keeps what
-// the field held before.
+// A row of a closed object: every key must be there, and no other may be. Only a BOOL_OR may be
+// missing; the field then keeps what it held.
 enum field_type { FIELD_STR, FIELD_INT, FIELD_BOOL_OR, FIELD_HASH, FIELD_U64_TEXT, FIELD_OTHER };
 struct field {
     const char *key;
@@ -296,7 +296,7 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
         err_wrap(e, "parent");
         return ERR_DATA;
     }
-    m->numerics.deterministic = true; // all were, before there was a choice
+    m->numerics.deterministic = true; // of checkpoints from before there was a choice
     if (READ(json_get(top, "numerics"), numerics_fields, &m->numerics, e)) {
         err_wrap(e, "numerics");
         return ERR_DATA;
@@ -304,7 +304,7 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
     return read_mesh(a, top, m, e);
 }
 
-// A file's name becomes a path: a plain name of a shard and nothing else.
+// A file's name becomes a path, so it must be a plain name of a shard and nothing else.
 static bool file_name_ok(const char *name)
 {
     size_t n = strlen(name);
@@ -369,7 +369,7 @@ static int read_slice(const struct json *o, const struct manifest *m, const stru
     return 0;
 }
 
-// By where the slice begins on the first dimension.
+// By where a slice begins on the first dimension.
 static int by_start(const void *a, const void *b)
 {
     const struct manifest_slice *x = *(const struct manifest_slice *const *)a;
@@ -434,7 +434,7 @@ static int read_entry(const struct json *v, struct json_out *w, struct err *e)
     return rc;
 }
 
-// Kept as its own JSON: who reads a checkpoint goes by the slices.
+// The spec is kept as its own JSON text: a reader of a checkpoint uses the slices alone.
 static int read_spec(struct arena *a, const struct json *o, struct manifest_tensor *t,
                      struct err *e)
 {

@@ -47,7 +47,8 @@ bool box_overlap(const struct box *a, const struct box *b)
     return box_intersect(a, b, &both);
 }
 
-// Dimensions behind `*dims` on which both boxes agree are one run of `*inner` elements.
+// Trailing dimensions on which both boxes agree are merged into one run of `*inner` elements;
+// `*dims` are left.
 static void merge_tail(const struct box *a, const struct box *b, int *dims, int64_t *inner)
 {
     *dims = a->shape.n;
@@ -57,8 +58,8 @@ static void merge_tail(const struct box *a, const struct box *b, int *dims, int6
         *inner *= a->shape.dim[--*dims];
 }
 
-// One line of `from` (its dimension dims−1, `lo` to `hi` in elements of `from`): what of it lies in
-// `to` is copied.
+// Copies the part of one line of `from` that lies in `to`. A line is `from`'s dimension dims − 1,
+// from element `lo` to `hi`.
 static uint64_t copy_line(const struct box *to, char *to_bytes, const struct box *from,
                           const char *src, int dims, int64_t inner, int64_t line, int64_t lo,
                           int64_t hi, size_t elem)

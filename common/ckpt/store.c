@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/json.h"
 #include "common/base/root.h"
 #include "common/ckpt/durable.h"
@@ -21,14 +22,6 @@
 enum { OWNER_MAX = 16 << 20, DIR_MODE = 0755 };
 
 // ---- names ----
-bool store_name_ok(const char *name)
-{
-    static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
-    size_t n = strlen(name);
-    return n >= 1 && n <= 63 && strspn(name, set) == n && strspn(name, set) && *name != '.' &&
-           *name != '_' && *name != '-';
-}
-
 void store_entry_name(int64_t epoch, int64_t step, char out[64])
 {
     snprintf(out, 64, "step-%08" PRId64 ".e%" PRId64, step, epoch);
@@ -101,7 +94,7 @@ void store_close(struct store *s)
     *s = (struct store){.fd = -1};
 }
 
-// With `may_refuse` a directory that we may not open is left to whoever may.
+// With `may_refuse` a directory that this user may not open is left to its owner to sync.
 static int sync_path(const char *root, const char *path, bool may_refuse, struct err *e)
 {
     int fd, rc = root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &fd, e);
@@ -208,7 +201,7 @@ static int write_owner(struct store *s, const struct store_owner *owner, struct 
     if (rc)
         unlinkat(s->fd, loose, 0);
     buf_clear(&text);
-    return rc == ERR_EXISTS ? 0 : rc; // whose it is shows when it is read
+    return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
 
 static int check_owner(struct store *s, const struct store_owner *want, struct err *e)
@@ -234,7 +227,7 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
 {
     char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
-    if (!store_name_ok(owner->name))
+    if (!folder_name_ok(owner->name))
         return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
     int rc = root_relative(root, dir, &dir, e);
     if (rc)
@@ -318,7 +311,7 @@ struct fence {
     int64_t epoch;
 };
 
-// What an older epoch has open can no longer be given its final name.
+// Renames what an older epoch has open, so that it can no longer be given its final name.
 static int bury_open(void *arg, const char *name, struct err *e)
 {
     struct fence *f = arg;
@@ -334,7 +327,7 @@ static int bury_open(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-// Ours if it is there and says so.
+// Whether the epoch file that is there is this attempt's own.
 static int check_epoch_owner(struct store *s, const char *name, int64_t epoch, const char *attempt,
                              int64_t *greatest, struct err *e)
 {
@@ -367,7 +360,7 @@ int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *gr
     int rc = store_check_epoch(s, epoch, greatest, e);
     rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
-    // Another fencer may have been as fast: with the own mark in place, look again.
+    // Another process may have fenced meanwhile: with our file in place, look again.
     if (!rc) {
         rc = store_check_epoch(s, epoch, greatest, e);
         struct fence f = {s, epoch};

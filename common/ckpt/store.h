@@ -28,8 +28,6 @@ struct store_entry {
     int64_t epoch, step;
 };
 
-// Letters, digits, '.', '_' and '-' as in `[a-z0-9][a-z0-9._-]{0,62}`.
-bool store_name_ok(const char *name);
 // Makes (durably) DIR and the job's directory, or finds it; ERR_EXISTS: it belongs to another job.
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e);
 // An existing job's directory by its own path; no owner is checked, nothing is made.

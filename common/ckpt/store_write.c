@@ -19,7 +19,7 @@ static void print_tmp_name(int64_t epoch, int64_t step, char out[STORE_NAME_MAX]
     snprintf(out, STORE_NAME_MAX, STORE_TMP "%s", final);
 }
 
-// What is written through the open descriptor of a directory that was moved away would be
+// If the directory was moved away, what is written through its open descriptor would be
 // acknowledged and never found again.
 static int check_same_directory(const struct store *s, struct err *e)
 {
@@ -92,8 +92,8 @@ static int commit_directory(struct store *s, int dir, const struct manifest *m, 
     if (rc)
         return rc;
     rc = durable_fsync(s->fd, s->path, e);
-    // What will be answered as failed goes back to where an abort finds it. Should the final name
-    // outlive a power loss all the same, it is whole, and nobody was told that it is not.
+    // The answer will be "failed", so the checkpoint goes back to where an abort finds it. Should
+    // the final name survive a power loss all the same, it is whole, and nobody heard otherwise.
     if (rc)
         renameat(s->fd, final, s->fd, tmp);
     return rc;
@@ -115,7 +115,7 @@ int store_commit(struct store *s, const struct manifest *m, struct err *e)
         rc = commit_directory(s, dir, m, tmp, final, e);
         close(dir);
     }
-    struct err fenced = {0}; // whatever call met it, a fence that took the directory is the reason
+    struct err fenced = {0}; // whichever call failed: if a fence took the directory, that is why
     if (rc && store_check_epoch(s, m->epoch, NULL, &fenced) == ERR_FENCED)
         return err_set(e, ERR_FENCED, "%s", fenced.text);
     return rc;
@@ -147,9 +147,9 @@ static int remove_directory(int dirfd, const char *name, struct err *e)
     return rc;
 }
 
-// Its files go once its new name is durable: else a power loss could bring back the final name that
-// it had (a commit whose last fsync failed; a deletion of another process that was not synced yet)
-// and not the files.
+// The files are removed once the new name is durable. Else a power loss could bring back the final
+// name (of a commit whose last fsync failed, or of a deletion that was not synced yet) without
+// them.
 static int remove_renamed(struct store *s, const char *name, struct err *e)
 {
     int rc = durable_fsync(s->fd, s->path, e);
@@ -174,7 +174,7 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
     store_entry_name(epoch, step, final);
     store_fresh_name(STORE_TRASH, final, trash);
     if (renameat(s->fd, final, s->fd, trash))
-        // Gone already, perhaps by an act whose fsync is still owed.
+        // Gone already, but perhaps by an act that has not been synced yet.
         return errno == ENOENT ? durable_fsync(s->fd, s->path, e)
                                : err_errno(e, ERR_IO, "cannot rename %s", final);
     return remove_renamed(s, trash, e);

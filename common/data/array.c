@@ -91,7 +91,7 @@ static int parse_file(struct array *a, struct err *e)
     return rc ? rc : check_length(a, e);
 }
 
-// Nothing but elements.
+// A file of nothing but elements.
 static int parse_raw(struct array *a, enum array_type type, struct err *e)
 {
     const struct format *f = find_format(a);

@@ -5,8 +5,8 @@
 //
 //   idx     00 00 TYPE NDIM, NDIM big-endian u32 sizes, elements big-endian, row-major
 //   npy     93 'NUMPY' MAJOR MINOR, header length, a Python dict as text, elements row-major
-//   llm.c   256 little-endian i32: magic 20240520 (u16) or 20240801 (u32), version 1 or 7, number of
-//           tokens, zeros; then the tokens' ids
+//   llm.c   256 little-endian i32: magic 20240520 (u16) or 20240801 (u32), version 1 or 7, number
+//           of tokens, zeros; then the ids
 //
 // array_open_raw() takes a file that is nothing but elements. Nothing is copied: `data` points into
 // the mapping, possibly unaligned and, for idx files of more than one byte an element, in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A labelled data set: see dataset.h.
+// A data set: opening and checking it, gathering samples. See dataset.h; tokens are tokens.c.
 #include "common/data/dataset.h"
 
 #include "common/data/tokens.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set of tokens: see dataset.h. Ids are checked as they are read: a corpus may be larger
-// than what a run ever sees.
+// A data set of tokens. See dataset.h. Ids are checked as they are read, because a corpus may be
+// larger than what a run ever sees.
 #include "common/data/tokens.h"
 
 #include <stdlib.h>

@@ -134,7 +134,7 @@ static void check_eval_files(struct reading *r)
         reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
 }
 
-// A classifier needs what the others have no use for.
+// A classifier needs labels; the other models have no use for them.
 static void check_labels(struct reading *r)
 {
     static const char *const labels[] = {"data.train.labels", "data.eval.labels"};

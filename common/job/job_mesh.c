@@ -5,12 +5,12 @@
 
 #include "common/job/setting.h"
 
-// The usual axes, each with its other names: a rule that says one means whichever the mesh has.
+// The usual axes, each with its other names. A rule may use any of them for the one in the mesh.
 static const char *const families[][3] = {
     {"dp", "data", NULL},    {"fsdp", NULL, NULL},    {"tp", "model", "tensor"},
     {"cp", "context", NULL}, {"pp", "pipe", "stage"}, {"ep", "expert", NULL},
 };
-enum { FAMILIES = sizeof families / sizeof *families, NAME_MAX_LENGTH = 31 };
+enum { FAMILIES = sizeof families / sizeof *families };
 
 static int find_family(const char *name)
 {
@@ -39,9 +39,9 @@ static bool check_axis_name(const struct setting *axis, const char *name,
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || (n && name[n] == '_'))
         n++;
-    if (!isalpha((unsigned char)name[0]) || name[n] || n > NAME_MAX_LENGTH) {
+    if (!isalpha((unsigned char)name[0]) || name[n] || n > JOB_MAX_AXIS_NAME) {
         tree_error_key(axis->errors, axis->node, axis->path,
-                       "an axis has a name of 1 to %d letters, digits and _", NAME_MAX_LENGTH);
+                       "an axis has a name of 1 to %d letters, digits and _", JOB_MAX_AXIS_NAME);
         return false;
     }
     if (dimension_known(name) && find_family(name) < 0) {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/base/err.h"
+#include "common/base/folder.h"
 #include "common/job/job.h"
 
 #define AT(type, field) offsetof(struct type, field)
@@ -13,13 +13,6 @@
         (rows), sizeof(rows) / sizeof *(rows), (at) \
     }
 #define STEPS_MAX 1e12
-
-static bool name_valid(const char *s)
-{
-    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-    static const char rest[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
-    return strchr(first, s[0]) && strlen(s) <= 63 && s[strspn(s, rest)] == 0;
-}
 
 static const struct schema_row name_rows[] = {
     {.path = "schema",
@@ -30,7 +23,7 @@ static const struct schema_row name_rows[] = {
     {.path = "name",
      .type = SCHEMA_STRING,
      .offset = AT(job, name),
-     .valid = name_valid,
+     .valid = folder_name_ok,
      .doc = "a name has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit"},
 };
 
@@ -381,7 +374,7 @@ static const struct schema_row resources_rows[] = {
      .offset = AT(job_resources, devices),
      .derived = "product of the mesh, else 1",
      .min = 1,
-     .max = 65536,
+     .max = JOB_MAX_DEVICES,
      .unit = "devices",
      .doc = "ranks, one a device"},
     {.path = "resources.kind",
@@ -402,7 +395,7 @@ static const struct schema_row resources_rows[] = {
      .type = SCHEMA_INT,
      .offset = AT(job_resources, hosts),
      .def = "0",
-     .max = 65536,
+     .max = JOB_MAX_DEVICES,
      .unit = "hosts",
      .doc = "at most so many; 0: any number"},
     {.path = "resources.priority",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sharding section of a job file: rules, specs of parameters and activation points. Here only
-// the form is read; whether an axis exists, divides or makes sense is the compiler's to say
-// (explain/findings.h), which knows the tensors.
+// The sharding section of a job file: rules, specs of parameters and activation points. Only the
+// form is read here. Whether an axis exists, divides a dimension or makes sense is found out by the
+// compiler, which knows the tensors.
 #include <string.h>
 
 #include "common/job/setting.h"
@@ -139,7 +139,7 @@ void job_spec_print(const struct job_spec *s, struct buf *to)
 
 // ---- rules -------------------------------------------------------------------------------------
 
-// Read into the default, which is itself read when there is nothing yet.
+// Rules that are given replace those of the default, which is read first.
 bool setting_read_rules(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
@@ -267,7 +267,7 @@ void setting_print_params(const struct schema_row *row, const void *field, struc
 
 // ---- gradients and optimiser state -------------------------------------------------------------
 
-// A list of maps is one of specs; all else is axes.
+// A list of maps holds specs of parameters; anything else is read as axes.
 bool setting_read_refine(const struct setting *from, void *field)
 {
     struct job_refine *r = field;

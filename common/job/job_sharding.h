@@ -6,8 +6,13 @@
 
 #include "common/base/buf.h"
 #include "common/base/schema.h"
+#include "common/op/op.h"
 
-enum { JOB_MAX_AXES = 8 };
+enum {
+    JOB_MAX_AXES = 8,        // of a mesh
+    JOB_MAX_AXIS_NAME = 31,  // characters
+    JOB_MAX_DEVICES = 65536, // of a mesh
+};
 
 struct job_axis {
     const char *name; // "dp" or "data"
@@ -19,7 +24,7 @@ struct job_mesh { // row-major: the last axis varies fastest over ranks
 };
 
 // Names of mesh axes, or of rules that stand for their axes. The first cuts coarsest; none: uncut.
-enum { JOB_SPEC_DIMS = 8, JOB_RULES = 10, JOB_POINTS = 5 };
+enum { JOB_SPEC_DIMS = MAX_DIMS, JOB_RULES = 10, JOB_POINTS = 5 };
 struct job_names {
     int n;
     const char **name;

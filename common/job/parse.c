@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From text to struct job: read the tree, put the overrides in, match its keys against the schema's
-// rows, read each row's value or its default, then check what spans keys (check.c).
+// rows, read each row's setting or its default, then check what spans keys (check.c).
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ static int list_keys(const struct reading *r, const char *path, const char **key
     return n;
 }
 
-// A key of another section that has this very name; of several the one that no job can leave out.
+// A key of another section that has this very name. Of several, the one that every job must have.
 static const char *find_same_name(const struct reading *r, const char *key)
 {
     const char *found = NULL;
@@ -302,7 +302,7 @@ static int read_file(const char *path, struct buf *to)
     if (fd < 0)
         return errno;
     int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
-    fcntl(fd, F_SETFL, 0); // only the opening of a pipe that nobody writes must not wait
+    fcntl(fd, F_SETFL, 0); // opening a pipe that nobody writes must not wait; reading may
     ssize_t n = 1;
     buf_reserve(to, JOB_MAX_BYTES + 1);
     while (!failed && n > 0 && to->len <= JOB_MAX_BYTES) {

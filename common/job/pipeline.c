@@ -61,7 +61,7 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     return false;
 }
 
-// The default with a layer count a stage, as the list that would do.
+// The default, as the list of layers for each stage that would do.
 static const char *even_stages(struct reading *r)
 {
     struct job job = *r->job;

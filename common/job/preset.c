@@ -36,7 +36,7 @@ static void take_preset_size(struct reading *r, const char *path, int64_t *field
         *field = value;
 }
 
-// Sizes that follow from given ones: heads share the width, the hidden layer grows with it.
+// Sizes that follow from given ones: the heads share the width, and the hidden layer grows with it.
 static void derive_sizes(struct reading *r, struct job_model *m, const struct preset *p)
 {
     bool embed = reading_given(r, "model.embed"), heads = reading_given(r, "model.heads");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What data.tokenizer and eval.sample follow from, and what in them does not fit together.
+// The default of data.tokenizer, and what does not fit together in eval.sample.
 #include "common/job/reading.h"
 #include "common/job/tokenizer.h"
 
-enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: they travel in one row of metrics
+enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: one row of metrics holds them
 
 static void check_prompt(struct reading *r)
 {

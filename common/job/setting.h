@@ -61,7 +61,6 @@ void setting_print_pair(const struct schema_row *row, const void *field, struct 
 void setting_print_durations(const struct schema_row *row, const void *field, struct buf *to);
 
 // ---- job_mesh.c, job_sharding.c, param_groups.c ----
-enum { JOB_MAX_DEVICES = 65536 };       // of a mesh
 bool dimension_known(const char *name); // of a logical dimension, which sharding.rules may cut
 bool setting_read_mesh(const struct setting *s, void *field);
 bool setting_read_rules(const struct setting *s, void *field);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is looked at before the YAML parser sees a text: size, encoding, control characters, tabs.
-// The parser would stop at each of these too, but with a message that names neither the byte nor
-// what to do. See text.h.
+// What is checked before the YAML parser sees a text: size, encoding, control characters, tabs. The
+// parser would refuse each of these too, but its message names neither the byte nor what to do. See
+// text.h.
 #include "common/job/text.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ static bool check_size(const struct tree_source *source, const unsigned char *s,
     return len <= JOB_MAX_BYTES && !utf16;
 }
 
-// What may not begin a line. Tag directives would cost the parser time squared.
+// What may not begin a line. The parser takes quadratic time for tag directives.
 static const char *refused_start(const unsigned char *line, const unsigned char *end)
 {
     if (tab_indents((const char *)line, (const char *)end))

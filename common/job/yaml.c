@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libyaml's events made a tree (job_tree.h). This is the only file that sees yaml.h.
+// Makes a tree of libyaml's events (job_tree.h). This is the only file that sees yaml.h.
 //
 // Bounds hold while reading, not after: depth and node count are checked event by event, and
-// anchors, aliases and tags never enter the tree. What is wrong with one node (a repeated key, an
-// alias) is reported and reading goes on; what is wrong with the text ends it.
+// anchors, aliases and tags never enter the tree. If one node is wrong (a repeated key, an alias)
+// it is reported and reading goes on; if the text is wrong, reading ends.
 #include <limits.h>
 #include <string.h>
 #include <yaml.h>

@@ -4,7 +4,7 @@
 #include <grpc/grpc.h>
 #include <stdint.h>
 
-enum { ARGS_MAX = 24 };
+enum { ARGS_MAX = 24, KEEPALIVE_LEAST_MS = 200 };
 
 void args_int(grpc_channel_args *a, const char *key, int value); // a->args has room for ARGS_MAX
 void args_text(grpc_channel_args *a, const char *key, const char *value); // borrowed

@@ -18,7 +18,7 @@ struct call *call_new(struct rpc *r, const struct rpc_method *m)
     c->r = r;
     c->method = m;
     c->emit = rpc_emit;
-    c->more = true; // the first message is read unasked
+    c->more = true; // the first message is read without being asked for
     list_init(&c->kick);
     list_init(&c->link);
     list_init(&c->asking);
@@ -57,7 +57,7 @@ int call_put(struct call *c, struct packet *p, struct err *e)
 {
     int rc = 0;
     if (c->finish || c->cancel) {
-        packet_free(p); // too late is no error
+        packet_free(p); // a call that has ended takes nothing; that is no error
         return 0;
     }
     if (p->size > RPC_MESSAGE_MAX) {
@@ -100,7 +100,7 @@ void call_send(struct call *c, const ProtobufCMessage *m)
     struct packet *p = packet_new(m);
     pthread_mutex_lock(&c->r->lock);
     if (call_put(c, p, NULL))
-        c->cancel = true; // only the health service sends here: a reader that slow is gone
+        c->cancel = true; // only the health service sends here; so slow a reader is given up
     pthread_mutex_unlock(&c->r->lock);
 }
 
@@ -122,7 +122,7 @@ void call_fail(struct call *c, enum rpc_code code, const char *text)
         grpc_call_cancel_with_status(c->core, (grpc_status_code)code, text, NULL);
 }
 
-// What a tick may start now, taken from the wishes in one go.
+// What a tick may start now. It is taken from the wishes under one lock.
 struct order {
     struct packet *packet;
     bool read, close, hint, cancel, room;
@@ -163,7 +163,7 @@ static struct order take_order(struct call *c)
 static void start_batch(struct call *c, const grpc_op *ops, size_t n, struct loop_tag *tag)
 {
     grpc_call_error rc = grpc_call_start_batch(c->core, ops, n, tag, NULL);
-    PRE(rc == GRPC_CALL_OK); // never the world's fault: two reads at once, a write after the close
+    PRE(rc == GRPC_CALL_OK); // else it is our bug: two reads at once, a write after the close
     c->flying++;
 }
 
@@ -209,8 +209,8 @@ static grpc_op closing_op(struct call *c)
     return op;
 }
 
-// All that may leave now in one batch: headers, a message, the close. The core lands a write when
-// flow control lets it pass: that is the back pressure.
+// Starts one batch with all that may leave now: headers, a message, the close. The core lands a
+// write when flow control lets it pass, which is the back pressure.
 static void start_write(struct call *c, const struct order *o)
 {
     grpc_op ops[3] = {0};
@@ -226,8 +226,9 @@ static void start_write(struct call *c, const struct order *o)
     if (o->packet) {
         c->out = o->packet;
         ops[n].op = GRPC_OP_SEND_MESSAGE;
-        // More follows: one system call. Not beside headers: the core then starts no write at all,
-        // the batch never lands, and everything waits for the next ping.
+        // More follows, so the core may join both into one system call. Not in a batch with
+        // headers: the core then starts no write, the batch never lands, and all waits for the next
+        // ping.
         ops[n].flags = o->hint && !n ? GRPC_WRITE_BUFFER_HINT : 0;
         ops[n++].data.send_message.send_message = c->out->bytes;
     }
@@ -241,8 +242,8 @@ static void start_write(struct call *c, const struct order *o)
     start_batch(c, ops, n, &c->write_tag);
 }
 
-// How it ended. The server's own verdict stands when its status left. From here on wishes are
-// ignored: finish is set.
+// Sets how the call ended. The server's own code stands if its status has left. `finish` makes
+// further wishes do nothing.
 static void set_outcome(struct call *c)
 {
     bool own = c->server && c->finish && !c->lost;
@@ -283,7 +284,7 @@ void call_tick(struct call *c)
     pthread_mutex_lock(&c->r->lock);
     set_outcome(c);
     pthread_mutex_unlock(&c->r->lock);
-    // A status may overtake the last read: for the client its end is told here, always.
+    // A status may overtake the last read, so a client's stream always gets its RPC_END here.
     if (!c->server && c->method->shape != RPC_UNARY)
         c->emit(c, RPC_END, NULL);
     c->emit(c, RPC_CLOSED, NULL);
@@ -294,7 +295,7 @@ void call_tick(struct call *c)
 
 // ---- landings ----
 
-// The message in c->in, or null after the call was failed for it.
+// The message in c->in; null: it is no good, and the call has been failed for that.
 static ProtobufCMessage *unpack(struct call *c)
 {
     const struct rpc_method *m = c->method;

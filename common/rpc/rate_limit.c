@@ -9,7 +9,7 @@
 
 struct bucket {
     double tokens;
-    int64_t at_ns; // when `tokens` was true
+    int64_t at_ns; // when `tokens` was computed
 };
 
 void rate_init(struct rate *r, int per_s)
@@ -32,7 +32,7 @@ static void fill_bucket(const struct rate *r, struct bucket *b, int64_t now_ns)
     b->at_ns = now_ns;
 }
 
-// A full bucket says no more than none.
+// A caller whose bucket is full is as good as unknown, so its bucket is dropped.
 static void drop_full_buckets(struct rate *r, int64_t now_ns)
 {
     struct map kept = {0};

@@ -164,7 +164,8 @@ static void on_rung(struct loop_tag *t, bool ok)
     (void)ok;
     pthread_mutex_lock(&r->lock);
     r->ringing = false;
-    struct command *command = r->command; // before the wishes: those before it are then served
+    struct command *command =
+        r->command; // taken first, so that the wishes made before it are served before it
     r->command = NULL;
     pthread_mutex_unlock(&r->lock);
     for (struct call *c; (c = rpc_next_kicked(r));) {
@@ -208,7 +209,7 @@ static void *rpc_main(void *arg)
     pthread_mutex_unlock(&r->lock);
     loop_run(&r->loop);
     loop_clear(&r->loop);
-    grpc_shutdown_blocking(); // the plain one may clean up on a thread that outlives main
+    grpc_shutdown_blocking(); // grpc_shutdown() may clean up on a thread that outlives main
     return NULL;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC, kept in one room. No other directory sees a grpc header.
+// gRPC, kept in one room: no other directory sees a grpc header. README.md in this folder tells how
+// the room works.
 //
 // A struct rpc is one thread that sits in one completion queue, with every server, channel and call
 // on it. The owner (a daemon's main thread, or the client) is one other thread: it polls rpc_fd(),
@@ -8,8 +9,8 @@
 //
 //   rpc_open → rpc_serve / rpc_dial → (rpc_next … rpc_send, rpc_finish, rpc_call …) → rpc_close
 //
-// A call is named by a number that is never used again, so that a late answer to a call that is
-// gone does nothing. Each call ends with exactly one RPC_CLOSED event, its last. What waits to be
+// A call is named by a number that is never used again, so that a late answer to a call that has
+// ended does nothing. Each call ends with exactly one RPC_CLOSED event, its last. What waits to be
 // written is bounded per call: rpc_send says ERR_LIMIT when full, RPC_ROOM comes when half empty. A
 // server reads the next message of a stream only after rpc_more (or the first, with RPC_CALL), so a
 // slow owner slows its peers and never grows.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The completion queue's loop. See rpc_loop.h.
 //
-// The core has no alarm for C, and no descriptor of ours can join its poll set. What works from any
-// thread is an empty batch on a call that was never started: its tag goes to the queue at once.
+// The core has no alarm for C, and no descriptor of ours can join its poll set. But an empty batch
+// on a call that was never started puts its tag into the queue at once, from any thread. That call
+// is the bell.
 #include "common/rpc/rpc_loop.h"
 
 #include "common/base/clock.h"
@@ -40,7 +41,7 @@ void loop_run(struct loop *l)
             struct loop_tag *t = ev.tag;
             t->landed(t, ev.success);
         }
-        // After events too: a busy queue never times out.
+        // Also after an event, since a busy queue never times out.
         if (l->alarm_ns && clock_mono_ns() >= l->alarm_ns) {
             l->alarm_ns = 0;
             l->on_alarm(l);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers: calls arrive unregistered, so that the table here decides about every one of them, and
-// what it does not name gets an answer.
+// Servers. Methods are not registered with the core, so that decide_call() decides about every call
+// and a call of an unknown method gets an answer too.
 //
-//   arrives ──► no such method, wrong role, too many ──► status, nothing is read
-//           └──► unary, server stream: the message is read ──► RPC_CALL
-//           └──► bidi: RPC_CALL at once
+//   a call arrives ─┬─► no such method, wrong role, too many ────────► a status; nothing is read
+//                   ├─► unary, server stream: its message is read ───► RPC_CALL
+//                   └─► bidi ────────────────────────────────────────► RPC_CALL
 //
-// The core of this version cannot limit connections. What is limited: calls, peers with open calls,
-// how often a caller calls, streams of one connection, the memory of all that is on its way in or
-// out, how long a request may keep others waiting for its end; a connection without a call is
-// closed after IDLE_MS, one that does not shake hands in time sooner.
+// The core of this version cannot limit connections. What is limited instead: calls, peers with
+// open calls, how often a caller calls, streams of one connection, the memory of all that is on its
+// way in or out, and how long a request may keep others waiting for its end. A connection without a
+// call is closed after IDLE_MS; one that has not shaken hands after HANDSHAKE_MS.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,12 @@
 #include "common/rpc/server.h"
 #include "common/rpc/tls.h"
 
-enum { IDLE_MS = 60000, HANDSHAKE_MS = 5000, STREAMS = 1024, LEAST_PING_MS = 100 };
+enum {
+    IDLE_MS = 60000,
+    HANDSHAKE_MS = 5000,
+    STREAMS = 1024,
+    LEAST_PING_MS = KEEPALIVE_LEAST_MS / 2
+};
 enum { CALLS_PER_S = 1000, QUOTA = 256 << 20 }; // QUOTA: bytes the core may hold for its peers
 
 struct arrival {
@@ -110,14 +115,14 @@ static const struct rpc_method *find_method(const struct rpc_server *s, grpc_sli
     return health_method(path);
 }
 
-// A peer without other calls: one that is known may have more, whoever is being turned away.
+// A peer without other calls. One that has some may begin more even while others are turned away.
 static bool is_new(const struct rpc_server *s, const struct call *c)
 {
     const struct peer_calls *p = map_get(&s->peers, c->peer.address);
     return p && p->n == 1;
 }
 
-// Deny by default: the first row that holds is the answer.
+// Whether a call may begin. The first row that holds is the answer.
 static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, const char **why)
 {
     bool may = c->peer.role == RPC_LOCAL || (c->method->roles & (unsigned)c->peer.role);
@@ -142,7 +147,7 @@ static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, con
     return RPC_OK;
 }
 
-// Who begins a request and does not end it holds a place only while nobody else wants one.
+// A request that was begun and not ended in time is dropped when another call arrives.
 static void drop_late(struct rpc_server *s, int64_t now_ns)
 {
     while (!list_empty(&s->asking)) {
@@ -234,21 +239,21 @@ static void drain_server(struct rpc_server *s)
     health_changed(s);
 }
 
-// What arrives while the core shuts down may be cut off as CANCELLED: so draining is ours, and the
-// core is told only when closing.
+// The core may cut off as CANCELLED what arrives while it shuts down. So draining is done here, and
+// the core is shut down only when closing.
 static void shut_down(struct rpc_server *s)
 {
     drain_server(s);
     grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
 }
 
-// Whoever the owner has not answered hears why; what was answered may still leave.
+// Calls that the owner has not answered get a status; answers that wait may still leave.
 void server_close(struct rpc_server *s)
 {
     if (s->failed)
-        return; // it is on its way
+        return; // it is being closed already
     shut_down(s);
-    s->ncalls++; // so that the end of the last call leaves s to us
+    s->ncalls++; // so that the last call to end does not free s under us
     list_for_each (it, &s->calls) {
         struct call *c = list_entry(it, struct call, link);
         call_finish(c, RPC_UNAVAILABLE, "the server is closing");
@@ -307,7 +312,7 @@ struct offer {
     struct err *e;
 };
 
-// The core refuses or slows what does not fit; no peer can make it hold more.
+// A bound on the memory that the core holds for its peers; it refuses or slows what does not fit.
 static void add_quota(grpc_channel_args *all, grpc_resource_quota **quota)
 {
     *quota = grpc_resource_quota_create("server");
@@ -324,7 +329,7 @@ static grpc_server *make_core_server(const struct rpc_server_options *o)
     args_int(&all, GRPC_ARG_MAX_CONCURRENT_STREAMS, STREAMS);
     args_int(&all, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
     args_int(&all, GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS);
-    // Below every client's keepalive (args.c), else its pings are called too many.
+    // Below every client's keepalive, else its pings are called too many.
     args_int(&all, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, LEAST_PING_MS);
     grpc_resource_quota *quota;
     add_quota(&all, &quota);
@@ -333,7 +338,7 @@ static grpc_server *make_core_server(const struct rpc_server_options *o)
     return made;
 }
 
-// A socket is made with mode 0600: the umask is the process's, but nothing later is in time.
+// A socket must be born with mode 0600; a chmod later would be too late, so the umask does it.
 static int bind_port(struct rpc_server *s, const struct address *a, const char *text,
                      grpc_server_credentials *credentials, int *port, struct err *e)
 {
@@ -393,7 +398,7 @@ static int serve_command(struct rpc *r, void *arg)
     struct rpc_server *s = server_new(r, o);
     rc = bind_port(s, &a, o->address, credentials, &port, f->e);
     grpc_server_credentials_release(credentials);
-    grpc_server_start(s->core); // a failed one too: only a started one can be shut down
+    grpc_server_start(s->core); // a failed one too, since only a started one can be shut down
     list_append(&r->servers, &s->link);
     if (rc) {
         s->failed = true;

@@ -58,7 +58,7 @@ int tls_key_new(EVP_PKEY **out, struct err *e)
     return *out ? 0 : tls_failed(e, ERR_INTERNAL, "cannot make a key");
 }
 
-// 127 random bits: unique without a counter, and not to be guessed.
+// 127 random bits are unique without a counter and cannot be guessed.
 static bool set_serial(X509 *cert)
 {
     BIGNUM *n = BN_new();
@@ -192,7 +192,7 @@ void tls_wipe(struct buf *secret)
     buf_clear(secret);
 }
 
-// What a memory BIO holds goes to `pem`; the BIO is freed, which wipes it.
+// Appends what a memory BIO holds to `pem` and frees the BIO, which wipes it.
 static int take_text(BIO *bio, bool ok, struct buf *pem, struct err *e)
 {
     char *data = NULL;
@@ -206,7 +206,7 @@ static int take_text(BIO *bio, bool ok, struct buf *pem, struct err *e)
 int tls_key_print(EVP_PKEY *key, struct buf *pem, struct err *e)
 {
     BIO *bio = BIO_new(BIO_s_mem());
-    buf_reserve(pem, 4096); // so that no copy of it is left behind by growing
+    buf_reserve(pem, 4096); // growing would leave a copy of it behind
     return take_text(bio, bio && PEM_write_bio_PKCS8PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL),
                      pem, e);
 }
@@ -217,7 +217,7 @@ int tls_cert_print(X509 *cert, struct buf *pem, struct err *e)
     return take_text(bio, bio && PEM_write_bio_X509(bio, cert), pem, e);
 }
 
-// Keys in files have no passphrase: nobody is there to be asked.
+// Keys in files have no passphrase, because nobody is there to type it.
 static int no_passphrase(char *buf, int size, int writing, void *arg)
 {
     (void)buf, (void)size, (void)writing, (void)arg;
@@ -324,7 +324,7 @@ int tls_file_write(const char *dir, const char *name, const char *text, struct e
     if ((size_t)snprintf(loose, sizeof loose, "%s/.%s.%d", dir, name, (int)getpid()) >=
         sizeof loose)
         return err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
-    (void)unlink(loose); // of a process of this number that died here
+    (void)unlink(loose); // left by a process of the same pid that died here
     int rc = 0, fd = open(loose, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", loose);

@@ -2,8 +2,8 @@
 // The joiner's side of tls_ca.h: the token's text, the request, the answer checked and stored, and
 // the first look at a server that nobody here trusts yet.
 //
-// The token carries the authority's hash, by hand: what comes over the wire is held against it, so
-// whoever stands in between can refuse service and nothing else.
+// The token carries the authority's hash by hand. What comes over the wire is checked against it,
+// so somebody in between can refuse service and nothing else.
 #include <errno.h>
 #include <limits.h>
 #include <netdb.h>
@@ -33,7 +33,7 @@ int tls_token_parse(const char *token, char ca_sha256[65], char secret[65], stru
 {
     static const char head[] = "weft-join.", white[] = " \t\r\n";
     enum { HEAD = sizeof head - 1, ALL = HEAD + 64 + 1 + 64 };
-    token += strspn(token, white); // what copying by hand leaves around it
+    token += strspn(token, white); // blanks that copying by hand leaves around it
     size_t len = strcspn(token, white);
     bool ok = len == ALL && !strncmp(token, head, HEAD) && is_hex64(token + HEAD) &&
               token[HEAD + 64] == '.' && is_hex64(token + HEAD + 65) &&
@@ -128,7 +128,7 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     rc = rc ? rc : tls_cert_parse(cert_pem, &cert, e);
     rc = rc ? rc : tls_key_parse(key_pem, &key, e);
     rc = rc ? rc : check_answer(ca, cert, key, ca_sha256, e);
-    // What was checked is written, not what may stand behind it in the text.
+    // What was checked is written, not what may follow it in the text.
     rc = rc ? rc : tls_cert_print(ca, &ca_text, e);
     rc = rc ? rc : tls_cert_print(cert, &cert_text, e);
     rc = rc ? rc : tls_dir_make(dir, e);
@@ -142,7 +142,7 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     return rc;
 }
 
-// Splits "DIR/NAME"; the name comes back.
+// Splits "DIR/NAME" and returns the name.
 static const char *split_path(const char *path, char *dir, size_t size)
 {
     const char *slash = strrchr(path, '/');
@@ -222,8 +222,8 @@ static int connect_to(const char *address, int *out, struct err *e)
     return rc;
 }
 
-// From the certificates that the server showed, the authority of that hash: it must have signed
-// the server's own, whose key the handshake proved.
+// Finds the authority of that hash among the certificates that the server showed. It must have
+// signed the server's own, whose key the handshake proved.
 static int choose_ca(SSL *ssl, const char *ca_sha256, struct buf *pem, struct err *e)
 {
     STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
@@ -236,7 +236,7 @@ static int choose_ca(SSL *ssl, const char *ca_sha256, struct buf *pem, struct er
     return err_set(e, ERR_REFUSED, "the server there belongs to another authority than the token");
 }
 
-// Nothing is believed of this handshake but what choose_ca checks.
+// Nothing of this handshake is trusted but what choose_ca checks.
 static int fetch_authority(int fd, const char *ca_sha256, struct buf *pem, struct err *e)
 {
     static const unsigned char h2[] = {2, 'h', '2'};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Join tokens at the authority's side; see tls_ca.h.
 //
-// A token is a file named by its secret's SHA-256: who reads the directory learns no secret. Using
-// one renames it first, which one of several can do, then removes it durably, then signs: a crash
-// in between costs the token, never a second certificate. A token is used up by expiring too, but
-// not by a request whose signature is wrong.
+// A token is a file named by its secret's SHA-256, so reading the directory reveals no secret. To
+// use one it is renamed, which only one of several can do, then removed durably, then the
+// certificate is signed. A crash in between costs the token and never makes a second certificate.
+// Expiring uses a token up too; a request whose signature is wrong does not.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,8 @@ static bool parse_token(const char *text, struct token *out)
 
 // ---- making ----
 
-// Removes what died claimed and what has expired; best effort, it is harmless where it lies.
+// Removes tokens that have expired or whose user died while claiming them. Best effort: what stays
+// does no harm.
 static void sweep_tokens(const char *tokens, int64_t now_s)
 {
     DIR *d = opendir(tokens);
@@ -63,7 +64,7 @@ static void sweep_tokens(const char *tokens, int64_t now_s)
         closedir(d);
 }
 
-// The authority's certificate; its key is not needed.
+// Reads the authority's certificate; its key is not needed.
 static int read_ca(const char *dir, char sha256[65], struct err *e)
 {
     struct buf pem = {0};
@@ -173,7 +174,7 @@ static bool request_name(X509_REQ *req, char *out, size_t size)
     return n > 0 && (size_t)n == strlen(out) && tls_name_ok(out);
 }
 
-// The request, its key and the name that it asks for: proved by its own signature.
+// The request, which its own signature proves, and the name that it asks for.
 static int read_request(const char *pem, X509_REQ **out, char name[TLS_NAME_MAX], struct err *e)
 {
     BIO *bio = strlen(pem) <= TLS_FILE_MAX ? BIO_new_mem_buf(pem, -1) : NULL;
@@ -221,7 +222,8 @@ int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int
     struct token token;
     X509_REQ *req = NULL;
     int rc = read_request(csr_pem, &req, name, e);
-    rc = rc ? rc : tls_pair_read(dir, "ca", &pair, e); // what may fail without costing the token
+    rc = rc ? rc
+            : tls_pair_read(dir, "ca", &pair, e); // before the token, which a failure must not cost
     rc = rc ? rc : use_up_token(dir, secret, now_s, &token, e);
     if (!rc) {
         struct tls_leaf leaf = {

@@ -15,7 +15,7 @@ static int count(const struct fixture *f, const char *prefix)
     return atoi(line);
 }
 
-static void names_are_those_of_the_design(void **state)
+static void names_of_checkpoints_read_back(void **state)
 {
     (void)state;
     char name[64];
@@ -29,15 +29,6 @@ static void names_are_those_of_the_design(void **state)
         "tep-00000200.e3", "step-0000-200.e3",  "step-00000200",   ".tmp-step-00000200.e3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(store_entry_parse(bad[i], &id));
-    assert_true(store_name_ok("mlp-0.a_b") && store_name_ok("0"));
-    char longest[65];
-    memset(longest, 'a', 64);
-    longest[64] = 0;
-    assert_false(store_name_ok(longest));
-    assert_true(store_name_ok(longest + 1));
-    static const char *const bad_names[] = {"", "-a", ".a", "A", "a/b", "a b"};
-    for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++)
-        assert_false(store_name_ok(bad_names[i]));
 }
 
 static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
@@ -337,7 +328,7 @@ static void listing_shows_open_and_damaged_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_those_of_the_design),
+        cmocka_unit_test(names_of_checkpoints_read_back),
         cmocka_unit_test(the_owner_comes_back_and_a_foreign_one_refuses),
         cmocka_unit_test(directories_on_the_way_are_made),
         cmocka_unit_test(a_commit_gives_the_final_name_and_may_be_repeated),

@@ -147,12 +147,27 @@ static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
     assert_string_not_equal(a, b);
 }
 
+static void names_of_jobs_are_names_of_folders(void **state)
+{
+    (void)state;
+    assert_true(folder_name_ok("mlp-0.a_b") && folder_name_ok("0"));
+    char longest[65];
+    memset(longest, 'a', 64);
+    longest[64] = 0;
+    assert_false(folder_name_ok(longest));
+    assert_true(folder_name_ok(longest + 1));
+    static const char *const bad_names[] = {"", "-a", ".a", "A", "a/b", "a b"};
+    for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++)
+        assert_false(folder_name_ok(bad_names[i]));
+}
+
 int main(void)
 {
     snprintf(top, sizeof top, "/tmp/weft-folder.XXXXXX");
     if (!mkdtemp(top))
         return 1;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_jobs_are_names_of_folders),
         cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
