@@ -34,7 +34,7 @@ int folder_make(const char *path, struct err *e)
     return 0;
 }
 
-int folder_sync(const char *path, struct err *e)
+static int sync_folder(const char *path, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", path) : 0;
@@ -60,7 +60,7 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
     close(fd);
     if (!rc && rename(tmp, path))
         rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
-    return rc || lasting == FOLDER_LOOSE ? rc : folder_sync(dir, e);
+    return rc || lasting == FOLDER_LOOSE ? rc : sync_folder(dir, e);
 }
 
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e)

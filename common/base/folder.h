@@ -9,7 +9,6 @@
 
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
-int folder_sync(const char *path, struct err *e);
 
 // Whether a name of a job or folder has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit.
 bool folder_name_ok(const char *name);

@@ -50,7 +50,8 @@ int durable_write_file(int dirfd, const char *name, const void *data, size_t len
     if (rc)
         return rc;
     rc = stream_write(&s, data, len, e);
-    rc = rc ? rc : stream_sync(&s, e);
+    if (!rc)
+        rc = stream_sync(&s, e);
     if (rc) {
         stream_close(&s, NULL);
         return rc;

@@ -24,7 +24,8 @@ static int read_sealed(struct load *l, struct err *e)
     rc = rc ? rc : durable_read_file(l->dirfd, "MANIFEST.json", MANIFEST_MAX_BYTES, &text, e);
     if (rc == ERR_NOTFOUND || rc == ERR_LIMIT) // a committed checkpoint without it is damaged
         rc = e ? (e->code = ERR_DATA) : ERR_DATA;
-    rc = rc ? rc : manifest_check_seal(buf_str(&text), text.len, buf_str(&commit), commit.len, e);
+    if (!rc)
+        rc = manifest_check_seal(buf_str(&text), text.len, buf_str(&commit), commit.len, e);
     if (!rc) {
         rc = manifest_parse(&l->arena, buf_str(&text), text.len, &l->manifest, e);
         if (rc)
@@ -149,8 +150,8 @@ static int read_slice(struct load *l, const struct manifest_tensor *t,
 {
     int fd = -1;
     int rc = open_file_at(l, s->file, s->at, &fd, e);
-    rc = rc ? rc
-            : read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
+    if (!rc)
+        rc = read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
     if (fd >= 0)
         close(fd);
     if (rc)
@@ -237,7 +238,8 @@ static int verify_head(struct load *l, int file, struct err *e)
         rc = shard_read_head(&a, &s, f->bytes, &plan, &digest, e);
         if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
             rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
-        rc = rc ? rc : compare_head(l, file, &plan, e);
+        if (!rc)
+            rc = compare_head(l, file, &plan, e);
         stream_close(&s, NULL);
     }
     arena_clear(&a);

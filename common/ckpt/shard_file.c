@@ -288,7 +288,8 @@ int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct s
         return err_set(e, ERR_DATA, "%" PRIu64 " bytes are too short for a head", len);
     stream_digest_reset(from);
     int rc = stream_read_exact(from, first, sizeof first, e);
-    rc = rc ? rc : check_head_len(get_u64(first), len, e);
+    if (!rc)
+        rc = check_head_len(get_u64(first), len, e);
     if (rc)
         return rc;
     uint64_t json_len = get_u64(first);
@@ -296,7 +297,8 @@ int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct s
     buf_reserve(&head, json_len);
     rc = stream_read_exact(from, head.data + LEN_BYTES, json_len, e);
     *digest = stream_digest(from);
-    rc = rc ? rc : shard_parse(a, head.data, LEN_BYTES + json_len, len, out, e);
+    if (!rc)
+        rc = shard_parse(a, head.data, LEN_BYTES + json_len, len, out, e);
     buf_clear(&head);
     return rc;
 }

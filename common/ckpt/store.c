@@ -84,7 +84,9 @@ int store_open_beneath(struct store *s, const char *root, const char *path, stru
 {
     *s = (struct store){.fd = -1};
     int rc = root_join(root, path, s->path, sizeof s->path, e);
-    return rc ? rc : root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &s->fd, e);
+    if (rc)
+        return rc;
+    return root_open(root, path, O_RDONLY | O_DIRECTORY, 0, &s->fd, e);
 }
 
 void store_close(struct store *s)
@@ -123,7 +125,9 @@ static int make_dir(const char *root, const char *path, struct err *e)
     else
         *slash = 0;
     rc = sync_path(root, path, there, e);
-    return rc ? rc : sync_path(root, parent, there, e);
+    if (rc)
+        return rc;
+    return sync_path(root, parent, there, e);
 }
 
 static bool is_missing(const char *root, const char *path)
@@ -214,7 +218,9 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
     arena_clear(&a);
-    return rc ? rc : durable_fsync(s->fd, s->path, e);
+    if (rc)
+        return rc;
+    return durable_fsync(s->fd, s->path, e);
 }
 
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
@@ -355,17 +361,15 @@ static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64
 int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
                 struct err *e)
 {
+    struct fence f = {s, epoch};
     PRE(epoch > 0 && *attempt);
     *greatest = 0;
     int rc = store_check_epoch(s, epoch, greatest, e);
     rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     // Another process may have fenced meanwhile: with our file in place, look again.
-    if (!rc) {
-        rc = store_check_epoch(s, epoch, greatest, e);
-        struct fence f = {s, epoch};
-        rc = rc ? rc : durable_list(s->fd, bury_open, &f, e);
-        rc = rc ? rc : durable_fsync(s->fd, s->path, e);
-    }
+    rc = rc ? rc : store_check_epoch(s, epoch, greatest, e);
+    rc = rc ? rc : durable_list(s->fd, bury_open, &f, e);
+    rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     return rc;
 }

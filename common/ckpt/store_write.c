@@ -50,7 +50,9 @@ int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct e
 int store_sync_shard(struct store *s, int tmp, struct err *e)
 {
     int rc = durable_fsync(tmp, "the checkpoint's directory", e);
-    return rc ? rc : durable_fsync(s->fd, s->path, e);
+    if (rc)
+        return rc;
+    return durable_fsync(s->fd, s->path, e);
 }
 
 // ---- commit ----
@@ -153,7 +155,9 @@ static int remove_directory(int dirfd, const char *name, struct err *e)
 static int remove_renamed(struct store *s, const char *name, struct err *e)
 {
     int rc = durable_fsync(s->fd, s->path, e);
-    return rc ? rc : remove_directory(s->fd, name, e);
+    if (rc)
+        return rc;
+    return remove_directory(s->fd, name, e);
 }
 
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)

@@ -88,7 +88,9 @@ static int parse_file(struct array *a, struct err *e)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->refusal);
     a->format = f->name;
     int rc = f->parse(a, e);
-    return rc ? rc : check_length(a, e);
+    if (rc)
+        return rc;
+    return check_length(a, e);
 }
 
 // A file of nothing but elements.
@@ -168,7 +170,8 @@ int array_open_raw(struct array *a, const char *root, const char *path, enum arr
 {
     *a = (struct array){.path = copy_name(path)};
     int rc = map_file(a, root, e);
-    rc = rc ? rc : parse_raw(a, type, e);
+    if (!rc)
+        rc = parse_raw(a, type, e);
     if (rc)
         array_close(a);
     return rc;

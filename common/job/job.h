@@ -149,7 +149,6 @@ struct job {
 // default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
-int64_t job_layers(const struct job *job); // that stages share out; 0: the model has none
 // As pipeline.stages says, else equally, with what is left over on the earliest stages.
 int64_t job_stage_layers(const struct job *job, int stage);
 

@@ -19,7 +19,8 @@ int job_stages(const struct job *job)
     return axis < 0 ? 1 : (int)job->mesh.axis[axis].size;
 }
 
-int64_t job_layers(const struct job *job)
+// That stages share out; 0: the model has none.
+static int64_t count_layers(const struct job *job)
 {
     return job->model.kind == JOB_MODEL_MLP ? job->model.hidden.n + 1 : job->model.layers;
 }
@@ -28,7 +29,7 @@ int64_t job_stage_layers(const struct job *job, int stage)
 {
     if (job->pipeline.stages.n)
         return ((const int64_t *)job->pipeline.stages.items)[stage];
-    int64_t layers = job_layers(job), stages = job_stages(job);
+    int64_t layers = count_layers(job), stages = job_stages(job);
     return layers / stages + (stage < layers % stages);
 }
 
@@ -83,7 +84,7 @@ void check_pipeline(struct reading *r)
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
     int axis = job_pipeline_axis(job), stages = job_stages(job);
-    int64_t layers = job_layers(job), sum = 0;
+    int64_t layers = count_layers(job), sum = 0;
     for (int i = 0; i < given->n; i++)
         sum += ((const int64_t *)given->items)[i];
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))

@@ -47,8 +47,6 @@ void reading_error(struct reading *r, const struct reading_row *row, const char 
 // Rows are numbered through all tables, in the order of the resolved form.
 int schema_rows(const struct schema *schema);
 const struct schema_row *schema_row(const struct schema *schema, int i, size_t *offset);
-// The row of a path that exists.
-const struct schema_row *schema_find(const struct schema *schema, const char *path, size_t *offset);
 // Whether the row's `when` holds for the job at hand.
 bool when_holds(const struct schema *schema, const struct job *job, const struct schema_row *row);
 // "optimizer.kind is adam or adamw", "data.eval.images is given"; "" when the key always acts.

@@ -22,7 +22,9 @@ const struct schema_row *schema_row(const struct schema *schema, int i, size_t *
     return &(*t)->rows[i];
 }
 
-const struct schema_row *schema_find(const struct schema *schema, const char *path, size_t *offset)
+// The row of a path that exists.
+static const struct schema_row *find_row(const struct schema *schema, const char *path,
+                                         size_t *offset)
 {
     for (int i = 0; i < schema_rows(schema); i++) {
         const struct schema_row *row = schema_row(schema, i, offset);
@@ -50,7 +52,7 @@ static const struct schema_row *find_asked(const struct schema *schema, const st
     PRE(n < sizeof name);
     memcpy(name, path, n);
     name[n] = 0;
-    const struct schema_row *row = schema_find(schema, name, &offset);
+    const struct schema_row *row = find_row(schema, name, &offset);
     *field = (const char *)job + offset;
     return row;
 }

@@ -59,7 +59,7 @@ int setting_line(const struct tree_node *node)
     return node->source->one_line ? 0 : node->line;
 }
 
-bool setting_is_scalar(const struct setting *s, const char *want)
+static bool check_scalar(const struct setting *s, const char *want)
 {
     if (s->node->kind == TREE_BROKEN)
         return false; // reported where it was read
@@ -70,7 +70,7 @@ bool setting_is_scalar(const struct setting *s, const char *want)
 
 static bool check_plain(const struct setting *s, const char *want)
 {
-    if (!setting_is_scalar(s, want))
+    if (!check_scalar(s, want))
         return false;
     return s->node->plain || setting_error(s, "must be %s: take the quotes away", want);
 }
@@ -273,7 +273,7 @@ void setting_print_bool(const struct schema_row *row, const void *field, struct 
 bool setting_read_string(const struct setting *s, void *field)
 {
     enum { LONGEST = 4096 };
-    if (!setting_is_scalar(s, "text"))
+    if (!check_scalar(s, "text"))
         return false;
     const char *text = s->node->text;
     if (!*text)
@@ -320,7 +320,7 @@ void setting_print_string(const struct schema_row *row, const void *field, struc
 bool setting_read_enum(const struct setting *s, void *field)
 {
     const char *const *names = s->row->names;
-    if (!setting_is_scalar(s, "a word"))
+    if (!check_scalar(s, "a word"))
         return false;
     int n = 0;
     while (names[n] && strcmp(names[n], s->node->text) != 0)

@@ -30,8 +30,7 @@ extern const struct setting_type setting_types[SCHEMA_COUNT];
 
 // ---- setting.c ----
 bool setting_error(const struct setting *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));                         // always false
-bool setting_is_scalar(const struct setting *s, const char *want); // else reports
+    __attribute__((format(printf, 2, 3))); // always false
 // The setting of a map's member or of a list's item, with the path of that.
 struct setting setting_member(const struct setting *s, const struct tree_node *member);
 struct setting setting_item(const struct setting *s, const struct tree_node *item, int index);

@@ -335,7 +335,9 @@ int tls_file_write(const char *dir, const char *name, const char *text, struct e
         rc = err_errno(e, ERR_IO, "cannot rename %s", loose);
     if (rc)
         (void)unlink(loose);
-    return rc ? rc : sync_dir(dir, e);
+    if (rc)
+        return rc;
+    return sync_dir(dir, e);
 }
 
 int tls_files_write(const char *dir, const char *name, const char *key_pem, const char *cert_pem,
@@ -345,7 +347,9 @@ int tls_files_write(const char *dir, const char *name, const char *key_pem, cons
     snprintf(file, sizeof file, "%s.key", name);
     int rc = tls_file_write(dir, file, key_pem, e);
     snprintf(file, sizeof file, "%s.pem", name);
-    return rc ? rc : tls_file_write(dir, file, cert_pem, e);
+    if (rc)
+        return rc;
+    return tls_file_write(dir, file, cert_pem, e);
 }
 
 int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struct err *e)

@@ -269,7 +269,8 @@ int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file
     close(fd);
     if (rc)
         err_wrap(e, "%s", address);
-    rc = rc ? rc : tls_file_write(dir, file, buf_str(&pem), e);
+    if (!rc)
+        rc = tls_file_write(dir, file, buf_str(&pem), e);
     buf_clear(&pem);
     return rc;
 }

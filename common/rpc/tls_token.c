@@ -224,7 +224,8 @@ int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int
     int rc = read_request(csr_pem, &req, name, e);
     rc = rc ? rc
             : tls_pair_read(dir, "ca", &pair, e); // before the token, which a failure must not cost
-    rc = rc ? rc : use_up_token(dir, secret, now_s, &token, e);
+    if (!rc)
+        rc = use_up_token(dir, secret, now_s, &token, e);
     if (!rc) {
         struct tls_leaf leaf = {
             .role = token.role, .name = name, .now_s = now_s, .days = TLS_LEAF_DAYS};
