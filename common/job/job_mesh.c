@@ -39,9 +39,9 @@ static bool check_axis_name(const struct setting *axis, const char *name,
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || (n && name[n] == '_'))
         n++;
-    if (!isalpha((unsigned char)name[0]) || name[n] || n > JOB_MAX_AXIS_NAME) {
+    if (!isalpha((unsigned char)name[0]) || name[n] || n > MAX_AXIS_NAME) {
         tree_error_key(axis->errors, axis->node, axis->path,
-                       "an axis has a name of 1 to %d letters, digits and _", JOB_MAX_AXIS_NAME);
+                       "an axis has a name of 1 to %d letters, digits and _", MAX_AXIS_NAME);
         return false;
     }
     if (dimension_known(name) && find_family(name) < 0) {
@@ -81,8 +81,8 @@ bool setting_read_mesh(const struct setting *s, void *field)
     if (s->node->kind != TREE_MAP || s->node->count == 0)
         return setting_error(s, "must be a map such as {dp: 2}, not %s",
                              s->node->kind == TREE_MAP ? "empty" : tree_kind_text(s->node));
-    if (s->node->count > JOB_MAX_AXES)
-        return setting_error(s, "has %d axes: it may have %d", s->node->count, JOB_MAX_AXES);
+    if (s->node->count > MAX_AXES)
+        return setting_error(s, "has %d axes: it may have %d", s->node->count, MAX_AXES);
     bool ok = true, open = false;
     mesh->n = 0;
     for (const struct tree_node *n = s->node->first; n; n = n->next) {

@@ -41,8 +41,8 @@ static bool read_name(const struct setting *from, const char **name)
 static bool read_name_list(const struct setting *from, struct job_names *to)
 {
     bool ok = true;
-    if (from->node->count > JOB_MAX_AXES)
-        return setting_error(from, "has %d items: it may have %d", from->node->count, JOB_MAX_AXES);
+    if (from->node->count > MAX_AXES)
+        return setting_error(from, "has %d items: it may have %d", from->node->count, MAX_AXES);
     to->name = arena_array(from->arena, const char *, from->node->count);
     for (const struct tree_node *n = from->node->first; n; n = n->next) {
         struct setting one = setting_item(from, n, to->n);

@@ -8,11 +8,7 @@
 #include "common/base/schema.h"
 #include "common/op/op.h"
 
-enum {
-    JOB_MAX_AXES = 8,        // of a mesh
-    JOB_MAX_AXIS_NAME = 31,  // characters
-    JOB_MAX_DEVICES = 65536, // of a mesh
-};
+enum { JOB_MAX_DEVICES = 65536 }; // of a mesh
 
 struct job_axis {
     const char *name; // "dp" or "data"
@@ -20,7 +16,7 @@ struct job_axis {
 };
 struct job_mesh { // row-major: the last axis varies fastest over ranks
     int n;
-    struct job_axis axis[JOB_MAX_AXES];
+    struct job_axis axis[MAX_AXES];
 };
 
 // Names of mesh axes, or of rules that stand for their axes. The first cuts coarsest; none: uncut.

@@ -16,6 +16,8 @@ const char *dtype_name(enum dtype t); // "f32"
 
 // ---- shapes: dense, row-major ----
 enum { MAX_DIMS = 8 };
+// A mesh: how many axes it has, and how long a name of one is.
+enum { MAX_AXES = 8, MAX_AXIS_NAME = 31 };
 // What a plan asks for at most and a rank's world has room for: groups of ranks that have
 // collectives, and collectives of one group that were started and not yet waited for.
 enum { COMMUNICATORS = 64, COLLECTIVES_OPEN = 64 };

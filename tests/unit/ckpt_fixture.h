@@ -2,11 +2,7 @@
 // What the checkpoint tests share: a directory, a small model on a dp 2 × tp 2 mesh whose every
 // element is known, and a way to write whole checkpoints of it.
 #pragma once
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,6 +16,7 @@
 #include "common/ckpt/manifest.h"
 #include "common/ckpt/shard_file.h"
 #include "common/ckpt/store.h"
+#include "tests/unit/scratch.h"
 
 #define UNUSED __attribute__((unused))
 enum { FX_RANKS = 4, FX_PARTS = 6 };
@@ -40,7 +37,8 @@ static const char *const fx_specs[FX_PARTS] = {
     "[]", "[]", "[null,null,\"tp\"]", "[null,null,\"tp\"]", "[]", "[]"};
 
 struct fixture {
-    char dir[200];
+    struct scratch scratch;
+    char dir[64]; // the same
     struct store store;
     struct arena arena;
     struct deal deal;
@@ -81,8 +79,9 @@ static UNUSED void fx_set_step(struct fixture *f, int64_t step)
 static UNUSED void fx_init(struct fixture *f)
 {
     struct err e = {0};
-    *f = (struct fixture){.dir = "/tmp/weft-ckpt-XXXXXX"};
-    assert_non_null(mkdtemp(f->dir));
+    *f = (struct fixture){0};
+    scratch_make(&f->scratch);
+    snprintf(f->dir, sizeof f->dir, "%s", f->scratch.dir);
     arena_init(&f->arena);
     assert_int_equal(store_make(&f->store, f->dir, &fx_owner, &e), 0);
     assert_int_equal(deal_make(&f->arena, fx_parts, FX_PARTS, FX_RANKS, &f->deal, &e), 0);
@@ -93,13 +92,11 @@ static UNUSED void fx_init(struct fixture *f)
 
 static UNUSED void fx_clear(struct fixture *f)
 {
-    char command[300];
     for (int i = 0; i < FX_PARTS; i++)
         free(f->part[i]);
     store_close(&f->store);
     arena_clear(&f->arena);
-    snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
-    assert_int_equal(system(command), 0);
+    scratch_remove(&f->scratch);
 }
 
 static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int64_t step)

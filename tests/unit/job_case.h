@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job that is valid as it stands, and verbs to read variations of it.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <string.h>
 
 #include "common/job/job.h"
 #include "common/model/schema_list.h"
+#include "tests/unit/unit.h"
 
 #define NAME_LINE  "name: tiny\n"
 #define MODEL_LINE "model: {inputs: 4, hidden: [8], classes: 3}\n"

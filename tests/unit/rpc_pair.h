@@ -2,13 +2,6 @@
 // A server and a client of common/rpc in one process, both owned by the test's thread, and three
 // methods, one of each shape, over messages of weft.proto.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/weft.pb-c.h"
+#include "tests/unit/unit.h"
 
 #define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
 

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas: aligned, zeroed, never overlapping, freed whole (the address sanitizer watches the last).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/arena.h"
+#include "tests/unit/unit.h"
 
 static void allocations_are_aligned_zeroed_and_apart(void **state)
 {

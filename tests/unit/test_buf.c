@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bufs: they grow, they always end in a zero byte, they forget but keep their memory.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/buf.h"
+#include "tests/unit/unit.h"
 
 static void an_empty_buf_reads_as_an_empty_text(void **state)
 {

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Labelled data sets: what is checked at the open, what a gather returns, and what happens to a
 // gather whose files are changed under it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "common/data/dataset.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 // Five images of 2 × 2 pixels; pixel p of image i is 10·i + p. Labels 3, 0, 2, 1, 3.
 struct files {

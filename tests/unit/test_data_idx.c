@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // idx files: what is read, what is refused and how the refusal names the place.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <sys/stat.h>
 
 #include "common/data/array.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 static const unsigned char images[] = {
     0, 0, 8, 3,             // u8, three dimensions

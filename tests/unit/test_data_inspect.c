@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `weft data inspect`: what it finds in a file, as a struct, as text and as JSON.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "common/data/inspect.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 static void write_labels(struct datafile *f)
 {

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // npy files: what is read, what is refused and how the refusal names the place.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "common/data/array.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 #define DICT(descr, order, shape) \
     "{'descr': " descr ", 'fortran_order': " order ", 'shape': " shape ", }"

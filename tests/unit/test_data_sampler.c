@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of samples: every sample once an epoch, whatever the batch; another order in another
 // epoch and for another seed; the same global batch however ranks and microbatches share it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/data/sampler.h"
+#include "tests/unit/unit.h"
 
 // The first `epochs` epochs as one sequence, drawn batch by batch; the last batch may be cut.
 static uint64_t *draw(const struct sampler *s, uint64_t epochs)

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token files: raw ids, llm.c's, and what `weft data prepare` makes; samples that overlap by one.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "common/data/dataset.h"
 #include "common/data/prepare.h"
 #include "common/data/sampler.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 // Ten ids, 0, 100, 200, …
 static void write_ids(struct datafile *f, const uint32_t header[3], size_t width, int n)

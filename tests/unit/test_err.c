@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error values: context grows in front, long texts are cut, a null err is allowed, bugs abort.
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/err.h"
+#include "tests/unit/unit.h"
 
 static void context_is_added_in_front_on_the_way_up(void **state)
 {

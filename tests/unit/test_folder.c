@@ -2,13 +2,6 @@
 // Small files of our own and flags' values: a file appears whole or not at all, a folder has one
 // holder at a time whose pid the others are told, and a flag that is no number or time is refused
 // with what would be one.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +14,13 @@
 #include "common/base/entropy.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
+#include "tests/unit/scratch.h"
 
-static char top[64];
+static struct scratch top;
 
 static const char *in_top(const char *rest)
 {
-    static char path[200];
-    snprintf(path, sizeof path, "%s/%s", top, rest);
-    return path;
+    return scratch_path(&top, rest);
 }
 
 static int entries(const char *dir)
@@ -163,9 +155,7 @@ static void names_of_jobs_are_names_of_folders(void **state)
 
 int main(void)
 {
-    snprintf(top, sizeof top, "/tmp/weft-folder.XXXXXX");
-    if (!mkdtemp(top))
-        return 1;
+    scratch_make(&top);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_jobs_are_names_of_folders),
         cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
@@ -175,7 +165,6 @@ int main(void)
         cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    char line[100];
-    snprintf(line, sizeof line, "rm -rf %s", top);
-    return system(line) ? 1 : rc;
+    scratch_remove(&top);
+    return rc;
 }

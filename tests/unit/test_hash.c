@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Digests against the vectors their authors published, and pieces against the whole.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/hash.h"
+#include "tests/unit/unit.h"
 
 static void to_hex(const unsigned char *bytes, size_t n, char *out)
 {

@@ -3,18 +3,13 @@
 // trip bit for bit; what the writer writes, the reader reads.
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/json.h"
 #include "common/base/rand.h"
+#include "tests/unit/unit.h"
 
 // Parses an exact copy on the heap, so that a read past its end is seen.
 static int parse(struct arena *a, const char *text, size_t len, struct json **out, struct err *e)

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists: order of appending, removal anywhere and twice, removal inside the loop.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "common/base/list.h"
+#include "tests/unit/unit.h"
 
 struct item {
     int n;

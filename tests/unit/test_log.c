@@ -4,17 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <regex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "tests/unit/unit.h"
 
 static int fds[2];
 

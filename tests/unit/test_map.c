@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps: put, get, remove; and long random histories against a plain array.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/map.h"
 #include "common/base/rand.h"
+#include "tests/unit/unit.h"
 
 static void an_empty_map_holds_nothing(void **state)
 {

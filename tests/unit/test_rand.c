@@ -2,16 +2,11 @@
 // Philox against Random123's known answers; draws against their definition; permutations counted
 // out.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/rand.h"
+#include "tests/unit/unit.h"
 
 static void philox_gives_the_known_answers_of_random123(void **state)
 {

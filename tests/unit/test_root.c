@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paths beneath a root: what stays inside opens, what leaves is refused by name, and data sets and
 // checkpoint directories keep to it.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -25,17 +18,15 @@
 #include "common/ckpt/store.h"
 #include "common/data/dataset.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/scratch.h"
 
-static char top[64], root[80];
+static struct scratch top;
+static char root[80];
 static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n"};
 
 static const char *in_top(const char *rest)
 {
-    static char path[4][300];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", top, rest);
-    return path[next];
+    return scratch_path(&top, rest);
 }
 
 static void put(const char *rest, const char *text)
@@ -52,10 +43,8 @@ static void put(const char *rest, const char *text)
 static int make_top(void **state)
 {
     (void)state;
-    strcpy(top, "/tmp/weft-root-XXXXXX");
-    if (!mkdtemp(top))
-        return -1;
-    snprintf(root, sizeof root, "%s/root", top);
+    scratch_make(&top);
+    snprintf(root, sizeof root, "%s/root", top.dir);
     if (mkdir(root, 0700) || mkdir(in_top("root/dir"), 0700) || mkdir(in_top("root-of-else"), 0700))
         return -1;
     put("secret", "outside");
@@ -71,9 +60,8 @@ static int make_top(void **state)
 static int remove_top(void **state)
 {
     (void)state;
-    char line[100];
-    snprintf(line, sizeof line, "rm -rf %s", top);
-    return system(line);
+    scratch_remove(&top);
+    return 0;
 }
 
 static void assert_reads(const char *beneath, const char *path, const char *want)

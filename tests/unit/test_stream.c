@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams: what passes is digested, what breaks stays broken, what is short is named.
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/stream.h"
+#include "tests/unit/unit.h"
 
 struct place {
     char path[64];

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/job/job_sharding.h"
+#include "common/op/op.h"
 
-enum { MESH_MAX_AXES = JOB_MAX_AXES, MESH_MAX_NAME = JOB_MAX_AXIS_NAME + 1 };
+enum { MESH_MAX_AXES = MAX_AXES, MESH_MAX_NAME = MAX_AXIS_NAME + 1 };
 typedef uint16_t axis_set; // bit i: axis i
 
 struct mesh_axis {
