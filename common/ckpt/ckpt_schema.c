@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema rows of `checkpoint:`.
+// Schema rows of `checkpoint:`. See ckpt_schema.h.
 #include "common/ckpt/ckpt_schema.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema rows of `data:`.
+// Schema rows of `data:`. See data_schema.h.
 #include "common/data/data_schema.h"
 
 #include "common/base/job_sections.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cluster's own certificate authority, in a directory (0700) of the coordinator's host:
 //
-//   DIR/ca.pem ca.key            the authority
-//   DIR/server.pem server.key    the coordinator's certificate, role coordinator
-//   DIR/NAME.pem NAME.key        issued here: the first is `admin`
-//   DIR/tokens/<sha256 of secret>   one join token each: role, expiry; unlinked when it is used
+//   DIR/ca.pem ca.key               the authority
+//   DIR/server.pem server.key       the coordinator's certificate, role coordinator
+//   DIR/NAME.pem NAME.key           issued here; the first is `admin`
+//   DIR/tokens/<sha256 of secret>   a join token: role, expiry; unlinked when it is used
 //
 // Certificates carry their role as a URI SAN "weft:role:client|worker|admin|coordinator" and their
 // name as common name. A join token is one line of text to carry by hand: the CA's SHA-256, which

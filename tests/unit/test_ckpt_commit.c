@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decider of commits: stories of single checkpoints, then random schedules over a network that
-// loses, repeats and reorders, with epochs that end anywhere, against the invariants of the design.
+// loses, repeats and reorders, with epochs that end anywhere, against the invariants that hold by
+// common/ckpt/README.md.
 #include "common/ckpt/commit.h"
 #include "tests/unit/ckpt_fixture.h"
 
