@@ -86,9 +86,10 @@ const char *buf_str(const struct buf *b)
 void buf_bytes(struct buf *b, uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    enum { LARGEST = sizeof units / sizeof *units - 1 };
     double n = (double)bytes;
     int u = 0;
-    for (; n >= 1023.95 && u < 5; u++)
+    for (; n >= 1023.95 && u < LARGEST; u++)
         n /= 1024;
     buf_printf(b, u ? "%.1f %s" : "%.0f %s", n, units[u]);
 }

@@ -61,15 +61,20 @@ static int check_id(const struct manifest *m, int64_t epoch, int64_t step, struc
                    m->step, m->epoch);
 }
 
+static int open_directory(struct load *l, const struct store *s, struct err *e)
+{
+    l->dirfd = openat(s->fd, l->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (l->dirfd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
+    return 0;
+}
+
 int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e)
 {
     *l = (struct load){.dirfd = -1};
     arena_init(&l->arena);
     store_entry_name(epoch, step, l->name);
-    int rc = 0;
-    l->dirfd = openat(s->fd, l->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (l->dirfd < 0)
-        rc = err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
+    int rc = open_directory(l, s, e);
     rc = rc ? rc : read_sealed(l, e);
     rc = rc ? rc : check_id(&l->manifest, epoch, step, e);
     rc = rc ? rc : check_files(l, e);

@@ -208,6 +208,13 @@ static int write_owner(struct store *s, const struct store_owner *owner, struct 
     return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
 
+static int ensure_owner(struct store *s, const struct store_owner *owner, struct err *e)
+{
+    if (!faccessat(s->fd, "OWNER", F_OK, 0))
+        return 0;
+    return errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
+}
+
 static int check_owner(struct store *s, const struct store_owner *want, struct err *e)
 {
     struct arena a;
@@ -244,8 +251,7 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
     rc = make_parents(root, dir, e);
     rc = rc ? rc : make_dir(root, path, e);
     rc = rc ? rc : store_open_beneath(s, root, path, e);
-    if (!rc && faccessat(s->fd, "OWNER", F_OK, 0))
-        rc = errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
+    rc = rc ? rc : ensure_owner(s, owner, e);
     rc = rc ? rc : check_owner(s, owner, e);
     if (rc)
         store_close(s);

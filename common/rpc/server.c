@@ -27,7 +27,9 @@ enum {
     STREAMS = 1024,
     LEAST_PING_MS = KEEPALIVE_LEAST_MS / 2
 };
-enum { CALLS_PER_S = 1000, QUOTA = 256 << 20 }; // QUOTA: bytes the core may hold for its peers
+// What a server has when its options say 0. QUOTA: bytes that the core may hold for its peers.
+enum { CALLS_PER_S = 1000, MAX_CALLS = 16384, MAX_PEERS = 4096, QUOTA = 256 << 20 };
+#define REQUEST_NS (10 * CLOCK_S)
 
 struct arrival {
     struct loop_tag tag;
@@ -361,9 +363,9 @@ static struct rpc_server *server_new(struct rpc *r, const struct rpc_server_opti
     s->methods = o->methods;
     s->nmethods = o->nmethods;
     s->tls = tls_wanted(&o->tls);
-    s->max_calls = o->max_calls ? o->max_calls : 16384;
-    s->max_peers = o->max_connections ? o->max_connections : 4096;
-    s->request_ns = o->request_ns ? o->request_ns : 10 * CLOCK_S;
+    s->max_calls = o->max_calls ? o->max_calls : MAX_CALLS;
+    s->max_peers = o->max_connections ? o->max_connections : MAX_PEERS;
+    s->request_ns = o->request_ns ? o->request_ns : REQUEST_NS;
     rate_init(&s->rate, o->calls_per_s ? o->calls_per_s : CALLS_PER_S);
     s->down_tag.landed = on_down;
     list_init(&s->calls);

@@ -47,18 +47,14 @@ int tls_token_parse(const char *token, char ca_sha256[65], char secret[65], stru
 
 // ---- the request ----
 
-static X509_REQ *new_request(EVP_PKEY *key, const char *name)
+static int new_request(EVP_PKEY *key, const char *name, X509_REQ **out, struct err *e)
 {
-    X509_REQ *req = X509_REQ_new();
+    X509_REQ *req = *out = X509_REQ_new();
     bool ok = req && X509_REQ_set_version(req, X509_REQ_VERSION_1) &&
               X509_NAME_add_entry_by_txt(X509_REQ_get_subject_name(req), "CN", MBSTRING_ASC,
                                          (const unsigned char *)name, -1, -1, 0) &&
               X509_REQ_set_pubkey(req, key) && X509_REQ_sign(req, key, EVP_sha256());
-    if (!ok) {
-        X509_REQ_free(req);
-        return NULL;
-    }
-    return req;
+    return ok ? 0 : tls_failed(e, ERR_INTERNAL, "cannot make the request");
 }
 
 static int print_request(X509_REQ *req, struct arena *a, const char **out, struct err *e)
@@ -81,8 +77,7 @@ int tls_request_make(const char *name, struct arena *a, const char **key_pem, co
     if (!tls_name_ok(name))
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
     int rc = tls_key_new(&key, e);
-    if (!rc && !(req = new_request(key, name)))
-        rc = tls_failed(e, ERR_INTERNAL, "cannot make the request");
+    rc = rc ? rc : new_request(key, name, &req, e);
     rc = rc ? rc : print_request(req, a, csr_pem, e);
     rc = rc ? rc : tls_key_print(key, &text, e);
     if (!rc)

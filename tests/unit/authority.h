@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cluster's authority in a folder of its own, and reading what it leaves there, for tests of it.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -28,29 +21,24 @@
 
 #include "common/base/hash.h"
 #include "common/rpc/tls_ca.h"
+#include "tests/unit/scratch.h"
 
-enum { NOW = 1800000000 }; // tokens are told the time
+enum { NOW = 1800000000 }; // what tokens take for the time
 #define DAY_S 86400
 
-static char top[64];
+static struct scratch top;
 static const char *const sans[] = {"coord.example", "10.0.0.1", "fd00::7"};
 
 static inline const char *in_top(const char *rest)
 {
-    static _Thread_local char path[6][300];
-    static _Thread_local int next;
-    next = (next + 1) % 6;
-    snprintf(path[next], sizeof path[next], "%s/%s", top, rest);
-    return path[next];
+    return scratch_path(&top, rest);
 }
 
 static inline int make_top(void **state)
 {
     struct err e = {0};
     (void)state;
-    strcpy(top, "/tmp/weft-tls-XXXXXX");
-    if (!mkdtemp(top))
-        return -1;
+    scratch_make(&top);
     if (tls_ca_init(in_top("ca"), sans, 3, &e)) {
         print_error("%s\n", e.text);
         return -1;
@@ -60,10 +48,9 @@ static inline int make_top(void **state)
 
 static inline int remove_top(void **state)
 {
-    char line[100];
     (void)state;
-    snprintf(line, sizeof line, "rm -rf %s", top);
-    return system(line);
+    scratch_remove(&top);
+    return 0;
 }
 
 static inline int run(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
