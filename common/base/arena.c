@@ -33,7 +33,7 @@ void arena_clear(struct arena *a)
     a->bytes = 0;
 }
 
-static struct arena_block *block_add(struct arena *a, size_t need)
+static struct arena_block *add_block(struct arena *a, size_t need)
 {
     size_t size = a->head ? a->head->size * 2 : FIRST_BLOCK;
     if (size > LARGEST_BLOCK)
@@ -55,7 +55,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
     size_t need = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     struct arena_block *b = a->head;
     if (!b || b->size - b->used < need)
-        b = block_add(a, need);
+        b = add_block(a, need);
     void *p = b->data + b->used;
     b->used += need;
     a->bytes += need;

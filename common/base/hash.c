@@ -17,14 +17,14 @@ struct xxh3 {
     XXH3_state_t *state; // libxxhash allocates it with the alignment its vector code wants
 };
 
-static struct hash128 from_xxh(XXH128_hash_t h)
+static struct hash128 convert_digest(XXH128_hash_t h)
 {
     return (struct hash128){.hi = h.high64, .lo = h.low64};
 }
 
 struct hash128 hash_xxh3(const void *data, size_t len)
 {
-    return from_xxh(XXH3_128bits(len ? data : "", len));
+    return convert_digest(XXH3_128bits(len ? data : "", len));
 }
 
 struct xxh3 *xxh3_new(void)
@@ -56,7 +56,7 @@ void xxh3_update(struct xxh3 *x, const void *data, size_t len)
 
 struct hash128 xxh3_digest(const struct xxh3 *x)
 {
-    return from_xxh(XXH3_128bits_digest(x->state));
+    return convert_digest(XXH3_128bits_digest(x->state));
 }
 
 // ---- hexadecimal -------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ void sha256_final(struct sha256 *s, unsigned char out[32])
         put_be(out + 4 * i, s->h[i], 4);
 }
 
-static void sha256_of(const void *data, size_t len, unsigned char out[32])
+static void digest_sha256(const void *data, size_t len, unsigned char out[32])
 {
     struct sha256 s;
     sha256_init(&s);
@@ -203,13 +203,13 @@ static void sha256_of(const void *data, size_t len, unsigned char out[32])
 void sha256_hex(const void *data, size_t len, char out[65])
 {
     unsigned char digest[32];
-    sha256_of(data, len, digest);
+    digest_sha256(data, len, digest);
     put_hex(digest, sizeof digest, out);
 }
 
 // ---- HMAC (RFC 2104) and FNV-1a ----------------------------------------------------------------
-static void hmac_pass(const unsigned char key[64], unsigned char pad, const void *data, size_t len,
-                      unsigned char out[32])
+static void run_hmac_pass(const unsigned char key[64], unsigned char pad, const void *data,
+                          size_t len, unsigned char out[32])
 {
     unsigned char block[64];
     for (int i = 0; i < 64; i++)
@@ -226,11 +226,11 @@ void hmac_sha256(const void *key, size_t keylen, const void *data, size_t len,
 {
     unsigned char block[64] = {0}, inner[32];
     if (keylen > sizeof block)
-        sha256_of(key, keylen, block);
+        digest_sha256(key, keylen, block);
     else if (keylen)
         memcpy(block, key, keylen);
-    hmac_pass(block, 0x36, data, len, inner);
-    hmac_pass(block, 0x5c, inner, sizeof inner, out);
+    run_hmac_pass(block, 0x36, data, len, inner);
+    run_hmac_pass(block, 0x5c, inner, sizeof inner, out);
     explicit_bzero(block, sizeof block);
 }
 

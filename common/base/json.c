@@ -169,7 +169,7 @@ void json_out_clear(struct json_out *w)
     buf_clear(&w->nonfinite);
 }
 
-static void new_line(struct json_out *w)
+static void put_new_line(struct json_out *w)
 {
     if (!w->pretty)
         return;
@@ -187,7 +187,7 @@ static void begin_value(struct json_out *w, const char *key)
     if (level->items++ && w->depth)
         buf_putc(w->buf, ',');
     if (w->depth)
-        new_line(w);
+        put_new_line(w);
     if (key) {
         put_string(w->buf, key, strlen(key));
         buf_puts(w->buf, w->pretty ? ": " : ":");
@@ -195,7 +195,7 @@ static void begin_value(struct json_out *w, const char *key)
 }
 
 // Adds the step from the innermost level to the value that begin_value() has just begun.
-static void path_step(struct json_out *w, const char *key)
+static void add_path_step(struct json_out *w, const char *key)
 {
     if (key)
         buf_printf(&w->path, "%s%s", w->path.len ? "." : "", key);
@@ -203,7 +203,7 @@ static void path_step(struct json_out *w, const char *key)
         buf_printf(&w->path, "[%zu]", w->level[w->depth].items - 1);
 }
 
-static void path_cut(struct json_out *w, size_t len)
+static void cut_path(struct json_out *w, size_t len)
 {
     if (w->path.data)
         w->path.data[len] = 0;
@@ -215,7 +215,7 @@ static void open_level(struct json_out *w, const char *key, bool is_array)
     PRE(w->depth < JSON_MAX_DEPTH);
     begin_value(w, key);
     size_t outside = w->path.len;
-    path_step(w, key);
+    add_path_step(w, key);
     w->level[++w->depth] = (struct json_level){.is_array = is_array, .path_len = outside};
     buf_putc(w->buf, is_array ? '[' : '{');
 }
@@ -235,8 +235,8 @@ void json_end(struct json_out *w)
     PRE(w->depth > 0);
     const struct json_level *level = &w->level[w->depth--];
     if (level->items)
-        new_line(w);
-    path_cut(w, level->path_len);
+        put_new_line(w);
+    cut_path(w, level->path_len);
     buf_putc(w->buf, level->is_array ? ']' : '}');
 }
 
@@ -281,9 +281,9 @@ static void put_number(struct json_out *w, const char *key, double value, bool i
     if (isfinite(value))
         return;
     size_t outside = w->path.len;
-    path_step(w, key);
+    add_path_step(w, key);
     buf_append(&w->nonfinite, buf_str(&w->path), w->path.len + 1);
-    path_cut(w, outside);
+    cut_path(w, outside);
 }
 
 void json_double(struct json_out *w, const char *key, double value)

@@ -8,7 +8,7 @@
 
 #include "common/base/err.h"
 
-static size_t hash_of(const char *key)
+static size_t hash_key(const char *key)
 {
     uint64_t h = 14695981039346656037u;
     for (; *key; key++)
@@ -19,7 +19,7 @@ static size_t hash_of(const char *key)
 // The slot that holds `key`, or the free one where it would go. The map has a free slot.
 static struct map_slot *find_slot(const struct map *m, const char *key)
 {
-    size_t i = hash_of(key) & (m->cap - 1);
+    size_t i = hash_key(key) & (m->cap - 1);
     while (m->slots[i].key && strcmp(m->slots[i].key, key) != 0)
         i = (i + 1) & (m->cap - 1);
     return &m->slots[i];
@@ -77,7 +77,7 @@ void *map_remove(struct map *m, const char *key)
     free(s->key);
     size_t hole = (size_t)(s - m->slots), mask = m->cap - 1;
     for (size_t i = (hole + 1) & mask; m->slots[i].key; i = (i + 1) & mask) {
-        size_t home = hash_of(m->slots[i].key) & mask;
+        size_t home = hash_key(m->slots[i].key) & mask;
         if (((i - home) & mask) >= ((i - hole) & mask)) {
             m->slots[hole] = m->slots[i];
             hole = i;

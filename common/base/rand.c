@@ -37,7 +37,7 @@ void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4])
     out[3] = c3;
 }
 
-static void block_at(const struct rand_site *s, uint64_t block, uint32_t out[4])
+static void fill_block(const struct rand_site *s, uint64_t block, uint32_t out[4])
 {
     const uint32_t ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32), s->step, s->stream};
     const uint32_t key[2] = {(uint32_t)s->seed, (uint32_t)(s->seed >> 32)};
@@ -47,33 +47,33 @@ static void block_at(const struct rand_site *s, uint64_t block, uint32_t out[4])
 uint32_t rand_word(const struct rand_site *s, uint64_t index)
 {
     uint32_t out[4];
-    block_at(s, index >> 2, out);
+    fill_block(s, index >> 2, out);
     return out[index & 3];
 }
 
-static float uniform_of(uint32_t word)
+static float compute_uniform(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;
 }
 
 float rand_uniform(const struct rand_site *s, uint64_t index)
 {
-    return uniform_of(rand_word(s, index));
+    return compute_uniform(rand_word(s, index));
 }
 
 // The normal `index & 1` of its block.
-static float normal_of(const uint32_t block[4], uint64_t index)
+static float compute_normal(const uint32_t block[4], uint64_t index)
 {
     const uint32_t *words = &block[2 * (index & 1)];
-    double u = uniform_of(words[0]), v = uniform_of(words[1]);
+    double u = compute_uniform(words[0]), v = compute_uniform(words[1]);
     return (float)(sqrt(-2 * log(u + 0x1p-25)) * cos(2 * M_PI * v));
 }
 
 float rand_normal(const struct rand_site *s, uint64_t index)
 {
     uint32_t block[4];
-    block_at(s, 2 * index >> 2, block);
-    return normal_of(block, index);
+    fill_block(s, 2 * index >> 2, block);
+    return compute_normal(block, index);
 }
 
 void rand_normals(const struct rand_site *s, uint64_t first, size_t n, float *out)
@@ -82,13 +82,13 @@ void rand_normals(const struct rand_site *s, uint64_t first, size_t n, float *ou
     for (size_t i = 0; i < n; i++) {
         uint64_t index = first + i;
         if (!i || !(index & 1))
-            block_at(s, 2 * index >> 2, block);
-        out[i] = normal_of(block, index);
+            fill_block(s, 2 * index >> 2, block);
+        out[i] = compute_normal(block, index);
     }
 }
 
 // Bits of the smallest power of two ≥ n.
-static int bits_for(uint64_t n)
+static int count_bits(uint64_t n)
 {
     return n < 2 ? 0 : 64 - __builtin_clzll(n - 1);
 }
@@ -119,7 +119,7 @@ static uint64_t permute_feistel(uint64_t x, int bits, uint64_t seed, uint64_t ro
 uint64_t rand_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t round)
 {
     PRE(index < n && n <= 1ull << 63);
-    int bits = bits_for(n);
+    int bits = count_bits(n);
     do
         index = permute_feistel(index, bits, seed, round);
     while (index >= n);

@@ -71,13 +71,14 @@ static int file_close(struct stream *s, struct err *e)
     return close(s->fd) ? err_errno(e, ERR_IO, "%s: cannot close", s->name) : 0;
 }
 
-static int any_tell(struct stream *s, uint64_t *at)
+static int tell_position(struct stream *s, uint64_t *at)
 {
     *at = s->at;
     return 0;
 }
 
-static const struct stream_ops file_ops = {file_read, file_write, any_tell, file_sync, file_close};
+static const struct stream_ops file_ops = {file_read, file_write, tell_position, file_sync,
+                                           file_close};
 
 // ---- kind: a buf -------------------------------------------------------------------------------
 static int mem_read(struct stream *s, void *to, size_t len, size_t *got, struct err *e)
@@ -106,7 +107,7 @@ static int mem_done(struct stream *s, struct err *e)
     return 0;
 }
 
-static const struct stream_ops buf_ops = {mem_read, mem_write, any_tell, mem_done, mem_done};
+static const struct stream_ops buf_ops = {mem_read, mem_write, tell_position, mem_done, mem_done};
 
 // ---- opening -----------------------------------------------------------------------------------
 static void set_up(struct stream *s, const struct stream_ops *ops, const char *name)

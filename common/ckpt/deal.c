@@ -43,8 +43,8 @@ static bool share_rank(const struct deal_part *a, const struct deal_part *b)
 }
 
 // Parts of one tensor are chained through `next`; each new one is compared with the chain.
-static int check_all(struct arena *a, const struct deal_part *parts, int n, int nranks,
-                     struct err *e)
+static int check_parts(struct arena *a, const struct deal_part *parts, int n, int nranks,
+                       struct err *e)
 {
     struct map seen = {0};
     int rc = 0, *next = arena_array(a, int, n ? n : 1);
@@ -167,7 +167,7 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
               struct deal *out, struct err *e)
 {
     PRE(nranks > 0 && nparts >= 0);
-    int rc = check_all(a, parts, nparts, nranks, e);
+    int rc = check_parts(a, parts, nparts, nranks, e);
     if (rc)
         return rc;
     *out = (struct deal){.nranks = nranks, .rank = arena_array(a, struct deal_rank, nranks)};

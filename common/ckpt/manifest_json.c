@@ -305,7 +305,7 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
 }
 
 // A file's name becomes a path, so it must be a plain name of a shard and nothing else.
-static bool file_name_ok(const char *name)
+static bool is_shard_file_name(const char *name)
 {
     size_t n = strlen(name);
     return n > 0 && n < 200 && name[0] != '.' && !strchr(name, '/') &&
@@ -325,7 +325,7 @@ static int read_files(struct arena *a, const struct json *top, struct manifest *
             err_wrap(e, "file %d", m->nfiles);
             return ERR_DATA;
         }
-        if (!file_name_ok(f->name) || map_put(index, f->name, f))
+        if (!is_shard_file_name(f->name) || map_put(index, f->name, f))
             return err_set(e, ERR_DATA, "file %d: the name '%s' is not good or not unique",
                            m->nfiles, f->name);
         if (f->head_bytes < 8 || f->head_bytes > f->bytes)
@@ -336,7 +336,7 @@ static int read_files(struct arena *a, const struct json *top, struct manifest *
     return 0;
 }
 
-static int box_bytes_checked(const struct box *b, enum dtype t, uint64_t *out)
+static int count_box_bytes(const struct box *b, enum dtype t, uint64_t *out)
 {
     *out = dtype_size(t);
     for (int d = 0; d < b->shape.n; d++)
@@ -361,7 +361,7 @@ static int read_slice(const struct json *o, const struct manifest *m, const stru
     s->file = (int)(f - m->files);
     if (n != s->box.shape.n || !box_inside(&s->box, &t->shape))
         return err_set(e, ERR_DATA, "start and shape lie outside of the tensor");
-    if (box_bytes_checked(&s->box, t->dtype, &bytes) || bytes != s->bytes)
+    if (count_box_bytes(&s->box, t->dtype, &bytes) || bytes != s->bytes)
         return err_set(e, ERR_DATA, "dtype and shape do not make %" PRIu64 " bytes", s->bytes);
     if (s->at < f->head_bytes || s->at > f->bytes || s->bytes > f->bytes - s->at)
         return err_set(e, ERR_DATA, "bytes %" PRIu64 " + %" PRIu64 " lie outside of '%s'", s->at,
@@ -383,7 +383,7 @@ static int check_cover(const struct manifest_tensor *t, struct err *e)
     struct box whole = {.shape = t->shape};
     uint64_t bytes, sum = 0;
     int n = 0, rc = 0;
-    if (box_bytes_checked(&whole, t->dtype, &bytes))
+    if (count_box_bytes(&whole, t->dtype, &bytes))
         return err_set(e, ERR_DATA, "its shape has no size");
     const struct manifest_slice **s = calloc((size_t)t->nslices + 1, sizeof(void *));
     if (!s)

@@ -32,7 +32,7 @@ struct npy_cursor {
     size_t at, end; // offsets in the file; what is read lies in [at, end)
 };
 
-static int reject(const struct npy_cursor *c, const char *what)
+static int reject_header(const struct npy_cursor *c, const char *what)
 {
     return err_set(c->e, ERR_DATA, "%s: byte %zu: npy header: %s", c->a->path, c->at, what);
 }
@@ -62,7 +62,7 @@ static int read_string(struct npy_cursor *c, char out[NPY_TEXT])
 {
     int quote = peek_byte(c);
     if (quote != '\'' && quote != '"')
-        return reject(c, "a quoted string is expected");
+        return reject_header(c, "a quoted string is expected");
     size_t n = 0;
     for (size_t i = c->at + 1; i < c->end && n < NPY_TEXT - 1; i++) {
         unsigned char b = c->a->file[i];
@@ -75,7 +75,7 @@ static int read_string(struct npy_cursor *c, char out[NPY_TEXT])
             break;
         out[n++] = (char)b;
     }
-    return reject(c, "a string that does not end or is none of npy's");
+    return reject_header(c, "a string that does not end or is none of npy's");
 }
 
 static int read_descr(struct npy_cursor *c)
@@ -116,21 +116,21 @@ static int read_order(struct npy_cursor *c)
         return err_set(c->e, ERR_UNSUPPORTED,
                        "%s: byte %zu: Fortran order is not read; save numpy.ascontiguousarray(x)",
                        c->a->path, c->at);
-    return reject(c, "True or False is expected");
+    return reject_header(c, "True or False is expected");
 }
 
 static int read_size(struct npy_cursor *c, int64_t *out)
 {
     int b = peek_byte(c);
     if (b < '0' || b > '9')
-        return reject(c, "a size is expected");
+        return reject_header(c, "a size is expected");
     int64_t v = 0;
     for (; c->at < c->end; c->at++) {
         b = c->a->file[c->at];
         if (b < '0' || b > '9')
             break;
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, b - '0', &v))
-            return reject(c, "a size of more than 2^63");
+            return reject_header(c, "a size of more than 2^63");
     }
     *out = v;
     return 0;
@@ -141,13 +141,13 @@ static int read_shape(struct npy_cursor *c)
 {
     struct shape *s = &c->a->shape;
     if (!take_byte(c, '('))
-        return reject(c, "a tuple of sizes is expected");
+        return reject_header(c, "a tuple of sizes is expected");
     bool comma = true;
     while (!take_byte(c, ')')) {
         if (!comma)
-            return reject(c, "',' or ')' is expected");
+            return reject_header(c, "',' or ')' is expected");
         if (s->n == MAX_DIMS)
-            return reject(c, "more than 8 dimensions");
+            return reject_header(c, "more than 8 dimensions");
         int rc = read_size(c, &s->dim[s->n]);
         if (rc)
             return rc;
@@ -155,7 +155,7 @@ static int read_shape(struct npy_cursor *c)
         comma = take_byte(c, ',');
     }
     // In Python (3) is a number.
-    return s->n == 1 && !comma ? reject(c, "a shape of one size needs a comma") : 0;
+    return s->n == 1 && !comma ? reject_header(c, "a shape of one size needs a comma") : 0;
 }
 
 static const struct {
@@ -184,7 +184,7 @@ static int read_entry(struct npy_cursor *c, unsigned *seen)
                        k == NPY_KEYS ? "unknown" : "second", key);
     *seen |= 1u << k;
     if (!take_byte(c, ':'))
-        return reject(c, "':' is expected");
+        return reject_header(c, "':' is expected");
     return npy_keys[k].read(c);
 }
 
@@ -192,11 +192,11 @@ static int read_dict(struct npy_cursor *c)
 {
     unsigned seen = 0;
     if (!take_byte(c, '{'))
-        return reject(c, "'{' is expected");
+        return reject_header(c, "'{' is expected");
     bool comma = true;
     while (!take_byte(c, '}')) {
         if (!comma)
-            return reject(c, "',' or '}' is expected");
+            return reject_header(c, "',' or '}' is expected");
         int rc = read_entry(c, &seen);
         if (rc)
             return rc;
@@ -206,7 +206,7 @@ static int read_dict(struct npy_cursor *c)
         if (!(seen & 1u << k))
             return err_set(c->e, ERR_DATA, "%s: byte %zu: npy header: key '%s' is missing",
                            c->a->path, c->at, npy_keys[k].name);
-    return peek_byte(c) == -1 ? 0 : reject(c, "text behind the closing '}'");
+    return peek_byte(c) == -1 ? 0 : reject_header(c, "text behind the closing '}'");
 }
 
 // Finds where the dict lies.
@@ -216,7 +216,7 @@ static int find_header(struct npy_cursor *c)
     size_t len = c->a->file_len;
     c->at = len;
     if (len < 8)
-        return reject(c, "the file ends before the version");
+        return reject_header(c, "the file ends before the version");
     c->at = 6;
     if ((f[6] != 1 && f[6] != 2) || f[7] != 0)
         return err_set(c->e, ERR_UNSUPPORTED, "%s: byte 6: npy version %d.%d; 1.0 and 2.0 are read",
@@ -224,16 +224,16 @@ static int find_header(struct npy_cursor *c)
     size_t at = f[6] == 1 ? 10 : 12;
     c->at = len;
     if (len < at)
-        return reject(c, "the file ends before the header's length");
+        return reject_header(c, "the file ends before the header's length");
     size_t size = (size_t)f[8] | (size_t)f[9] << 8;
     if (f[6] == 2)
         size |= (size_t)f[10] << 16 | (size_t)f[11] << 24;
     c->at = 8;
     if (size > NPY_MAX_HEADER)
-        return reject(c, "a header of more than 64 KiB");
+        return reject_header(c, "a header of more than 64 KiB");
     c->at = len;
     if (size > len - at)
-        return reject(c, "the file ends inside it");
+        return reject_header(c, "the file ends inside it");
     c->at = at;
     c->end = at + size;
     return 0;

@@ -77,7 +77,7 @@ static void resolve_mesh(struct reading *r)
 }
 
 // The devices over which the batch is cut: the axes of act_ids' first dimension.
-static int64_t batch_shards(const struct job *job)
+static int64_t count_batch_shards(const struct job *job)
 {
     const struct job_sharding *s = &job->sharding;
     struct job_spec rule = {.n = 1, .dim = {{1, (const char *[]){"batch"}}}};
@@ -106,7 +106,8 @@ static void check_batch(struct reading *r)
                     "data.batch", "train.microbatches"))
         return;
     const struct job *job = r->job;
-    int64_t batch = job->data.batch, shards = batch_shards(job), micro = job->train.microbatches;
+    int64_t batch = job->data.batch, shards = count_batch_shards(job),
+            micro = job->train.microbatches;
     int64_t unit = shards * micro, below = batch / unit * unit; // shards and micro: at most 65536
     r->job->batch_unit = unit;
     if (below == batch)

@@ -43,7 +43,7 @@ const char *tree_kind_text(const struct tree_node *node)
     return tree_is_null(node) ? "empty" : text[node->kind];
 }
 
-static void error_add(struct tree_errors *e, struct tree_error item, const char *fmt, va_list ap)
+static void add_error(struct tree_errors *e, struct tree_error item, const char *fmt, va_list ap)
 {
     struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
@@ -62,7 +62,7 @@ void tree_error(struct tree_errors *e, const struct tree_node *at, const char *p
     va_list ap;
     va_start(ap, fmt);
     struct tree_error item = {at->source, at->line, at->column, 0, path, NULL};
-    error_add(e, item, fmt, ap);
+    add_error(e, item, fmt, ap);
     va_end(ap);
 }
 
@@ -72,7 +72,7 @@ void tree_error_key(struct tree_errors *e, const struct tree_node *member, const
     va_list ap;
     va_start(ap, fmt);
     struct tree_error item = {member->source, member->key_line, member->key_column, 0, path, NULL};
-    error_add(e, item, fmt, ap);
+    add_error(e, item, fmt, ap);
     va_end(ap);
 }
 
@@ -81,7 +81,7 @@ void tree_error_at(struct tree_errors *e, const struct tree_source *source, int 
 {
     va_list ap;
     va_start(ap, fmt);
-    error_add(e, (struct tree_error){source, line, column, 0, path, NULL}, fmt, ap);
+    add_error(e, (struct tree_error){source, line, column, 0, path, NULL}, fmt, ap);
     va_end(ap);
 }
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static double linear_rate(const struct job_schedule *s, int64_t step)
+static double compute_linear(const struct job_schedule *s, int64_t step)
 {
     double left = 1 - (double)(step < s->steps ? step : s->steps) / (double)s->steps;
     return s->end + (s->init - s->end) * left;
@@ -12,7 +12,7 @@ static double linear_rate(const struct job_schedule *s, int64_t step)
 
 // Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at
 // step `decay` (warm-up counted in) and stays.
-static double cosine_rate(const struct job_schedule *s, int64_t step)
+static double compute_cosine(const struct job_schedule *s, int64_t step)
 {
     if (step < s->warmup)
         return s->init + (s->peak - s->init) * ((double)step / (double)s->warmup);
@@ -25,10 +25,10 @@ double lr_at(const struct job_schedule *s, int64_t step)
 {
     switch ((enum job_schedule_kind)s->kind) {
     case JOB_LINEAR:
-        return linear_rate(s, step);
+        return compute_linear(s, step);
     case JOB_COSINE: // without a warm-up
     case JOB_WARMUP_COSINE:
-        return cosine_rate(s, step);
+        return compute_cosine(s, step);
     case JOB_CONSTANT:
         break;
     }

@@ -241,8 +241,8 @@ static void read_rows(struct reading *r)
 }
 
 // ---- the whole ---------------------------------------------------------------------------------
-static int fail_whole(struct arena *a, const char *file, int code, const char *message,
-                      struct job_errors *errs)
+static int fail_reading(struct arena *a, const char *file, int code, const char *message,
+                        struct job_errors *errs)
 {
     *errs = (struct job_errors){0};
     errs->items = arena_grow(a, NULL, sizeof *errs->items, 0, &errs->cap);
@@ -329,10 +329,10 @@ int job_load(struct arena *a, const struct schema *schema, const char *path,
                       : slash == path ? "/"
                                       : arena_printf(a, "%.*s", (int)(slash - path), path);
     if (failed)
-        code = fail_whole(a, arena_strdup(a, path), ERR_IO, strerror(failed), errs);
+        code = fail_reading(a, arena_strdup(a, path), ERR_IO, strerror(failed), errs);
     else if (text.len > JOB_MAX_BYTES)
-        code = fail_whole(a, arena_strdup(a, path), ERR_INVALID,
-                          "larger than the 1 MiB a job may be", errs);
+        code = fail_reading(a, arena_strdup(a, path), ERR_INVALID,
+                            "larger than the 1 MiB a job may be", errs);
     else
         code = job_parse(a, schema, path, dir, buf_str(&text), text.len, overrides, n_overrides,
                          out, errs);

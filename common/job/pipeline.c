@@ -63,7 +63,7 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
 }
 
 // The default, as the list of layers for each stage that would do.
-static const char *even_stages(struct reading *r)
+static const char *print_even_stages(struct reading *r)
 {
     struct job job = *r->job;
     struct buf b = {0};
@@ -94,9 +94,10 @@ void check_pipeline(struct reading *r)
                       given->n, given->n);
     else if (given->n && given->n != stages)
         reading_error(r, row, "names %d stages, the mesh has %d (%s): %s would do", given->n,
-                      stages, axis < 0 ? "no axis pp" : job->mesh.axis[axis].name, even_stages(r));
+                      stages, axis < 0 ? "no axis pp" : job->mesh.axis[axis].name,
+                      print_even_stages(r));
     else if (given->n && sum != layers)
         reading_error(r, row,
                       "the stages have %lld layers together, the model has %lld: %s would do",
-                      (long long)sum, (long long)layers, even_stages(r));
+                      (long long)sum, (long long)layers, print_even_stages(r));
 }

@@ -125,7 +125,7 @@ static void print_allowed(const struct schema_row *row, struct buf *to)
     print_bound(row->max, unit, to);
 }
 
-static const char *default_text(const struct schema_row *row)
+static const char *describe_default(const struct schema_row *row)
 {
     return row->def ? row->def : row->derived ? row->derived : row->optional ? "none" : "required";
 }
@@ -135,7 +135,7 @@ static void print_text_row(const struct schema_row *row, struct arena *a, struct
     struct buf allowed = {0};
     print_allowed(row, &allowed);
     buf_printf(to, "%-23s %-18s default: %s%s%s", row->path, setting_types[row->type].name,
-               default_text(row), row->unit ? " " : "", row->unit ? row->unit : "");
+               describe_default(row), row->unit ? " " : "", row->unit ? row->unit : "");
     if (allowed.len)
         buf_printf(to, "; allowed: %s", buf_str(&allowed));
     buf_printf(to, "\n%-23s %s", "", row->doc);
@@ -160,7 +160,7 @@ static void print_markdown_row(const struct schema_row *row, struct arena *a, st
     buf_putc(to, '|');
     print_cell(to, arena_printf(a, "`%s`", row->path));
     print_cell(to, setting_types[row->type].name);
-    print_cell(to, row->def ? arena_printf(a, "`%s`", row->def) : default_text(row));
+    print_cell(to, row->def ? arena_printf(a, "`%s`", row->def) : describe_default(row));
     print_cell(to, row->unit ? row->unit : "");
     print_cell(to, buf_str(&allowed));
     print_cell(to, row->when ? arena_printf(a, "%s; only when %s", row->doc, when_text(row, a))

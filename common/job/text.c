@@ -37,7 +37,7 @@ bool text_is_control(uint32_t c)
 
 // A tab among the blanks at the start of a line: the YAML parser takes it for a syntax error, even
 // on a blank line or before a comment.
-static bool tab_indents(const char *line, const char *end)
+static bool is_tab_indented(const char *line, const char *end)
 {
     while (line < end && *line == ' ')
         line++;
@@ -68,9 +68,9 @@ static bool check_size(const struct tree_source *source, const unsigned char *s,
 }
 
 // What may not begin a line. The parser takes quadratic time for tag directives.
-static const char *refused_start(const unsigned char *line, const unsigned char *end)
+static const char *find_refused_start(const unsigned char *line, const unsigned char *end)
 {
-    if (tab_indents((const char *)line, (const char *)end))
+    if (is_tab_indented((const char *)line, (const char *)end))
         return "a tab in the indentation: YAML wants spaces";
     return *line == '%' ? "directives (%) are not part of job files" : NULL;
 }
@@ -86,7 +86,7 @@ bool text_check(const struct tree_source *source, const char *text, size_t len,
         int n = text_decode(s, (size_t)(end - s), &c);
         if (n == 0 || c == 0)
             return report_bytes(source, s, line, column, errors);
-        const char *refused = column == 1 ? refused_start(s, end) : NULL;
+        const char *refused = column == 1 ? find_refused_start(s, end) : NULL;
         if (refused) {
             tree_error_at(errors, source, line, column, "", "%s", refused);
             return false;

@@ -37,7 +37,7 @@ static int mark_column(yaml_mark_t m)
 }
 
 // The keys that lead to the node being read.
-static const char *path_here(const struct reader *r)
+static const char *find_path(const struct reader *r)
 {
     struct buf path = {0};
     for (int i = 0; i < r->depth; i++)
@@ -88,10 +88,10 @@ static void refuse_anchor_or_tag(struct reader *r, struct tree_node *n, const vo
                                  const void *tag)
 {
     if (anchor)
-        tree_error(r->errors, n, path_here(r),
+        tree_error(r->errors, n, find_path(r),
                    "anchors (&) are not part of job files: write the value out");
     if (tag)
-        tree_error(r->errors, n, path_here(r), "tags (!) are not part of job files");
+        tree_error(r->errors, n, find_path(r), "tags (!) are not part of job files");
 }
 
 static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
@@ -105,7 +105,7 @@ static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
     for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
         POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
         if (text_is_control(c)) {
-            const char *path = path_here(r);
+            const char *path = find_path(r);
             bool prompt = strcmp(path, "eval.sample.prompt") == 0; // reads escapes of its own
             tree_error(r->errors, n, path,
                        "a line break or control character (U+%04X) in a value%s", c,
@@ -132,7 +132,7 @@ static void take_key(struct reader *r, struct level *l, struct tree_node *key)
     l->key = key;
     const struct tree_node *before = map_put(&l->seen, key->text, key);
     if (before) {
-        tree_error(r->errors, key, path_here(r), "the key is given twice, before in line %d",
+        tree_error(r->errors, key, find_path(r), "the key is given twice, before in line %d",
                    before->line);
         key->kind = TREE_BROKEN;
     }
@@ -182,7 +182,7 @@ static void on_alias(struct reader *r, const yaml_event_t *ev)
     struct tree_node *n = new_node(r, TREE_BROKEN, ev);
     if (!n)
         return;
-    tree_error(r->errors, n, path_here(r),
+    tree_error(r->errors, n, find_path(r),
                "aliases (*%.40s) are not part of job files: write the value out",
                (const char *)ev->data.alias.anchor);
     attach_node(r, n);

@@ -31,7 +31,7 @@ struct call *call_new(struct rpc *r, const struct rpc_method *m)
     return c;
 }
 
-static void call_free(struct call *c)
+static void free_call(struct call *c)
 {
     packet_free(c->first);
     packet_free(c->out);
@@ -48,7 +48,7 @@ static void call_free(struct call *c)
 
 // ---- wishes ----
 
-static size_t queue_max(const struct call *c)
+static size_t get_queue_max(const struct call *c)
 {
     return c->method->max_queue ? c->method->max_queue : RPC_QUEUE_MAX;
 }
@@ -63,7 +63,7 @@ int call_put(struct call *c, struct packet *p, struct err *e)
     if (p->size > RPC_MESSAGE_MAX) {
         rc =
             err_set(e, ERR_INVALID, "a message of %zu bytes; at most %d", p->size, RPC_MESSAGE_MAX);
-    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > queue_max(c)) {
+    } else if (c->waiting >= RPC_QUEUE_MESSAGES || c->bytes + p->size > get_queue_max(c)) {
         c->full = true;
         rc = err_set(e, ERR_LIMIT, "%d messages, %zu bytes wait to be sent", c->waiting, c->bytes);
     }
@@ -150,7 +150,7 @@ static struct order take_order(struct call *c)
         o.close = c->finish && !c->first;
         o.hint = c->first != NULL;
     }
-    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= queue_max(c) / 2) {
+    if (c->full && c->waiting <= RPC_QUEUE_MESSAGES / 2 && c->bytes <= get_queue_max(c) / 2) {
         c->full = false;
         o.room = c->fate != SIDE_OVER;
     }
@@ -197,7 +197,7 @@ static void start_read(struct call *c)
     start_batch(c, ops, n, &c->read_tag);
 }
 
-static grpc_op closing_op(struct call *c)
+static grpc_op make_closing_op(struct call *c)
 {
     grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
     if (c->server) {
@@ -233,7 +233,7 @@ static void start_write(struct call *c, const struct order *o)
         ops[n++].data.send_message.send_message = c->out->bytes;
     }
     if (o->close) {
-        ops[n++] = closing_op(c);
+        ops[n++] = make_closing_op(c);
         c->sends_last = true;
     }
     if (!n)
@@ -290,13 +290,13 @@ void call_tick(struct call *c)
     c->emit(c, RPC_CLOSED, NULL);
     list_remove(&c->link);
     c->gone(c);
-    call_free(c);
+    free_call(c);
 }
 
 // ---- landings ----
 
 // The message in c->in; null: it is no good, and the call has been failed for that.
-static ProtobufCMessage *unpack(struct call *c)
+static ProtobufCMessage *unpack_message(struct call *c)
 {
     const struct rpc_method *m = c->method;
     size_t max = c->server && m->max_request ? m->max_request : RPC_MESSAGE_MAX;
@@ -313,7 +313,7 @@ static ProtobufCMessage *unpack(struct call *c)
 static void read_message(struct call *c)
 {
     bool single = c->server ? c->method->shape != RPC_BIDI : c->method->shape == RPC_UNARY;
-    ProtobufCMessage *m = unpack(c);
+    ProtobufCMessage *m = unpack_message(c);
     grpc_byte_buffer_destroy(c->in);
     c->in = NULL;
     c->read = single || !m ? SIDE_OVER : SIDE_IDLE;

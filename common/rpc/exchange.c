@@ -188,7 +188,7 @@ void rpc_set_user(struct rpc *r, uint64_t call, void *user)
 // ---- wishes and commands: owner → rpc thread ----
 
 // Holding the lock; true: loop_wake() after letting go of it.
-static bool must_ring(struct rpc *r)
+static bool mark_ringing(struct rpc *r)
 {
     bool ring = !r->ringing;
     r->ringing = true;
@@ -199,7 +199,7 @@ bool rpc_kick(struct call *c)
 {
     if (list_empty(&c->kick))
         list_append(&c->r->kicked, &c->kick);
-    return must_ring(c->r);
+    return mark_ringing(c->r);
 }
 
 void rpc_unlock_and_ring(struct rpc *r, bool ring)
@@ -226,7 +226,7 @@ int rpc_do(struct rpc *r, int (*fn)(struct rpc *r, void *arg), void *arg)
     struct command command = {.fn = fn, .arg = arg};
     pthread_mutex_lock(&r->lock);
     r->command = &command;
-    rpc_unlock_and_ring(r, must_ring(r));
+    rpc_unlock_and_ring(r, mark_ringing(r));
     pthread_mutex_lock(&r->lock);
     while (!command.done)
         pthread_cond_wait(&r->answered, &r->lock);

@@ -120,7 +120,7 @@ void rpc_cancel(struct rpc *r, uint64_t call)
 
 // ---- one question ----
 
-static int ask_result(const struct rpc_event *ev, bool replied, struct err *e)
+static int check_result(const struct rpc_event *ev, bool replied, struct err *e)
 {
     if (ev->code == RPC_OK && replied)
         return 0;
@@ -143,7 +143,7 @@ int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
         if (ev.call == call && ev.kind == RPC_MESSAGE)
             *reply = rpc_event_take(&ev);
         if (ev.call == call && ev.kind == RPC_CLOSED) {
-            int rc = ask_result(&ev, *reply != NULL, e);
+            int rc = check_result(&ev, *reply != NULL, e);
             if (code)
                 *code = ev.code;
             if (rc && *reply) {
@@ -183,7 +183,7 @@ static void on_rung(struct loop_tag *t, bool ok)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void core_log(gpr_log_func_args *args)
+static void log_core_message(gpr_log_func_args *args)
 {
     const char *file = strrchr(args->file, '/');
     log_debug("grpc", "%s:%d: %s", file ? file + 1 : args->file, args->line, args->message);
@@ -196,10 +196,10 @@ static void on_grace_over(struct loop *l)
         server_cancel(server_of(it));
 }
 
-static void *rpc_main(void *arg)
+static void *run_rpc_thread(void *arg)
 {
     struct rpc *r = arg;
-    gpr_set_log_function(core_log);
+    gpr_set_log_function(log_core_message);
     grpc_init();
     loop_init(&r->loop);
     r->loop.on_alarm = on_grace_over;
@@ -219,7 +219,7 @@ static int start_thread(struct rpc *r, struct err *e)
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    errno = pthread_create(&r->thread, NULL, rpc_main, r);
+    errno = pthread_create(&r->thread, NULL, run_rpc_thread, r);
     int rc = errno ? err_errno(e, ERR_IO, "cannot start the rpc thread") : 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
@@ -231,7 +231,7 @@ static int start_thread(struct rpc *r, struct err *e)
     return 0;
 }
 
-static void rpc_free(struct rpc *r)
+static void free_rpc(struct rpc *r)
 {
     struct rpc_event ev;
     while (rpc_next(r, &ev))
@@ -262,7 +262,7 @@ int rpc_open(struct rpc **out, struct err *e)
     list_init(&r->channels);
     int rc = start_thread(r, e);
     if (rc)
-        rpc_free(r);
+        free_rpc(r);
     else
         *out = r;
     return rc;
@@ -287,5 +287,5 @@ void rpc_close(struct rpc *r)
         return;
     rpc_do(r, close_all, NULL);
     pthread_join(r->thread, NULL);
-    rpc_free(r);
+    free_rpc(r);
 }

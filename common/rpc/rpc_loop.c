@@ -24,7 +24,7 @@ void loop_wake(struct loop *l, struct loop_tag *t)
     PRE(rc == GRPC_CALL_OK);
 }
 
-static gpr_timespec next_alarm(const struct loop *l)
+static gpr_timespec find_next_alarm(const struct loop *l)
 {
     if (!l->alarm_ns)
         return gpr_inf_future(GPR_CLOCK_MONOTONIC);
@@ -36,7 +36,7 @@ static gpr_timespec next_alarm(const struct loop *l)
 void loop_run(struct loop *l)
 {
     while (!l->stop) {
-        grpc_event ev = grpc_completion_queue_next(l->queue, next_alarm(l), NULL);
+        grpc_event ev = grpc_completion_queue_next(l->queue, find_next_alarm(l), NULL);
         if (ev.type == GRPC_OP_COMPLETE) {
             struct loop_tag *t = ev.tag;
             t->landed(t, ev.success);

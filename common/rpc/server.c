@@ -190,7 +190,7 @@ static void accept_call(struct rpc_server *s, struct arrival *a)
     call_tick(c);
 }
 
-static void arrival_free(struct arrival *a)
+static void free_arrival(struct arrival *a)
 {
     grpc_call_details_destroy(&a->details);
     grpc_metadata_array_destroy(&a->metadata);
@@ -206,7 +206,7 @@ static void on_arrival(struct loop_tag *t, bool ok)
         request_next_call(a->server);
         accept_call(a->server, a);
     } // else the server shuts down: no call came with this
-    arrival_free(a);
+    free_arrival(a);
 }
 
 static void request_next_call(struct rpc_server *s)
@@ -243,7 +243,7 @@ static void drain_server(struct rpc_server *s)
 
 // The core may cut off as CANCELLED what arrives while it shuts down. So draining is done here, and
 // the core is shut down only when closing.
-static void shut_down(struct rpc_server *s)
+static void shut_down_server(struct rpc_server *s)
 {
     drain_server(s);
     grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
@@ -254,7 +254,7 @@ void server_close(struct rpc_server *s)
 {
     if (s->failed)
         return; // it is being closed already
-    shut_down(s);
+    shut_down_server(s);
     s->ncalls++; // so that the last call to end does not free s under us
     list_for_each (it, &s->calls) {
         struct call *c = list_entry(it, struct call, link);
@@ -287,7 +287,7 @@ struct serving {
     bool yes;
 };
 
-static int serving_command(struct rpc *r, void *arg)
+static int set_serving_command(struct rpc *r, void *arg)
 {
     const struct serving *w = arg;
     (void)r;
@@ -301,7 +301,7 @@ static int serving_command(struct rpc *r, void *arg)
 void rpc_serving(struct rpc_server *s, bool yes)
 {
     struct serving w = {s, yes};
-    rpc_do(s->r, serving_command, &w);
+    rpc_do(s->r, set_serving_command, &w);
 }
 
 // ---- serving ----
@@ -355,7 +355,7 @@ static int bind_port(struct rpc_server *s, const struct address *a, const char *
     return 0;
 }
 
-static struct rpc_server *server_new(struct rpc *r, const struct rpc_server_options *o)
+static struct rpc_server *new_server(struct rpc *r, const struct rpc_server_options *o)
 {
     struct rpc_server *s = calloc(1, sizeof *s);
     PRE(s != NULL);
@@ -397,14 +397,14 @@ static int serve_command(struct rpc *r, void *arg)
         rc = tls_server_credentials(&o->tls, &credentials, f->e);
     if (rc)
         return rc;
-    struct rpc_server *s = server_new(r, o);
+    struct rpc_server *s = new_server(r, o);
     rc = bind_port(s, &a, o->address, credentials, &port, f->e);
     grpc_server_credentials_release(credentials);
     grpc_server_start(s->core); // a failed one too, since only a started one can be shut down
     list_append(&r->servers, &s->link);
     if (rc) {
         s->failed = true;
-        shut_down(s);
+        shut_down_server(s);
         return rc;
     }
     request_next_call(s);

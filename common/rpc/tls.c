@@ -26,7 +26,7 @@ static int check_cert(const char *path, X509 **out, struct err *e)
     return *out ? 0 : err_set(e, ERR_INVALID, "%s is no PEM certificate", path);
 }
 
-static int no_password(char *buf, int size, int rw, void *arg)
+static int refuse_password(char *buf, int size, int rw, void *arg)
 {
     (void)buf, (void)size, (void)rw, (void)arg;
     return 0;
@@ -41,7 +41,7 @@ static int check_pair(const struct rpc_tls *t, struct err *e)
     if (!rc && !f)
         rc = err_errno(e, ERR_IO, "cannot read key %s", t->key);
     if (f) {
-        key = PEM_read_PrivateKey(f, NULL, no_password, NULL);
+        key = PEM_read_PrivateKey(f, NULL, refuse_password, NULL);
         fclose(f);
         if (!key)
             rc = err_set(e, ERR_INVALID, "%s is no PEM key without a password", t->key);

@@ -20,7 +20,7 @@ enum { SANS_MAX = 64 };
 static const char *const local_names[] = {"localhost", "127.0.0.1", "::1"};
 enum { LOCAL_NAMES = sizeof local_names / sizeof *local_names };
 
-static bool san_ok(const char *san)
+static bool is_san(const char *san)
 {
     static const char set[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
     unsigned char address[16];
@@ -64,7 +64,7 @@ static int write_server(const struct tls_pair *ca, const char *dir, const char *
         return err_set(e, ERR_LIMIT, "over %d names of the server", SANS_MAX);
     memcpy(all, local_names, sizeof local_names);
     for (int i = 0; i < nsans; i++) {
-        if (!san_ok(sans[i]))
+        if (!is_san(sans[i]))
             return err_set(e, ERR_INVALID, "'%s' is no name or address of a server", sans[i]);
         all[LOCAL_NAMES + i] = sans[i];
     }
@@ -94,7 +94,7 @@ static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err 
     return rc;
 }
 
-static int write_all(const char *dir, const char *const *sans, int nsans, struct err *e)
+static int write_authority(const char *dir, const char *const *sans, int nsans, struct err *e)
 {
     struct tls_pair ca = {0};
     struct buf key = {0};
@@ -123,7 +123,7 @@ int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err 
     else if (!faccessat(fd, "ca.pem", F_OK, 0))
         rc = err_set(e, ERR_EXISTS, "%s holds an authority already", dir);
     else
-        rc = write_all(dir, sans, nsans, e);
+        rc = write_authority(dir, sans, nsans, e);
     close(fd);
     return rc;
 }

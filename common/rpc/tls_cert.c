@@ -152,7 +152,7 @@ static bool add_sans(X509 *cert, const struct tls_leaf *leaf)
     return ok;
 }
 
-static int64_t not_after(X509 *cert)
+static int64_t compute_not_after(X509 *cert)
 {
     struct tm tm = {0};
     return ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) ? (int64_t)timegm(&tm) : 0;
@@ -161,7 +161,7 @@ static int64_t not_after(X509 *cert)
 int tls_cert_make_leaf(const struct tls_pair *ca, EVP_PKEY *public_key, const struct tls_leaf *leaf,
                        X509 **out, struct err *e)
 {
-    int64_t until = leaf->now_s + (int64_t)leaf->days * DAY_S, last = not_after(ca->cert);
+    int64_t until = leaf->now_s + (int64_t)leaf->days * DAY_S, last = compute_not_after(ca->cert);
     const char *usage = strcmp(leaf->role, "coordinator") ? "clientAuth" : "serverAuth,clientAuth";
     X509 *cert = X509_new();
     bool ok = cert && X509_set_version(cert, X509_VERSION_3) && set_serial(cert) &&
@@ -218,7 +218,7 @@ int tls_cert_print(X509 *cert, struct buf *pem, struct err *e)
 }
 
 // Keys in files have no passphrase, because nobody is there to type it.
-static int no_passphrase(char *buf, int size, int writing, void *arg)
+static int refuse_passphrase(char *buf, int size, int writing, void *arg)
 {
     (void)buf, (void)size, (void)writing, (void)arg;
     return 0;
@@ -227,7 +227,7 @@ static int no_passphrase(char *buf, int size, int writing, void *arg)
 int tls_key_parse(const char *pem, EVP_PKEY **out, struct err *e)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
-    *out = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    *out = bio ? PEM_read_bio_PrivateKey(bio, NULL, refuse_passphrase, NULL) : NULL;
     BIO_free(bio);
     return *out ? 0 : tls_failed(e, ERR_DATA, "not a private key in PEM");
 }
@@ -235,7 +235,7 @@ int tls_key_parse(const char *pem, EVP_PKEY **out, struct err *e)
 int tls_cert_parse(const char *pem, X509 **out, struct err *e)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
-    *out = bio ? PEM_read_bio_X509(bio, NULL, no_passphrase, NULL) : NULL;
+    *out = bio ? PEM_read_bio_X509(bio, NULL, refuse_passphrase, NULL) : NULL;
     BIO_free(bio);
     return *out ? 0 : tls_failed(e, ERR_DATA, "not a certificate in PEM");
 }

@@ -167,7 +167,7 @@ static int use_up_token(const char *dir, const char *secret, int64_t now_s, stru
 
 // ---- signing ----
 
-static bool request_name(X509_REQ *req, char *out, size_t size)
+static bool read_request_name(X509_REQ *req, char *out, size_t size)
 {
     X509_NAME *subject = X509_REQ_get_subject_name(req);
     int n = X509_NAME_get_text_by_NID(subject, NID_commonName, out, (int)size);
@@ -188,7 +188,7 @@ static int read_request(const char *pem, X509_REQ **out, char name[TLS_NAME_MAX]
         rc = refuse_token(e, "the request's key is not of P-256");
     else if (X509_REQ_verify(req, key) != 1)
         rc = tls_failed(e, ERR_REFUSED, "the request's signature is wrong");
-    else if (!request_name(req, name, TLS_NAME_MAX))
+    else if (!read_request_name(req, name, TLS_NAME_MAX))
         rc = refuse_token(e, "the request's name is no name for a certificate");
     *out = rc ? NULL : req;
     if (rc)
