@@ -336,7 +336,7 @@ static void test_the_table_has_a_row_for_each_key(void **state)
     assert_int_equal(count(buf_str(&markdown), "\n"), keys + 2);
     assert_non_null(
         strstr(buf_str(&markdown),
-               "| `optimizer.eps` | number | `1e-8` |  | above 0, to 1 | added to the "
+               "| `optimizer.eps` | number | `1e-8` |  | 1e-37 to 1 | added to the "
                "root of the second moment; only when optimizer.kind is adam or adamw |"));
     buf_clear(&text);
     buf_clear(&markdown);
