@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder of a test's own beneath /tmp, and paths in it.
 #pragma once
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,12 +24,13 @@ static inline void scratch_remove(struct scratch *s)
     assert_int_equal(system(line), 0);
 }
 
-// DIR/rest. The text holds until eight more were asked for on this thread.
+// DIR/rest. The text holds until RING more were asked for.
 static inline const char *scratch_path(const struct scratch *s, const char *rest)
 {
-    static _Thread_local char path[8][300];
-    static _Thread_local int next;
-    next = (next + 1) % 8;
-    snprintf(path[next], sizeof path[next], "%s/%s", s->dir, rest);
-    return path[next];
+    enum { RING = 16 };
+    static char path[RING][300];
+    static atomic_uint next;
+    char *out = path[atomic_fetch_add(&next, 1) % RING];
+    snprintf(out, sizeof path[0], "%s/%s", s->dir, rest);
+    return out;
 }
