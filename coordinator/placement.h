@@ -17,8 +17,8 @@ struct place_host {
     int free;          // devices of the wanted kind
 };
 struct place_want {
-    int ranks, max_hosts;          // 0: any number
-    int naxes, axes[JOB_MAX_AXES]; // the mesh, outermost first
+    int ranks, max_hosts;      // 0: any number
+    int naxes, axes[MAX_AXES]; // the mesh, outermost first
 };
 struct place_share {
     int host, ranks; // index; how many of the next ranks
