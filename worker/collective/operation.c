@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations: shared memory within a host, frames between hosts, the same bits either way.
 //
-// collective_start writes a note into this rank's page (and frames it to remote members); it moves no
-// other data. collective_wait does the work when all notes are there:
-//   - operands up to INLINE_MAX bytes lie in the notes: everyone computes the whole result itself,
-//     one exchange of cache lines in all;
-//   - larger ones are cut into one slice a member. A slice's owner reads it straight from its
-//     host's windows (and from the pieces that remote members sent), sums in tree order and writes
-//     the result into every window of its host, then sends it to the remote members. An operand
-//     is so read once and written once. `done` in the page ends the operation.
-// Remote operands go at most STAGE bytes ahead of the reduction (grants). While one operation
-// waits, those open on other communicators are worked on too, so ranks may wait in any order.
+// collective_start writes a note into this rank's page, and frames it to remote members; it moves
+// no other data. Whoever steps the world (a wait, the progress thread) does the work when all notes
+// are there:
+//
+//   small   operands up to INLINE_MAX bytes lie in the notes: everyone computes the whole result
+//           itself, one exchange of cache lines in all.
+//   large   operands are cut into one slice a member. A slice's owner reads it straight from its
+//           host's windows, and from the pieces that remote members sent, sums in tree order,
+//           writes the result into every window of its host, and sends it to the remote members.
+//           So an operand is read once and written once. `done` in the page ends the operation.
+//
+// Remote operands go at most STAGE bytes ahead of the reduction (grants). While one operation is
+// waited for, those open on other communicators are worked on too: ranks may wait in any order.
 #include <string.h>
 
 #include "common/base/clock.h"
