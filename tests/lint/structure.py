@@ -17,9 +17,66 @@ from source import Tree, without_comments
 
 # One follows a call where it leads; helpers of common/base that a name explains are not counted.
 PATHS = {
+    "a `mesh` key to a collective": [
+        "common/job/job_schema.c", "common/job/parse.c", "common/job/setting_types.c", "common/job/job_mesh.c",
+        "common/job/job_sharding.c", "common/job/check.c", "common/model/model.c", "common/compile/compile.c",
+        "common/compile/layout/mesh.c", "common/compile/layout/spec.c", "common/compile/layout/reshard.c",
+        "common/compile/shard/sharding.c", "common/compile/shard/resolve.c", "common/compile/shard/refine.c",
+        "common/compile/shard/op_rules.c", "common/compile/shard/partition.c", "common/compile/graph/optable.c",
+        "common/compile/program/order.c", "common/compile/program/schedule.c", "common/compile/program/group.c",
+        "common/compile/program/lower.c", "worker/rank/train/trainer.c", "worker/rank/train/train.c",
+        "worker/rank/exec/exec.c", "worker/rank/exec/segments.c", "worker/collective/host_transport.c",
+        "worker/collective/communicator.c", "worker/collective/operation.c", "worker/collective/world.c",
+        "worker/collective/process_world.c", "worker/collective/greet.c", "worker/collective/sum_tree.c",
+        "worker/collective/shm.c", "worker/collective/tcp.c",
+    ],
+    "a shard to COMMIT": [
+        "worker/rank/train/train.c", "worker/rank/exec/model_state.c", "worker/rank/save/saver.c",
+        "worker/rank/save/snapshot.c", "common/ckpt/deal.c", "common/ckpt/slice.c", "common/ckpt/shard_file.c",
+        "common/ckpt/store.c", "common/ckpt/store_write.c", "common/ckpt/durable.c", "common/ckpt/manifest.c",
+        "worker/rank/link/rank_link.c", "worker/rank/link/rank_frames.c", "common/attempt/frame.c",
+        "worker/supervise.c", "worker/worker_daemon.c", "worker/agent/agent.c", "worker/agent/agent_ranks.c",
+        "worker/agent/agent_messages.c", "coordinator/service.c", "coordinator/coord_daemon.c",
+        "coordinator/coord.c", "coordinator/frames.c", "coordinator/attempt.c", "coordinator/attempt_leader.c",
+        "coordinator/checkpoint.c", "common/attempt/leader.c", "common/attempt/saves.c", "common/ckpt/commit.c",
+        "common/ckpt/manifest_json.c", "coordinator/outbox.c", "coordinator/row_codec.c", "coordinator/db.c",
+        "worker/storage.c",
+    ],
+    "a submit to a running rank": [
+        "coordinator/cli/main.c", "coordinator/cli/flags.c", "coordinator/cli/verb_submit.c",
+        "coordinator/cli/resolved_job.c", "coordinator/cli/request.c", "coordinator/cli/cli_link.c",
+        "coordinator/service.c", "coordinator/planner.c", "coordinator/coord_daemon.c", "coordinator/coord.c",
+        "coordinator/acts.c", "coordinator/requests.c", "coordinator/job_record.c", "coordinator/settle.c",
+        "coordinator/queue.c", "coordinator/placement.c", "coordinator/host.c", "coordinator/attempt.c",
+        "coordinator/attempt_storage.c", "coordinator/outbox.c", "coordinator/row_codec.c", "coordinator/db.c",
+        "worker/worker_daemon.c", "worker/agent/agent.c", "worker/agent/attempts.c", "worker/agent/agent_ranks.c",
+        "worker/agent/agent_messages.c", "worker/storage.c", "worker/supervise.c", "worker/rankslock.c",
+        "worker/rank/main.c",
+    ],
 }
 # What the recipes of the rooms' READMEs touch, tried by making the change; tests are not counted.
 RECIPES = {
+    "an elementwise op": [
+        "common/op/ops.def", "kernels/cpu/vec.c", "kernels/cuda/elementwise.cu",
+    ],
+    "a model (and its new file)": [
+        "Makefile", "common/job/job.h", "common/model/model.c", "common/model/model.h",
+        "common/model/model_schema.c",
+    ],
+    "a job key (and KEYS.md)": [
+        "common/job/job.h", "common/job/job_schema.c",
+    ],
+    "a verb (and its new file)": [
+        "Makefile", "coordinator/cli/main.c", "coordinator/cli/verbs.h",
+    ],
+    "a verb with a call (and its new file)": [
+        "Makefile", "coordinator/cli/main.c", "coordinator/cli/verbs.h", "coordinator/cli/cli_link.c",
+        "coordinator/cli/cli_link.h", "coordinator/coord.h", "coordinator/service.c", "coordinator/views.c",
+        "proto/weft.proto",
+    ],
+    "a transport (and its new file)": [
+        "Makefile", "worker/rank/train/trainer.c",
+    ],
 }
 STATIC = re.compile(r"^static (?!inline)[^=;{}()]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
 
@@ -29,7 +86,7 @@ def count_lines(tree, files):
 
 
 def static_functions(tree):
-    return [m[1] for f in tree.named(".c", ".cu") if f in tree.product()
+    return [m[1] for f in tree.product() if not f.endswith(".h")
             for m in STATIC.finditer(without_comments(tree.text(f)))]
 
 
@@ -44,7 +101,7 @@ def find_circles(tree):
 def print_lists(title, lists, tree):
     for name, files in lists.items():
         missing = [f for f in files if f not in tree.files]
-        print(f"{title} {name:<38} {len(files):6} files{': missing ' + ' '.join(missing) if missing else ''}")
+        print(f"{title + ' ' + name:<60} {len(files)} files{': missing ' + ' '.join(missing) if missing else ''}")
 
 
 def main():
@@ -54,7 +111,7 @@ def main():
     args = parser.parse_args()
     build = args.build or args.root / "build"
     tree = Tree(args.root, objects=build / "obj" if (build / "obj").exists() else None)
-    product, statics = tree.product(), static_functions(tree)
+    product, statics = tree.product() + tree.named(".def"), static_functions(tree)
     names = collections.Counter(f.rsplit("/", 1)[-1] for f in product)
     tests = [f for f in tree.files if f.startswith("tests/") and f.endswith((".c", ".h", ".cu", ".py", ".sh"))]
     rooms = {f.rsplit("/", 1)[0] for f in product}
