@@ -190,7 +190,6 @@ static int read_nonces(struct act *t, struct store *s, struct err *e)
 
 // ---- the fence ----
 
-enum { DAMAGED_MAX = 64 };
 struct damaged {
     struct act *t;
     struct {

@@ -6,7 +6,7 @@
 enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
 
 // progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
-// step; the other states have the deadline of their name in lead.h.
+// step; the other states have a deadline of their own (watch.h).
 #define RANK_STATES(X)                                                                            \
     X(STARTING, "starting") /* compiles, opens the device, joins the world, loads a checkpoint */ \
     X(READY, "ready")       /* waits for the others' plan hashes */                               \
@@ -21,7 +21,7 @@ enum rank_state {
 };
 const char *rank_state_text(int state); // never null
 
-// How a rank ends (design §10).
+// How a rank ends: its exit code.
 enum rank_exit {
     RANK_EXIT_DONE = 0,
     RANK_EXIT_DATA = 65,

@@ -134,6 +134,12 @@ enum { OP_CHUNKS = 1024 };
 // workspace is one block of scores for each, two for the gradient, and the positions of the keys.
 enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
 
+// ROTARY turns pairs of a head's elements, at most so many.
+enum { ROTARY_PAIRS_MAX = 512 };
+
+// Each part of an op's scratch begins at a multiple of so many bytes.
+enum { OP_SCRATCH_ALIGN = 64 };
+
 // ---- the call a kernel receives: local shapes, device pointers ----
 struct tensor {
     void *data;

@@ -4,7 +4,7 @@
 
 // Enough parts to keep a large device busy, each of so many rows that what it leaves is little
 // beside what it reads, and 8 MiB left in all at most.
-enum { PART_ROWS = 128, PARTS_MOST = 512, PARTS_ELEMENTS = 1 << 21, ALIGN = 64 };
+enum { PART_ROWS = 128, PARTS_MOST = 512, PARTS_ELEMENTS = 1 << 21 };
 
 int64_t parts_of_rows(int64_t rows, int64_t cols)
 {
@@ -28,7 +28,8 @@ static int64_t divide_up(int64_t n, int64_t by)
 static size_t take_place(struct embed_parts *p, int64_t elements)
 {
     size_t at = p->bytes;
-    p->bytes += (sizeof(float) * (size_t)elements + ALIGN - 1) / ALIGN * ALIGN;
+    p->bytes += (sizeof(float) * (size_t)elements + OP_SCRATCH_ALIGN - 1) / OP_SCRATCH_ALIGN *
+                OP_SCRATCH_ALIGN;
     return at;
 }
 

@@ -2,7 +2,7 @@
 // Scratch and turns of bf16 operands. See widen.h.
 #include "common/op/widen.h"
 
-enum { ALIGN = 64, TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless one row has more
+enum { TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless one row has more
 
 static const struct tensor *operand_of(const struct op_call *c, int k)
 {
@@ -83,6 +83,7 @@ void widen_of(const struct op_call *c, struct widen *w)
         struct widen_operand *o = &w->operand[k];
         size_t bytes = sizeof(float) * (size_t)(o->each * (o->turns ? w->turn : 1));
         o->at = w->bytes;
-        w->bytes += o->wide ? (bytes + ALIGN - 1) / ALIGN * ALIGN : 0;
+        w->bytes +=
+            o->wide ? (bytes + OP_SCRATCH_ALIGN - 1) / OP_SCRATCH_ALIGN * OP_SCRATCH_ALIGN : 0;
     }
 }

@@ -5,13 +5,11 @@
 
 #include <math.h>
 
-enum { MAX_HALF = 512 }; // of a head's elements
-
 struct work {
     const struct op_call *call;
     const struct vec *vec;
     int64_t heads, n; // of a row; elements of a head
-    double frequency[MAX_HALF];
+    double frequency[ROTARY_PAIRS_MAX];
 };
 
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
@@ -19,7 +17,7 @@ static void rotate_rows(void *arg, int64_t begin, int64_t end)
     const struct work *w = arg;
     const struct op_call *c = w->call;
     const int32_t *position = c->in[1].data;
-    float cosine[MAX_HALF], sine[MAX_HALF];
+    float cosine[ROTARY_PAIRS_MAX], sine[ROTARY_PAIRS_MAX];
     for (int64_t r = begin; r < end; r++) {
         for (int64_t i = 0; i < w->n / 2; i++) {
             double angle = (double)c->attr->scale * position[r] * w->frequency[i];
@@ -44,7 +42,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
     if (rc)
         return rc;
-    if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > MAX_HALF)
+    if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > ROTARY_PAIRS_MAX)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     w.n = x->dim[x->n - 1];
     w.heads = x->dim[x->n - 2];

@@ -10,7 +10,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/team.h"
 
-enum { THREADS = 256, MAX_HALF = 512, ANGLES = 1024, BLOCKS = 2048 };
+enum { THREADS = 256, ANGLES = 1024, BLOCKS = 2048 };
 
 struct rotary {
     const void *x;
@@ -69,7 +69,7 @@ DEVICE void rotate_pack(const struct rotary *c, struct pack p, const float2 *tur
 
 DEVICE void rotary(const struct rotary *c, struct pack p)
 {
-    __shared__ double frequency[MAX_HALF];
+    __shared__ double frequency[ROTARY_PAIRS_MAX];
     __shared__ float2 turn[ANGLES];
     const int packs = c->half / p.wide, items = c->heads * packs;
     for (int i = threadIdx.x; i < c->half; i += THREADS)
@@ -104,7 +104,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     const int64_t n = x->n ? x->dim[x->n - 1] : 0;
-    if (x->n < 2 || n % 2 || n / 2 > MAX_HALF)
+    if (x->n < 2 || n % 2 || n / 2 > ROTARY_PAIRS_MAX)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     memset(&r, 0, sizeof r);
     r.rows = shape_count(&c->in[1].shape);

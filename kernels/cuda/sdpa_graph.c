@@ -70,10 +70,11 @@ struct form {
     int64_t dim[4], stride[4];
 };
 
+enum { OPERATIONS_MAX = 32 };
 struct graph {
     struct sdpa_made *m;
     struct sdpa_shape s;
-    cudnnBackendDescriptor_t op[32];
+    cudnnBackendDescriptor_t op[OPERATIONS_MAX];
     int n;
     int64_t inner; // name of the next tensor that is only between operations
 };

@@ -234,7 +234,7 @@ static void put_all_initial(struct rig *r, struct golden *g)
     must(exec_copies(r->exec, &e), &e);
 }
 
-// What the step loop of rank/train.c gives a step: optax counts updates from one.
+// What the step loop of a rank gives a step: optax counts updates from one.
 static void put_scalars(struct rig *r, int step)
 {
     float hyper[HYPER_SLOTS];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The invariants (design §9: I1–I6, §10), checked as history is made. Each function is called where
+// The invariants of checkpoints (I1 to I6, common/ckpt/README.md) and of attempts, checked as history is made. Each function is called where
 // the act happens; a broken one ends the schedule with sim_fail.
 #pragma once
 #include "common/ckpt/commit.h"

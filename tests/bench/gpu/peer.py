@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the peers' scripts share: their arguments, their batches, the way steps are timed, and the line they end with.
 
-    peer_X.py --size NAME --batch B --tokens FILE [--warm N] [--steps N] [--attention KIND] [--mode KIND] [--cpu]
+    peer_NAME.py --size NAME --batch B --tokens FILE [--warm N] [--steps N] [--attention KIND] [--mode KIND] [--cpu]
 
 A step's time is that between the ends of two steps, as weft's own step_ms is: while the host looks for the end of
 one, the next is queued already. Every step reads new tokens from the host's memory. The script ends with one line of

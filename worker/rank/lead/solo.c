@@ -223,9 +223,8 @@ static int fence_epoch(struct solo *s, struct assignment *a, struct err *e)
     return rc;
 }
 
-enum { REFUSALS_MAX = 64 };
 struct refusals {
-    struct store_entry bad[REFUSALS_MAX];
+    struct store_entry bad[DAMAGED_MAX];
     int n;
 };
 
