@@ -195,8 +195,10 @@ void algos_load(struct algos *a, const char *folder)
     file_name(a, name);
     int rc = folder_read(folder, name, text, FILE_MOST + 1, &e);
     bool here = rc != ERR_NOTFOUND;
-    rc = rc ? rc : check_digest(text, &e);
-    rc = rc ? rc : algos_read(a, text, &e);
+    if (!rc)
+        rc = check_digest(text, &e);
+    if (!rc)
+        rc = algos_read(a, text, &e);
     if (rc && here)
         log_warn("cuda", "timings of algorithms in %s/%s are ignored: %s", folder, name, e.text);
     free(text);
@@ -240,7 +242,8 @@ int algos_save(const struct algos *a, const char *folder, struct err *e)
     int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock < 0 || flock(lock, LOCK_EX))
         rc = err_errno(e, ERR_IO, "cannot lock %s", folder);
-    rc = rc ? rc : merge_folder(a, folder, e);
+    if (!rc)
+        rc = merge_folder(a, folder, e);
     if (lock >= 0)
         close(lock);
     return rc;

@@ -78,7 +78,8 @@ static int sum_bf16(const struct visit *v, const struct product *all, struct err
             p.workspace_bytes = half;
             rc = v->product(v, &p, e);
         }
-        rc = rc ? rc : narrow_rows(v, all, m0, m, all->workspace, e);
+        if (!rc)
+            rc = narrow_rows(v, all, m0, m, all->workspace, e);
     }
     return rc;
 }

@@ -164,8 +164,10 @@ int capture_end(struct stream_q *q, void **graph, struct err *e)
     cudaGraph_t captured = NULL;
     int rc = device_bind(q->device, e);
     q->device->captures -= q->device->captures > 0;
-    rc = rc ? rc : CUDA(q->device, q, e, cudaStreamEndCapture(q->stream, &captured));
-    rc = rc ? rc : instantiate_graph(q, captured, graph, e);
+    if (!rc)
+        rc = CUDA(q->device, q, e, cudaStreamEndCapture(q->stream, &captured));
+    if (!rc)
+        rc = instantiate_graph(q, captured, graph, e);
     if (captured)
         (void)cudaGraphDestroy(captured);
     return rc;

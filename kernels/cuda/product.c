@@ -463,7 +463,8 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
     int rc = find_candidates(q->device, p, plan, e);
     if (!rc && time)
         rc = find_fastest(q, p, plan, &us, e);
-    rc = rc ? rc : run_plan(q, p, plan, &ran, e);
+    if (!rc)
+        rc = run_plan(q, p, plan, &ran, e);
     if (rc || !ran || !time)
         return rc;
     print_choice(&plan->algo[plan->at], choice);

@@ -234,7 +234,7 @@ static void note_refused(void *arg, struct store_entry which, const struct err *
     char name[64];
     store_entry_name(which.epoch, which.step, name);
     log_warn("solo", "checkpoint %s is passed over: %s", name, e->text);
-    if (r->n < REFUSALS_MAX)
+    if (r->n < DAMAGED_MAX)
         r->bad[r->n++] = which;
 }
 
