@@ -14,6 +14,7 @@ FOREIGN = {
     "llm.c", "config.mak.dev",
     "yaml.h", "xxhash.h", "cmocka.h", "cudnn.h", "cuda_runtime_api.h", "cublasLt.h", "nccl.h", "sqlite3.h", "microhttpd.h",
     "omp.h", "xfs_fs.h",
+    "nccl.c",  # a transport to come: its recipe names it
 }
 ELSEWHERE = re.compile(r"§|\bdesign (?:section|chapter|\d)|\bpromises? \d")
 NAMED = re.compile(r"(?<![\w/.*$<@%-])((?:[\w{},*?-]+/)*[\w*?{},-]+\.(?:c|h|cu|md|py|sh|proto))\b(?![\w*(/-])")
