@@ -573,7 +573,7 @@ SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
 DOCDIR  := $(PREFIX)/share/doc/weft
 # What is read by who uses weft, not by who changes it; links among them hold where they are installed.
-USER_DOCS := README.md coordinator/cli/README.md deploy/README.md
+USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md coordinator/cli/README.md deploy/README.md
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)

@@ -22,6 +22,9 @@ TEXTS = [
     "share/bash-completion/completions/weft",
     "share/doc/weft/LICENSE",
     "share/doc/weft/README.md",
+    "share/doc/weft/common/GLOSSARY.md",
+    "share/doc/weft/common/job/KEYS.md",
+    "share/doc/weft/common/job/README.md",
     "share/doc/weft/coordinator/cli/README.md",
     "share/doc/weft/deploy/README.md",
 ]

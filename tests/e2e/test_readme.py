@@ -5,6 +5,8 @@ import pathlib
 import re
 import subprocess
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEFT = pathlib.Path(os.environ.get("WEFT_BUILD", ROOT / "build")) / "weft"
 
@@ -16,8 +18,20 @@ def test_the_table_of_keys_is_generated_from_the_schema():
     assert table == schema.stdout
 
 
-def test_every_target_the_readme_names_exists():
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("**/README.md")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_target_a_readme_names_exists(readme):
     makefile = (ROOT / "Makefile").read_text()
-    readme = (ROOT / "README.md").read_text()
-    for target in set(re.findall(r"`?make ([a-z-]+)", readme)):
+    for target in set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", readme.read_text(), re.M)):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_way_from_text_to_a_model_is_as_the_readme_says(tmp_path):
+    """Its commands, in its order, with fewer steps."""
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"## From your own data.*?```sh\n(.*?)```", readme, re.S).group(1)
+    lines = block.replace("$PWD/build", str(WEFT.parent)).replace("/tmp/book", str(tmp_path / "book"))
+    lines = lines.replace("steps: 300", "steps: 4").replace("every: 100", "every: 2")
+    done = subprocess.run(["bash", "-euc", lines], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sample after step 4: " in done.stdout
+    assert len(list((tmp_path / "book/ckpt").glob("book-*/step-00000004.e1/COMMIT"))) == 1

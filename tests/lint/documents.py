@@ -18,6 +18,7 @@ FOREIGN = {
 }
 ELSEWHERE = re.compile(r"§|\bdesign (?:section|chapter|\d)|\bpromises? \d")
 NAMED = re.compile(r"(?<![\w/.*$<@%-])((?:[\w{},*?-]+/)*[\w*?{},-]+\.(?:c|h|cu|md|py|sh|proto))\b(?![\w*(/-])")
+PLACEHOLDER = re.compile(r"NAME|(?<![a-z])thing(?![a-z])")  # in a recipe
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # A path of this tree in a README: `common/op`, `kernels/cpu/`, with its top folder.
 TICKED = re.compile(r"`((?:common|coordinator|worker|kernels|proto|deploy|tests)/[\w./{},*-]*)`")
@@ -70,7 +71,7 @@ class Names:
             self.ends.update("/".join(parts[i:]) for i in range(len(parts)))
 
     def has_file(self, name):
-        if "NAME" in name:  # stands for any
+        if PLACEHOLDER.search(name):
             return True
         if any(c in name for c in "*?"):
             return any(pathlib.PurePosixPath(f).match(name) for f in self.files)
@@ -78,7 +79,8 @@ class Names:
 
     def has_path(self, name, near):
         """Of a link or path: from the root, or from the folder of who says it."""
-        name = name.partition("NAME")[0]
+        if PLACEHOLDER.search(name):  # its folder at least
+            name = PLACEHOLDER.split(name)[0].rpartition("/")[0]
         for start in ("", near):
             parts = []
             for part in (f"{start}/{name}" if start else name).rstrip("/").split("/"):
