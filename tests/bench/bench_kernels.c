@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/compile/graph/optable.h"
 #include "kernels/backend.h"
 
 enum { RUNS = 9, MAX_THREADS = 2 };
@@ -63,11 +64,13 @@ static void must(int rc, const struct err *e)
     exit(1);
 }
 
-static double seconds(const struct bench *x, const struct op_call *c)
+static double seconds(const struct bench *x, struct op_call *c)
 {
     double runs[RUNS];
     struct err e = {0};
     int64_t times = 1;
+    c->workspace_bytes = op_workspace(c, BACKEND_CPU);
+    must(x->b->memory.alloc(x->d, c->workspace_bytes + 1, &c->workspace, &e), &e);
     must(x->b->op.run[c->op](x->q, c, &e), &e); // the first call compiles
     for (int r = -1; r < RUNS; r++) {
         double start = (double)clock_mono_ns() * 1e-9;
@@ -79,6 +82,7 @@ static double seconds(const struct bench *x, const struct op_call *c)
         else
             runs[r] = took;
     }
+    x->b->memory.free(x->d, c->workspace);
     qsort(runs, RUNS, sizeof *runs, by_value);
     return runs[RUNS / 2];
 }
