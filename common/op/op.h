@@ -84,10 +84,8 @@ int op_whole(enum op op); // the column of ops.def; see widen.h
 
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 4 };
 
-// label[k][d] says which loop index dimension d of operand k runs over; operands are the inputs in
-// order, then the outputs. Loop indices are numbered from 0. An op that broadcasts, contracts or
-// reduces reads everything it needs from here.
-struct op_block { // three nested loops, outermost first, and how far each side moves, in elements
+// What COPY moves: three nested loops, outermost first, and how far each side moves, in elements.
+struct op_block {
     int64_t extent[3], from[3], to[3];
 };
 // Where an op's random numbers come from: those that base/rand.h gives this site at the row-major
@@ -103,17 +101,19 @@ struct op_draw {
 };
 struct op_chain; // chain.h
 struct op_attr {
+    // Which loop index dimension d of operand k runs over; operands are the inputs in order, then
+    // the outputs. An op that broadcasts, contracts or reduces reads all it needs from here.
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
-    int8_t labels;
+    int8_t labels;         // how many loop indices there are, from 0
     float scale;           // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION
     float clip_norm;       // CLIP; 0: none
     double beta1, beta2;   // optimisers (average.h)
     float eps, decay;      // optimisers; NORM: eps
     float lr_scale;        // of this parameter's group
     bool nesterov;         // MOMENTUM
-    int64_t start;         // the id of a row's first element here; ATTENTION: see there
-    int64_t limit;         // ROW_*: ids from here on are padding, not there (but to the
-                           // picks in ROW_LOSS and its gradient); 0: none
+    int64_t start;         // the id of a row's first element here; ATTENTION: see ops.def
+    int64_t limit;         // ROW_*: ids from here on are padding and do not count, but to the picks
+                           // in ROW_LOSS and its gradient; 0: none
     int64_t group;         // ATTENTION: query heads that share a key and value head
     bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
     bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
@@ -151,7 +151,7 @@ struct op_call {
     const struct op_attr *attr;
     int nin, nout;
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
-    void *workspace; // scratch inside the arena: what the op table's workspace() asked for
+    void *workspace; // scratch inside the arena, as many bytes as op_workspace() asked for
     size_t workspace_bytes;
-    bool accumulate; // add to what out[0] holds (MATMUL, SUM, SQNORM): sums over microbatches
+    bool accumulate; // add to what out[0] holds: sums over microbatches (OP_ACCUMULATES)
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch and turns of bf16 operands. See widen.h.
+// Scratch and chunks of bf16 operands. See widen.h.
 #include "common/op/widen.h"
 
-enum { TURN_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a turn, unless one row has more
+enum { CHUNK_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a chunk, unless one row has more
 
 static const struct tensor *operand_of(const struct op_call *c, int k)
 {
@@ -64,24 +64,24 @@ static void choose_turns(const struct op_call *c, int base, struct widen *w)
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
         o->wide = operand_of(c, k)->dtype == DT_BF16;
-        o->turns = w->lead && count_prefix(c, base, k, w->lead) == w->lead;
-        o->each = shape_count(&operand_of(c, k)->shape) / (o->turns ? w->rows : 1);
-        row += o->wide && o->turns ? o->each : 0;
+        o->chunked = w->lead && count_prefix(c, base, k, w->lead) == w->lead;
+        o->each = shape_count(&operand_of(c, k)->shape) / (o->chunked ? w->rows : 1);
+        row += o->wide && o->chunked ? o->each : 0;
     }
-    w->turn = row ? TURN_ELEMENTS / row : w->rows;
-    w->turn = w->turn < 1 ? 1 : w->turn > w->rows ? w->rows : w->turn;
+    w->chunk = row ? CHUNK_ELEMENTS / row : w->rows;
+    w->chunk = w->chunk < 1 ? 1 : w->chunk > w->rows ? w->rows : w->chunk;
 }
 
 void widen_of(const struct op_call *c, struct widen *w)
 {
     int base = find_largest(c);
-    *w = (struct widen){.rows = 1, .turn = 1};
+    *w = (struct widen){.rows = 1, .chunk = 1};
     if (base < 0 || !op_whole(c->op))
         return;
     choose_turns(c, base, w);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
-        size_t bytes = sizeof(float) * (size_t)(o->each * (o->turns ? w->turn : 1));
+        size_t bytes = sizeof(float) * (size_t)(o->each * (o->chunked ? w->chunk : 1));
         o->at = w->bytes;
         w->bytes +=
             o->wide ? (bytes + OP_SCRATCH_ALIGN - 1) / OP_SCRATCH_ALIGN * OP_SCRATCH_ALIGN : 0;

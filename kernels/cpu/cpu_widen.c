@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 operands for a kernel that knows f32: widened into the workspace, turn by turn, and the
+// bf16 operands for a kernel that knows f32: widened into the workspace, chunk by chunk, and the
 // results rounded back. What lies where is common/op/widen.h's; the kernel's own scratch follows.
 //
 // For correctness, not for speed: the f32 kernel's bits, rounded once, to the nearest even.
@@ -25,21 +25,21 @@ static void narrow_slice(void *arg, int64_t begin, int64_t end)
     w->vec->narrow(w->bf16 + begin, w->f32 + begin, end - begin);
 }
 
-struct turn {
+struct chunk {
     struct stream_q *q;
     const struct op_call *call;
     const struct widen *w;
     char *scratch;
-    int64_t at, n; // rows of this turn
+    int64_t at, n; // rows of this chunk
 };
 
-// Operand k as the kernel gets it this turn.
-static struct tensor operand_of(const struct turn *t, int k)
+// Operand k as the kernel gets it this chunk.
+static struct tensor operand_of(const struct chunk *t, int k)
 {
     const struct op_call *c = t->call;
     const struct widen_operand *o = &t->w->operand[k];
     struct tensor x = k < c->nin ? c->in[k] : c->out[k - c->nin];
-    if (o->turns) {
+    if (o->chunked) {
         x.data = (char *)x.data + (size_t)(t->at * o->each) * dtype_size(x.dtype);
         for (int d = 0; d < t->w->lead; d++)
             x.shape.dim[d] = d == t->w->lead - 1 ? t->n : 1;
@@ -51,20 +51,20 @@ static struct tensor operand_of(const struct turn *t, int k)
     return x;
 }
 
-// Brings the bf16 operands from `first` to `end` that are walked in turns, or those that are not,
+// Brings the bf16 operands from `first` to `end` that are walked in chunks, or those that are not,
 // to scratch or back from it.
-static void convert_operands(const struct turn *t, int first, int end, bool turns, bool back)
+static void convert_operands(const struct chunk *t, int first, int end, bool chunked, bool back)
 {
     const struct op_call *c = t->call;
     for (int k = first; k < end; k++) {
         const struct widen_operand *o = &t->w->operand[k];
         const struct tensor *x = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
-        if (!o->wide || o->turns != turns)
+        if (!o->wide || o->chunked != chunked)
             continue;
         struct work w = {.vec = t->q->device->vec,
                          .f32 = (float *)(void *)(t->scratch + o->at),
-                         .bf16 = (uint16_t *)x->data + (turns ? t->at * o->each : 0)};
-        pool_for(t->q->device->pool, o->each * (turns ? t->n : 1), GRAIN,
+                         .bf16 = (uint16_t *)x->data + (chunked ? t->at * o->each : 0)};
+        pool_for(t->q->device->pool, o->each * (chunked ? t->n : 1), GRAIN,
                  back ? narrow_slice : widen_slice, &w);
     }
 }
@@ -84,9 +84,9 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
 {
     struct widen w;
     widen_of(c, &w);
-    struct turn t = {.q = q, .call = c, .w = &w, .scratch = c->workspace};
+    struct chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace};
     struct op_call f = *c;
-    struct op_attr attr = *c->attr; // of a turn: of what is drawn, attention alone, it is a batch
+    struct op_attr attr = *c->attr; // of a chunk: of what is drawn, attention alone, it is a batch
     f.attr = &attr;
     int all = c->nin + c->nout, rc = 0;
     if (!w.bytes)
@@ -97,13 +97,13 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
     f.workspace = t.scratch + w.bytes;
     f.workspace_bytes = c->workspace_bytes - w.bytes;
     convert_operands(&t, 0, c->nin, false, false);
-    for (t.at = 0; t.at < w.rows && !rc; t.at += w.turn) {
-        t.n = w.rows - t.at < w.turn ? w.rows - t.at : w.turn;
+    for (t.at = 0; t.at < w.rows && !rc; t.at += w.chunk) {
+        t.n = w.rows - t.at < w.chunk ? w.rows - t.at : w.chunk;
         attr.draw.from[0] = c->attr->draw.from[0] + t.at;
         convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
             *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand_of(&t, k);
-        f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].turns);
+        f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].chunked);
         rc = kernel(q, &f, e);
         convert_operands(&t, c->nin, all, true, true);
     }

@@ -12,15 +12,15 @@ bool attention_is_plain(const struct attention *a)
            a->start == 0 && a->heads == a->kv_heads * a->group && a->d % 8 == 0;
 }
 
-bool attention_turn(const struct attention *a, int n, struct attention_turn *out)
+bool attention_portion(const struct attention *a, int n, struct attention_portion *out)
 {
     for (int64_t parts = 1; parts <= a->batch; parts++) {
-        *out = (struct attention_turn){a->batch / parts, a->heads};
+        *out = (struct attention_portion){a->batch / parts, a->heads};
         if (a->batch % parts == 0 && n-- == 0)
             return true;
     }
     for (int64_t parts = 2; parts <= a->kv_heads; parts++) {
-        *out = (struct attention_turn){1, a->heads / parts};
+        *out = (struct attention_portion){1, a->heads / parts};
         if (a->kv_heads % parts == 0 && n-- == 0)
             return true;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN (sdpa.h), for calls that attention_choice.c finds plain: what each shape got,
-// and its runs, turn by turn.
+// and its runs, portion by portion.
 #include "kernels/cuda/cuda_attention.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct kept {
     struct key key;
     struct sdpa *sdpa; // null: no engine serves it, our own kernels do
     bool tried;        // it was run once
-    struct attention_turn turn;
+    struct attention_portion portion;
 };
 
 struct attention_state {
@@ -40,11 +40,11 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                         struct kept *k, char *why, size_t room)
 {
     const struct sdpa_on on = {.api = &s->api, .handle = s->handle};
-    for (int n = 0; !k->sdpa && attention_turn(a, n, &k->turn); n++) {
-        const struct sdpa_shape shape = {.batch = k->turn.batch,
+    for (int n = 0; !k->sdpa && attention_portion(a, n, &k->portion); n++) {
+        const struct sdpa_shape shape = {.batch = k->portion.batch,
                                          .seq = a->queries,
-                                         .heads = k->turn.heads,
-                                         .kv_heads = k->turn.heads / a->group,
+                                         .heads = k->portion.heads,
+                                         .kv_heads = k->portion.heads / a->group,
                                          .d = a->d,
                                          .row = a->heads * a->d,
                                          .kv_row = a->kv_heads * a->d,
@@ -55,7 +55,7 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 }
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
-// "cudnn-9.19.0-8x12", samples and heads of a turn, or "own". "-varies" behind it: of an engine
+// "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
 // whose bits may be others the next time.
 static void log_plan(struct device *d, const struct kept *k, const char *why)
 {
@@ -66,8 +66,9 @@ static void log_plan(struct device *d, const struct kept *k, const char *why)
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
              (unsigned long long)x->room);
     if (k->sdpa)
-        snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version, (long long)k->turn.batch,
-                 (long long)k->turn.heads, sdpa_varies(k->sdpa) ? "-varies" : "");
+        snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
+                 (long long)k->portion.batch, (long long)k->portion.heads,
+                 sdpa_varies(k->sdpa) ? "-varies" : "");
     else
         log_warn("cuda", "%s: our own kernels serve it: %s", key, why);
     algorithms_note(d, key, choice);
@@ -95,17 +96,17 @@ static struct kept *kept_for(struct device *d, const struct attention *a, size_t
     return k;
 }
 
-// What of an operand a turn begins at.
+// What of an operand a portion begins at.
 static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64_t h, int64_t d)
 {
     return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
 }
 
-static cudnnStatus_t run_turns(const struct attention *a, const struct kept *k, void *scratch)
+static cudnnStatus_t run_portions(const struct attention *a, const struct kept *k, void *scratch)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    for (int64_t b = 0; b < a->batch; b += k->turn.batch)
-        for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->turn.heads) {
+    for (int64_t b = 0; b < a->batch; b += k->portion.batch)
+        for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
             int64_t s = a->queries, n = a->heads, g = h / a->group, kv = a->kv_heads, d = a->d;
             const struct sdpa_operands o = {.q = part_of(a->q, b, s, n, h, d),
                                             .k = part_of(a->k, b, s, kv, g, d),
@@ -127,7 +128,7 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
     const struct attention_state *s = q->device->attention;
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = run_turns(a, k, scratch);
+        status = run_portions(a, k, scratch);
     if (status == CUDNN_STATUS_SUCCESS)
         return 0;
     // On a device that has failed cuDNN's word says nothing: the device's names what happened.

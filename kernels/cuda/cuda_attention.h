@@ -48,10 +48,10 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
 bool attention_is_plain(const struct attention *a);
 // How much of it a run of cuDNN's serves: the n-th choice, from all of it to one sample's heads
 // that share one key head; false: there are no more. Samples and heads divide the call's.
-struct attention_turn {
+struct attention_portion {
     int64_t batch, heads;
 };
-bool attention_turn(const struct attention *a, int n, struct attention_turn *out);
+bool attention_portion(const struct attention *a, int n, struct attention_portion *out);
 
 #ifdef __cplusplus
 }

@@ -68,20 +68,20 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
 
 static void a_turn_is_some_samples_or_some_heads_of_one(void **state)
 {
-    static const struct attention_turn want[] = {{6, 8}, {3, 8}, {2, 8}, {1, 8}, {1, 4}, {1, 2}};
+    static const struct attention_portion want[] = {{6, 8}, {3, 8}, {2, 8}, {1, 8}, {1, 4}, {1, 2}};
     struct attention a = plain();
-    struct attention_turn t;
+    struct attention_portion t;
     (void)state;
     a.batch = 6;
     a.heads = 8;
     a.kv_heads = 4; // two heads share one, so a turn has two
     a.group = 2;
     for (int n = 0; n < 6; n++) {
-        assert_true(attention_turn(&a, n, &t));
+        assert_true(attention_portion(&a, n, &t));
         assert_int_equal(t.batch, want[n].batch);
         assert_int_equal(t.heads, want[n].heads);
     }
-    assert_false(attention_turn(&a, 6, &t));
+    assert_false(attention_portion(&a, 6, &t));
 }
 
 // ---- scratch -----------------------------------------------------------------------------------

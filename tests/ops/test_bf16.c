@@ -178,7 +178,7 @@ static void attention_in_order_is_the_same_whoever_serves_it(void **state)
     }
 }
 
-// More rows than scratch holds at once: the last turn is a short one.
+// More rows than scratch holds at once: the last chunk is a short one.
 static void what_does_not_fit_one_turn_is_done_in_several(void **state)
 {
     static const struct {
@@ -198,9 +198,9 @@ static void what_does_not_fit_one_turn_is_done_in_several(void **state)
         struct arena a = {0};
         struct rig_case c;
         case_make(&c, &a, cases[t].op, cases[t].einsum, cases[t].bf16, cases[t].s, -1, 1);
-        run(&c, "in turns", ROUNDED, 1e-5, 1e-3);
+        run(&c, "in chunks", ROUNDED, 1e-5, 1e-3);
         c.accumulate = c.start[0].dtype == DT_F32 && cases[t].op != OP_ROW_MAX;
-        run(&c, "in turns, adding", ROUNDED, 1e-5, 1e-3);
+        run(&c, "in chunks, adding", ROUNDED, 1e-5, 1e-3);
         arena_clear(&a);
     }
 }

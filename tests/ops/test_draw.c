@@ -274,7 +274,7 @@ static void bf16_is_dropped_as_f32_is(void **state)
     }
 }
 
-// So many keys that the samples are widened in turn: the second one's draws are its own.
+// So many keys that the samples are widened in chunks: the second one's draws are its own.
 static void attention_in_turns_draws_for_each_sample(void **state)
 {
     const struct heads s = {2, 1, 8192, 4, 1, 64, false, {3, 0}, 0.3f};
@@ -285,7 +285,7 @@ static void attention_in_turns_draws_for_each_sample(void **state)
     for (int k = 0; k < 3; k++)
         to_bf16(&c.in[k], (uint64_t)k + 9);
     c.start[0].dtype = DT_BF16;
-    run_everywhere(&c, "of bf16, in turns", 0x1p-8, 1e-4);
+    run_everywhere(&c, "of bf16, in chunks", 0x1p-8, 1e-4);
     arena_clear(&a);
 }
 

@@ -244,6 +244,11 @@ static int make_op(struct graph *g, const struct op_args *a)
 
 // ---- the compute dtype -------------------------------------------------------------------------
 
+bool node_casts_param(const struct node *n)
+{
+    return n->kind == NODE_OP && n->op == OP_CAST && n->when == FIRST_MICROBATCH;
+}
+
 static int find_copy(const struct graph *g, int value)
 {
     for (int i = 0; i < g->nnodes; i++) {

@@ -169,5 +169,7 @@ int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
 int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
 
+// Whether the node brings a parameter to the compute dtype: the first microbatch does it for all.
+bool node_casts_param(const struct node *n);
 // The node is copied; its inputs and outputs are ids of this graph.
 struct node *graph_node(struct graph *g, const struct node *n);

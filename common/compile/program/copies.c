@@ -53,7 +53,7 @@ static bool may_keep(const struct copies *c, int param, uint64_t stages)
 static bool is_cast(const struct copies *c, const struct node *n)
 {
     const struct graph *g = c->g;
-    if (n->kind != NODE_OP || n->op != OP_CAST || n->when != FIRST_MICROBATCH)
+    if (!node_casts_param(n))
         return false;
     const struct value *from = &g->values[n->in[0]], *to = &g->values[n->out[0]];
     return from->kind == VALUE_PARAM && to->dtype == DT_BF16 && n->attr.scale == 1 &&

@@ -26,7 +26,7 @@ static bool is_gather(const struct node *n)
 // A gather of a parameter or its copy, the cast before it, a gather's second step.
 static bool moves_early(const struct order *o, const struct node *n)
 {
-    bool cast = n->kind == NODE_OP && n->op == OP_CAST && n->when == FIRST_MICROBATCH;
+    bool cast = node_casts_param(n);
     if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
         return false;
     enum value_kind from = o->g->values[n->in[0]].kind;
