@@ -91,7 +91,7 @@ CPU_ISAS    := baseline avx2 avx512
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
 CUDA_SRC    := cuda_backend
-CUDA_SRC    += cuda_device
+CUDA_SRC    += cuda_device cuda_errors
 CUDA_SRC    += cuda_memory
 CUDA_SRC    += cuda_stream
 CUDA_SRC    += cuda_attention attention_choice

@@ -4,7 +4,7 @@
 // Every op goes through one door, run_op: it binds the device, refuses one that has failed, and
 // notes the op on its stream, so that a failure seen later is told with a name. Ops only queue
 // work: nothing here waits.
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_gemm.h"
 
 static const backend_op kernels[OP_COUNT] = {
 #define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = op_##kernel,
@@ -38,6 +38,21 @@ static const backend_many many[OP_COUNT] = {
     [OP_ADAM] = run_updates,
 };
 
+// Only products and attention have a choice.
+static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
+{
+    int rc = device_bind(q->device, e);
+    if (rc)
+        return rc;
+    if (op_is(c->op, OP_OWN_LOOPS))
+        return attention_tune(q, c, e);
+    if (!op_is(c->op, OP_IS_PRODUCT))
+        return 0;
+    q->last = c->op;
+    q->any = true;
+    return op_is(c->op, OP_HAS_CHAIN) ? linear_tune(q, c, time, e) : matmul_tune(q, c, time, e);
+}
+
 static const struct backend_graph graphs = {
     .begin = capture_begin,
     .end = capture_end,
@@ -46,7 +61,7 @@ static const struct backend_graph graphs = {
 };
 
 static const struct backend_choice choices = {
-    .tune = algorithms_tune,
+    .tune = tune_op,
     .read = algorithms_read,
     .write = algorithms_write,
 };

@@ -64,6 +64,10 @@ int op_refuse(const struct op_call *c, struct err *e, const char *what);
 int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
 // Refuses operands that are neither f32 nor bf16.
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
+// Makes it the calling thread's device. Fails if it has failed.
+int device_bind(struct device *d, struct err *e);
+// What to do about an error, where there is more to say than CUDA says; else "".
+const char *cuda_advice(cudaError_t rc);
 
 // ---- cuda_device.c -----------------------------------------------------------------------------
 
@@ -71,8 +75,6 @@ int device_count(struct err *e);
 int device_open(const struct device_options *o, struct device **out, struct err *e);
 void device_close(struct device *d);
 void device_info(const struct device *d, struct device_info *out);
-// Makes it the calling thread's device. Fails if it has failed.
-int device_bind(struct device *d, struct err *e);
 cudaError_t probe_image(void); // probe.cu: whether this build has code for the bound device
 
 // ---- cuda_stream.c -----------------------------------------------------------------------------
@@ -118,7 +120,6 @@ int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e);
 const char *attention_version(void); // cuDNN's
 
 // What algorithms are chosen: backend.h's slots.
-int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
 int algorithms_read(struct device *d, const char *text, struct err *e);
 int algorithms_write(struct device *d, struct buf *out, struct err *e);
 // A choice that was made elsewhere, for the record: no import changes it.

@@ -158,18 +158,9 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
     return rc ? rc : op_launched(q, c, e);
 }
 
-int algorithms_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
+int matmul_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
 {
     struct product p;
-    int rc = device_bind(q->device, e);
-    if (!rc && (c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD))
-        return attention_tune(q, c, e);
-    if (rc || !op_is(c->op, OP_IS_PRODUCT))
-        return rc;
-    q->last = c->op;
-    q->any = true;
-    if (c->op == OP_LINEAR)
-        return linear_tune(q, c, time, e);
-    rc = matmul_of(c, &p, e);
+    int rc = matmul_of(c, &p, e);
     return rc ? rc : gemm_tune(q, c, &p, time, e);
 }

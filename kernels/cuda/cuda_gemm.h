@@ -13,6 +13,9 @@ int gemm_run(struct stream_q *q, const struct op_call *c, const struct product *
 int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product *p, bool time,
               struct err *e);
 
+// Settles a MATMUL's choices.
+int matmul_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
+
 // Settles a LINEAR's choices: also whether its chain is made in the product's kernel or by one of
 // its own.
 int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA's errors become, and the binding of a device to the thread that calls it.
+//
+// A device serves the thread that calls it: CUDA's current device is a thread's own, so every entry
+// binds it (device_bind), which costs a comparison. Errors that CUDA calls sticky leave the context
+// useless; the first one is kept and repeated, so that what is logged last still names the cause.
+#include "kernels/cuda/cuda_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// After these nothing runs on the device any more in this process.
+static bool is_sticky(cudaError_t rc)
+{
+    static const cudaError_t sticky[] = {
+        cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,       cudaErrorAssert,
+        cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorLaunchFailure,
+        cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
+        cudaErrorCudartUnloading,     cudaErrorContained,           cudaErrorExternalDevice,
+        cudaErrorTensorMemoryLeak,    cudaErrorMpsClientTerminated,
+    };
+    for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
+        if (rc == sticky[i])
+            return true;
+    return false;
+}
+
+#define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
+
+// What to do about it, where there is more to say than CUDA says.
+const char *cuda_advice(cudaError_t rc)
+{
+    static const struct {
+        cudaError_t rc;
+        const char *say;
+    } known[] = {
+        {cudaErrorNoKernelImageForDevice, OTHER_BUILD},
+        {cudaErrorInvalidDeviceFunction, OTHER_BUILD}, // which some runtimes say instead
+        {cudaErrorDevicesUnavailable,
+         ": another process holds it exclusively (nvidia-smi shows who)"},
+        {cudaErrorSystemNotReady, ": the fabric manager is not running"},
+        {cudaErrorECCUncorrectable, ": its memory is failing (nvidia-smi -q -d ECC)"},
+        {cudaErrorIllegalAddress, ": run with CUDA_LAUNCH_BLOCKING=1 to learn which op it is"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].rc == rc)
+            return known[i].say;
+    return "";
+}
+
+static int repeat_failure(const struct device *d, struct err *e)
+{
+    return err_set(e, d->failed.code, "%s", d->failed.text);
+}
+
+int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError_t rc,
+               struct err *e)
+{
+    char op[64] = "";
+    struct err said = {0};
+    if (rc == cudaSuccess)
+        return 0;
+    (void)cudaGetLastError(); // what was told here is not told again
+    if (d->failed.code)
+        return repeat_failure(d, e);
+    if (q && q->any)
+        snprintf(op, sizeof op, " behind op '%s'", op_name(q->last));
+    err_set(&said, ERR_DEVICE, "cuda device %d: %.*s%s: %s (%s)%s", d->ordinal,
+            (int)strcspn(call, "("), call, op, cudaGetErrorString(rc), cudaGetErrorName(rc),
+            cuda_advice(rc));
+    if (is_sticky(rc))
+        d->failed = said;
+    return err_set(e, ERR_DEVICE, "%s", said.text);
+}
+
+int op_launched(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    (void)c;
+    return cuda_check(q->device, q, "launch", cudaGetLastError(), e);
+}
+
+int op_refuse(const struct op_call *c, struct err *e, const char *what)
+{
+    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: %s", op_name(c->op), what);
+}
+
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e)
+{
+    if (t->dtype == want)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: an operand is %s, not %s", op_name(c->op),
+                   dtype_name(t->dtype), dtype_name(want));
+}
+
+int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e)
+{
+    return t->dtype == DT_BF16 ? 0 : op_want(c, t, DT_F32, e);
+}
+
+int device_bind(struct device *d, struct err *e)
+{
+    static _Thread_local int bound = -1;
+    if (d->failed.code)
+        return repeat_failure(d, e);
+    if (bound == d->ordinal)
+        return 0;
+    int rc = CUDA(d, NULL, e, cudaSetDevice(d->ordinal));
+    bound = rc ? -1 : d->ordinal;
+    return rc;
+}
