@@ -4,7 +4,8 @@
 // tests/weft-rank-double.
 //
 // WEFT_DOUBLE="KIND:RANK:STEP" makes that rank, at that step, do KIND: kill (SIGKILL to itself),
-// stop (SIGSTOP), data (fail with ERR_DATA). WEFT_DOUBLE_MS is the length of a step.
+// stop (SIGSTOP), data (fail with ERR_DATA), repeat (as kill, while the others hear of it in a
+// collective from each other, in a few words). WEFT_DOUBLE_MS is the length of a step.
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,10 +25,14 @@ static int misbehave(const struct assignment *a, int64_t step, struct err *e)
     int rank = -1;
     long long when = -1;
     const char *order = getenv("WEFT_DOUBLE");
-    if (!order || sscanf(order, "%15[a-z]:%d:%lld", kind, &rank, &when) != 3 || rank != a->rank ||
-        when != step)
+    if (!order || sscanf(order, "%15[a-z]:%d:%lld", kind, &rank, &when) != 3 || when != step)
         return 0;
-    if (!strcmp(kind, "kill"))
+    bool repeats = !strcmp(kind, "repeat");
+    if (rank != a->rank)
+        return !repeats ? 0
+                        : err_set(e, ERR_PEER, "all_reduce #%lld: rank %d gave up: rank %d on ho",
+                                  when, a->ranks - rank - a->rank, rank);
+    if (repeats || !strcmp(kind, "kill"))
         kill(getpid(), SIGKILL);
     if (!strcmp(kind, "stop"))
         kill(getpid(), SIGSTOP);

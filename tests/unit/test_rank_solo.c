@@ -109,6 +109,14 @@ static void assert_says(const char *path, const char *what)
         fail_msg("%s does not say '%s' but:\n%s", path, what, text);
 }
 
+static void assert_never_says(const char *path, const char *what)
+{
+    static char text[65536];
+    file_text(path, text, sizeof text);
+    if (strstr(text, what))
+        fail_msg("%s says '%s':\n%s", path, what, text);
+}
+
 static void wait_file(const char *path)
 {
     for (int i = 0; i < 30000 && access(path, F_OK); i++)
@@ -143,6 +151,16 @@ static void a_killed_rank_is_named_and_its_signal_is_the_end(void **state)
     assert_says("out", "died");
     assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=2000", NULL}), 0);
     assert_says("run/state", "epoch 2\n");
+}
+
+// Which survivor hears of it from the other, and how much of it, is chance: here both do.
+static void survivors_name_the_dead_rank_and_not_who_told_them(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", "repeat:1:15", NULL), 128 + SIGKILL);
+    assert_says("run/logs/rank-0000.log", "lost a peer: rank 1 on host");
+    assert_says("run/logs/rank-0002.log", "lost a peer: rank 1 on host");
+    assert_never_says("out", "gave up");
 }
 
 static void a_killed_leader_is_named_by_the_others(void **state)
@@ -338,6 +356,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
         CASE(three_ranks_train_to_the_end_and_say_where_everything_is),
         CASE(a_killed_rank_is_named_and_its_signal_is_the_end),
+        CASE(survivors_name_the_dead_rank_and_not_who_told_them),
         CASE(a_killed_leader_is_named_by_the_others),
         CASE(a_failed_rank_ends_the_run_with_its_own_code),
         CASE(a_stopped_rank_is_named_and_killed),

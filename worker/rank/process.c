@@ -122,8 +122,7 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
     bool fenced = rc == ERR_FENCED; // that names its cause
     const char *why =
         code == RANK_EXIT_LOST && !fenced ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
-    const char *passed_on = why ? strstr(e->text, " gave up: ") : NULL;
-    if (passed_on && strstr(passed_on, why)) { // a peer only repeats the leader's word
+    if (why && strstr(e->text, " gave up: ")) { // a peer only repeats the leader's word, cut short
         err_set(e, rc, "lost a peer: %.960s", why);
     } else if (why && !strstr(e->text, why)) {
         char seen[sizeof e->text];
