@@ -161,11 +161,12 @@ static void name_nobody_left(struct leader *l, struct leader_out *out)
                  "all ranks have left and the last checkpoint is not acknowledged");
 }
 
-// A signal asked one rank to stop: training, all stop at one step; before that nobody can wait.
+// A signal asked one rank to stop: training, all stop at one step; before that nobody can wait. Its
+// page says only that it has ended by now.
 static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *out)
 {
-    if (l->ranks[rank].view.state < RANK_RUNNING)
-        (void)name_rank(l, CULPRIT_GAVE_UP, rank, "was asked to stop before the first step", out);
+    if (l->state == LEADER_MEETING || l->ranks[rank].view.state < RANK_RUNNING)
+        (void)name_rank(l, CULPRIT_STOPPED, rank, "was asked to stop before the first step", out);
 }
 
 static void on_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)

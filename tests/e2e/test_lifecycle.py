@@ -80,6 +80,19 @@ def test_a_signal_while_starting_stops_before_the_first_step(place, noise, ms):
     assert not run.pids() and not run.sockets()
 
 
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_signal_to_one_rank_while_they_meet_stops_all(place, noise, asked):
+    run = solo.Run(place, solo.busy_job(noise, 3), "meeting")
+    ranks = [run.start_rank(r) for r in (0, 1)]  # they wait for rank 2
+    for r in (0, 1):
+        assert run.wait_until(run.at(r, state="starting"), ranks[r])
+    ranks[asked].signal(signal.SIGTERM)
+    for r in ranks:
+        end = r.wait()
+        assert end.code == 75, end
+        assert " error " not in end.err, end
+
+
 def test_a_second_signal_ends_it_at_once(place, noise):
     run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "600s"}), "twice")
     parent = run.start()

@@ -179,6 +179,11 @@ static void on_culprit(struct solo_run *s, const struct culprit *x)
 {
     TRACE(&s->w->sim, "leader", "names: %s", x->text);
     check_culprit(s, x);
+    if (x->kind == CULPRIT_STOPPED) {
+        FRAME_BODY(stop, Stop, stop);
+        FRAME(asked, STOP, stop, &stop);
+        send_frame(s, -1, &asked);
+    }
     FRAME_BODY(body, Lost, lost);
     body.rank = x->rank;
     body.why = frame_text(x->text);

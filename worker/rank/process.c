@@ -105,6 +105,15 @@ static int complete_assignment(struct process *p, const struct process_options *
     return rc ? rc : check_epoch(a, e);
 }
 
+// Whether it ended because it was asked to stop: before the first step nobody can be waited for, so
+// who waits for another rank then, or has lost it, has not failed.
+static bool was_stopped(const struct process *p, int rc, const struct page_view *at)
+{
+    bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
+    bool waited = rc == ERR_ABORTED || rc == ERR_PEER || rc == ERR_TIMEOUT;
+    return link_stop_requested(p->link) && (gave_up || (waited && at->state < RANK_RUNNING));
+}
+
 // The exit code of what happened; a lost peer's message becomes the leader's, which names it.
 static int choose_exit_code(struct process *p, int rc, enum train_end end, struct err *e)
 {
@@ -115,13 +124,13 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
     if (page)
         page_read(page, &at);
     int code = rank_exit_code(rc);
-    bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
-    bool waited = rc == ERR_ABORTED || rc == ERR_PEER || rc == ERR_TIMEOUT;
-    if (link_stop_requested(p->link) && (gave_up || (waited && at.state < RANK_RUNNING)))
+    if (was_stopped(p, rc, &at))
         return RANK_EXIT_DRAINED;
     bool fenced = rc == ERR_FENCED; // that names its cause
     const char *why =
         code == RANK_EXIT_LOST && !fenced ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
+    if (why && was_stopped(p, rc, &at)) // the peer had been asked before us
+        return RANK_EXIT_DRAINED;
     if (why && strstr(e->text, " gave up: ")) { // a peer only repeats the leader's word, cut short
         err_set(e, rc, "lost a peer: %.960s", why);
     } else if (why && !strstr(e->text, why)) {

@@ -61,12 +61,22 @@ static void count_here(struct solo_leader *l)
         atomic_store(&l->here, here);
 }
 
+static void ask_to_stop(struct solo_leader *l, const char *why)
+{
+    FRAME_BODY(body, Stop, stop);
+    body.reason = frame_text(why);
+    FRAME(f, STOP, stop, &body);
+    solo_conns_send(l->conns, -1, &f);
+}
+
 static void fail_attempt(struct solo_leader *l, const struct culprit *x)
 {
     l->failed = true;
     log_info("lead", "%s", x->text); // the ranks log it as their error
     if (x->kind == CULPRIT_PLANS)
-        return; // every rank has been answered that, and ends by itself
+        return;                     // every rank has been answered that, and ends by itself
+    if (x->kind == CULPRIT_STOPPED) // who has not begun either is stopped, not failed
+        ask_to_stop(l, x->text);
     FRAME_BODY(body, Lost, lost);
     body.rank = x->rank;
     body.why = frame_text(x->text);

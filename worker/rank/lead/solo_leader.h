@@ -3,8 +3,9 @@
 //
 // What it decides is common/attempt/leader.h's; here are the eyes and hands of it: connections
 // (solo_conns.h), the progress pages of the ranks of this host, the state of their processes, and
-// Lost to all ranks when the leader names a culprit, so that the others end with 69. Rank 0's own
-// link is one of its connections, a socketpair made by solo_leader_start.
+// Lost to all ranks when the leader names a culprit, so that the others end with 69. Where that was
+// only asked to stop before the first step, Stop precedes it, and those that have not begun end with
+// 75. Rank 0's own link is one of its connections, a socketpair made by solo_leader_start.
 #pragma once
 #include <stdint.h>
 
