@@ -72,6 +72,7 @@ static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
     struct solo_leader_config c = {.assignment = &t->plan,
                                    .unix_fd = unix_fd,
                                    .tcp_fd = -1,
+                                   .dir = t->dir,
                                    .page_dir = t->dir,
                                    .keep = 2,
                                    .join_ns = join_ns};

@@ -124,6 +124,17 @@ static void wait_file(const char *path)
     assert_int_equal(access(path, F_OK), 0);
 }
 
+static void wait_for_text(const char *path, const char *what)
+{
+    static char text[65536];
+    for (int i = 0; i < 30000; i++, clock_sleep_ms(2)) {
+        file_text(path, text, sizeof text);
+        if (strstr(text, what))
+            return;
+    }
+    assert_says(path, what);
+}
+
 static const char *short_run[] = {"-s", "train.steps=20", NULL};
 
 static void three_ranks_train_to_the_end_and_say_where_everything_is(void **state)
@@ -336,6 +347,21 @@ static void ranks_of_other_hosts_join_over_tcp_in_any_order(void **state)
     assert_says("out0", "done after 20 steps");
 }
 
+static void ranks_with_different_folders_say_where_they_wait_and_for_whom(void **state)
+{
+    (void)state;
+    pid_t zero = start("out0", NULL, (const char *[]){"--rank", "0", NULL});
+    pid_t one = start("out1", NULL, (const char *[]){"--rank", "1", "--solo", "other", NULL});
+    wait_for_text("out0", "missing: 1 2; ");
+    wait_for_text("out1", "waiting for rank 0 in ");
+    assert_says("out0", "/run: 1 of 3 ranks have joined");
+    assert_says("out1", "/other: rank 0 has not published its address");
+    kill(zero, SIGTERM);
+    kill(one, SIGTERM);
+    assert_int_equal(end_of(zero), 75);
+    assert_int_equal(end_of(one), 75);
+}
+
 static void a_killed_parent_takes_its_ranks_along(void **state)
 {
     (void)state;
@@ -368,6 +394,7 @@ int main(void)
         CASE(the_same_job_on_another_mesh_goes_on),
         CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
+        CASE(ranks_with_different_folders_say_where_they_wait_and_for_whom),
         CASE(a_killed_parent_takes_its_ranks_along),
     };
     built_program("tests/weft-rank-double", program);

@@ -24,7 +24,7 @@
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
 
-enum { TEXT_MAX = 8192, RETRY_MS = 5 };
+enum { TEXT_MAX = 8192, RETRY_MS = 5, SILENT_S = 2 };
 
 // The value of "key value" in a text; false when absent.
 static bool text_value(const char *text, const char *key, char *out, size_t size)
@@ -476,6 +476,7 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     const char *text;
     char hash[65], identity[65];
     struct err last = {0};
+    int64_t say_ns = clock_mono_ns() + SILENT_S * CLOCK_S;
     memset(s, 0, sizeof *s);
     s->lock_fd = s->unix_fd = s->tcp_fd = -1;
     *finished = false;
@@ -499,6 +500,12 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
             return err_set(e, ERR_ABORTED, "asked to stop before rank 0 was there");
         if (clock_mono_ns() > deadline_ns)
             return err_set(e, ERR_TIMEOUT, "cannot join rank 0: %s", last.text);
+        if (clock_mono_ns() > say_ns) {
+            say_ns = INT64_MAX;
+            log_warn("solo",
+                     "waiting for rank 0 in %s: %s; is it started with the same --solo DIR?",
+                     s->dir, last.text);
+        }
         clock_sleep_ms(RETRY_MS);
     }
     if (rc)

@@ -21,6 +21,8 @@
 
 enum {
     TELL_MS = 500,    // rank 0's Progress, to all
+    MISSING_MAX = 20, // that are named
+    MEET_MS = 2000,   // after that it is said who has not joined
     SILENT_MS = 3000, // a remote rank that says nothing for so long is suspect
 };
 
@@ -42,8 +44,8 @@ struct solo_leader {
     struct leader *leader;
     struct solo_conns *conns;
     struct solo_member *members;
-    int64_t ticked_ns, told_ns;
-    bool failed;
+    int64_t started_ns, ticked_ns, told_ns;
+    bool failed, looked; // looked: who is missing has been said, or nobody was
 };
 
 // ---- what the leader decides is carried out ----
@@ -224,6 +226,26 @@ static bool may_retry(void *ctx, int rank)
 
 // ---- the loop ----
 
+// Ranks that are started with another DIR never come, and nobody would know why.
+static void say_who_is_missing(struct solo_leader *l, int64_t now)
+{
+    struct buf missing = {0};
+    int n = 0;
+    if (l->looked || l->failed || now - l->started_ns < MEET_MS * CLOCK_MS)
+        return;
+    l->looked = true;
+    for (int r = 0; r < l->at->ranks; r++)
+        if (!l->members[r].joined && ++n <= MISSING_MAX)
+            buf_printf(&missing, " %d", r);
+    if (n)
+        log_warn("lead",
+                 "waiting in %s: %d of %d ranks have joined, missing:%s%s; are they started with "
+                 "the same --solo DIR?",
+                 l->c.dir, l->at->ranks - n, l->at->ranks, buf_str(&missing),
+                 n > MISSING_MAX ? " …" : "");
+    buf_clear(&missing);
+}
+
 static void send_progress(struct solo_leader *l, int64_t now)
 {
     if (now - l->told_ns < TELL_MS * CLOCK_MS)
@@ -241,6 +263,7 @@ static void run_timers(struct solo_leader *l)
     if (now - l->ticked_ns < LEADER_TICK_MS * CLOCK_MS)
         return;
     l->ticked_ns = now;
+    say_who_is_missing(l, now);
     for (int r = 0; r < l->at->ranks; r++) {
         look_at_page(l, r);
         look_at_process(l, r, now);
@@ -300,6 +323,7 @@ int solo_leader_start(const struct solo_leader_config *c, struct solo_leader **o
     PRE(l != NULL);
     l->c = *c;
     l->at = c->assignment;
+    l->started_ns = clock_mono_ns();
     l->members = calloc((size_t)l->at->ranks, sizeof *l->members);
     PRE(l->members != NULL);
     atomic_store(&l->here, -1);

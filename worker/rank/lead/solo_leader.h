@@ -19,6 +19,7 @@ struct solo_leader;
 struct solo_leader_config {
     const struct assignment *assignment; // borrowed: what Assign carries; host is the leader's
     int unix_fd, tcp_fd;                 // listening sockets, taken; −1: none
+    const char *dir;                     // where ranks look for the leader
     const char *page_dir;                // has the pages of the ranks of this host
     int64_t steps;                       // of the job; 0: not known
     int keep;                            // checkpoints, as in struct commit_config
