@@ -10,14 +10,7 @@ import subprocess
 from source import Finding
 
 # folder -> {members of a circle: why it stays}
-KEPT = {
-    # Seen where nvcc is: only there the product's objects of this folder are built.
-    "kernels/cuda": {
-        ("attention_library", "cuda_device", "cuda_memory", "cuda_stream", "product"):
-            "closing a device frees what attention and products keep there, and they report errors through it",
-        ("cuda_gemm", "linear"): "one function tunes every product, and a LINEAR may run as its bare product",
-    },
-}
+KEPT = {}
 
 
 def read_symbols(objects):
