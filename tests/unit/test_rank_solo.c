@@ -9,6 +9,7 @@
 #include <cmocka.h>
 // clang-format on
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,6 +348,24 @@ static void ranks_of_other_hosts_join_over_tcp_in_any_order(void **state)
     assert_says("out0", "done after 20 steps");
 }
 
+static void a_run_that_leaves_cores_idle_says_so(void **state)
+{
+    (void)state;
+    cpu_set_t cores;
+    char want[64], all[64];
+    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+    snprintf(want, sizeof want, "up to %d threads each", CPU_COUNT(&cores));
+    snprintf(all, sizeof all, "resources.threads=%d", CPU_COUNT(&cores));
+    const char *flags[] = {
+        "-s", "train.steps=3", "-s", "mesh={dp: 1}", "-s", "resources.devices=1", "-s", all, NULL};
+    assert_int_equal(run("out", NULL, flags), 0);
+    assert_never_says("out", "worth trying");
+    flags[6] = "--new", flags[7] = NULL;
+    assert_int_equal(run("out", NULL, flags), 0);
+    if (CPU_COUNT(&cores) > 1)
+        assert_says("out", want);
+}
+
 static void ranks_with_different_folders_say_where_they_wait_and_for_whom(void **state)
 {
     (void)state;
@@ -394,6 +413,7 @@ int main(void)
         CASE(the_same_job_on_another_mesh_goes_on),
         CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
+        CASE(a_run_that_leaves_cores_idle_says_so),
         CASE(ranks_with_different_folders_say_where_they_wait_and_for_whom),
         CASE(a_killed_parent_takes_its_ranks_along),
     };
