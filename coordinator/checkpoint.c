@@ -12,7 +12,7 @@
 
 static bool are_same(const struct checkpoint_record *a, const struct checkpoint_record *b)
 {
-    return a->state == b->state && a->bad == b->bad && a->pinned == b->pinned;
+    return a->state == b->state && a->bad == b->bad;
 }
 
 // Both lists ascend by (epoch, step).
@@ -23,8 +23,8 @@ void checkpoint_write(struct job_record *j, const struct commit *m)
     PRE(now != NULL);
     for (int i = 0; i < m->n; i++) {
         const struct commit_record *r = &m->records[i];
-        now[i] =
-            (struct checkpoint_record){r->id, r->state, r->bad, r->pinned, j->coord->wall_ms, ""};
+        now[i] = (struct checkpoint_record){
+            .id = r->id, .state = r->state, .bad = r->bad, .t_ms = j->coord->wall_ms};
         snprintf(now[i].why, sizeof now[i].why, "%s", r->why);
         while (k < j->ncheckpoints && store_entry_compare(j->checkpoints[k].id, r->id) < 0)
             row_erase_checkpoint(j, &j->checkpoints[k++]);
@@ -55,8 +55,7 @@ void checkpoint_remember(const struct job_record *j, struct leader_memory *out)
         arena_array(j->coord->out->arena, struct commit_record, j->ncheckpoints + 1);
     for (int i = 0; i < j->ncheckpoints; i++) {
         const struct checkpoint_record *k = &j->checkpoints[i];
-        r[i] = (struct commit_record){
-            .id = k->id, .state = k->state, .bad = k->bad, .pinned = k->pinned};
+        r[i] = (struct commit_record){.id = k->id, .state = k->state, .bad = k->bad};
         memcpy(r[i].why, k->why, sizeof r[i].why);
     }
     out->epoch = (int64_t)j->epoch - fence_is_due;

@@ -38,7 +38,8 @@ struct placed { // one rank on one device
 struct checkpoint_record { // what the database holds
     struct store_entry id;
     enum commit_state state;
-    bool bad, pinned;
+    bool bad;
+    bool pinned;   // a column of the row: nothing sets it
     int64_t t_ms;  // when its state last changed
     char why[200]; // ABORTED
 };

@@ -61,22 +61,7 @@ static int insert_record(struct commit *c, struct store_entry id, enum commit_st
 // ---- reports ----
 static void forget_reports(struct commit *c)
 {
-    for (int r = 0; r < c->config.nranks; r++) {
-        free(c->reports[r].digests);
-        c->reports[r] = (struct shard_report){0};
-        c->reported[r] = false;
-    }
-}
-
-static void keep_report(struct commit *c, const struct shard_report *r)
-{
-    struct shard_report *to = &c->reports[r->rank];
-    *to = *r;
-    to->digests = calloc((size_t)r->n + 1, sizeof *to->digests);
-    PRE(to->digests);
-    if (r->n)
-        memcpy(to->digests, r->digests, sizeof *to->digests * (size_t)r->n);
-    c->reported[r->rank] = true;
+    memset(c->reported, 0, sizeof *c->reported * (size_t)c->config.nranks);
 }
 
 static int find_missing_rank(const struct commit *c) // −1: all are in
@@ -149,8 +134,7 @@ static void open_checkpoint(struct commit *c, struct store_entry id, int64_t now
 
 // ---- retention ----
 // From the newest down: the newest `keep` good ones stay, and older ones are deleted unless they
-// are pinned or kept by keep_every. Damaged ones do not count, and go once they are older than
-// those.
+// are kept by keep_every. Damaged ones do not count, and go once they are older than those.
 static void delete_old(struct commit *c, struct out *o)
 {
     int keep = c->config.keep > KEEP_LEAST ? c->config.keep : KEEP_LEAST, good = 0;
@@ -165,7 +149,7 @@ static void delete_old(struct commit *c, struct out *o)
         bool inside = good < keep;
         bool every = c->config.keep_every && r->id.step % c->config.keep_every == 0 && !r->bad;
         good += !r->bad;
-        if (inside || every || r->pinned)
+        if (inside || every)
             continue;
         set_state(r, COMMIT_DELETING);
         add_action(o, COMMIT_DO_DELETE, r->id, 0, NULL);
@@ -173,12 +157,6 @@ static void delete_old(struct commit *c, struct out *o)
 }
 
 // ---- events ----
-static void on_opened(struct commit *c, const struct commit_event *ev, struct out *o)
-{
-    if (ev->id.epoch == c->epoch && !get_record(c, ev->id))
-        open_checkpoint(c, ev->id, ev->now_ns, o);
-}
-
 static void on_report(struct commit *c, const struct shard_report *rep, struct out *o)
 {
     if (c->reported[rep->rank])
@@ -189,7 +167,7 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
         abort_open(c, o, why);
         return;
     }
-    keep_report(c, rep);
+    c->reported[rep->rank] = true;
     if (WEFT_RULE(commit_all_in) && find_missing_rank(c) >= 0)
         return;
     struct commit_record *r = &c->records[c->open];
@@ -203,8 +181,8 @@ static void on_late_report(struct commit *c, const struct shard_report *rep, str
                            struct out *o)
 {
     bool was_in = c->reported[rep->rank];
-    if (!was_in && !rep->code)
-        keep_report(c, rep);
+    if (!rep->code)
+        c->reported[rep->rank] = true;
     if (find_missing_rank(c) < 0 && (!was_in || rep->rank == 0))
         add_action(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
@@ -275,14 +253,6 @@ static void on_bad(struct commit *c, const struct commit_event *ev, struct out *
         r->bad = true;
 }
 
-static void on_pin(struct commit *c, const struct commit_event *ev, struct out *o)
-{
-    struct commit_record *r = get_record(c, ev->id);
-    (void)o;
-    if (r)
-        r->pinned = ev->ok;
-}
-
 static void on_deleted(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     struct commit_record *r = get_record(c, ev->id);
@@ -300,14 +270,9 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
 {
     static void (*const on[COMMIT_EVENTS])(struct commit *, const struct commit_event *,
                                            struct out *) = {
-        [COMMIT_EV_OPENED] = on_opened,
-        [COMMIT_EV_SHARD] = on_shard,
-        [COMMIT_EV_DONE] = on_done,
-        [COMMIT_EV_TICK] = on_tick,
-        [COMMIT_EV_EPOCH_END] = on_epoch_end,
-        [COMMIT_EV_BAD] = on_bad,
-        [COMMIT_EV_PIN] = on_pin,
-        [COMMIT_EV_DELETED] = on_deleted,
+        [COMMIT_EV_SHARD] = on_shard, [COMMIT_EV_DONE] = on_done,
+        [COMMIT_EV_TICK] = on_tick,   [COMMIT_EV_EPOCH_END] = on_epoch_end,
+        [COMMIT_EV_BAD] = on_bad,     [COMMIT_EV_DELETED] = on_deleted,
     };
     PRE(ev->kind < COMMIT_EVENTS);
     struct out o = {a, out};
@@ -320,15 +285,11 @@ void commit_init(struct commit *c, const struct commit_config *config)
     PRE(config->nranks > 0);
     *c = (struct commit){.config = *config, .open = -1};
     c->reported = calloc((size_t)config->nranks, sizeof *c->reported);
-    c->reports = calloc((size_t)config->nranks, sizeof *c->reports);
-    PRE(c->reported && c->reports);
+    PRE(c->reported);
 }
 
 void commit_clear(struct commit *c)
 {
-    if (c->reports)
-        forget_reports(c);
-    free(c->reports);
     free(c->reported);
     free(c->records);
     *c = (struct commit){.open = -1};
@@ -350,7 +311,6 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
         struct commit_record *r = &c->records[at];
         r->retry = deleting;
         r->bad = was && was->bad;
-        r->pinned = was && was->pinned;
     }
     free(old.records);
 }
@@ -371,11 +331,6 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
 }
 
 // ---- views ----
-const struct shard_report *commit_reports(const struct commit *c)
-{
-    return c->open >= 0 && c->records[c->open].state == COMMIT_ORDERED ? c->reports : NULL;
-}
-
 const struct commit_record *commit_find(const struct commit *c, struct store_entry id)
 {
     return get_record(c, id);

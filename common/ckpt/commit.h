@@ -11,7 +11,7 @@
 //                           ▼
 //                        ABORTED
 //
-//   1  rank 0 begins a save, or the first report arrives
+//   1  the first report arrives
 //   2  every rank's report is in: the writer is ordered to commit
 //   3  the writer has sealed the checkpoint and given it its name
 //   4  retention: enough newer ones are good
@@ -51,7 +51,6 @@ struct commit_record {
     struct store_entry id;
     enum commit_state state;
     bool bad;      // found damaged: counts for nothing in retention
-    bool pinned;   // another job starts from it
     bool retry;    // DELETING: the order failed, it goes out again
     char why[200]; // ABORTED
 };
@@ -63,32 +62,29 @@ struct commit {
     struct commit_record *records; // by (epoch, step), ascending
     int open;                      // index of the PREPARING or ORDERED one, −1: none
     int64_t opened_ns;
-    bool *reported;               // [nranks] of the open one
-    struct shard_report *reports; // [nranks], owned copies
+    bool *reported; // [nranks] of the open one
 };
 
 enum commit_event_kind {
-    COMMIT_EV_OPENED,    // rank 0 began a save at `step`: the deadline runs
     COMMIT_EV_SHARD,     // report
     COMMIT_EV_DONE,      // the writer's answer: id, ok, text
     COMMIT_EV_TICK,      // time passed
     COMMIT_EV_EPOCH_END, // the attempt is over
     COMMIT_EV_BAD,       // id was found damaged
-    COMMIT_EV_PIN,       // id, ok: pinned or not
     COMMIT_EV_DELETED,   // id; ok: gone from the directory
     COMMIT_EVENTS
 };
 struct commit_event {
     enum commit_event_kind kind;
     int64_t now_ns;
-    struct store_entry id;             // OPENED, SHARD, DONE, BAD, PIN, DELETED
+    struct store_entry id;             // SHARD, DONE, BAD, DELETED
     const struct shard_report *report; // SHARD; borrowed for the call
     bool ok;
     const char *text;
 };
 
 enum commit_action_kind {
-    COMMIT_DO_ORDER,     // send Commit with commit_reports() to the writer; may come again
+    COMMIT_DO_ORDER,     // send Commit with the reports to the writer; may come again
     COMMIT_DO_COMMITTED, // send to `rank` (−1: all)
     COMMIT_DO_ABORTED,   // send to `rank` (−1: all); `text` is why. To all: the writer removes it
     COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
@@ -117,7 +113,6 @@ void commit_restore(struct commit *c, int64_t epoch, const struct commit_record 
 void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,
                  struct commit_actions *out);
 
-const struct shard_report *commit_reports(const struct commit *c); // [nranks]; when ORDERED
 const struct commit_record *commit_find(const struct commit *c, struct store_entry id);
 const struct commit_record *commit_newest(const struct commit *c); // COMMITTED and not bad, or null
 int64_t commit_deadline(const struct commit *c);                   // when a TICK is due, 0: none

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/ckpt/commit.h"
 #include "worker/rank/save/snapshot.h"
 
@@ -51,6 +50,8 @@ struct bench {
     struct manifest base;
     struct commit commit;
     struct snapshot *rank[RANKS_MAX];
+    struct shard_report reports[RANKS_MAX]; // of the open checkpoint, for the writer
+    struct hash128 digests[RANKS_MAX][PARTS];
     pthread_mutex_t lock;
     pthread_cond_t some;
     struct note notes[NOTES_MAX];
@@ -132,7 +133,7 @@ static bool carry_out(struct bench *b, const struct commit_action *a)
         exit(1);
     }
     if (a->kind == COMMIT_DO_ORDER)
-        snapshot_order_commit(b->rank[0], a->id.step, commit_reports(&b->commit));
+        snapshot_order_commit(b->rank[0], a->id.step, b->reports);
     if (a->kind != COMMIT_DO_COMMITTED)
         return false;
     for (int r = 0; r < b->ranks; r++)
@@ -149,8 +150,13 @@ static bool decide(struct bench *b, struct note *n)
                               .ok = n->code == 0,
                               .text = ""};
     bool done = false;
-    n->report.digests = n->digests;
-    ev.report = n->answer ? NULL : &n->report;
+    if (!n->answer) {
+        int rank = n->report.rank;
+        memcpy(b->digests[rank], n->digests, sizeof n->digests);
+        b->reports[rank] = n->report;
+        b->reports[rank].digests = b->digests[rank];
+        ev.report = &n->report;
+    }
     arena_init(&a);
     commit_step(&b->commit, &ev, &a, &actions);
     for (int i = 0; i < actions.n; i++)
@@ -164,11 +170,10 @@ static void save(struct bench *b, int run)
     struct err e = {0};
     int64_t step = ++b->steps, begun = clock_mono_ns(), slowest = 0;
     for (int r = 0; r < b->ranks; r++) {
-        uint64_t bytes;
-        int64_t ns, stall;
+        int64_t before = clock_mono_ns();
         if (snapshot_begin(b->rank[r], step, step, &e))
             die("begin", &e);
-        (void)snapshot_last(b->rank[r], &bytes, &ns, &stall);
+        int64_t stall = clock_mono_ns() - before;
         slowest = stall > slowest ? stall : slowest;
     }
     for (bool done = false; !done;) {
@@ -348,7 +353,6 @@ int main(int argc, char **argv)
         return 2;
     }
     b.dir = argv[1];
-    log_set_level(LOG_WARN);
     arena_init(&b.arena);
     make_state(&b, (uint64_t)mib << 20);
     start(&b);
