@@ -11,14 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_int min_level = LOG_INFO, out_fd = 2, context_rank = -1;
+static atomic_int out_fd = 2, context_rank = -1;
 static _Atomic int64_t context_step = -1;
 static char context_job[80]; // set before threads start
-
-void log_set_level(enum log_level level)
-{
-    min_level = (int)level;
-}
 
 void log_set_fd(int fd)
 {
@@ -38,7 +33,7 @@ void log_step(int64_t step)
 
 static int put_prefix(char *line, size_t size, enum log_level level, const char *subsystem)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
+    static const char *const names[] = {"info", "warn", "error"};
     struct timespec t;
     struct tm tm;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -58,8 +53,6 @@ static int put_prefix(char *line, size_t size, enum log_level level, const char 
 
 void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
 {
-    if ((int)level < min_level)
-        return;
     int saved = errno;
     char line[2048];
     int n = put_prefix(line, sizeof line, level, subsystem);

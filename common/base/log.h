@@ -5,9 +5,8 @@
 #pragma once
 #include <stdint.h>
 
-enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };
 
-void log_set_level(enum log_level level);    // default LOG_INFO
 void log_set_fd(int fd);                     // default 2; borrowed
 void log_context(const char *job, int rank); // null and −1 leave the key out
 void log_step(int64_t step);                 // −1 leaves the key out
@@ -15,7 +14,6 @@ void log_step(int64_t step);                 // −1 leaves the key out
 void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define log_debug(sub, ...) log_line(LOG_DEBUG, sub, __VA_ARGS__)
 #define log_info(sub, ...)  log_line(LOG_INFO, sub, __VA_ARGS__)
 #define log_warn(sub, ...)  log_line(LOG_WARN, sub, __VA_ARGS__)
 #define log_error(sub, ...) log_line(LOG_ERROR, sub, __VA_ARGS__)

@@ -151,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena arena;
     if (size > 65536)
         return 0;
-    log_set_level(LOG_ERROR + 1);
+    log_set_fd(-1);
     w.c = coord_new(&config);
     arena_init(&arena);
     struct coord_out out = {.arena = &arena};

@@ -19,7 +19,6 @@ static int start(void **state)
     if (pipe2(fds, O_NONBLOCK | O_CLOEXEC))
         return -1;
     log_set_fd(fds[1]);
-    log_set_level(LOG_INFO);
     log_context(NULL, -1);
     log_step(-1);
     return 0;
@@ -68,19 +67,6 @@ static void the_context_stands_on_every_line(void **state)
     assert_non_null(strstr(logged(), "Z error rank rank=0 step=0 text\n"));
 }
 
-static void lines_below_the_level_are_not_written(void **state)
-{
-    (void)state;
-    log_debug("a", "hidden");
-    assert_string_equal(logged(), "");
-    log_set_level(LOG_DEBUG);
-    log_debug("a", "seen");
-    assert_non_null(strstr(logged(), "debug a seen\n"));
-    log_set_level(LOG_ERROR);
-    log_warn("a", "hidden");
-    assert_string_equal(logged(), "");
-}
-
 static void control_characters_cannot_forge_a_second_line(void **state)
 {
     (void)state;
@@ -127,7 +113,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_line_is_stamped_in_utc_with_its_level_and_subsystem),
         CASE(the_context_stands_on_every_line),
-        CASE(lines_below_the_level_are_not_written),
         CASE(control_characters_cannot_forge_a_second_line),
         CASE(an_overlong_line_is_cut_and_still_ends),
         CASE(errno_survives_a_line),

@@ -180,7 +180,6 @@ static void admit_conn(struct solo_conns *c, struct solo_conn *k, int rank, cons
     rank_frame_from_assignment(c->at, rank, &body);
     FRAME(f, ASSIGN, assign, &body);
     queue_frame(k, &f);
-    log_debug("lead", "rank %d joined from host %s", rank, host);
     c->ops.joined(c->ops.ctx, rank, k->pid, host);
 }
 

@@ -162,7 +162,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     if (write_all(m->fd, m->line.data, m->line.len)) {
         err_errno(e, ERR_IO, "cannot write metrics");
         if (ftruncate(m->fd, m->end)) // else half a row stays: the next attempt's copy ends there
-            log_debug("metrics", "cannot take back half a row");
+            log_warn("metrics", "cannot take back half a row");
         return ERR_IO;
     }
     m->end += (off_t)m->line.len;

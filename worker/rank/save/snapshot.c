@@ -48,9 +48,6 @@ struct snapshot {
     int64_t held_step; // whose write waits for snapshot_staged; −1: none
     bool last_ok;
     char last_why[200]; // of an abort
-    bool timed;
-    uint64_t last_bytes;
-    int64_t last_ns, stall_ns;
 
     atomic_bool cancel; // the open one is aborted or the end has come: the write may stop early
 
@@ -182,17 +179,11 @@ static void carry_out_write(struct snapshot *s, const struct order *o)
     arena_init(&a);
     struct shard_report r = {.rank = s->c.rank, .step = o->id.step, .n = s->deal->n};
     r.digests = arena_array(&a, struct hash128, r.n + 1);
-    int64_t begun = clock_mono_ns();
     r.code = write_shard(s, o->id, &a, &r, &e);
     if (r.code)
         snprintf(r.text, sizeof r.text, "%s", e.text);
     pthread_mutex_lock(&s->lock);
     s->staged = false;
-    if (!r.code) {
-        s->timed = true;
-        s->last_bytes = r.bytes;
-        s->last_ns = clock_mono_ns() - begun;
-    }
     bool wanted = s->open_step == o->id.step; // an aborted one needs no report
     pthread_mutex_unlock(&s->lock);
     if (wanted)
@@ -229,10 +220,8 @@ static void carry_out_commit(struct snapshot *s, const struct order *o)
 
 static void carry_out_remove(struct snapshot *s, const struct order *o)
 {
-    struct err e = {0};
-    if (store_abort(s->c.store, o->id.epoch, o->id.step, &e))
-        log_debug("ckpt", "what is left of step %" PRId64 " stays for a later sweep: %s",
-                  o->id.step, e.text);
+    (void)store_abort(s->c.store, o->id.epoch, o->id.step,
+                      NULL); // a later sweep takes what is left
 }
 
 static void carry_out_delete(struct snapshot *s, const struct order *o)
@@ -398,7 +387,6 @@ static int copy_to_staging(struct snapshot *s, struct err *e)
 
 int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e)
 {
-    int64_t begun = clock_mono_ns();
     PRE(step >= 0 && !snapshot_open(s));
     int rc =
         snapshot_can_stage(s) ? copy_to_staging(s, e) : 0; // without memory the write order fails
@@ -409,7 +397,6 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
     s->open_step = step;
     s->samples = samples;
     s->staged = true;
-    s->stall_ns = clock_mono_ns() - begun;
     if (s->c.later)
         s->held_step = step;
     else
@@ -540,15 +527,4 @@ int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct 
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e)
 {
     return wait_until(s, idle_locked, timeout_ns, last_ok, e);
-}
-
-bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns)
-{
-    struct snapshot *m = lock_snapshot(s);
-    *bytes = m->last_bytes;
-    *ns = m->last_ns;
-    *stall_ns = m->stall_ns;
-    bool timed = m->timed;
-    pthread_mutex_unlock(&m->lock);
-    return timed;
 }

@@ -79,5 +79,3 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why);
 int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
 // The same, and the thread has nothing left to do: removals and deletions are through.
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
-// How many bytes and nanoseconds the last shard took to write (metrics); false: none yet.
-bool snapshot_last(const struct snapshot *s, uint64_t *bytes, int64_t *ns, int64_t *stall_ns);
