@@ -44,8 +44,10 @@ static uint64_t seen_by_peers(const struct leader *l, int rank)
     return entered;
 }
 
-void leader_where(const struct leader *l, int rank, char *out, size_t size)
+// "rank 2 on host b device 1 (running, step 12, …)".
+static void say_where(const void *ctx, int rank, char *out, size_t size)
 {
+    const struct leader *l = ctx;
     const struct leader_rank *k = &l->ranks[rank];
     char page[200], peers[60] = "";
     if (!k->place[0]) {
@@ -62,11 +64,6 @@ void leader_where(const struct leader *l, int rank, char *out, size_t size)
                  (unsigned long long)entered);
     page_view_text(&k->view, page, sizeof page);
     snprintf(out, size, "rank %d on %s (%s%s)", rank, k->place, page, peers);
-}
-
-static void say_where(const void *ctx, int rank, char *out, size_t size)
-{
-    leader_where(ctx, rank, out, size);
 }
 
 // ---- the culprit ----
@@ -93,7 +90,7 @@ static struct culprit *name_rank(struct leader *l, enum culprit_kind kind, int r
     char at[BOARD_WHERE];
     if (!x)
         return NULL;
-    leader_where(l, rank, at, sizeof at);
+    say_where(l, rank, at, sizeof at);
     snprintf(x->text, sizeof x->text, "%s %s", at, how);
     return x;
 }
@@ -533,11 +530,6 @@ void leader_place(struct leader *l, int rank, const char *place)
 }
 
 // ---- views ----
-
-enum leader_state leader_state(const struct leader *l)
-{
-    return l->state;
-}
 
 const struct leader_rank *leader_rank(const struct leader *l, int rank)
 {

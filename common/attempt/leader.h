@@ -111,7 +111,6 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
 
 // ---- views: they change nothing ----
 bool leader_hears(const Weft__Rank__Frame *f); // of a kind that a rank says to its leader
-enum leader_state leader_state(const struct leader *l);
 struct leader_rank {
     char place[200];
     bool joined;
@@ -128,5 +127,3 @@ int leader_ready(const struct leader *l);          // how many have said which p
 int leader_alive(const struct leader *l);          // how many have not ended, joined or not
 int64_t leader_shown_step(const struct leader *l); // the greatest that any rank has shown; −1
 const struct commit *leader_commit(const struct leader *l);
-// "rank 2 on host b device 1 (running, step 12, …)".
-void leader_where(const struct leader *l, int rank, char *out, size_t size);

@@ -10,17 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *err_code_text(int code)
-{
-    static const char *const text[ERR_COUNT] = {
-        [ERR_OK] = "ok",
-#define X(name, words) [ERR_##name] = words,
-#include "common/base/err_codes.def"
-#undef X
-    };
-    return code >= 0 && code < ERR_COUNT ? text[code] : "unknown error";
-}
-
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
     if (!e)
@@ -61,14 +50,6 @@ int err_wrap(struct err *e, const char *fmt, ...)
     if (n >= 0 && (size_t)n < sizeof e->text)
         snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", inner);
     return e->code;
-}
-
-void err_clear(struct err *e)
-{
-    if (!e)
-        return;
-    e->code = 0;
-    e->text[0] = 0;
 }
 
 _Noreturn void err_bug(const char *file, int line, const char *what)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error values: a code from one table and a message that grows context on its way up.
 //
-// A function that can fail returns an int: 0 or one of ERR_*, which err_codes.def lists. When it
-// takes a `struct err *` it also fills in the message. Every caller that knows more puts that in
+// A function that can fail returns an int: 0 or one of ERR_*. When it takes a `struct err *` it also fills in the message. Every caller that knows more puts that in
 // front with err_wrap(), so that main() logs once, and logs the whole:
 //
 //   cannot load checkpoint: shard-00003: tensor 'w': digest differs
@@ -14,9 +13,22 @@
 
 enum err_code {
     ERR_OK = 0,
-#define X(name, text) ERR_##name,
-#include "common/base/err_codes.def"
-#undef X
+    ERR_INVALID, // the user's input is wrong: job file, flag, spec
+    ERR_DATA,    // a data set or checkpoint file is not what it claims
+    ERR_CORRUPT, // bytes read are not the bytes written
+    ERR_IO,      // the system refused a read, write, fsync, rename
+    ERR_EXISTS,  // somebody else was first
+    ERR_NOTFOUND,
+    ERR_FENCED, // a greater epoch exists: this one must end
+    ERR_PEER,   // another rank, the agent or the coordinator went away
+    ERR_TIMEOUT,
+    ERR_ABORTED,     // asked to stop from another thread
+    ERR_DEVICE,      // the accelerator or its driver
+    ERR_LIMIT,       // a documented bound was hit
+    ERR_UNSUPPORTED, // a valid request that this build cannot do
+    ERR_REFUSED,     // a peer understood and said no
+    ERR_NOMEM,       // a large allocation failed; small ones abort, see arena.h
+    ERR_INTERNAL,    // a bug of ours, found by a check
     ERR_COUNT
 };
 
@@ -24,9 +36,6 @@ struct err {
     int code;
     char text[1000];
 };
-
-// "fenced" for ERR_FENCED; never null.
-const char *err_code_text(int code);
 
 // Sets the message and returns `code`, so that `return err_set(e, ERR_IO, "…")` reads as one act.
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -42,8 +51,6 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 #define err_set(e, code, ...)   (err_set(e, code, __VA_ARGS__), (code))
 #define err_errno(e, code, ...) (err_errno(e, code, __VA_ARGS__), (code))
 #endif
-
-void err_clear(struct err *e);
 
 // A broken precondition is a bug of the caller, not a state of the world: say where and abort.
 _Noreturn void err_bug(const char *file, int line, const char *what);

@@ -273,10 +273,10 @@ void json_uint(struct json_out *w, const char *key, uint64_t value)
     buf_printf(w->buf, "%llu", (unsigned long long)value);
 }
 
-static void put_number(struct json_out *w, const char *key, double value, bool is_float)
+void json_double(struct json_out *w, const char *key, double value)
 {
     char text[32];
-    format_number(value, is_float, text);
+    json_format_double(value, text);
     json_raw(w, key, text);
     if (isfinite(value))
         return;
@@ -284,16 +284,6 @@ static void put_number(struct json_out *w, const char *key, double value, bool i
     add_path_step(w, key);
     buf_append(&w->nonfinite, buf_str(&w->path), w->path.len + 1);
     cut_path(w, outside);
-}
-
-void json_double(struct json_out *w, const char *key, double value)
-{
-    put_number(w, key, value, false);
-}
-
-void json_float(struct json_out *w, const char *key, float value)
-{
-    put_number(w, key, (double)value, true);
 }
 
 void json_bool(struct json_out *w, const char *key, bool value)

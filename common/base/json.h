@@ -47,7 +47,6 @@ void json_strn(struct json_out *w, const char *key, const char *value, size_t le
 void json_int(struct json_out *w, const char *key, int64_t value);
 void json_uint(struct json_out *w, const char *key, uint64_t value);
 void json_double(struct json_out *w, const char *key, double value);
-void json_float(struct json_out *w, const char *key, float value); // shortest for a float
 void json_bool(struct json_out *w, const char *key, bool value);
 void json_null(struct json_out *w, const char *key);
 void json_raw(struct json_out *w, const char *key, const char *text); // text is valid JSON

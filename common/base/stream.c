@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checksummed stream of bytes. See stream.h.
 //
-// The kinds know nothing of digests, faults or the broken state: the wrappers at the end of this
-// file add those. A file is read and written at the stream's own position (pread, pwrite), so a
-// descriptor's shared offset is never looked at. Deliberately no buffering: callers move whole
-// tensors and whole headers.
+// What reads and writes the file knows nothing of digests, faults or the broken state: the wrappers
+// at the end of this file add those. A file is read and written at the stream's own position
+// (pread, pwrite), so a descriptor's shared offset is never looked at. Deliberately no buffering:
+// callers move whole tensors and whole headers.
 #include "common/base/stream.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 enum { PIECE = 8 << 20, WRITEBACK_MIN = 1 << 20 };
 
-// ---- kind: a file ------------------------------------------------------------------------------
-static int file_read(struct stream *s, void *to, size_t len, size_t *got, struct err *e)
+// ---- the file ----------------------------------------------------------------------------------
+static int read_file(struct stream *s, void *to, size_t len, size_t *got, struct err *e)
 {
     ssize_t n;
     *got = 0;
@@ -34,13 +34,13 @@ static int file_read(struct stream *s, void *to, size_t len, size_t *got, struct
 // A long write goes to the disk piece by piece while the next piece is copied, so that the sync at
 // its end finds little left to wait for. If this call does nothing, nothing is lost; if the writing
 // fails, the sync reports it.
-static void file_begin_writeback(const struct stream *s, size_t len)
+static void begin_writeback(const struct stream *s, size_t len)
 {
     if (len >= WRITEBACK_MIN)
         (void)sync_file_range(s->fd, (off_t)(s->at - len), (off_t)len, SYNC_FILE_RANGE_WRITE);
 }
 
-static int file_write(struct stream *s, const void *from, size_t len, struct err *e)
+static int write_file(struct stream *s, const void *from, size_t len, struct err *e)
 {
     const char *p = from;
     while (len) {
@@ -55,77 +55,32 @@ static int file_write(struct stream *s, const void *from, size_t len, struct err
         p += n;
         len -= (size_t)n;
         s->at += (uint64_t)n;
-        file_begin_writeback(s, (size_t)n);
+        begin_writeback(s, (size_t)n);
     }
     return 0;
 }
 
-static int file_sync(struct stream *s, struct err *e)
+static int sync_file(const struct stream *s, struct err *e)
 {
     return fsync(s->fd) ? err_errno(e, ERR_IO, "%s: cannot sync", s->name) : 0;
 }
 
-static int file_close(struct stream *s, struct err *e)
+static int close_file(const struct stream *s, struct err *e)
 {
     // Linux frees the descriptor whatever close answers, so it is never tried again.
     return close(s->fd) ? err_errno(e, ERR_IO, "%s: cannot close", s->name) : 0;
 }
 
-static int tell_position(struct stream *s, uint64_t *at)
-{
-    *at = s->at;
-    return 0;
-}
-
-static const struct stream_ops file_ops = {file_read, file_write, tell_position, file_sync,
-                                           file_close};
-
-// ---- kind: a buf -------------------------------------------------------------------------------
-static int mem_read(struct stream *s, void *to, size_t len, size_t *got, struct err *e)
-{
-    (void)e;
-    size_t left = s->at < s->buf->len ? s->buf->len - (size_t)s->at : 0;
-    *got = len < left ? len : left;
-    if (*got)
-        memcpy(to, s->buf->data + s->at, *got);
-    s->at += *got;
-    return 0;
-}
-
-static int mem_write(struct stream *s, const void *from, size_t len, struct err *e)
-{
-    (void)e;
-    buf_append(s->buf, from, len);
-    s->at += len;
-    return 0;
-}
-
-static int mem_done(struct stream *s, struct err *e)
-{
-    (void)s;
-    (void)e;
-    return 0;
-}
-
-static const struct stream_ops buf_ops = {mem_read, mem_write, tell_position, mem_done, mem_done};
-
 // ---- opening -----------------------------------------------------------------------------------
-static void set_up(struct stream *s, const struct stream_ops *ops, const char *name)
-{
-    *s = (struct stream){.ops = ops, .fd = -1, .hash = xxh3_new()};
-    snprintf(s->name, sizeof s->name, "%s", name);
-}
-
 static int open_file(struct stream *s, int dirfd, const char *path, int flags, struct err *e)
 {
-    *s = (struct stream){.fd = -1};
-    int fd = openat(dirfd, path, flags | O_CLOEXEC, 0600);
-    if (fd < 0) {
+    *s = (struct stream){.fd = openat(dirfd, path, flags | O_CLOEXEC, 0600)};
+    if (s->fd < 0) {
         int code = errno == EEXIST ? ERR_EXISTS : errno == ENOENT ? ERR_NOTFOUND : ERR_IO;
         return err_errno(e, code, "%s: cannot %s", path, flags & O_CREAT ? "create" : "open");
     }
-    set_up(s, &file_ops, path);
-    s->fd = fd;
+    s->hash = xxh3_new();
+    snprintf(s->name, sizeof s->name, "%s", path);
     return 0;
 }
 
@@ -137,12 +92,6 @@ int stream_create(struct stream *s, int dirfd, const char *path, struct err *e)
 int stream_open(struct stream *s, int dirfd, const char *path, struct err *e)
 {
     return open_file(s, dirfd, path, O_RDONLY, e);
-}
-
-void stream_buf(struct stream *s, struct buf *buf, const char *name)
-{
-    set_up(s, &buf_ops, name);
-    s->buf = buf;
 }
 
 // ---- the wrapper: digest, faults, broken streams ------------------------------------------------
@@ -175,7 +124,7 @@ int stream_read(struct stream *s, void *to, size_t len, size_t *got, struct err 
     bool fault = fault_due(s);
     if (fault && s->fault->partial < len)
         len = s->fault->partial;
-    rc = s->ops->read(s, to, len, got, e);
+    rc = read_file(s, to, len, got, e);
     xxh3_update(s->hash, to, *got);
     return !rc && fault ? fault_fail(s, "read", e) : rc;
 }
@@ -205,7 +154,7 @@ int stream_write(struct stream *s, const void *from, size_t len, struct err *e)
     bool fault = fault_due(s);
     if (fault && s->fault->partial < len)
         len = s->fault->partial;
-    rc = s->ops->write(s, from, len, e);
+    rc = write_file(s, from, len, e);
     if (!rc)
         xxh3_update(s->hash, from, len);
     if (!rc && fault)
@@ -214,10 +163,9 @@ int stream_write(struct stream *s, const void *from, size_t len, struct err *e)
     return rc;
 }
 
-uint64_t stream_tell(struct stream *s)
+uint64_t stream_tell(const struct stream *s)
 {
-    uint64_t at;
-    return s->ops->tell(s, &at) ? 0 : at;
+    return s->at;
 }
 
 void stream_digest_reset(struct stream *s)
@@ -235,18 +183,18 @@ int stream_sync(struct stream *s, struct err *e)
     int rc = refuse_broken(s, e);
     if (rc)
         return rc;
-    rc = fault_due(s) ? fault_fail(s, "sync", e) : s->ops->sync(s, e);
+    rc = fault_due(s) ? fault_fail(s, "sync", e) : sync_file(s, e);
     s->broken = rc != 0;
     return rc;
 }
 
 int stream_close(struct stream *s, struct err *e)
 {
-    if (!s->ops)
+    if (!s->hash)
         return 0;
     int rc = refuse_broken(s, e);
     bool fault = !rc && fault_due(s);
-    int closed = s->ops->close(s, rc ? NULL : e);
+    int closed = close_file(s, rc ? NULL : e);
     if (!rc)
         rc = fault ? fault_fail(s, "close", e) : closed;
     xxh3_free(s->hash);

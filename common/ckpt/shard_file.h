@@ -14,6 +14,7 @@
 // The 8 bytes and the JSON have one digest, every slice one of its own: each byte is covered.
 #pragma once
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/hash.h"
 #include "common/base/stream.h"
 #include "common/ckpt/slice.h"

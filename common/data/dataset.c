@@ -52,14 +52,8 @@ static int check_labels(const struct dataset *ds, struct err *e)
     return 0;
 }
 
-int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
-                 struct err *e)
-{
-    return dataset_open_beneath(ds, NULL, images, labels, classes, e);
-}
-
-int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
-                         const char *labels, int64_t classes, struct err *e)
+int dataset_open(struct dataset *ds, const char *root, const char *images, const char *labels,
+                 int64_t classes, struct err *e)
 {
     PRE(!labels || (classes >= 1 && classes <= INT32_MAX));
     *ds = (struct dataset){.classes = classes};

@@ -31,12 +31,10 @@ struct dataset {
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.
-// `labels` may be null; else `classes` ≥ 1. After a failure there is nothing to close.
-int dataset_open(struct dataset *ds, const char *images, const char *labels, int64_t classes,
-                 struct err *e);
-// The same for files that must lie beneath `root` (base/root.h); null: no root.
-int dataset_open_beneath(struct dataset *ds, const char *root, const char *images,
-                         const char *labels, int64_t classes, struct err *e);
+// `labels` may be null; else `classes` ≥ 1. The files must lie beneath `root` (base/root.h); null:
+// anywhere. After a failure there is nothing to close.
+int dataset_open(struct dataset *ds, const char *root, const char *images, const char *labels,
+                 int64_t classes, struct err *e);
 // Tokens: `path` may be a pattern (pattern.h), `type` is that of a raw file's ids; `vocab` bounds
 // them as they are read.
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,

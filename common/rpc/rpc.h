@@ -101,8 +101,6 @@ struct rpc_server_options {
 int rpc_serve(struct rpc *r, const struct rpc_server_options *o, struct rpc_server **out,
               char *bound, size_t size, struct err *e);
 void rpc_serving(struct rpc_server *s, bool yes); // what grpc.health.v1 says; false at first
-// No new calls; open ones go on until rpc_close.
-void rpc_server_drain(struct rpc_server *s);
 
 struct rpc_channel_options {
     const char *address;

@@ -134,7 +134,7 @@ static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, con
         const char *why;
     } rows[] = {
         {!c->method->request, RPC_UNIMPLEMENTED, "no such method"},
-        {s->draining && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
+        {s->closing && !health_is(c->method), RPC_UNAVAILABLE, "the server is closing"},
         {!may, RPC_PERMISSION_DENIED, "this role may not call this method"},
         {calls_too_often(s, &c->peer, c->since_ns), RPC_RESOURCE_EXHAUSTED,
          "too many calls a second"},
@@ -232,20 +232,11 @@ static void on_down(struct loop_tag *t, bool ok)
     free_if_done(s);
 }
 
-static void drain_server(struct rpc_server *s)
-{
-    if (s->draining)
-        return;
-    s->draining = true;
-    s->serving = false;
-    health_changed(s);
-}
-
-// The core may cut off as CANCELLED what arrives while it shuts down. So draining is done here, and
-// the core is shut down only when closing.
 static void shut_down_server(struct rpc_server *s)
 {
-    drain_server(s);
+    s->closing = true;
+    s->serving = false;
+    health_changed(s);
     grpc_server_shutdown_and_notify(s->core, s->r->loop.queue, &s->down_tag);
 }
 
@@ -270,18 +261,6 @@ void server_cancel(struct rpc_server *s)
     grpc_server_cancel_all_calls(s->core);
 }
 
-static int drain_command(struct rpc *r, void *arg)
-{
-    (void)r;
-    drain_server(arg);
-    return 0;
-}
-
-void rpc_server_drain(struct rpc_server *s)
-{
-    rpc_do(s->r, drain_command, s);
-}
-
 struct serving {
     struct rpc_server *server;
     bool yes;
@@ -291,7 +270,7 @@ static int set_serving_command(struct rpc *r, void *arg)
 {
     const struct serving *w = arg;
     (void)r;
-    if (w->server->serving == w->yes || w->server->draining)
+    if (w->server->serving == w->yes || w->server->closing)
         return 0;
     w->server->serving = w->yes;
     health_changed(w->server);

@@ -12,7 +12,7 @@ struct rpc_server {
     grpc_server *core;
     const struct rpc_method *methods;
     int nmethods;
-    bool tls, serving, draining;
+    bool tls, serving, closing;
     bool failed, down; // never listened; the core is done with it
     int ncalls, max_calls, max_peers;
     struct list calls;

@@ -29,7 +29,7 @@ enum { STEPS = 20, SCHEDULES = 7, SCHEDULE_STEPS = 26 };
 static void must(int rc, const struct err *e)
 {
     if (rc)
-        fail_msg("%s: %s", err_code_text(rc), e->text);
+        fail_msg("error %d: %s", rc, e->text);
 }
 
 // ---- goldens -----------------------------------------------------------------------------------

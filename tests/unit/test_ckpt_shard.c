@@ -8,21 +8,36 @@ static const struct shard_slice two[] = {
     {.name = "s", .dtype = DT_F32, .shape = {0, {0}}},
 };
 
+static void read_file(const char *path, struct buf *file)
+{
+    FILE *f = fopen(path, "rb");
+    char bytes[4096];
+    size_t n;
+    assert_non_null(f);
+    while ((n = fread(bytes, 1, sizeof bytes, f)))
+        buf_append(file, bytes, n);
+    fclose(f);
+}
+
 static void write_it(struct arena *a, struct buf *file, struct hash128 digest[4])
 {
     unsigned char bytes[60];
     struct shard_plan p;
-    struct stream s = {0};
+    struct scratch dir;
+    struct stream s;
     struct err e = {0};
     struct shard_meta meta[] = {{"format", "weft"}, {"note", "a \"quoted\" one"}};
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 7);
     assert_int_equal(shard_plan_make(a, two, 3, meta, 2, &p, &e), 0);
-    stream_buf(&s, file, "memory");
+    scratch_make(&dir);
+    assert_int_equal(stream_create(&s, AT_FDCWD, scratch_path(&dir, "shard"), &e), 0);
     assert_int_equal(shard_write_head(&s, &p, &digest[0], &e), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(shard_write_slice(&s, &p, i, bytes, &digest[1 + i], &e), 0);
     assert_int_equal(stream_close(&s, &e), 0);
+    read_file(scratch_path(&dir, "shard"), file);
+    scratch_remove(&dir);
     assert_int_equal(file->len, p.bytes);
     shard_plan_clear(&p);
 }
@@ -160,8 +175,8 @@ static void a_write_that_fails_names_the_tensor(void **state)
 {
     (void)state;
     struct arena a;
-    struct buf file = {0};
-    struct stream s = {0};
+    struct scratch dir;
+    struct stream s;
     struct shard_plan p;
     struct hash128 d;
     struct err e = {0};
@@ -169,14 +184,15 @@ static void a_write_that_fails_names_the_tensor(void **state)
     unsigned char bytes[60] = {0};
     arena_init(&a);
     assert_int_equal(shard_plan_make(&a, two, 3, NULL, 0, &p, &e), 0);
-    stream_buf(&s, &file, "memory");
+    scratch_make(&dir);
+    assert_int_equal(stream_create(&s, AT_FDCWD, scratch_path(&dir, "shard"), &e), 0);
     s.fault = &fault;
     assert_int_equal(shard_write_head(&s, &p, &d, &e), 0);
     assert_int_equal(shard_write_slice(&s, &p, 0, bytes, &d, &e), ERR_IO);
     assert_non_null(strstr(e.text, "tensor 'w'"));
     stream_close(&s, NULL);
+    scratch_remove(&dir);
     shard_plan_clear(&p);
-    buf_clear(&file);
     arena_clear(&a);
 }
 

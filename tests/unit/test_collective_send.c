@@ -214,8 +214,8 @@ static void expect(const struct err *e, int code, const char *text)
 {
     if (e->code == code && strstr(e->text, text))
         return;
-    fprintf(stderr, "rank %d: wanted %s with '%s', got %s: %s\n", test_rank, err_code_text(code),
-            text, err_code_text(e->code), e->text);
+    fprintf(stderr, "rank %d: wanted code %d with '%s', got %d: %s\n", test_rank, code, text,
+            e->code, e->text);
     _exit(1);
 }
 

@@ -62,7 +62,7 @@ static void a_gather_returns_the_samples_asked_for_in_their_order(void **state)
     struct dataset ds;
     unsigned char pixels[12];
     int32_t labels[3];
-    assert_int_equal(dataset_open(&ds, f->images.path, f->labels.path, 4, NULL), 0);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, f->labels.path, 4, NULL), 0);
     assert_int_equal(ds.n, 5);
     assert_int_equal(ds.features, 4);
     assert_int_equal(ds.dtype, DT_U8);
@@ -87,7 +87,7 @@ static void f32_images_and_i64_labels_come_from_npy(void **state)
               (float[]){0.5f, 1.5f, -2.0f, 3.0f}, 16);
     write_npy(&labels, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }",
               (int64_t[]){1, 0}, 16);
-    assert_int_equal(dataset_open(&ds, images.path, labels.path, 2, NULL), 0);
+    assert_int_equal(dataset_open(&ds, NULL, images.path, labels.path, 2, NULL), 0);
     assert_int_equal(ds.dtype, DT_F32);
     assert_true(ds.scale == 1.0f);
     assert_int_equal(dataset_read(&ds, (uint64_t[]){1}, 1, pixels, &label, NULL), 0);
@@ -103,14 +103,14 @@ static void a_label_out_of_range_is_found_at_the_open(void **state)
     struct files *f = *state;
     struct dataset ds;
     struct err e;
-    assert_int_equal(dataset_open(&ds, f->images.path, f->labels.path, 3, &e), ERR_DATA);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, f->labels.path, 3, &e), ERR_DATA);
     assert_non_null(strstr(e.text, f->labels.path));
     assert_non_null(strstr(e.text, "byte 8: label 3 of sample 0"));
 
     struct datafile negative;
     write_npy(&negative, "{'descr': '<i4', 'fortran_order': False, 'shape': (5,), }",
               (int32_t[]){0, 1, 2, 3, -1}, 20);
-    assert_int_equal(dataset_open(&ds, f->images.path, negative.path, 4, &e), ERR_DATA);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, negative.path, 4, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "byte 144: label -1 of sample 4"));
     datafile_remove(&negative);
 }
@@ -124,12 +124,12 @@ static void files_that_do_not_belong_together_are_refused(void **state)
     write_idx(&four, 0x08, 1, (uint32_t[]){4}, "\0\0\0\0", 4);
     write_idx(&square, 0x08, 2, (uint32_t[]){5, 1}, "\0\0\0\0\0", 5);
     write_idx(&none, 0x08, 3, (uint32_t[]){0, 2, 2}, "", 0);
-    assert_int_equal(dataset_open(&ds, f->images.path, four.path, 4, &e), ERR_DATA);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, four.path, 4, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "5 images"));
     assert_non_null(strstr(e.text, "4 labels"));
-    assert_int_equal(dataset_open(&ds, f->images.path, square.path, 4, &e), ERR_DATA);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, square.path, 4, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "2 dimensions"));
-    assert_int_equal(dataset_open(&ds, none.path, f->labels.path, 4, &e), ERR_DATA);
+    assert_int_equal(dataset_open(&ds, NULL, none.path, f->labels.path, 4, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "no samples"));
     datafile_remove(&four);
     datafile_remove(&square);
@@ -144,9 +144,9 @@ static void types_that_cannot_be_images_or_labels_are_refused(void **state)
     struct err e;
     write_idx(&ints, 0x0c, 1, (uint32_t[]){5}, (char[20]){0}, 20);
     write_idx(&reals, 0x0d, 1, (uint32_t[]){5}, (char[20]){0}, 20);
-    assert_int_equal(dataset_open(&ds, ints.path, f->labels.path, 4, &e), ERR_UNSUPPORTED);
+    assert_int_equal(dataset_open(&ds, NULL, ints.path, f->labels.path, 4, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "images of i32"));
-    assert_int_equal(dataset_open(&ds, f->images.path, reals.path, 4, &e), ERR_UNSUPPORTED);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, reals.path, 4, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "labels of f32"));
     datafile_remove(&ints);
     datafile_remove(&reals);
@@ -157,7 +157,8 @@ static void a_missing_label_file_leaves_nothing_open(void **state)
     struct files *f = *state;
     struct dataset ds;
     struct err e;
-    assert_int_equal(dataset_open(&ds, f->images.path, "/nonexistent/labels", 4, &e), ERR_NOTFOUND);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, "/nonexistent/labels", 4, &e),
+                     ERR_NOTFOUND);
     assert_non_null(strstr(e.text, "/nonexistent/labels"));
     assert_false(ds.images.mapped);
 }
@@ -170,7 +171,7 @@ static void a_file_cut_while_in_use_fails_the_gather(void **state)
     struct err e;
     unsigned char pixels[4];
     int32_t label;
-    assert_int_equal(dataset_open(&ds, f->images.path, f->labels.path, 4, NULL), 0);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, f->labels.path, 4, NULL), 0);
     assert_int_equal(truncate(f->labels.path, 0), 0);
     assert_int_equal(dataset_read(&ds, (uint64_t[]){1}, 1, pixels, &label, &e), ERR_DATA);
     assert_non_null(strstr(e.text, f->labels.path));
@@ -187,7 +188,7 @@ static void a_label_overwritten_while_in_use_fails_the_gather(void **state)
     struct err e;
     unsigned char pixels[4];
     int32_t label;
-    assert_int_equal(dataset_open(&ds, f->images.path, f->labels.path, 4, NULL), 0);
+    assert_int_equal(dataset_open(&ds, NULL, f->images.path, f->labels.path, 4, NULL), 0);
     FILE *out = fopen(f->labels.path, "r+b");
     assert_non_null(out);
     assert_int_equal(fseek(out, 8 + 2, SEEK_SET), 0);

@@ -531,7 +531,7 @@ static void the_writer_keeps_commas_and_nesting(void **state)
         json_array(&w, "e");
         json_end(&w);
         json_bool(&w, "t", true);
-        json_float(&w, "f", 0.1f);
+        json_double(&w, "f", 0.1);
         json_raw(&w, "r", "{\"k\":1}");
         json_end(&w);
         json_out_clear(&w);
@@ -581,9 +581,9 @@ static void numbers_that_are_not_finite_are_null_and_listed_by_path(void **state
     json_array(&w, "groups");
     json_double(&w, NULL, 1);
     json_object(&w, NULL);
-    json_float(&w, "lr", -INFINITY);
+    json_double(&w, "lr", -INFINITY);
     json_end(&w);
-    json_float(&w, NULL, INFINITY);
+    json_double(&w, NULL, INFINITY);
     json_end(&w);
     json_double(&w, "fine", 2);
     json_nonfinite(&w);

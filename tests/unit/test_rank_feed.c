@@ -66,7 +66,7 @@ static void open_set(struct dataset *set)
     struct err e = {0};
     path_of("images", images);
     path_of("labels", labels);
-    if (dataset_open(set, images, labels, 10, &e))
+    if (dataset_open(set, NULL, images, labels, 10, &e))
         fail_msg("%s", e.text);
 }
 

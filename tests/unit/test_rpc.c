@@ -374,25 +374,6 @@ static void closing_the_server_ends_open_calls_with_a_reason(void **state)
     pair_close(&p);
 }
 
-static void a_draining_server_ends_what_it_began(void **state)
-{
-    struct pair p = {0};
-    (void)state;
-    pair_open(&p, LOOPBACK);
-    uint64_t up = call_attach(&p, false);
-    uint64_t down = pass_event(p.server_rpc, RPC_CALL);
-    rpc_server_drain(p.server);
-    call_act(&p, "new");
-    expect_closed(p.client_rpc, RPC_UNAVAILABLE);
-    send_up(&p, up, 3);
-    pass_event(p.server_rpc, RPC_MESSAGE);
-    rpc_finish(p.server_rpc, down, RPC_OK, "");
-    expect_closed(p.server_rpc, RPC_OK);
-    pass_event(p.client_rpc, RPC_END);
-    expect_closed(p.client_rpc, RPC_OK);
-    pair_close(&p);
-}
-
 static void closing_with_open_calls_of_every_shape_leaves_nothing(void **state)
 {
     struct pair p = {0};
@@ -540,7 +521,6 @@ int main(void)
         cmocka_unit_test(hanging_up_cancels_the_channels_calls_alone),
         cmocka_unit_test(a_stream_opened_while_the_server_is_away_waits_for_its_return),
         cmocka_unit_test(closing_the_server_ends_open_calls_with_a_reason),
-        cmocka_unit_test(a_draining_server_ends_what_it_began),
         cmocka_unit_test(closing_with_open_calls_of_every_shape_leaves_nothing),
         cmocka_unit_test(garbage_on_the_port_harms_nobody),
         cmocka_unit_test(signals_come_to_the_owner_alone),

@@ -47,7 +47,7 @@ struct note *operation_note(const struct communicator *c, const struct operation
     return slot < 0 ? NULL : &c->members[member]->page->communicators[slot].notes[o->seq % NOTES];
 }
 
-bool operation_is_announced(struct communicator *c, struct operation *o, int member)
+static bool is_announced(struct communicator *c, struct operation *o, int member)
 {
     if (c->slots[member] < 0 && !find_slot(c, member))
         return false;
@@ -89,7 +89,7 @@ bool operation_agrees(struct communicator *c, struct operation *o)
     for (; o->seen < c->n; o->seen++) {
         if (o->seen == c->me)
             continue;
-        if (!operation_is_announced(c, o, o->seen))
+        if (!is_announced(c, o, o->seen))
             return false;
         if (!is_same(c, o, o->seen)) {
             report_difference(c, o, o->seen);
@@ -106,7 +106,7 @@ bool operation_owes(struct communicator *c, struct operation *o, int member)
     const struct peer *p = c->members[member];
     if (member == c->me)
         return false;
-    if (!operation_is_announced(c, o, member))
+    if (!is_announced(c, o, member))
         return true;
     if (o->inlined)
         return !p->local && !tcp_is_flushed(p);
@@ -140,7 +140,7 @@ int operation_late(struct communicator *c, struct operation *o, struct err *e)
 {
     char who[600] = "";
     for (int i = 0; i < c->n; i++)
-        if (i != c->me && !operation_is_announced(c, o, i))
+        if (i != c->me && !is_announced(c, o, i))
             name_missing(who, sizeof who, c->members[i], "entered");
     for (int i = 0; i < c->n && o->agreed; i++)
         if (operation_owes(c, o, i))

@@ -69,8 +69,6 @@ void world_abort(struct world *w, const char *why); // any thread; async-signal-
 // Whom world_abort tells besides, on its thread; at once where the world was aborted already. Null
 // takes it back: it does not run any more when this returns.
 void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx);
-int world_rank(const struct world *w);
-int world_ranks(const struct world *w);
 
 // The memory that collectives touch, one region a rank, mapped by its host's peers (a memfd).
 // Called once, with the same size or not; every buffer given to collective_start lies inside it, except

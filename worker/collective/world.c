@@ -43,16 +43,6 @@ void world_free(struct world *w)
     free(w);
 }
 
-int world_rank(const struct world *w)
-{
-    return w->rank;
-}
-
-int world_ranks(const struct world *w)
-{
-    return w->ranks;
-}
-
 // ---- breaking ----
 static void publish_state(struct world *w, enum peer_state state, const struct err *e)
 {

@@ -193,7 +193,6 @@ struct span {
 struct span operation_slice(const struct communicator *c, const struct operation *o, int member);
 // The member's note, null while it is unknown where it lies.
 struct note *operation_note(const struct communicator *c, const struct operation *o, int member);
-bool operation_is_announced(struct communicator *c, struct operation *o, int member);
 // Everyone announced the same; a difference breaks the world.
 bool operation_agrees(struct communicator *c, struct operation *o);
 // The member has not done its part yet.

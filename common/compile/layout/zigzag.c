@@ -14,13 +14,6 @@ int64_t zigzag_position(const struct zigzag *z, int64_t column)
     return chunk * size + column % size;
 }
 
-int64_t zigzag_column(const struct zigzag *z, int64_t position)
-{
-    int64_t size = chunk_size(z), chunk = position / size;
-    int64_t slot = chunk < z->parts ? 2 * chunk : 2 * (2 * z->parts - 1 - chunk) + 1;
-    return slot * size + position % size;
-}
-
 int64_t zigzag_run(const struct zigzag *z, int64_t column)
 {
     int64_t size = chunk_size(z);

@@ -19,6 +19,5 @@ struct zigzag {
 };
 
 int64_t zigzag_position(const struct zigzag *z, int64_t column);
-int64_t zigzag_column(const struct zigzag *z, int64_t position);
 // How many columns from `column` on hold positions that follow each other in the same chunk.
 int64_t zigzag_run(const struct zigzag *z, int64_t column);

@@ -53,6 +53,26 @@ static void put_evaluation(struct buf *b, const struct step_row *r)
         buf_printf(b, "  eval %.2f %%", 100 * r->eval_accuracy);
 }
 
+// One line of text, past the progress line.
+static void print_line(struct status *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void print_line(struct status *s, const char *fmt, ...)
+{
+    struct buf b = {0};
+    va_list ap;
+    pthread_mutex_lock(&s->mutex);
+    if (s->drawn)
+        buf_putc(&b, '\n');
+    s->drawn = false;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    buf_putc(&b, '\n');
+    write_text(s, &b);
+    buf_clear(&b);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 static void draw_line(struct status *s, int64_t now)
 {
     const struct step_row *r = &s->row;
@@ -93,7 +113,7 @@ void status_row(struct status *s, const struct step_row *row)
     s->any = true;
     pthread_mutex_unlock(&s->mutex);
     for (int k = 0; k < row->nsamples; k++)
-        status_say(s, "sample after step %lld: %s", (long long)row->step, row->samples[k]);
+        print_line(s, "sample after step %lld: %s", (long long)row->step, row->samples[k]);
 }
 
 void status_saved(struct status *s, int64_t step)
@@ -103,30 +123,13 @@ void status_saved(struct status *s, int64_t step)
     pthread_mutex_unlock(&s->mutex);
 }
 
-void status_say(struct status *s, const char *fmt, ...)
-{
-    struct buf b = {0};
-    va_list ap;
-    pthread_mutex_lock(&s->mutex);
-    if (s->drawn)
-        buf_putc(&b, '\n');
-    s->drawn = false;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    buf_putc(&b, '\n');
-    write_text(s, &b);
-    buf_clear(&b);
-    pthread_mutex_unlock(&s->mutex);
-}
-
 static void say_evaluation(struct status *s)
 {
     const struct step_row *r = &s->eval;
     if (isnan(r->eval_accuracy))
-        status_say(s, "evaluation after step %lld: loss %.4f", (long long)r->step, r->eval_loss);
+        print_line(s, "evaluation after step %lld: loss %.4f", (long long)r->step, r->eval_loss);
     else
-        status_say(s, "evaluation after step %lld: accuracy %.2f %%, loss %.4f", (long long)r->step,
+        print_line(s, "evaluation after step %lld: accuracy %.2f %%, loss %.4f", (long long)r->step,
                    100 * r->eval_accuracy, r->eval_loss);
 }
 
@@ -134,17 +137,17 @@ void status_finish(struct status *s, int code, const char *dir, const char *stor
 {
     bool lasting = code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG; // would end so again
     if (code == RANK_EXIT_DONE)
-        status_say(s, "done after %lld steps, loss %.4f", (long long)s->row.step, s->row.loss);
+        print_line(s, "done after %lld steps, loss %.4f", (long long)s->row.step, s->row.loss);
     else if (code == RANK_EXIT_DRAINED)
-        status_say(s, "stopped; run the same command again to continue");
+        print_line(s, "stopped; run the same command again to continue");
     else
-        status_say(s, "ended with %d (%s)%s", code, rank_exit_text(code),
+        print_line(s, "ended with %d (%s)%s", code, rank_exit_text(code),
                    lasting ? "" : "; run the same command again to continue");
     if (s->evaluated)
         say_evaluation(s);
     if (s->saved_step >= 0)
-        status_say(s, "checkpoint  %s (step %lld)", store, (long long)s->saved_step);
-    status_say(s, "metrics     %s/metrics.jsonl", dir);
-    status_say(s, "logs, state %s", dir);
+        print_line(s, "checkpoint  %s (step %lld)", store, (long long)s->saved_step);
+    print_line(s, "metrics     %s/metrics.jsonl", dir);
+    print_line(s, "logs, state %s", dir);
     pthread_mutex_destroy(&s->mutex);
 }

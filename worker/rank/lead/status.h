@@ -25,5 +25,3 @@ void status_row(struct status *s, const struct step_row *row);
 void status_saved(struct status *s, int64_t step);
 // Ends the line and says where things are. code: how rank 0 ended.
 void status_finish(struct status *s, int code, const char *dir, const char *store);
-// One line of text, past the progress line.
-void status_say(struct status *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -73,12 +73,12 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
         put_digest(s->digests[i], out->digests.data + 16 * i);
 }
 
-int rank_frame_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out,
-                        struct err *e)
+// False when the digests are no whole number of 16 bytes.
+static bool read_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out)
 {
     memset(out, 0, sizeof *out);
     if (f->head_digest.len != 16 || f->digests.len % 16)
-        return err_set(e, ERR_DATA, "a report of a shard with digests of a wrong length");
+        return false;
     out->rank = f->rank;
     out->step = f->step;
     out->code = f->code;
@@ -90,14 +90,14 @@ int rank_frame_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct 
     out->digests = arena_array(a, struct hash128, out->n + 1);
     for (int i = 0; i < out->n; i++)
         out->digests[i] = get_digest(f->digests.data + 16 * i);
-    return 0;
+    return true;
 }
 
 static bool commit_event(const Weft__Rank__Commit *c, struct arena *a, struct link_event *out)
 {
     struct shard_report *reports = arena_array(a, struct shard_report, c->n_shards + 1);
     for (size_t i = 0; i < c->n_shards; i++)
-        if (rank_frame_to_shard(c->shards[i], a, &reports[i], NULL))
+        if (!read_shard(c->shards[i], a, &reports[i]))
             return false;
     *out = (struct link_event){
         .kind = LINK_COMMIT, .step = c->step, .nreports = (int)c->n_shards, .reports = reports};

@@ -16,9 +16,6 @@ void rank_frame_to_row(const Weft__Rank__StepReport *r, struct step_row *out);
 
 void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
                            Weft__Rank__ShardDone *out);
-// ERR_DATA when the digests are no whole number of 16 bytes.
-int rank_frame_to_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out,
-                        struct err *e);
 
 // Commit, Committed, Aborted, Delete; false for any other frame or a damaged one.
 bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out);

@@ -33,8 +33,8 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
         return open_tokens(job, root, files, set, e);
     struct arena paths = {0};
     const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
-    int rc = dataset_open_beneath(set, root, job_path(job, &paths, files->images), labels,
-                                  job->model.classes, e);
+    int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
+                          job->model.classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
         rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);
