@@ -226,7 +226,7 @@ help:
 deps:
 	$(Q)sh deploy/deps.sh
 
-## make all          build weft, weft-rank and the CPU backend into build/
+## make all          build the programs and the backends into build/ (NVCC= leaves out CUDA's)
 all: $(PRODUCTS)
 	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
 

@@ -195,8 +195,9 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
             on_rank_end(t, h->ranks[i]->end);
 }
 
-// An attempt of an epoch that this database does not know: it was lost or set back. What lives here
-// answers for the epoch in the row, so that grows only when nothing does.
+// A host has an attempt of an epoch that is newer than the row's: the database was lost or set back.
+// The epoch is only noted here. The row may not take it while an attempt lives, because messages of
+// that attempt are matched by the row's epoch.
 static void meet_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_record *j = job_find(c, h->job);

@@ -13,11 +13,12 @@
 // Board, watch and saves know nothing of each other. The leader gives each what concerns it, keeps
 // what is known of every rank, and finds out whose fault it is when one of them ends.
 //
-//                 all are ready, the plans agree          STOPPING
-//      MEETING ─────────────────────────────► RUNNING ───────────────► STOPPING
-//         └─────────────────────┬────────────────┴─────────────────────────┘
-//                               ▼  OVER
-//                             OVER
+//                 all are ready, the plans agree
+//      MEETING ─────────────────────────────► RUNNING
+//         │                                      │
+//         ├────────── event STOPPING ────────────┼────► STOPPING
+//         │                                      │          │
+//         └──────────── event OVER ──────────────┴──────────┴────► OVER
 //
 //   MEETING    ranks join, put keys, wait at barriers and say which plan they have
 //   RUNNING    they train; who stands still, dies or gives up is named

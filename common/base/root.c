@@ -12,7 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { TRIES = 64 }; // EAGAIN: a rename elsewhere made the kernel unsure about a ".."
+// openat2 fails with EAGAIN when a rename elsewhere kept it from checking a ".."; it is tried again.
+enum { TRIES = 64 };
 
 static bool no_root(const char *root)
 {

@@ -82,7 +82,7 @@ static void json_stages(struct json_out *w, uint64_t stages)
     json_end(w);
 }
 
-// A parameter is told where the first of its stages has it.
+// Stages may share a parameter: it is listed once, with the first of them.
 static bool is_first_with(const struct value *v, int stage)
 {
     return v->stages >> stage & 1 && !(v->stages & (((uint64_t)1 << stage) - 1));
@@ -278,7 +278,8 @@ static void text_params(const struct report *r, struct buf *out)
     }
 }
 
-// What ZeRO does not hold.
+// How many bytes fewer a device holds because gradients or optimiser state are cut further than
+// their parameters (ZeRO).
 static void text_saved(const struct report *r, int stage, enum buffer_kind kind, struct buf *out)
 {
     uint64_t saved = cost_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
@@ -345,7 +346,7 @@ static int find_word(const char *text, int n, const char *word)
     return at && at - text < n ? (int)(at - text) : n;
 }
 
-// "A and B or C": two ways, the first of two settings.
+// Prints a fix for people. "A and B or C" are two ways out; the first needs two settings.
 static void text_fixes(const char *fix, struct buf *out)
 {
     static const char or [] = " or ", and[] = " and ";
@@ -393,7 +394,8 @@ static int64_t param_count(const struct compiled *c)
     return n;
 }
 
-// The convention by which tokens a second become a share of the peak, told with its numbers.
+// MFU, the share of the device's peak that a number of tokens a second is: the formula by which weft
+// counts it, with this job's numbers.
 static void text_mfu(const struct report *r, struct buf *out)
 {
     const struct job_model *m = &r->job->model;

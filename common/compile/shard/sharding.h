@@ -27,22 +27,22 @@ struct rules {
 struct refine {                   // see refine.h
     const struct job_refine *job; // null: none
     struct dim_cut axes;
-    struct spec *specs; // of job->params
+    struct spec *specs; // one for each entry of job->params
 };
 
 struct sharding {
     struct rules rules;
     const struct job_sharding *job; // null: rules alone
-    struct spec *params;            // of job->params
+    struct spec *params;            // one for each entry of job->params
     struct spec points[POINT_COUNT];
-    bool given[POINT_COUNT]; // else the rules'
+    bool given[POINT_COUNT]; // false: the job gives no spec there, and the rules make one
     struct refine grads, optimizer;
     axis_set gather;  // batch axes on which weights may be cut
     axis_set batch;   // axes that cut the batch at act_ids
     axis_set context; // axes that cut the sequence where causal attention works
-    bool lenient;     // cuts that do not divide are left out: there are facts of them
+    bool lenient;     // cuts that do not divide are left out; a fact has been added for each
     struct facts facts;
-    int of_names; // so many of the facts, the first, are of names; the others of tensors
+    int of_names; // how many facts, from the first, are about names; the rest are about tensors
 };
 
 // Everything lies in `a`; the job is borrowed.
@@ -59,7 +59,7 @@ struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct
 const struct dim_cut *rules_axes(const struct rules *r, enum dim dim);
 // The spec a parameter, or a value at an activation point, is to have.
 struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v);
-// The same before what does not divide is left out.
+// The same as the job asks for it: cuts that do not divide are still in it.
 struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const struct value *v);
 
 // The first entry that matches a parameter, −1: none does.

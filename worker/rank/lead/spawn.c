@@ -47,8 +47,10 @@ struct spawn {
     int64_t kill_ns; // when the rest are killed; 0: not yet
     int64_t ask_ns;  // when the rest are asked to stop; 0: not yet
     bool killed;
-    int code, lesser; // the cause's code; of its consequences: 69 rather than 75
-    int cause;        // the rank; −1: none
+    // code: the exit code of the rank that is the cause. lesser: the code to end with when no cause is
+    // known: 69 rather than 75.
+    int code, lesser;
+    int cause; // the rank; −1: none
 };
 
 static void make_log_path(const struct spawn *s, int rank, const char *suffix, char *out,
@@ -263,7 +265,7 @@ static void run_loop(struct spawn *s)
                 read_child(s, r);
         read_signals(s);
         if (s->ask_ns && clock_mono_ns() >= s->ask_ns && s->asked++ == 0)
-            kill_all(s, SIGTERM); // those that still look for it give up
+            kill_all(s, SIGTERM); // ranks that still try to join stop trying
         if (s->kill_ns && !s->killed && clock_mono_ns() > s->kill_ns) {
             log_warn("solo", "%d ranks did not end by themselves and are killed", s->alive);
             s->killed = true;
