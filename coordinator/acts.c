@@ -218,7 +218,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
         return NULL;
     case DRAIN:
         text_set(&j->goal_why, text);
-        attempt_drain(j->attempt, v->to, GRACE_MS, &n, text);
+        attempt_drain(j->attempt, v->to, &n, text);
         return NULL;
     }
     return NULL;

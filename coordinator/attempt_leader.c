@@ -9,7 +9,10 @@
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 
-enum { FLUSH_S = 10 }; // how often the step in the job's row is brought up to date
+enum {
+    FLUSH_S = 10,     // how often the step in the job's row is brought up to date
+    GRACE_MS = 60000, // of a stop that somebody asked for
+};
 
 // ---- frames ----
 
@@ -209,12 +212,12 @@ void attempt_leave(struct attempt *at, enum attempt_phase phase)
     attempt_settle(at);
 }
 
-void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
-                   const struct job_note *n, const char *why)
+void attempt_drain(struct attempt *at, enum job_state goal, const struct job_note *n,
+                   const char *why)
 {
     bool begun = at->phase > PHASE_FENCE;
     job_move(at->job, JOB_DRAINING, goal, n, "%s", why);
-    at->grace_ms = begun ? grace_ms : 0;
+    at->grace_ms = begun ? GRACE_MS : 0;
     snprintf(at->reason, sizeof at->reason, "%.190s", why);
     attempt_leave(at, PHASE_STOP);
 }

@@ -13,10 +13,8 @@ void attempt_lead(struct attempt *at, struct leader_event ev);
 // for them any more, that nothing of them counts.
 void attempt_leave(struct attempt *at, enum attempt_phase phase);
 // RUNNING or STARTING → DRAINING(goal): stop at one step, save, within the grace.
-void attempt_drain(struct attempt *at, enum job_state goal, int64_t grace_ms,
-                   const struct job_note *n, const char *why);
+void attempt_drain(struct attempt *at, enum job_state goal, const struct job_note *n,
+                   const char *why);
 // No process of it lives there: the host has confirmed it, or was fenced.
 void attempt_host_gone(struct attempt *at, struct attempt_host *h);
 void attempt_go_on(struct attempt *at); // after attempt_restore: enters the phase that the row says
-
-enum { GRACE_MS = 60000 }; // of a stop that somebody asked for

@@ -37,7 +37,7 @@ void attempts_drain_host(struct coord *c, struct host *host, const char *why)
         char text[300];
         n.host = host_name(host);
         snprintf(text, sizeof text, "host %.100s drains: %.150s", host_name(host), why);
-        attempt_drain(j->attempt, JOB_QUEUED, GRACE_MS, &n, text);
+        attempt_drain(j->attempt, JOB_QUEUED, &n, text);
     }
 }
 

@@ -204,7 +204,7 @@ static void preempt_job(struct job_record *v, const struct job_record *by)
     snprintf(text, sizeof text, "preempted by %s (priority %lld)", by->name,
              (long long)by->priority);
     text_set(&v->goal_why, text);
-    attempt_drain(v->attempt, JOB_QUEUED, GRACE_MS, &n, text);
+    attempt_drain(v->attempt, JOB_QUEUED, &n, text);
 }
 
 static bool make_room(struct round *r, struct job_record *j)

@@ -239,7 +239,7 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     int n, rc = store_scan(s, &t->arena, &ids, &n, e);
     if (rc)
         return rc;
-    if (!load_open_newest_good(&l, s, true, note_damaged, &d, &ignored))
+    if (!load_open_newest_good(&l, s, note_damaged, &d, &ignored))
         load_close(&l);
     if (d.io.code) {
         *e = d.io;

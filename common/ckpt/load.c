@@ -272,7 +272,7 @@ int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), voi
     return f.first.code;
 }
 
-int load_open_newest_good(struct load *l, const struct store *s, bool deep,
+int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e)
 {
@@ -286,7 +286,7 @@ int load_open_newest_good(struct load *l, const struct store *s, bool deep,
     bool found = false;
     for (int i = 0; i < n && !rc && !found; i++) {
         found = !load_open(l, s, list[i].epoch, list[i].step, &one);
-        if (found && deep && load_verify(l, NULL, NULL, &one)) {
+        if (found && load_verify(l, NULL, NULL, &one)) {
             load_close(l);
             found = false;
         }

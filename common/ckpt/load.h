@@ -32,9 +32,9 @@ int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), voi
 
 // So many damaged checkpoints are remembered by whoever looks for a good one.
 enum { DAMAGED_MAX = 64 };
-// The newest checkpoint that opens and, with `deep`, verifies. `refused` (may be null) is called
-// for each one that is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When
-// all are bad, the newest one's error.
-int load_open_newest_good(struct load *l, const struct store *s, bool deep,
+// The newest checkpoint that opens and verifies. `refused` (may be null) is called for each one that
+// is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the
+// newest one's error.
+int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);

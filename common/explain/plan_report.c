@@ -53,9 +53,9 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
 
 // ---- JSON --------------------------------------------------------------------------------------
 
-static void json_axes(struct json_out *w, const char *key, const struct mesh *m, axis_set axes)
+static void json_axes(struct json_out *w, const struct mesh *m, axis_set axes)
 {
-    json_array(w, key);
+    json_array(w, "axes");
     for (int i = 0; i < m->n; i++)
         if (axes >> i & 1)
             json_str(w, NULL, m->axis[i].name);
@@ -144,7 +144,7 @@ static void json_collectives(const struct report *r, struct json_out *w)
         const struct collective_row *c = &r->cost.collectives[i];
         json_object(w, NULL);
         json_str(w, "op", collective_row_name(c));
-        json_axes(w, "axes", &r->compiled->mesh, c->axes);
+        json_axes(w, &r->compiled->mesh, c->axes);
         json_int(w, "group", c->group);
         json_stages(w, c->stages);
         json_str(w, "phase", phase_name(c->phase));
@@ -190,7 +190,7 @@ static void json_findings(const struct report *r, struct json_out *w)
         json_str(w, "code", finding_name(one->code));
         json_str(w, "severity", finding_severity(one->code));
         json_str(w, "tensor", one->tensor);
-        json_axes(w, "axes", &r->compiled->mesh, one->axes);
+        json_axes(w, &r->compiled->mesh, one->axes);
         json_uint(w, "waste_bytes", one->waste);
         if (one->code == FINDING_REDUNDANT)
             json_double(w, "utilisation", one->utilisation);

@@ -77,11 +77,11 @@ void tree_error_key(struct tree_errors *e, const struct tree_node *member, const
 }
 
 void tree_error_at(struct tree_errors *e, const struct tree_source *source, int line, int column,
-                   const char *path, const char *fmt, ...)
+                   const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    add_error(e, (struct tree_error){source, line, column, 0, path, NULL}, fmt, ap);
+    add_error(e, (struct tree_error){source, line, column, 0, "", NULL}, fmt, ap);
     va_end(ap);
 }
 

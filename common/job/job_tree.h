@@ -54,7 +54,6 @@ void tree_error(struct tree_errors *errors, const struct tree_node *at, const ch
 void tree_error_key(struct tree_errors *errors, const struct tree_node *member, const char *path,
                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void tree_error_at(struct tree_errors *errors, const struct tree_source *source, int line,
-                   int column, const char *path, const char *fmt, ...)
-    __attribute__((format(printf, 6, 7)));
+                   int column, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 // Sorted and cut to JOB_MAX_ERRORS.
 void tree_errors_give(struct tree_errors *errors, struct job_errors *to);

@@ -170,7 +170,7 @@ static void apply_override(struct reading *r, const char *text, int index)
     *source = (struct tree_source){arena_printf(r->arena, "-s %.200s", text), index, true};
     const char *equals = strchr(text, '=');
     if (!equals || !is_key_path(text, (size_t)(equals - text))) {
-        tree_error_at(&r->errors, source, 0, 0, "", "must be key=value, as in train.steps=200");
+        tree_error_at(&r->errors, source, 0, 0, "must be key=value, as in train.steps=200");
         return;
     }
     struct tree_node *value = tree_read_value(source, equals + 1, strlen(equals + 1), &r->errors);

@@ -48,9 +48,9 @@ static bool report_bytes(const struct tree_source *source, const unsigned char *
                          int column, struct tree_errors *errors)
 {
     if (s[0] == 0)
-        tree_error_at(errors, source, line, column, "", "a zero byte: this is not a text file");
+        tree_error_at(errors, source, line, column, "a zero byte: this is not a text file");
     else
-        tree_error_at(errors, source, line, column, "",
+        tree_error_at(errors, source, line, column,
                       "byte 0x%02x is not UTF-8: save the file as UTF-8", s[0]);
     return false;
 }
@@ -60,10 +60,10 @@ static bool check_size(const struct tree_source *source, const unsigned char *s,
 {
     bool utf16 = len >= 2 && ((s[0] == 0xff && s[1] == 0xfe) || (s[0] == 0xfe && s[1] == 0xff));
     if (len > JOB_MAX_BYTES)
-        tree_error_at(errors, source, 0, 0, "", "%zu bytes, more than the %d a job file may have",
-                      len, JOB_MAX_BYTES);
+        tree_error_at(errors, source, 0, 0, "%zu bytes, more than the %d a job file may have", len,
+                      JOB_MAX_BYTES);
     else if (utf16)
-        tree_error_at(errors, source, 1, 1, "", "the file is UTF-16: save it as UTF-8");
+        tree_error_at(errors, source, 1, 1, "the file is UTF-16: save it as UTF-8");
     return len <= JOB_MAX_BYTES && !utf16;
 }
 
@@ -88,11 +88,11 @@ bool text_check(const struct tree_source *source, const char *text, size_t len,
             return report_bytes(source, s, line, column, errors);
         const char *refused = column == 1 ? find_refused_start(s, end) : NULL;
         if (refused) {
-            tree_error_at(errors, source, line, column, "", "%s", refused);
+            tree_error_at(errors, source, line, column, "%s", refused);
             return false;
         }
         if (text_is_control(c) && c != '\n' && c != '\r' && c != '\t') {
-            tree_error_at(errors, source, line, column, "", "control character U+%04X", c);
+            tree_error_at(errors, source, line, column, "control character U+%04X", c);
             return false;
         }
         s += n;

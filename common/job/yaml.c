@@ -54,7 +54,7 @@ __attribute__((format(printf, 3, 4))) static void stop_reading(struct reader *r,
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    tree_error_at(r->errors, r->source, mark_line(at), mark_column(at), "", "%s", buf_str(&text));
+    tree_error_at(r->errors, r->source, mark_line(at), mark_column(at), "%s", buf_str(&text));
     buf_clear(&text);
     r->failed = true;
 }

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -13,7 +12,6 @@
 #include <grpc/support/log.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/rpc/call.h"
 
 static const int64_t grace_ns = CLOCK_S;

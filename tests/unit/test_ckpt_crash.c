@@ -70,7 +70,7 @@ static void expect_newest(struct fixture *f, int64_t step)
 {
     struct load l;
     struct err e = {0};
-    if (load_open_newest_good(&l, &f->store, true, NULL, NULL, &e))
+    if (load_open_newest_good(&l, &f->store, NULL, NULL, &e))
         fail_msg("%s", e.text);
     assert_int_equal(l.manifest.step, step);
     assert_int_equal(fx_read_all(&l, step, &e), 0);

@@ -88,7 +88,7 @@ static void expect_fallback(struct fixture *f, const char *file)
     struct load l;
     struct err e = {0};
     struct told t = {0};
-    assert_int_equal(load_open_newest_good(&l, &f->store, true, tell, &t, &e), 0);
+    assert_int_equal(load_open_newest_good(&l, &f->store, tell, &t, &e), 0);
     assert_string_equal(l.name, "step-00000005.e1");
     assert_int_equal(fx_read_all(&l, 5, &e), 0);
     load_close(&l);
@@ -157,7 +157,7 @@ static void any_flip_or_cut_of_any_file_falls_back_and_says_where(void **state)
     n += damage_file(&f, dir, "COMMIT", 65, 12);
     assert_true(n >= 200);
     close(dir);
-    assert_int_equal(load_open_newest_good(&l, &f.store, true, NULL, NULL, &e), 0);
+    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), 0);
     assert_string_equal(l.name, "step-00000010.e1");
     load_close(&l);
     fx_clear(&f);
@@ -193,7 +193,7 @@ static void all_bad_gives_the_newest_ones_error_and_none_gives_not_found(void **
     struct load l;
     struct err e = {0};
     fx_init(&f);
-    assert_int_equal(load_open_newest_good(&l, &f.store, true, NULL, NULL, &e), ERR_NOTFOUND);
+    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), ERR_NOTFOUND);
     fx_save(&f, 1, 5);
     fx_save(&f, 1, 10);
     for (int step = 5; step <= 10; step += 5) {
@@ -201,7 +201,7 @@ static void all_bad_gives_the_newest_ones_error_and_none_gives_not_found(void **
         snprintf(path, sizeof path, "step-%08d.e1/COMMIT", step);
         fx_put(f.store.fd, path, "x", 1);
     }
-    assert_int_equal(load_open_newest_good(&l, &f.store, true, NULL, NULL, &e), ERR_CORRUPT);
+    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), ERR_CORRUPT);
     assert_non_null(strstr(e.text, "step-00000010"));
     fx_clear(&f);
 }

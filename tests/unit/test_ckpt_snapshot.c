@@ -255,7 +255,7 @@ static void expect_loads(struct bus *b, int64_t step)
 {
     struct load l;
     struct err e = {0};
-    assert_int_equal(load_open_newest_good(&l, &b->f.store, true, NULL, NULL, &e), 0);
+    assert_int_equal(load_open_newest_good(&l, &b->f.store, NULL, NULL, &e), 0);
     assert_int_equal(l.manifest.step, step);
     assert_int_equal(l.manifest.samples, step * 64);
     assert_int_equal(fx_read_all(&l, step, &e), 0);

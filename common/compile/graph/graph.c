@@ -133,11 +133,11 @@ struct labels {
     int n;
 };
 
-static int new_label(struct labels *l, enum dim name, int64_t size)
+static int new_label(struct labels *l, enum dim name) // its size is not known yet
 {
     PRE(l->n < MAX_DIMS * 4);
     l->name[l->n] = name;
-    l->size[l->n] = size;
+    l->size[l->n] = -1;
     return l->n++;
 }
 
@@ -163,13 +163,13 @@ static int find_bad_size(struct graph *g, enum op op, const struct value *v, int
 static int assign_labels(struct graph *g, const struct op_args *a, struct labels *l)
 {
     for (int d = 0; d < a->nout_dims; d++)
-        new_label(l, a->out_dims[d], -1);
+        new_label(l, a->out_dims[d]);
     for (int k = 0; k < a->nin; k++) {
         const struct value *v = &g->values[a->in[k]];
         for (int d = 0; d < v->shape.n; d++) {
             int i = find_label(l, v, d, a->nout_dims);
             if (i < 0)
-                i = new_label(l, v->dims[d], -1);
+                i = new_label(l, v->dims[d]);
             if (l->size[i] < 0)
                 l->size[i] = v->shape.dim[d];
             if (l->size[i] != v->shape.dim[d])

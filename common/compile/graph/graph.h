@@ -39,7 +39,6 @@ enum value_kind {
     VALUE_COPY,  // a parameter in the compute dtype, as the update left it (copies.h)
     VALUE_SUM,   // collects contributions over the microbatches
     VALUE_TEMP,
-    VALUE_KINDS
 };
 
 // Whose kernels run it. Programs mean the same on all backends; the scratch of their ops differs.

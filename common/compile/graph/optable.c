@@ -167,25 +167,26 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
 
 // ---- made by fusion: what the pass took for granted is checked as well --------------------------
 
-// Operand k, inputs first, has the whole loops of input `base`, or all but its last, or that alone.
-static int want_loops(const struct graph *g, const struct node *n, int k, int base, int from,
-                      int to, struct err *e)
+// Operand k, inputs first, has the whole loops of the first input, or all but its last, or that
+// alone.
+static int want_loops(const struct graph *g, const struct node *n, int k, int from, int to,
+                      struct err *e)
 {
     const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-    const struct value *like = input_of(g, n, base);
+    const struct value *like = input_of(g, n, 0);
     bool same = v->shape.n == to - from;
     for (int d = from; same && d < to; d++)
-        same = n->attr.label[k][d - from] == n->attr.label[base][d] &&
+        same = n->attr.label[k][d - from] == n->attr.label[0][d] &&
                v->shape.dim[d - from] == like->shape.dim[d];
     return same ? 0
                 : err_set(e, ERR_INTERNAL, "%s: %s has not the loops of %s", op_name(n->op),
                           name_value(v), name_value(like));
 }
 
-// A row is on one device.
-static int want_whole(const struct graph *g, const struct node *n, int k, struct err *e)
+// A row of the first input is on one device.
+static int want_whole(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct value *v = input_of(g, n, k);
+    const struct value *v = input_of(g, n, 0);
     if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
         return 0;
     return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), name_value(v));
@@ -198,10 +199,10 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
     if (n->nin < wide || n->nin > 4 || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
-    int rc = want_whole(g, n, 0, e);
+    int rc = want_whole(g, n, e);
     for (int k = 0; k < n->nin + n->nout && !rc; k++) {
         bool vector = k >= wide && k < n->nin;
-        rc = want_loops(g, n, k, 0, vector ? dims - 1 : 0, dims, e);
+        rc = want_loops(g, n, k, vector ? dims - 1 : 0, dims, e);
     }
     return rc ? rc : infer_float(g, n, e);
 }
@@ -216,10 +217,10 @@ static int infer_row_loss(const struct graph *g, const struct node *n, struct er
                        n->nout);
     enum dtype t = want_one_float(g, n, 0, 1, e);
     int rc = t ? want_outputs(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
-    rc = rc || grad ? rc : want_whole(g, n, 0, e);
+    rc = rc || grad ? rc : want_whole(g, n, e);
     for (int k = 1; k < n->nin + n->nout && !rc; k++) {
         bool row = grad && k == n->nin;
-        rc = want_loops(g, n, k, 0, 0, row ? dims : dims - 1, e);
+        rc = want_loops(g, n, k, 0, row ? dims : dims - 1, e);
         if (!rc && k < n->nin)
             rc = want_dtype(g, n, k, k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
     }

@@ -6,9 +6,9 @@
 
 static const enum dim none[1] = {DIM_NONE};
 
-static int add_vector(struct graph *g, enum value_kind kind, const char *name, int64_t n)
+static int add_slots(struct graph *g, const char *name, int64_t n)
 {
-    return graph_value(g, kind, name, DT_F32, 1, none, &n);
+    return graph_value(g, VALUE_SCALAR, name, DT_F32, 1, none, &n);
 }
 
 static int make_vector(struct graph *g, enum op op, int nin, const int *in, int64_t n,
@@ -125,8 +125,8 @@ int optimiser_build(struct graph *g, const struct job_optimizer *o)
     graph_at(g, POINT_NONE);
     int in[OP_MAX_IN], n = 0, sums = g->nsums;
     int norm = build_norm(g);
-    int control = add_vector(g, VALUE_SCALAR, "control", CONTROL_SLOTS);
-    int hyper = add_vector(g, VALUE_SCALAR, "hyper", HYPER_SLOTS);
+    int control = add_slots(g, "control", CONTROL_SLOTS);
+    int hyper = add_slots(g, "hyper", HYPER_SLOTS);
     in[n++] = g->loss;
     in[n++] = norm;
     in[n++] = control;

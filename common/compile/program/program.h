@@ -20,7 +20,6 @@ enum buffer_kind {
     BUFFER_STASH,     // made in a forward, read in a backward
     BUFFER_WORKSPACE, // scratch of one op
     BUFFER_TRANSIENT, // everything else of the step
-    BUFFER_KINDS
 };
 
 struct buffer {

@@ -255,7 +255,7 @@ static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e
     int n, rc = store_scan(&s->store, &a->arena, &all, &n, e);
     if (rc)
         return rc;
-    rc = load_open_newest_good(&l, &s->store, true, note_refused, &bad, e);
+    rc = load_open_newest_good(&l, &s->store, note_refused, &bad, e);
     if (!rc) {
         a->restore = arena_strdup(&a->arena, l.name);
         a->restore_step = l.manifest.step;

@@ -142,8 +142,5 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     out->step = f->next++;
     out->images = f->o.host[slot];
     out->labels = labels_of(&f->o, f->o.host[slot]);
-    out->image_bytes = labels_at(&f->o);
-    out->label_bytes =
-        (size_t)f->o.local * (size_t)f->o.microbatches * dataset_label_bytes(f->o.set);
     return 0;
 }

@@ -28,7 +28,6 @@ struct batch {
     uint64_t step;
     const void *images;
     const int32_t *labels;
-    size_t image_bytes, label_bytes;
 };
 
 size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local);
