@@ -26,7 +26,7 @@ enum job_wait {   // why a queued job is not placed; the story tells it
     WAIT_NEVER,   // the known hosts could not take it
     WAIT_DEVICES, // others hold what it needs
     WAIT_COMING,  // others that hold it are stopping
-    WAIT_BEHIND,  // `behind` is first
+    WAIT_BEHIND,  // the job `behind` is first and has reserved what this one could use
 };
 
 struct placed { // one rank on one device

@@ -27,7 +27,7 @@ static int leaves_root(const char *root, const char *path, struct err *e)
     return rc;
 }
 
-// The error that errno says. errno stays as it is.
+// Fills `e` from errno, which keeps its value.
 static int report_failure(const char *act, const char *path, struct err *e)
 {
     int saved = errno;
@@ -95,7 +95,7 @@ int root_open(const char *root, const char *path, int flags, mode_t mode, int *f
                        "this kernel has no openat2: no path can be held beneath the root %s", root);
     int saved = errno;
     rc = report_failure("open", path, e);
-    if (*path != '/') // where it was looked for
+    if (*path != '/') // a relative path: say beneath which root it was looked for
         err_wrap(e, "beneath %s", root);
     errno = saved;
     return rc;

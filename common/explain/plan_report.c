@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan, told. See plan_report.h.
+// Prints a compiled plan, as text and as JSON. See plan_report.h.
 #include "common/explain/plan_report.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@ static const struct value *value_of(const struct compiled *c, const struct buffe
     return &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
 }
 
-// A device's share of what a checkpoint holds: replicas divide it among themselves, the stages of a
-// group too.
+// How many bytes of a checkpoint one device writes: devices that hold the same part of a tensor
+// divide it among themselves, and so do stages that share a parameter.
 static uint64_t checkpoint_share(const struct compiled *c, int stage)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, stage);

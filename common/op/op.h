@@ -18,7 +18,7 @@ const char *dtype_name(enum dtype t); // "f32"
 enum { MAX_DIMS = 8 };
 // A mesh: how many axes it has, and how long a name of one is.
 enum { MAX_AXES = 8, MAX_AXIS_NAME = 31 };
-// What a plan asks for at most and a rank's world has room for: groups of ranks that have
+// The most that a plan may use, and what a rank's world has room for: groups of ranks that have
 // collectives, and collectives of one group that were started and not yet waited for.
 enum { COMMUNICATORS = 64, COLLECTIVES_OPEN = 64 };
 struct shape {
@@ -61,7 +61,7 @@ enum op {
     OP_COUNT,
     OP_NONE = -1
 };
-// What others ask of an op, beside what it computes.
+// Properties of ops that other code asks for, with op_is().
 enum op_trait {
     OP_IS_STEP = 1 << 0,     // elementwise on floats: may be a step of CHAIN and LINEAR
     OP_IS_PRODUCT = 1 << 1,  // its first two operands are multiplied as matrices
@@ -70,11 +70,11 @@ enum op_trait {
     OP_HAS_CHAIN = 1 << 4,   // attr.chain says what it does
     OP_HAS_SCALE = 1 << 5,   // reads a scale, as a step too
     OP_ACCUMULATES = 1 << 6, // can add to what its output holds: may write straight into a sum
-    OP_IN_PLACE = 1 << 7,    // may write its output over its first input; one made by fusion any
-                             // over any that is read in the same order
-    OP_COUNTS_ONCE = 1 << 8, // what several ranks or stages hold counts at one of them
+    OP_IN_PLACE = 1 << 7,    // may write its output over its first input; a fused op any output
+                             // over any input that it reads in the same order
+    OP_COUNTS_ONCE = 1 << 8, // what several ranks or stages hold is counted at one of them
     OP_MAKES_MAX = 1 << 9,   // over a cut dimension it makes a part of a maximum, not of a sum
-    OP_OWN_LOOPS = 1 << 10,  // runs over the keys of each query: loops that no label tells
+    OP_OWN_LOOPS = 1 << 10,  // also loops over the keys of each query, which its labels do not show
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN

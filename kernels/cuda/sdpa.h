@@ -11,7 +11,8 @@
 
 #include "kernels/cuda/cudnn.h"
 
-// Whom it is built for: a handle's device, or one that is only described (tests; cannot be run).
+// The device to build for: that of a handle, or one that is only described (for tests: such a plan
+// cannot be run).
 struct sdpa_on {
     const struct cudnn *api;
     cudnnHandle_t handle;
@@ -39,8 +40,8 @@ struct sdpa;
 struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size_t most, char *why,
                       size_t room);
 void sdpa_free(struct sdpa *p);
-size_t sdpa_bytes(const struct sdpa *p); // of scratch, from an address that 256 divides
-bool sdpa_varies(const struct sdpa *p);  // its bits may be others the next time
+size_t sdpa_bytes(const struct sdpa *p); // of scratch; its address must be a multiple of 256
+bool sdpa_varies(const struct sdpa *p);  // the same run may give other bits the next time
 // Queues a run on the handle's stream. 0 or cuDNN's status.
 cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch);
 
@@ -58,7 +59,7 @@ enum sdpa_name {
     SDPA_DK,
     SDPA_DV,
     SDPA_MEAN,   // Σ y·dy of a row, f32 like the stats
-    SDPA_DQ_F32, // where dq is summed in no order, [batch, heads, seq, d]
+    SDPA_DQ_F32, // dq is summed here, in an order that varies, [batch, heads, seq, d]
     SDPA_SCALE,
     SDPA_HIDDEN, // the score of a key that is not seen
     SDPA_ONE,

@@ -18,7 +18,7 @@
 #include "common/base/map.h"
 #include "proto/weft.pb-c.h"
 
-// The sent_ns of what has not gone up yet, or has to go up again.
+// The sent_ns of what was not sent to the coordinator yet, or must be sent again.
 #define UNSENT INT64_MIN
 
 enum topic_kind { TOPIC_NONE, TOPIC_PUT, TOPIC_GET, TOPIC_BARRIER, TOPIC_READY, TOPIC_SAVE };

@@ -144,8 +144,9 @@ static bool work_sum(struct communicator *c, struct operation *o)
     return o->ready == s.len;
 }
 
-// One piece of what members of this host have for us: their slice of a whole, or (exchange) our
-// slice of their whole, which has its place in the result by whose it is. False: there is more.
+// Copies one piece of what members of this host have for this rank: their slice of the result or,
+// in an all-to-all (exchange), this rank's slice of their operand. The result holds the slices in
+// the order of the members. Returns false while there may be more.
 // Pieces are for a progress thread that shares the world; without one a long copy goes faster.
 static bool copy_piece(struct communicator *c, struct operation *o, bool exchange)
 {
@@ -489,7 +490,7 @@ static int wait_for_operation(struct communicator *c, const struct collective_ti
 {
     struct world *w = c->w;
     struct operation *o = &c->ops[t->slot];
-    if (o->number != t->number) // its place was given to a later one: it is complete
+    if (o->number != t->number) // a later operation has its slot, so this one is complete
         return world_look(w, e);
     struct awaited a = {c, o->seq};
     w->waits = c;

@@ -15,8 +15,8 @@
 //   open ──► memory ──► communicator… ──► prepare… ──┬──► start ──► wait ──┬──► close
 //                                                    └──────◄──────────────┘
 //
-// Time is the stream's. `start` takes the operand as the work queued on q so far leaves it. What is
-// queued on q after `wait` sees the result. Between the two the plan keeps operand and result in
+// Before and after are as on the stream: `start` takes the operand as the work queued on q before it
+// leaves it, and what is queued on q after `wait` sees the result. Between the two the plan keeps operand and result in
 // place, and nothing queued touches them. Neither call needs to wait for the device, nor the device
 // for the host: a transport of the device's own queues its work behind events and returns. One that
 // needs the host (host_transport) blocks it in `wait`, and in `start` where the operand must be

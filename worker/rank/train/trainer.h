@@ -49,8 +49,8 @@ struct trainer {
     struct evaluation evaluation;
     struct sampling sampling;
     struct buf algorithms;    // as agreed; empty where there is no choice
-    struct buf *texts;        // of the newest evaluation's samples,
-    const char **sample_text; // as the row has them
+    struct buf *texts;        // the samples of the newest evaluation
+    const char **sample_text; // the same, as the metrics row takes them
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
