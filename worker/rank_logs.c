@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/list.h"
 
 enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10 };
@@ -167,18 +168,6 @@ static bool newest_epoch(const char *jobs, const char *job, uint64_t *newest)
     return found;
 }
 
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *it;
-    while (d && (it = readdir(d)))
-        if (strcmp(it->d_name, ".") && strcmp(it->d_name, ".."))
-            (void)unlinkat(dirfd(d), it->d_name, 0);
-    if (d)
-        closedir(d);
-    (void)rmdir(dir);
-}
-
 static bool oldest_dir(const char *jobs, char *out, size_t size, int *count)
 {
     DIR *d = opendir(jobs);
@@ -206,7 +195,7 @@ void log_trim(const char *jobs)
     char dir[4700];
     int count;
     while (oldest_dir(jobs, dir, sizeof dir, &count) && count > LOG_JOBS_KEPT)
-        remove_dir(dir);
+        folder_remove(dir);
 }
 
 // ---- asking ----

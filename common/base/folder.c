@@ -2,6 +2,7 @@
 // Small files; see folder.h.
 #include "common/base/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -77,6 +78,18 @@ int folder_read(const char *dir, const char *name, char *out, size_t size, struc
         return err_errno(e, ERR_IO, "cannot read %s", path);
     out[n] = 0;
     return 0;
+}
+
+void folder_remove(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *it;
+    while (d && (it = readdir(d)))
+        if (strcmp(it->d_name, ".") && strcmp(it->d_name, ".."))
+            (void)unlinkat(dirfd(d), it->d_name, 0);
+    if (d)
+        closedir(d);
+    (void)rmdir(path);
 }
 
 int folder_lock(const char *dir, int *fd, struct err *e)

@@ -73,6 +73,22 @@ static void a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_be
     assert_int_equal(folder_write(in_top("nowhere"), "id", "x", FOLDER_DURABLE, &e), ERR_IO);
 }
 
+static void a_folder_is_removed_with_its_files_unless_a_folder_is_in_it(void **state)
+{
+    const char *dir = in_top("gone");
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    assert_int_equal(folder_make(in_top("gone/below"), &e), 0);
+    assert_int_equal(folder_write(dir, "file", "x", FOLDER_LOOSE, &e), 0);
+    folder_remove(dir);
+    assert_int_equal(entries(dir), 1);
+    folder_remove(in_top("gone/below"));
+    folder_remove(dir);
+    assert_int_equal(stat(dir, &st), -1);
+    folder_remove(dir);
+}
+
 static void a_folder_has_one_holder_and_the_others_are_told_its_pid(void **state)
 {
     (void)state;
@@ -160,6 +176,7 @@ int main(void)
         cmocka_unit_test(names_of_jobs_are_names_of_folders),
         cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
+        cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
         cmocka_unit_test(a_flag_that_is_no_number_or_time_is_refused_with_what_would_be),
         cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),

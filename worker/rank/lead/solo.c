@@ -279,19 +279,6 @@ static int store_state(const struct solo *s, const struct assignment *a, struct 
     return folder_write(s->dir, "state", text, FOLDER_DURABLE, e);
 }
 
-// Removes a folder of an epoch: its files are ours, it has no folders.
-static void remove_epoch(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *en;
-    while (d && (en = readdir(d)))
-        if (strcmp(en->d_name, ".") && strcmp(en->d_name, ".."))
-            (void)unlinkat(dirfd(d), en->d_name, 0);
-    if (d)
-        closedir(d);
-    (void)rmdir(path);
-}
-
 // The number of "epoch-E", or 0.
 static uint64_t epoch_of(const char *name)
 {
@@ -311,7 +298,7 @@ static void remove_old_epochs(const struct solo *s)
         if (!epoch_of(en->d_name))
             continue;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", s->dir, en->d_name) < sizeof path)
-            remove_epoch(path);
+            folder_remove(path);
     }
     if (d)
         closedir(d);
