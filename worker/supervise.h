@@ -42,7 +42,7 @@ struct supervise_config {
 };
 // Kills what an earlier worker left and proves by ranks.lock that nothing lives.
 int supervise_open(const struct supervise_config *c, struct supervise **out, struct err *e);
-// The same once more: ERR_TIMEOUT, naming the pids, when something cannot be killed.
+// Kills what still lives and proves it again. ERR_TIMEOUT names the pids that cannot be killed.
 int supervise_prove(struct supervise *s, struct err *e);
 void supervise_close(struct supervise *s); // kills and reaps what lives
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mesh, and who holds what on it. See picture.h.
 //
-// A grid has two directions: the last axis (or cut dimension) runs to the
-// right, the one before it downwards; what is left over of a mesh makes a grid
-// each, of a tensor joins the rows.
+// A grid has two directions: the last axis (or cut dimension) runs to the right, the one before it
+// downwards. If there are more, a mesh is drawn as several grids, one for each coordinate on the
+// other axes; of a tensor the other dimensions make more rows of one grid.
 #include <stdlib.h>
 #include <string.h>
 

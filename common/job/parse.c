@@ -38,7 +38,7 @@ static int list_keys(const struct reading *r, const char *path, const char **key
     return n;
 }
 
-// A key of another section that has this very name. Of several, the one that every job must have.
+// A key of another section that has this very name; if there are several, rather a required one.
 static const char *find_same_name(const struct reading *r, const char *key)
 {
     const char *found = NULL;

@@ -104,9 +104,9 @@ static int set_preference(struct preference *f, cublasLtMatmulPreferenceAttribut
 #define PREFER(f, what, value) \
     set_preference(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
 
-// Which split sums may be had. The parts are added where the output lies, in whatever order they
-// are done, or in a step of their own. But for COMPUTE_TYPE they have the output's dtype, so for
-// bf16 there is no other: an order may be given up, f32 sums are not.
+// How cuBLASLt may add the parts of a product whose sums it splits: in place, in the order in which
+// parts are done, or in a step of its own. Only COMPUTE_TYPE keeps the parts in f32, the others in
+// the output's dtype. So a bf16 output has no other: a fixed order may be given up, f32 sums may not.
 static uint32_t split_sums(const struct product *p, bool reproducible)
 {
     return reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE

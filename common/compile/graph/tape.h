@@ -25,7 +25,8 @@ struct tape {
 // `contribution` flows into `value`'s cotangent. Ignored when nobody needs it.
 void tape_add(struct tape *t, int value, int contribution);
 bool tape_needs(const struct tape *t, int value);
-// Of what flows into a value: the value's own, f32 into a parameter's gradient.
+// The dtype of contributions to a value: the value's own, but f32 where they make a parameter's
+// gradient.
 enum dtype tape_dtype(const struct tape *t, int value);
 // `by` times a cotangent, summed over the dimensions that `value` lacks.
 int tape_reduce_to(struct tape *t, int cotangent, int value, float by);

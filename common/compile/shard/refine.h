@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients and optimiser state cut further than their parameters: sharding.grads and
-// sharding.optimizer. A parameter's cut is a prefix of its gradient's, dimension by dimension, and
-// that one of its state's; what is no such refinement is a fact, and the coarser cut stands.
+// sharding.optimizer. In each dimension the axes that cut the parameter must come first
+// among those that cut its gradient, and these first among those of its state. Where the job asks for
+// anything else, a fact says so and the coarser cut is used.
 //
 // State cut finer alone is ZeRO-1: the gradient is reduced into that cut once a step, the update
 // runs on it and the parameter is gathered. Gradients cut finer too is ZeRO-2: scattered in every
