@@ -83,9 +83,9 @@ static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
 
 static enum fault_kind kind_of_exit(int code)
 {
-    if (code == RANK_EXIT_CONFIG)
-        return FAULT_CONFIG;
-    return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_RANK;
+    if (!rank_exit_is_lasting(code))
+        return FAULT_RANK;
+    return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_CONFIG;
 }
 
 static void take_culprit(struct attempt *at, const struct culprit *x)

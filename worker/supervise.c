@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/rankslock.h"
@@ -94,7 +95,7 @@ static void unlink_same(int dirfd, const char *name, void *ctx) // in the other 
 static void find_page(int dirfd, const char *name, void *ctx)
 {
     (void)dirfd;
-    *(bool *)ctx = *(bool *)ctx || !strncmp(name, "page-", 5);
+    *(bool *)ctx = *(bool *)ctx || page_is_name(name);
 }
 
 // Ranks make no directories there.

@@ -111,8 +111,7 @@ static void mark_ended(struct leader *l, int rank)
 
 static bool is_own_cause(const struct leader_event *ev)
 {
-    return ev->signal || (ev->code != RANK_EXIT_DONE && ev->code != RANK_EXIT_LOST &&
-                          ev->code != RANK_EXIT_DRAINED);
+    return ev->signal || rank_exit_is_cause(ev->code);
 }
 
 static void name_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)

@@ -37,6 +37,16 @@ int rank_exit_code(int err)
     return code ? code : RANK_EXIT_INTERNAL;
 }
 
+bool rank_exit_is_cause(int code)
+{
+    return code != RANK_EXIT_DONE && code != RANK_EXIT_LOST && code != RANK_EXIT_DRAINED;
+}
+
+bool rank_exit_is_lasting(int code)
+{
+    return code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG;
+}
+
 const char *rank_exit_text(int code)
 {
     static const struct {

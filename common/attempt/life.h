@@ -2,6 +2,7 @@
 // The life of a rank as others see it: the states on its progress page and how it ends. Words that
 // ranks, agents and the coordinator share.
 #pragma once
+#include <stdbool.h>
 
 enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
 
@@ -33,4 +34,9 @@ enum rank_exit {
 };
 // The exit code of an ERR_* (base/err.h); 0 for 0.
 int rank_exit_code(int err);
+// Whether the rank itself is what went wrong: it is not done, nobody asked it to stop, and it did
+// not give up because of another rank, which is then the cause.
+bool rank_exit_is_cause(int code);
+// Whether the same job on the same files would end so again: starting it once more does not help.
+bool rank_exit_is_lasting(int code);
 const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"

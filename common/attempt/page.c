@@ -12,9 +12,16 @@
 
 #include "common/base/clock.h"
 
+#define PREFIX "page-"
+
 void page_name(int rank, char out[PAGE_NAME_MAX])
 {
-    snprintf(out, PAGE_NAME_MAX, "page-%04d", rank);
+    snprintf(out, PAGE_NAME_MAX, PREFIX "%04d", rank);
+}
+
+bool page_is_name(const char *name)
+{
+    return !strncmp(name, PREFIX, strlen(PREFIX));
 }
 
 void page_path(const char *dir, int rank, char *out, size_t size)

@@ -6,6 +6,7 @@
 // device that works through a queue tells its own (worker/rank/exec/marks.h); the collectives write
 // their fields. Readers take a copy (page_read); its fields may be of slightly different moments.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ struct progress_page {
 
 enum { PAGE_NAME_MAX = 32 };
 void page_name(int rank, char out[PAGE_NAME_MAX]); // of its file: "page-0007"
+bool page_is_name(const char *name);               // whether it is one that page_name makes
 void page_path(const char *dir, int rank, char *out, size_t size);
 
 int page_create(const char *path, int rank, struct progress_page **out, struct err *e); // O_EXCL

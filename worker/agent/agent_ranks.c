@@ -495,7 +495,7 @@ static void tell_fellows(const struct agent *g, const struct attempt *at,
         return;
     snprintf(how, sizeof how, end->signal ? "was ended by signal %d" : "ended with exit code %d",
              end->signal ? end->signal : end->code);
-    if (end->code == RANK_EXIT_LOST && *end->why) // not the cause: it names the rank that was
+    if (!rank_exit_is_cause(end->code) && *end->why) // its reason names the rank that was the cause
         snprintf(why, sizeof why, "%.600s", end->why);
     else
         snprintf(why, sizeof why, "rank %d on host %s %s%s%s%s%.300s", gone->rank, g->c.name, how,

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -201,7 +202,7 @@ static void note_end(struct spawn *s, int rank, int status)
                  rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (code == 0 || s->killed)
         return;
-    if (code == RANK_EXIT_LOST || code == RANK_EXIT_DRAINED) {
+    if (!rank_exit_is_cause(code)) {
         s->lesser = s->lesser == RANK_EXIT_LOST ? s->lesser : code;
     } else if (s->cause < 0) {
         s->cause = rank;

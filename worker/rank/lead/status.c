@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/rank/link/assignment.h"
@@ -135,14 +136,13 @@ static void say_evaluation(struct status *s)
 
 void status_finish(struct status *s, int code, const char *dir, const char *store)
 {
-    bool lasting = code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG; // would end so again
     if (code == RANK_EXIT_DONE)
         print_line(s, "done after %lld steps, loss %.4f", (long long)s->row.step, s->row.loss);
     else if (code == RANK_EXIT_DRAINED)
         print_line(s, "stopped; run the same command again to continue");
     else
         print_line(s, "ended with %d (%s)%s", code, rank_exit_text(code),
-                   lasting ? "" : "; run the same command again to continue");
+                   rank_exit_is_lasting(code) ? "" : "; run the same command again to continue");
     if (s->evaluated)
         say_evaluation(s);
     if (s->saved_step >= 0)
