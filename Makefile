@@ -47,7 +47,7 @@ CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable 
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
-ATTEMPT_SRC := life page frame message leader_out board watch saves leader
+ATTEMPT_SRC := life page frame message leader_act board watch saves leader
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
 RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit server health channel tls tls_cert tls_ca tls_token tls_join coordinator_address

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/leader_act.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 

@@ -8,6 +8,7 @@
 
 #include "common/attempt/board.h"
 #include "common/attempt/frame.h"
+#include "common/attempt/leader_act.h"
 #include "common/attempt/saves.h"
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"

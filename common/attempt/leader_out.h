@@ -62,7 +62,3 @@ struct leader_out {
     int n, cap;
     struct leader_action *v;
 };
-
-// Inside common/attempt/ only: the next action of the list; the frame of a new LEADER_SEND.
-struct leader_action *leader_act(struct leader_out *out, enum leader_action_kind kind);
-Weft__Rank__Frame *leader_send(struct leader_out *out, int rank, Weft__Rank__Frame__BodyCase kind);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/leader_act.h"
 #include "common/attempt/message.h"
 
 enum { DIGEST_BYTES = 16 };

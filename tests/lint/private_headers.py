@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A header that says in its first lines "Inside X/ only." is included from the folder X alone, and from tests.
+"""A header whose leading comment says "Inside X/ only." is included from the folder X alone, and from tests.
 
 Two rooms that need the same declaration have it in a header that both may include."""
 import re
 
-from source import Finding
+from source import Finding, c_comments
 
 MARK = re.compile(r"\bInside ([\w/]+?)/? only\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-FIRST_LINES = 8
+LEFT_EDGE = re.compile(r"^\s*(?://|/?\*+/?)?", re.M)
+BEGINS = re.compile(r"^\s*#\s*pragma once\b", re.M)
+
+
+def unwrap(comment):
+    """Its words on one line: a comment breaks wherever its line is full, also within the mark."""
+    return " ".join(LEFT_EDGE.sub("", comment).split())
+
+
+def split_header(tree, header):
+    """(what stands before #pragma once, what comes behind it)"""
+    text = tree.text(header)
+    begins = BEGINS.search(text)
+    return (text[: begins.start()], text[begins.start():]) if begins else (text, "")
 
 
 def find_owner(tree, header):
     """The folder that a header is for, or None if it is for all."""
-    match = MARK.search("\n".join(tree.lines(header)[:FIRST_LINES]))
+    match = MARK.search(unwrap(split_header(tree, header)[0]))
     if not match:
         return None
     folder = header.rsplit("/", 1)[0]
@@ -23,7 +36,14 @@ def find_owner(tree, header):
 
 
 def check(tree):
-    owners = {h: find_owner(tree, h) for h in tree.named(".h")}
+    headers = tree.named(".h")
+    owners = {h: find_owner(tree, h) for h in headers}
+    for header in headers:
+        lead, rest = split_header(tree, header)
+        for first, comment in c_comments(rest):
+            if MARK.search(comment):
+                line = lead.count("\n") + first
+                yield Finding(header, line, "a mark behind #pragma once holds nobody back: it belongs to the leading comment")
     for path in tree.product():
         text = tree.text(path)
         for match in INCLUDE.finditer(text):

@@ -50,6 +50,17 @@ PLANTED = {
     "a room's own header in another room": (
         {"coordinator/main.c": SPDX + '#include "common/job/tree.h"\n'},
         "coordinator/main.c: includes common/job/tree.h, which is for common/job/ alone [private_headers]"),
+    "a room's own header whose mark is wrapped": (
+        {"coordinator/main.c": SPDX + '#include "common/job/tree.h"\n',
+         "common/job/tree.h": SPDX + "// A tree of text. Inside\n// common/job/ only.\n#pragma once\n"},
+        "coordinator/main.c: includes common/job/tree.h, which is for common/job/ alone [private_headers]"),
+    "a room's own header whose mark ends a long comment": (
+        {"coordinator/main.c": SPDX + '#include "common/job/tree.h"\n',
+         "common/job/tree.h": SPDX + "// A row of the picture.\n" * 30 + "// Inside common/job/\n// only.\n#pragma once\n"},
+        "coordinator/main.c: includes common/job/tree.h, which is for common/job/ alone [private_headers]"),
+    "a mark that stands by one declaration": (
+        {"common/job/job.h": SPDX + "#pragma once\n// Inside common/job/ only: reads it.\nint job_read(void);\n"},
+        "common/job/job.h: a mark behind #pragma once holds nobody back: it belongs to the leading comment [private_headers]"),
     "two files of one name": (
         {"worker/job.c": SPDX}, "worker/job.c: has the same name as common/job/job.c [basenames]"),
     "a source that is too long": (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of a leader's actions; see leader_out.h.
-#include "common/attempt/leader_out.h"
+// The list of a leader's actions; see leader_act.h.
+#include "common/attempt/leader_act.h"
 
 struct leader_action *leader_act(struct leader_out *out, enum leader_action_kind kind)
 {
