@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/ckpt/commit.h"
+#include "coordinator/words.h"
 
 // ---- what is remembered ----
 struct check *check_new(struct world *w)
@@ -230,7 +231,9 @@ static void event_row(struct world *w, const Weft__Rows__Event *r)
 {
     struct seen_job *j = seen_job(w, r->job);
     if (!may_move(j->state, r->state) && !w->db_harmed)
-        sim_fail(&w->sim, "job %.8s goes from state %d to %d", r->job, j->state, r->state);
+        sim_fail(&w->sim, "job %.8s goes from %s to %s", r->job,
+                 job_state_word((enum job_state)j->state),
+                 job_state_word((enum job_state)r->state));
     j->state = r->state;
 }
 
@@ -246,8 +249,9 @@ static void job_row(struct world *w, const Weft__Rows__Job *r)
 {
     struct seen_job *j = seen_job(w, r->id);
     if (j->state != r->state && !w->db_harmed)
-        sim_fail(&w->sim, "job %.8s is in state %d, its last event says %d", r->id, r->state,
-                 j->state);
+        sim_fail(&w->sim, "job %.8s is %s, its last event says %s", r->id,
+                 job_state_word((enum job_state)r->state),
+                 job_state_word((enum job_state)j->state));
     if (r->epoch < j->epoch && !w->db_harmed)
         sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
                  (int)r->epoch);

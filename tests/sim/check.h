@@ -43,3 +43,4 @@ void trace_down(struct host *h, const Weft__V1__Down *m);
 void trace_row(struct world *w, const Weft__Rows__Write *row);
 void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f); // −1: to all
 void trace_rank(const struct rank *r, const Weft__Rank__Frame *f);
+const char *storage_word(Weft__V1__StorageOp op); // "FENCE"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/words.h"
 #include "tests/sim/check.h"
 
 static void sends(void *arg, uint64_t tag)
@@ -188,9 +189,10 @@ static void say_what_is_open(struct world *w)
             c->answered ? coord_status(w->coordinator.coord, c->target, &a, NULL) : NULL;
         if (s && s->state < WEFT__ROWS__JOB_STATE__SUCCEEDED)
             sim_fail(&w->sim,
-                     "job %.8s does not end though all faults have: state %d, epoch %d, "
+                     "job %.8s does not end though all faults have: %s, epoch %d, "
                      "step %d: %s",
-                     c->target, s->state, (int)s->epoch, (int)s->step, s->text);
+                     c->target, job_state_word((enum job_state)s->state), (int)s->epoch,
+                     (int)s->step, s->text);
     }
     sim_fail(&w->sim, "the cluster does not come to rest: a host is lost, a rank lives, or a "
                       "submit has no answer");

@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/base/map.h"
 #include "common/ckpt/commit.h"
+#include "coordinator/words.h"
 #include "tests/sim/check.h"
 #include "tests/sim/mutate.h"
 
@@ -75,8 +76,9 @@ static void assert_old(struct dbase *d, const Weft__Rows__Write *r, const char *
     const struct row *old = map_get(&d->rows, key);
     Weft__Rows__JobState was = old ? state_of(old) : WEFT__ROWS__JOB_STATE__JOB_NONE;
     if (!r->erase && was != r->job->old_state)
-        sim_fail(&d->w->sim, "memory and database disagree: %s holds state %d, expected %d", key,
-                 was, r->job->old_state);
+        sim_fail(&d->w->sim, "memory and database disagree: %s is %s, expected %s", key,
+                 job_state_word((enum job_state)was),
+                 job_state_word((enum job_state)r->job->old_state));
 }
 
 static void apply(struct dbase *d, struct row *r)

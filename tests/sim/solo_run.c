@@ -297,9 +297,8 @@ void solo_rank_says(struct rank *r, const Weft__Rank__Frame *f)
     struct solo_rank *k = &s->ranks[r->rank];
     if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT) {
         int code = f->exit->code;
-        bool own = code != RANK_EXIT_DONE && code != RANK_EXIT_LOST && code != RANK_EXIT_DRAINED;
         k->ended_ns = s->w->sim.now;
-        k->failed_ns = own ? s->w->sim.now : k->failed_ns;
+        k->failed_ns = rank_exit_is_cause(code) ? s->w->sim.now : k->failed_ns;
     }
     if (s->w->sim.tracing)
         trace_rank(r, f);

@@ -107,8 +107,8 @@ static void answers(void *arg, uint64_t tag)
 {
     struct act *x = arg;
     (void)tag;
-    TRACE(&x->host->w->sim, x->host->name, "storage %d of %.4s e%d: %s, %d checkpoints", x->op->op,
-          x->op->job, (int)x->op->epoch, x->done.ok ? "done" : x->done.why,
+    TRACE(&x->host->w->sim, x->host->name, "storage %s of %.4s.e%d: %s, %d checkpoints",
+          storage_word(x->op->op), x->op->job, (int)x->op->epoch, x->done.ok ? "done" : x->done.why,
           (int)x->done.n_committed);
     if (x->done.ok && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
         check_fenced(x->host->w, x->op->job, x->op->epoch, x->op->attempt, x->path);

@@ -2,7 +2,10 @@
 // The readable trace: one line a message and a row, in columns: when, who, to whom, what and why.
 // What is said every second is left out.
 #include <stdio.h>
+#include <string.h>
 
+#include "common/ckpt/commit.h"
+#include "coordinator/words.h"
 #include "tests/sim/check.h"
 
 static const char *oneof_name(const ProtobufCMessage *m, int number)
@@ -10,6 +13,13 @@ static const char *oneof_name(const ProtobufCMessage *m, int number)
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field(m->descriptor, (unsigned)number);
     return f ? f->name : "nothing";
+}
+
+const char *storage_word(Weft__V1__StorageOp op)
+{
+    const ProtobufCEnumValue *v =
+        protobuf_c_enum_descriptor_get_value(&weft__v1__storage_op__descriptor, (int)op);
+    return v ? v->name + strlen("STORAGE_") : "?";
 }
 
 // What a frame is about: its step (−1: of none) and its reason.
@@ -103,6 +113,10 @@ void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m)
         snprintf(text, sizeof text, "%.4s.e%d.r%d code %d", m->rank_end->job,
                  (int)m->rank_end->epoch, m->rank_end->rank, m->rank_end->code),
             why = m->rank_end->why;
+    else if (m->body_case == WEFT__V1__UP__BODY_STORAGE)
+        snprintf(text, sizeof text, "%s of %.4s.e%d %s", storage_word(m->storage->op),
+                 m->storage->job, (int)m->storage->epoch, m->storage->ok ? "done" : "failed"),
+            why = m->storage->why;
     snprintf(what, sizeof what, "%s %s", oneof_name(&m->base, (int)m->body_case), text);
     sim_say_message(&w->sim, host, "coordinator", what, why);
 }
@@ -124,7 +138,7 @@ void trace_down(struct host *h, const Weft__V1__Down *m)
     else if (m->body_case == WEFT__V1__DOWN__BODY_SYNC)
         snprintf(text, sizeof text, "%.4s.e%d", m->sync->job, (int)m->sync->epoch);
     else if (m->body_case == WEFT__V1__DOWN__BODY_STORAGE)
-        snprintf(text, sizeof text, "%d of %.4s.e%d", m->storage->op, m->storage->job,
+        snprintf(text, sizeof text, "%s of %.4s.e%d", storage_word(m->storage->op), m->storage->job,
                  (int)m->storage->epoch);
     else if (m->body_case == WEFT__V1__DOWN__BODY_FENCED)
         why = m->fenced->why;
@@ -139,12 +153,14 @@ void trace_row(struct world *w, const Weft__Rows__Write *row)
         sim_say(s, "coordinator", "job %.4s: %s: %s", row->event->job, row->event->kind,
                 row->event->text);
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
-        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %d%s", (int)row->checkpoint->step,
-                (int)row->checkpoint->epoch, row->checkpoint->job, row->checkpoint->state,
+        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %s%s", (int)row->checkpoint->step,
+                (int)row->checkpoint->epoch, row->checkpoint->job,
+                commit_state_name((enum commit_state)row->checkpoint->state),
                 row->erase ? ", erased" : "");
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
-        sim_say(s, "coordinator", "job %.4s is in state %d, goal %d, epoch %d%s", row->job->id,
-                row->job->state, row->job->goal, (int)row->job->epoch,
+        sim_say(s, "coordinator", "job %.4s is %s, goal %s, epoch %d%s", row->job->id,
+                job_state_word((enum job_state)row->job->state),
+                job_state_word((enum job_state)row->job->goal), (int)row->job->epoch,
                 row->job->fenced ? ", fenced" : "");
     else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)
         sim_say(s, "coordinator", "incarnation %.8s of %.8s is fenced: %s",
