@@ -32,7 +32,7 @@ static double count_key_flops(const struct graph *g, int64_t microbatches)
             keys |= has_key_heads(&g->values[n->in[k]]);
         for (int k = 0; k < n->nout; k++)
             keys |= has_key_heads(&g->values[n->out[k]]);
-        if (n->op == OP_MATMUL && keys && !n->again)
+        if (op_is(n->op, OP_IS_PRODUCT) && keys && !n->again)
             total += cost_node_flops(g, NULL, n);
     }
     return total * (double)microbatches;

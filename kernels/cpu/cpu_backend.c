@@ -211,9 +211,9 @@ static const backend_op ops[OP_COUNT] = {
 };
 
 static const backend_many many[OP_COUNT] = {
-    [OP_SGD] = op_updates,
-    [OP_MOMENTUM] = op_updates,
-    [OP_ADAM] = op_updates,
+#define OP(id, name, nin, nout, kernel, whole, traits) \
+    [OP_##id] = (OP_IS_UPDATE & (traits)) ? op_updates : NULL,
+#include "common/op/ops.def"
 };
 
 extern const struct backend weft_backend;

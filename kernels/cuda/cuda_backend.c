@@ -33,9 +33,9 @@ static int run_updates(struct stream_q *q, const struct op_call *calls, int n, s
 }
 
 static const backend_many many[OP_COUNT] = {
-    [OP_SGD] = run_updates,
-    [OP_MOMENTUM] = run_updates,
-    [OP_ADAM] = run_updates,
+#define OP(id, name, nin, nout, kernel, whole, traits) \
+    [OP_##id] = (OP_IS_UPDATE & (traits)) ? run_updates : NULL,
+#include "common/op/ops.def"
 };
 
 // Only products and attention have a choice.
