@@ -54,7 +54,7 @@ static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct j
                   strlen(q->resolved), NULL, 0, spec, &errs))
         job_errors_print(&errs, no);
     else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
-        buf_printf(no, "resources.devices: is %lld: a job runs on at most %d",
+        buf_printf(no, "resources.devices: is %lld: a job runs on at most %d devices",
                    (long long)spec->resources.devices, RANK_MAX);
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/attempt/life.h"
+#include "common/job/job_sharding.h"
 #include "coordinator/outbox.h"
 #include "coordinator/plain_text.h"
 
@@ -222,7 +222,7 @@ static void read_placement(const Weft__Rows__Job *row, struct job_record *j)
 int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e)
 {
     if (strlen(row->id) != ID_LEN - 1 || (int)row->state < (int)JOB_QUEUED ||
-        (int)row->state >= (int)JOB_STATES || row->ranks < 1 || row->ranks > RANK_MAX ||
+        (int)row->state >= (int)JOB_STATES || row->ranks < 1 || row->ranks > JOB_MAX_DEVICES ||
         device_kind_of_word(row->kind) == JOB_DEVICE_KINDS)
         return err_set(e, ERR_DATA, "the row of job '%s' is damaged", row->id);
     read_row(job_columns, COUNT(job_columns), row, j);

@@ -4,7 +4,8 @@
 #pragma once
 #include <stdbool.h>
 
-enum { RANK_MAX = 4096, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
+// Ranks of an attempt. Each holds a connection and a mapped page of every other one.
+enum { RANK_MAX = 1024, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
 
 // progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
 // step; the other states have a deadline of their own (watch.h).

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "common/attempt/life.h"
 #include "tests/unit/collective_ranks.h"
 
 enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
@@ -394,6 +395,16 @@ static void rank_of_crossed_waits(void)
     world_close(w);
 }
 
+static void a_world_has_no_more_ranks_than_an_attempt(void **state)
+{
+    (void)state;
+    struct world_options o = {.rank = 0, .ranks = RANK_MAX + 1};
+    struct world *w;
+    struct err e = {0};
+    assert_int_equal(world_open(&o, &w, &e), ERR_INVALID);
+    assert_null(w);
+}
+
 static void ranks_may_wait_in_different_orders(void **state)
 {
     (void)state;
@@ -581,6 +592,7 @@ int main(void)
         cmocka_unit_test(a_sixty_fifth_is_refused_and_harms_nothing),
         cmocka_unit_test(pairs_and_all_take_turns),
         cmocka_unit_test(ranks_may_wait_in_different_orders),
+        cmocka_unit_test(a_world_has_no_more_ranks_than_an_attempt),
         cmocka_unit_test(the_progress_page_follows),
         cmocka_unit_test(the_progress_page_tells_whom_a_rank_waits_for),
     };

@@ -199,10 +199,23 @@ static void test_a_job_of_more_ranks_than_an_attempt_has_is_refused(void **state
     struct world *w = *state;
     assert_string_equal(world_submit(w, "it", RANK_MAX + 1, ""), "");
     assert_int_equal(w->refused_code, 3);
-    assert_non_null(strstr(w->refused, "resources.devices"));
+    assert_non_null(
+        strstr(w->refused, "resources.devices: is 1025: a job runs on at most 1024 devices"));
     const char *most = world_submit(w, "it", RANK_MAX, "");
     world_restart(w); // what was taken is read again
     assert_state(w, most, QUEUED);
+}
+
+// Up to 4096 ranks were taken once; no attempt of such a job has ever begun.
+static void test_a_row_of_more_ranks_from_an_earlier_version_is_read(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "it", RANK_MAX, "");
+    for (int i = 0; i < w->nrows; i++)
+        if (w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_JOB)
+            w->rows[i]->job->ranks = 4096;
+    world_restart(w);
+    assert_state(w, job, QUEUED);
 }
 
 static void test_a_target_is_an_id_its_start_or_the_newest_of_a_name(void **state)
@@ -282,6 +295,7 @@ int main(void)
         STORY(test_answers_are_kept_for_a_day),
         STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
         STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
+        STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
         STORY(test_old_events_make_room),
         STORY(test_an_ended_job_is_forgotten_in_the_end),

@@ -19,7 +19,6 @@ enum {
     INLINE_MAX = 4096,            // operands up to this travel within the note
     PIECE = 256 * 1024,           // bytes of work between two looks at the world; largest frame
     STAGE = 4 * PIECE,            // bytes a peer may send ahead of our reduction
-    RANKS_MAX = 1024,
     TEXT = 64
 };
 

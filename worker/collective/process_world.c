@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "worker/collective/world.h"
 
@@ -229,7 +230,7 @@ static int meet_peers(struct world *w, const struct world_options *o, struct err
 int world_open(const struct world_options *o, struct world **out, struct err *e)
 {
     *out = NULL;
-    if (o->ranks < 1 || o->ranks > RANKS_MAX || o->rank < 0 || o->rank >= o->ranks)
+    if (o->ranks < 1 || o->ranks > RANK_MAX || o->rank < 0 || o->rank >= o->ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d is out of range", o->rank, o->ranks);
     struct world *w = world_new(o->rank, o->ranks, &process_world);
     if (!w)

@@ -59,7 +59,9 @@ int solo_job(const struct solo_options *o, struct arena *a, struct job *job, con
         return err_set(e, ERR_INVALID, "the job's mesh has %lld devices, --of says %d",
                        (long long)job->resources.devices, o->of);
     if (job->resources.devices > RANK_MAX)
-        return err_set(e, ERR_INVALID, "over %d ranks", RANK_MAX);
+        return err_set(e, ERR_INVALID,
+                       "resources.devices: is %lld: a job runs on at most %d devices",
+                       (long long)job->resources.devices, RANK_MAX);
     if (!realpath(job->base_dir, base))
         return err_errno(e, ERR_NOTFOUND, "cannot find the job's folder %s", job->base_dir);
     job->base_dir = arena_strdup(a, base);
