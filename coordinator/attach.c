@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/life.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/found_jobs.h"
@@ -17,7 +18,7 @@
 #include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"
 
-enum { DEVICES_MAX = 4096, NAME_TEXT = 320, PATH_TEXT = 4096 };
+enum { DEVICES_MOST = JOB_DEVICE_KINDS * HOST_DEVICES_MAX, NAME_TEXT = 320, PATH_TEXT = 4096 };
 
 struct conn { // a worker's stream
     uint64_t number;
@@ -204,7 +205,7 @@ static const char *check_registration(const struct coord *c, const struct conn *
         return "this worker belongs to another cluster";
     if (strcmp(r->host, k->id) || strcmp(r->incarnation, k->incarnation))
         return "the registration is not of the one that greeted";
-    if (r->n_devices > DEVICES_MAX)
+    if (r->n_devices > DEVICES_MOST)
         return "too many devices";
     if (!is_readable(r))
         return "a text of the registration is too long or no plain line";

@@ -12,11 +12,11 @@
 #include "common/rpc/tls_ca.h"
 #include "coordinator/coord_daemon.h"
 
-enum { SANS_MAX = 32, DAYS = 365, TTL_S = 24 * 3600 };
+enum { DAYS = 365, TTL_S = 24 * 3600 };
 
 struct flags {
     const char *dir, *role, *out, *name;
-    const char *san[SANS_MAX];
+    const char *san[TLS_SANS_MAX];
     int nsans, days;
     long ttl_s;
 };
@@ -112,7 +112,7 @@ static int parse_flags(int argc, char **argv, struct flags *f)
     while ((k = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (k == TLS)
             f->dir = optarg;
-        else if (k == SAN && f->nsans < SANS_MAX)
+        else if (k == SAN && f->nsans < TLS_SANS_MAX)
             f->san[f->nsans++] = optarg;
         else if (k == ROLE)
             f->role = optarg;

@@ -19,6 +19,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "common/base/id.h"
 #include "coordinator/words.h"
 #include "proto/rows.pb-c.h"
 #include "proto/weft.pb-c.h"
@@ -36,7 +37,7 @@ struct coord_config {
     int keep_events;        // a job, the oldest dropped; 0: 2000
 };
 
-// cluster (out, 33 bytes) of coord_started. Rows may come in any order.
+// cluster (out, ID_LEN bytes) of coord_started. Rows may come in any order.
 struct coord *coord_new(const struct coord_config *c);
 void coord_free(struct coord *c); // null is fine
 int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e);
@@ -112,7 +113,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
 // The streams of the hosts that hold logs of a job's newest attempt; rank −1: all. Returns how many
 // (at most max), or −1 with `e`.
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
-                    char job[33], struct err *e);
+                    char job[ID_LEN], struct err *e);
 struct coord_counts { // for /metrics
     int64_t jobs[JOB_STATES], hosts[HOST_STATES];
     int64_t devices, devices_busy;

@@ -80,7 +80,7 @@ static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
 // The cluster's id lies in a file beside the database, so that it outlives a lost database.
 static int open_state(struct daemon *d, struct err *e)
 {
-    char cluster[33] = "";
+    char cluster[ID_LEN] = "";
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
     struct arena arena;
     arena_init(&arena);

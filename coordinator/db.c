@@ -617,7 +617,7 @@ void db_close(struct db *s)
 
 // ---- the cluster's id beside the database ------------------------------------------------------
 
-int db_cluster(struct db *s, char out[33], struct err *e)
+int db_cluster(struct db *s, char out[ID_LEN], struct err *e)
 {
     char text[64];
     int rc = folder_read(s->dir, "cluster", text, sizeof text, e);

@@ -9,6 +9,7 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "common/base/id.h"
 #include "proto/rows.pb-c.h"
 
 struct db;
@@ -33,5 +34,5 @@ int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event 
               struct err *e);
 // The cluster id beside the database (`cluster`, synced): what survives a lost database. Null:
 // none.
-int db_cluster(struct db *s, char out[33], struct err *e);
+int db_cluster(struct db *s, char out[ID_LEN], struct err *e);
 int db_set_cluster(struct db *s, const char *id, struct err *e);

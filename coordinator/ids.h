@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ID_LEN = 33 }; // 32 hex digits and a zero
+#include "common/base/id.h"
 
 struct coord;
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed

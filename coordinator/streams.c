@@ -14,12 +14,12 @@ enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 struct watcher {
     struct list link;
     uint64_t call;
-    char job[33];
+    char job[ID_LEN];
 };
 struct tail {
     struct list link;
     uint64_t call, ask;
-    char job[33];
+    char job[ID_LEN];
     int rank;
     bool follow; // ends with its job, and asks hosts that come to have its logs
     int lines;   // of the end, as it was asked

@@ -176,7 +176,7 @@ static int add_conn(const struct coord *c, const char *id, uint64_t *conns, int 
 }
 
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
-                    char job[33], struct err *e)
+                    char job[ID_LEN], struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
     int n = 0;

@@ -11,11 +11,12 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/base/id.h"
 
 struct home {
     char dir[4000]; // absolute
     int lock;       // −1: not held
-    char host[33];
+    char host[ID_LEN];
     char cluster[65]; // "": none yet
 };
 

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
@@ -22,7 +23,7 @@
 #include "worker/observe.h"
 #include "worker/worker_daemon.h"
 
-enum { DEVICES_MAX = 1024, GRACE_S = 90, PATH_LEN = 4200 };
+enum { GRACE_S = 90, PATH_LEN = 4200 };
 
 static const char usage[] =
     "usage: weft-worker [flags]\n"
@@ -73,8 +74,8 @@ static const struct flag {
     {"name", TEXT, AT(name), 0, 0},
     {"address", TEXT, AT(address), 0, 0},
     {"rack", TEXT, AT(rack), 0, 0},
-    {"cpu-devices", NUMBER, AT(cpu_devices), 0, DEVICES_MAX},
-    {"cuda-devices", NUMBER, AT(cuda_devices), 0, DEVICES_MAX},
+    {"cpu-devices", NUMBER, AT(cpu_devices), 0, HOST_DEVICES_MAX},
+    {"cuda-devices", NUMBER, AT(cuda_devices), 0, HOST_DEVICES_MAX},
     {"data-root", TEXT, AT(data_root), 0, 0},
     {"checkpoint-root", TEXT, AT(checkpoint_root), 0, 0},
     {"own-rights", SWITCH, AT(own_rights), 0, 0},

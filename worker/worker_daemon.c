@@ -59,7 +59,7 @@ struct daemon {
     struct late *late;
     int nlate;
     bool feeding, exits, ready;
-    char incarnation[33];
+    char incarnation[ID_LEN];
     int code;
 };
 

@@ -5,7 +5,9 @@
 #include <stdbool.h>
 
 // Ranks of an attempt. Each holds a connection and a mapped page of every other one.
-enum { RANK_MAX = 1024, RANK_ID_MAX = 33, RANK_HOST_MAX = 128 }; // ids: 32 hex digits and a zero
+enum { RANK_MAX = 1024, RANK_HOST_MAX = 128 };
+// Devices of one kind that a worker offers.
+enum { HOST_DEVICES_MAX = 1024 };
 
 // progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
 // step; the other states have a deadline of their own (watch.h).

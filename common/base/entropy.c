@@ -13,7 +13,7 @@ int entropy_bytes(void *out, size_t n, struct err *e)
     return 0;
 }
 
-int entropy_id(char out[ENTROPY_ID], struct err *e)
+int entropy_id(char out[ID_LEN], struct err *e)
 {
     unsigned char b[16];
     int rc = entropy_bytes(b, sizeof b, e);

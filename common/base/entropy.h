@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/base/id.h"
 
-enum { ENTROPY_ID = 33 }; // 32 hex digits and the end
 int entropy_bytes(void *out, size_t n, struct err *e);
-int entropy_id(char out[ENTROPY_ID], struct err *e);
+int entropy_id(char out[ID_LEN], struct err *e);

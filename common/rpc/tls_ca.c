@@ -15,8 +15,6 @@
 #include "common/base/clock.h"
 #include "common/rpc/tls_cert.h"
 
-enum { SANS_MAX = 64 };
-
 static const char *const local_names[] = {"localhost", "127.0.0.1", "::1"};
 enum { LOCAL_NAMES = sizeof local_names / sizeof *local_names };
 
@@ -59,9 +57,9 @@ static int write_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bo
 static int write_server(const struct tls_pair *ca, const char *dir, const char *const *sans,
                         int nsans, struct err *e)
 {
-    const char *all[SANS_MAX + LOCAL_NAMES];
-    if (nsans > SANS_MAX)
-        return err_set(e, ERR_LIMIT, "over %d names of the server", SANS_MAX);
+    const char *all[TLS_SANS_MAX + LOCAL_NAMES];
+    if (nsans > TLS_SANS_MAX)
+        return err_set(e, ERR_LIMIT, "over %d names of the server", TLS_SANS_MAX);
     memcpy(all, local_names, sizeof local_names);
     for (int i = 0; i < nsans; i++) {
         if (!is_san(sans[i]))

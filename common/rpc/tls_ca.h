@@ -18,7 +18,7 @@
 #include "common/base/arena.h"
 #include "common/base/err.h"
 
-enum { TLS_TOKEN_MAX = 200, TLS_NAME_MAX = 64 };
+enum { TLS_TOKEN_MAX = 200, TLS_NAME_MAX = 64, TLS_SANS_MAX = 64 };
 
 // Makes the authority, the server's certificate (names and addresses in `sans`: "coord.example",
 // "10.0.0.1"; localhost is always in) and the admin's. ERR_EXISTS when there is one already.

@@ -19,7 +19,7 @@
 
 enum { AT_ONCE = 16, FORGOTTEN_S = 23 * 3600 };
 
-void request_random(char id[REQUEST_HEX])
+void request_random(char id[ID_LEN])
 {
     struct err e;
     PRE(entropy_id(id, &e) == 0); // the kernel always has so few random bytes
@@ -27,7 +27,7 @@ void request_random(char id[REQUEST_HEX])
 
 bool request_valid(const char *id)
 {
-    return strlen(id) == REQUEST_HEX - 1 && strspn(id, "0123456789abcdef") == REQUEST_HEX - 1;
+    return strlen(id) == ID_LEN - 1 && strspn(id, "0123456789abcdef") == ID_LEN - 1;
 }
 
 static int find_folder(char *out, size_t size, struct err *e)
@@ -53,11 +53,11 @@ static bool is_current(int fd, const char *path)
 
 static bool read_old(struct request *r)
 {
-    char text[REQUEST_HEX];
+    char text[ID_LEN];
     struct stat st;
     if (pread(r->fd, text, sizeof text, 0) != (ssize_t)sizeof text || fstat(r->fd, &st))
         return false;
-    text[REQUEST_HEX - 1] = 0;
+    text[ID_LEN - 1] = 0;
     if (!request_valid(text) || time(NULL) - st.st_mtime > FORGOTTEN_S)
         return false;
     memcpy(r->id, text, sizeof text);
@@ -66,9 +66,9 @@ static bool read_old(struct request *r)
 
 static int write_new(struct request *r, struct err *e)
 {
-    char text[REQUEST_HEX + 1];
+    char text[ID_LEN + 1];
     snprintf(text, sizeof text, "%s\n", r->id);
-    if (ftruncate(r->fd, 0) || pwrite(r->fd, text, REQUEST_HEX, 0) != REQUEST_HEX)
+    if (ftruncate(r->fd, 0) || pwrite(r->fd, text, ID_LEN, 0) != ID_LEN)
         return err_errno(e, ERR_IO, "%s", r->path);
     return 0;
 }

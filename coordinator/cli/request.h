@@ -14,17 +14,16 @@
 #include <stdbool.h>
 
 #include "common/base/err.h"
-
-enum { REQUEST_HEX = 33 };
+#include "common/base/id.h"
 
 struct request {
-    char id[REQUEST_HEX];
+    char id[ID_LEN];
     bool again; // an earlier process began it and did not hear the answer
     int fd;     // of the file; -1 if the id is not kept
     char path[512];
 };
 
-void request_random(char id[REQUEST_HEX]);
+void request_random(char id[ID_LEN]);
 bool request_valid(const char *id);
 // Finds or makes the id of this request. After an error the id is good, but not kept in a file.
 int request_begin(struct request *r, const char *address, const char *text, struct err *e);

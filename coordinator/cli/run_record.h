@@ -12,12 +12,13 @@
 #include <stdbool.h>
 
 #include "common/base/err.h"
+#include "common/base/id.h"
 
 struct record {
     char dir[4096]; // .weft/NAME, absolute
     int lock;       // -1 while it is not ours
     bool there;     // a record was there when it was opened
-    char request[33], hash[65], job[65], state[32], store[4096];
+    char request[ID_LEN], hash[65], job[65], state[32], store[4096];
 };
 
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if

@@ -24,7 +24,7 @@ static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, b
 int verb_act(const struct verb *v, const struct args *a)
 {
     Weft__V1__ActRequest req;
-    char id[REQUEST_HEX];
+    char id[ID_LEN];
     struct link l = {0};
     ProtobufCMessage *reply;
     weft__v1__act_request__init(&req);

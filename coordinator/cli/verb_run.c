@@ -211,7 +211,7 @@ static int submit_job(struct run *r)
 static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
 {
     Weft__V1__ActRequest req;
-    char id[REQUEST_HEX], why[] = "weft run was called again";
+    char id[ID_LEN], why[] = "weft run was called again";
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};

@@ -37,7 +37,7 @@ static int choose_request(struct request *r, const struct verb *v, const struct 
         *r = (struct request){.fd = -1};
         if (!request_valid(a->request))
             return usage(v, "--request takes 32 hex digits, 0-9 a-f");
-        memcpy(r->id, a->request, REQUEST_HEX);
+        memcpy(r->id, a->request, ID_LEN);
         return CLIENT_OK;
     }
     if (request_begin(r, address, resolved, &e))
@@ -59,7 +59,7 @@ static int send_submit(struct link *l, const char *resolved, struct request *r, 
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *reply;
-    char text[REQUEST_HEX];
+    char text[ID_LEN];
     weft__v1__submit_request__init(&req);
     memcpy(text, r->id, sizeof text);
     struct buf job = {0};

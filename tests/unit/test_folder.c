@@ -147,7 +147,7 @@ static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
 {
     (void)state;
     struct err e = {0};
-    char a[ENTROPY_ID], b[ENTROPY_ID];
+    char a[ID_LEN], b[ID_LEN];
     assert_int_equal(entropy_id(a, &e), 0);
     assert_int_equal(entropy_id(b, &e), 0);
     assert_int_equal(strspn(a, "0123456789abcdef"), 32);

@@ -149,7 +149,7 @@ static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
             all->kind = optarg;
             break;
         case DEVICES:
-            rc = flag_number(optarg, 1, PROBE_DEVICES_MAX, &all->devices, e);
+            rc = flag_number(optarg, 1, HOST_DEVICES_MAX, &all->devices, e);
             break;
         default:
             return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",

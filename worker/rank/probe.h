@@ -5,8 +5,6 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { PROBE_DEVICES_MAX = 1024 };
-
 // One line of JSON to `out`:
 // {"kind":"cpu","devices":[{"index":0,"model":"cpu","memory":8589934592,"isa":"avx2","driver":"",
 // "pci":"","uuid":"","peers":""}]}: struct device_info's words. devices: 0, as many as the backend

@@ -9,6 +9,7 @@
 #include "common/attempt/life.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "common/base/id.h"
 
 struct job;
 struct progress_page;
@@ -21,9 +22,9 @@ struct assignment {
     const char *job_text; // the resolved job file
     struct job *job;      // parsed from it
     const char *job_hash; // job_hash() of it as text
-    char job_id[RANK_ID_MAX], cluster_id[RANK_ID_MAX];
-    char attempt_id[RANK_ID_MAX]; // random: what the epoch's fence file holds
-    char run_id[RANK_ID_MAX];     // of the metrics; the same in every attempt of a job
+    char job_id[ID_LEN], cluster_id[ID_LEN];
+    char attempt_id[ID_LEN]; // random: what the epoch's fence file holds
+    char run_id[ID_LEN];     // of the metrics; the same in every attempt of a job
     uint64_t epoch;
     int rank, ranks;
     int device;            // which of this host's of the job's kind; −1: by the rank's number

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/board.h"
 #include "common/attempt/leader.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -13,7 +14,8 @@
 // Measuring takes as long as the driver and the products need; meanwhile the measuring rank's page
 // stands still.
 #define WAIT_NS (LEADER_STILL_S * CLOCK_S)
-enum { KEY = 64, CHUNK = 3000, VALUE = 4096 };
+enum { KEY = 64, CHUNK = 3000 };
+_Static_assert(1 + CHUNK < BOARD_VALUE_MAX, "a piece fits a value of the board");
 static const char HEADER[] = "algorithms ";
 
 // ---- texts through the link's keys -------------------------------------------------------------
@@ -21,7 +23,7 @@ static const char HEADER[] = "algorithms ";
 // In pieces; each begins with whether another one follows.
 static int put_text(struct link *l, const char *name, int i, const char *text, struct err *e)
 {
-    char key[KEY], value[VALUE];
+    char key[KEY], value[BOARD_VALUE_MAX];
     int rc = 0;
     for (int piece = 0; !rc; piece++) {
         bool more = strlen(text) > CHUNK;
@@ -37,7 +39,7 @@ static int put_text(struct link *l, const char *name, int i, const char *text, s
 
 static int get_text(struct link *l, const char *name, int i, struct buf *to, struct err *e)
 {
-    char key[KEY], value[VALUE];
+    char key[KEY], value[BOARD_VALUE_MAX];
     int64_t deadline = clock_mono_ns() + WAIT_NS;
     for (int piece = 0;; piece++) {
         snprintf(key, sizeof key, "algorithms/%s/%d/%d", name, i, piece);
@@ -104,11 +106,11 @@ static int import_sections(const struct algorithms_options *o, const char *text,
 
 // ---- who measures ------------------------------------------------------------------------------
 
-static void describe_owner(const struct algorithms_options *o, char out[VALUE])
+static void describe_owner(const struct algorithms_options *o, char out[BOARD_VALUE_MAX])
 {
     struct device_info info;
     o->backend->device.info(o->device, &info);
-    snprintf(out, VALUE, "%s, %s, %s", info.model, info.isa, info.libraries);
+    snprintf(out, BOARD_VALUE_MAX, "%s, %s, %s", info.model, info.isa, info.libraries);
 }
 
 // Rank 0 hears from all what they have: "0\n4\n", the first of each device model of each stage.
@@ -139,7 +141,7 @@ static int make_plan(const struct algorithms_options *o, struct buf *plan, struc
 
 static int get_plan(const struct algorithms_options *o, struct buf *plan, struct err *e)
 {
-    char owner[VALUE];
+    char owner[BOARD_VALUE_MAX];
     describe_owner(o, owner);
     int rc = put_text(o->link, "device", o->rank, owner, e);
     if (rc)
