@@ -143,14 +143,14 @@ static bool is_ready(void *ctx, struct buf *why)
     return d->serving && !graced;
 }
 
-// gRPC would take over the socket of a living server without a word: look first who listens there.
+// gRPC would silently take over the socket of a running server, so look first whether one listens.
 static int nobody_at(const char *path, struct err *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     struct ucred who = {0};
     socklen_t size = sizeof who;
     if (strlen(path) >= sizeof to.sun_path)
-        return 0; // refused where it is served, with the reason
+        return 0; // too long for a socket: rpc_serve() refuses it and says so
     memcpy(to.sun_path, path, strlen(path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = 0;
     if (fd < 0)

@@ -69,8 +69,8 @@ struct table {
     const char *name;
     const ProtobufCMessageDescriptor *row;
     const char *key[KEYS_MAX];
-    const char *skip;  // a field that is no column
-    const char *where; // of what db_load reads; null: all
+    const char *skip;  // a field of the message that is not stored
+    const char *where; // SQL: which rows db_load reads; null: all
     bool loaded;
     struct child child[CHILDREN_MAX];
     // made at open

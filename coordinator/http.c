@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's HTTP, over libmicrohttpd with an epoll of its own. See http.h.
 //
-// A connection serves one request and lives VISIT_S seconds at most, whatever the client sends; when
-// CROWD connections are open each newcomer closes the oldest. So neither idle nor slow clients can
-// keep others out. The library has no call that ends a connection: its socket is shut down and the
-// library sees the end by itself.
+// A connection serves one request and lives VISIT_S seconds at most, whatever the client sends;
+// when CROWD connections are open each newcomer closes the oldest. So neither idle nor slow clients
+// can keep others out. The library has no call that ends a connection: its socket is shut down and
+// the library sees the end by itself.
 //
 // http_fd() is a second epoll around the library's, so that it stays the same when certificates
 // change. The files are looked at when somebody connects, at most once a second. When they have
-// changed a new daemon starts on the same listening socket and the old one is stopped, after its open
-// requests or after a while. Files that do not fit together change nothing.
+// changed a new daemon starts on the same listening socket and the old one is stopped, after its
+// open requests or after a while. Files that do not fit together change nothing.
 //
 // Deliberately absent: request bodies, keep-alive, compression, threads.
 #include "coordinator/http.h"
@@ -416,8 +416,9 @@ static void look_for_new_files(struct http *h, int64_t now_ns)
 {
     struct stamp now[FILES];
     struct err e = {0};
-    int64_t wait =
-        list_empty(&h->visits) ? 1 : VISIT_S; // not amid a call, unless there always is one
+    // A new certificate takes a restart, which cuts off open calls. So files are looked at each
+    // second while there are none; while there always are some, every VISIT_S seconds.
+    int64_t wait = list_empty(&h->visits) ? 1 : VISIT_S;
     if (!h->tls || now_ns - h->looked_ns < wait * CLOCK_S)
         return;
     h->looked_ns = now_ns;

@@ -126,7 +126,9 @@ void saves_decide(struct saves *s, struct commit_event *ev, struct leader_out *o
 
 // ---- frames up ----
 
-// Not when another checkpoint is open: this one is refused then, and that one needs what is kept.
+// Whether the reports of checkpoint `id`'s shards are kept. Only one checkpoint's are at a time:
+// while another one is open this one will be refused, and keeping its reports would drop those of
+// the open one.
 static bool is_kept(const struct saves *s, struct store_entry id)
 {
     const struct commit *c = &s->commit;

@@ -8,8 +8,9 @@
 #include "common/explain/picture.h"
 
 enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
-// Layers a stage: of two small jobs that tell about a large one, of the least that is large; what
-// is dismissed needs more than a device has by one part in SLACK.
+// What a job of LARGE or more layers a stage needs is estimated from the same job with FEW and with
+// MORE layers a stage, which compile much faster. The estimate is rough: settings are dropped
+// uncompiled only if their estimate less one part in SLACK is still more than the device has.
 enum { FEW = 2, MORE = 4, LARGE = 12, SLACK = 8 };
 
 struct settings { // texts for -s
@@ -21,11 +22,11 @@ struct fitting {
     const struct job *job;
     build_fn build;
     const struct device_model *device;
-    struct arena *arena; // of the texts
+    struct arena *arena; // the texts of settings are kept here
     const char *resolved;
-    uint64_t least;          // that a try needed
-    struct settings nearest; // of what was dismissed untried; none: about is 0
-    uint64_t about;          // that it needs
+    uint64_t least;          // the smallest need of what was compiled so far
+    struct settings nearest; // those of the smallest estimate among the ones dropped uncompiled
+    uint64_t about;          // that estimate; 0: none were dropped
 };
 
 static uint64_t count_need(const struct compiled *c, const struct device_model *d)
@@ -162,8 +163,9 @@ static uint64_t need_with_layers(const struct fitting *f, struct settings s, int
     return need_with(f, &s);
 }
 
-// About the same, in a part of the time: layers are alike, each more needs the same bytes more but
-// for what fits into gaps. 0: there is no telling.
+// Estimates what the job needs with these settings. Layers are alike: each further one adds the
+// same number of bytes, except for buffers that fit into gaps. Returns 0 where there is no
+// estimate: the job has few layers, or the small jobs cannot be compiled.
 static uint64_t need_about(const struct fitting *f, const struct settings *s)
 {
     int64_t layers = job_stage_layers(f->job, 0); // the most of all stages
@@ -198,7 +200,7 @@ static void put_fix(struct buf *fix, const struct settings *s)
         buf_printf(fix, "%s%s", i ? " and " : "", s->text[i]);
 }
 
-// With each number of microbatches that divides the batch, the fewest first.
+// Doubles the number of microbatches until the job fits or the batch cannot be divided so.
 static bool with_microbatches(struct fitting *f, struct settings *s)
 {
     int64_t times = 2;
@@ -216,7 +218,7 @@ static bool with_microbatches(struct fitting *f, struct settings *s)
     return false;
 }
 
-// The usual settings one by one; where none is enough, one on top of the other.
+// Tries the usual settings one by one and, where none is enough, one on top of the other.
 static const char *find_fix(struct fitting *f)
 {
     static void (*const ways[])(const struct fitting *, struct settings *) = {
@@ -237,7 +239,7 @@ static const char *find_fix(struct fitting *f)
         put_fix(&fix, &micro);
         found++;
     }
-    for (int i = WEIGHTS; i < WAYS && !found; i++) { // their state is cut with them
+    for (int i = WEIGHTS; i < WAYS && !found; i++) { // cutting weights cuts gradients and state too
         all.n -= i == WAYS - 1 && all.n && strcmp(all.text[all.n - 1], "train.remat=block") == 0;
         int before = all.n;
         ways[i](f, &all);
@@ -246,13 +248,13 @@ static const char *find_fix(struct fitting *f)
             put_fix(&fix, &all);
     }
     if (!found && f->about)
-        try_settings(f, &f->nearest); // that the least that is told is some job's
+        try_settings(f, &f->nearest); // so that the least need in the message is no estimate
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
 // ---- the finding --------------------------------------------------------------------------------
 
-// What takes most of a device's memory for itself.
+// Finds the largest buffer that can be named to the user; null: there is none.
 static const struct buffer *find_largest(const struct compiled *c)
 {
     const struct buffer *most = NULL;

@@ -129,7 +129,7 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
         buf_puts(out, "  ");
         put_padded(out, row % 3 == 0 ? buf_str(&size) : "", BYTES);
         buf_puts(out, "│");
-        int blank = 0; // nothing behind the last ink
+        int blank = 0; // spaces are held back until more ink follows: no line ends in blanks
         for (int c = 0; c < cols; c++) {
             const char *ink = ink_at(x, fullest_in(x, c, cols), row);
             put_times(out, " ", *ink == ' ' ? 0 : blank);

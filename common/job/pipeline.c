@@ -19,7 +19,7 @@ int job_stages(const struct job *job)
     return axis < 0 ? 1 : (int)job->mesh.axis[axis].size;
 }
 
-// That stages share out; 0: the model has none.
+// Returns how many layers the stages share out; 0: the model is not made of layers.
 static int64_t count_layers(const struct job *job)
 {
     return job->model.kind == JOB_MODEL_MLP ? job->model.hidden.n + 1 : job->model.layers;

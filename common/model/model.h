@@ -8,7 +8,7 @@
 // Compiles the job with its model: explain_job() with the model's builder.
 int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,
                   struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
-// For who needs no findings but the first error's message.
+// The same for callers that want no findings: the first error's message is in `e`.
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e);
 

@@ -4,7 +4,7 @@
 
 enum { BATCH, SEQ, HEADS, HEAD_DIM };
 
-// Where parts of scratch begin, and what an engine needs that grows with nothing.
+// Covers the alignment of the scratch's parts and the few bytes that an engine needs at any shape.
 enum { SLACK = 16 << 10 };
 
 static size_t round_up(int64_t n, int64_t unit)

@@ -3,8 +3,8 @@
 #pragma once
 #include "common/op/op.h"
 
-// What a product may have on CUDA, whatever its size: a library's algorithms are chosen on the
-// device, long after the plan, among those that need no more.
+// The workspace that the plan gives each product on CUDA, whatever its size. The algorithm is
+// chosen later, on the device, among those that need no more.
 enum { GEMM_WORKSPACE = 32 << 20 };
 
 // A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each
@@ -16,7 +16,7 @@ struct gemm {
     int64_t lda, ldb, ldc;                // row strides in elements
     int64_t stride_a, stride_b, stride_c; // of one batch
 };
-// A label that leads every operand that has it, and that one operand lacks, is a batch of stride 0
-// there: where the output lacks it, the batches' products add up.
+// A batch label must come first in each operand that has it. An input without it is used again for
+// every batch (stride 0); if the output is without it, the products of all batches are added up.
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g);

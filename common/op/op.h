@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What compiler and kernels agree on: op ids, dtypes, shapes, dimension names, attributes, and the
 // call a kernel receives. What an op computes is said in ops.def, what it means to the compiler in
-// compile/graph/optable.h; speed is the backends'. Nothing here knows about meshes or devices.
+// compile/graph/optable.h; speed is the backends'. Of meshes and communicators only the limits are
+// here, which compiler and ranks share.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MATMUL: oneDNN's sgemm, called serially in each of our threads on a slice of the output.
 //
-// oneDNN's own threading forwards small products badly, so its OpenMP is held to one thread and the
+// oneDNN's own threading is slow for small products, so its OpenMP is held to one thread and the
 // product is cut here: over batches if there are as many as threads, else over the longer side of
 // the output, so that both threads read as little as possible twice. k is never cut: an element is
 // summed by one thread.
@@ -10,9 +10,10 @@
 // 2 KB apart, they fall into the same few cache sets, and it runs at half its rate. Such a b (a
 // layer of 512, 1024, … outputs, usual widths) is copied panel by panel to rows that are not.
 //
-// LINEAR is a product in pieces that stay in the last cache, each followed by the chain's steps
-// over it: what is behind the product costs no way to memory of its own. Pieces that stay in L2
-// cost more than they save (7 % of a llama's step): oneDNN packs an operand again for each.
+// LINEAR is made in pieces that fit into the last-level cache. The chain's steps run over each
+// piece right after its product, so they need no trip to memory of their own. Smaller pieces, which
+// would fit into L2, cost more than they save (7 % of a llama's step), because oneDNN packs an
+// operand again for each.
 #include "kernels/cpu/cpu_chain.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -33,7 +34,7 @@ struct work {
     const float *a, *b;
     float *c, beta;
     bool panels;                   // b is copied
-    int64_t batch;                 // at hand, when rows or columns are cut
+    int64_t batch;                 // the one in work, when rows or columns are cut
     bool adds;                     // the output lacks the batch: later ones add to the first
     const struct chain_walk *then; // steps that follow on each piece; null: none
     _Atomic int status;

@@ -32,12 +32,12 @@ struct vec_update {
     bool nesterov;
 };
 
-// A site of random numbers at one step (base/rand.h).
+// Where an op draws random numbers in one step (base/rand.h).
 struct vec_draw {
     uint64_t seed;
     uint32_t stream, step;
-    uint32_t threshold; // dropout keeps where word >> 8 is not below it ..
-    float scale;        // .. times this
+    uint32_t threshold; // dropout keeps an element if its random word >> 8 is at least this,
+    float scale;        // and multiplies it by this
 };
 
 struct vec {

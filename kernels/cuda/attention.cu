@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATTENTION and its gradient by tiles of queries and keys: any positions, heads of up to 256
-// elements, dropout. Serves what cuDNN does not (sdpa.c), and is what that is held against.
+// ATTENTION and its gradient by tiles of queries and keys, for any positions, heads of up to 256
+// elements, and dropout. These kernels serve what cuDNN does not (sdpa.c), and are the reference
+// that cuDNN's results are compared with.
 //
-//   forward   S = scale·Q·Kᵀ, P = softmax(S), O = (P∘D)·V; D: what dropout leaves (attr.draw), or 1
+//   forward   S = scale·Q·Kᵀ, P = softmax(S), O = (P∘D)·V; D: dropout's factors (attr.draw), or 1
 //   backward  dP = D∘(dO·Vᵀ), m = Σ P∘dP, dS = P∘(dP − m)·scale; dQ = dS·K, dK = dSᵀ·Q,
 //             dV = (P∘D)ᵀ·dO
 //
-// A block owns a tile of queries of one head and walks over the keys with an online softmax. Of the
-// gradient's two kernels the first does so twice, for what a row's softmax is told by (kept in the
-// workspace) and for dQ; the second owns a tile of keys and walks over the queries of all heads
-// that share it. So nothing grows with the square of the sequence, nobody adds to another's sum,
-// and two runs give the same bits. A tile of which nobody sees anything is left out: causal
-// attention costs half. A query that sees no key makes zeros.
+// Forward, a block owns a tile of queries of one head and walks over the keys with an online
+// softmax. The gradient takes two kernels. In the first, a block owns a tile of queries and walks
+// over the keys twice: for the statistics of each row's softmax, which it leaves in the workspace,
+// and for dQ. In the second, a block owns a tile of keys and walks over the queries of all heads
+// that share it, for dK and dV. So no memory grows with the square of the sequence, each sum is
+// made by one block, and two runs give the same bits. Tiles in which no query sees a key are
+// skipped, so causal attention costs half. The output of a query that sees no key is zero.
 //
-// 4·s·t·d FLOPs a head forward, 18·s·t·d backward (10 if nothing were made again), in f32 on cores
-// that are no tensor cores. Bytes: a block reads its own tile once for each it walks over, and
-// those once, mostly from L2. Operands pass through shared memory in slices of a head, so 38 KB
-// serve any size of head; a thread holds 4 × 4 of the scores and, for every 64 elements of a head,
-// 4 × 4 of what is made of them: that is all the size of a head is compiled for (64, 128, 256).
+// Forward takes 4·s·t·d FLOPs a head, backward 18·s·t·d (it would be 10 if nothing were computed
+// again), in f32 and without tensor cores. For each tile that it walks over, a block reads that
+// tile once and its own again, mostly from L2. Operands pass through shared memory in slices of a
+// head, so 38 KB are enough for any size of head. A thread holds 4 × 4 scores and, for every 64
+// elements of a head, 4 × 4 results; only for these registers are the kernels compiled by size (64,
+// 128, 256).
 //
-// Why this version: one text that is right for everything. Tensor cores are left to cuDNN.
+// One simple version serves every case. Speed with tensor cores is left to cuDNN.
 #include "kernels/cuda/cuda_attention.h"
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numbers.h"
 
-// What indexes registers must be known when it is compiled.
+// Registers cannot be indexed at run time, so loops over arrays in registers must be unrolled.
 #ifdef WEFT_EMULATE
 #define UNROLL
 #define UNROLL_LITTLE
@@ -47,7 +50,7 @@ enum {
     MOST_PANELS = 4,
 };
 
-// What tells a row's softmax, and the mean that its gradient takes off.
+// For each row the maximum and 1 / sum of its softmax, and the mean that its gradient subtracts.
 enum { ROW_MOST, ROW_SHARE, ROW_MEAN, ROW_STATS = ATTENTION_ROW_STATS };
 
 // A block's shared memory.

@@ -37,8 +37,8 @@ static void swap_loops(struct block *b, int i, int j)
     b->extent[j] = extent, b->from[j] = from, b->to[j] = to;
 }
 
-// Whether loop i belongs outside of loop j: one that runs once does, then what writes further
-// apart.
+// Whether loop i belongs outside of loop j. Loops that run once go outermost; of the others, the
+// one with the larger steps in the destination, so that the innermost loop writes neighbours.
 static bool goes_outside(const struct block *b, int i, int j)
 {
     if (b->extent[i] == 1 || b->extent[j] == 1)
@@ -54,7 +54,8 @@ static void sort_loops(struct block *b)
                 swap_loops(b, i, i + 1);
 }
 
-// Outer loops that go on, on both sides, where the next one ends become part of it.
+// Merges an outer loop into the next one where each of its steps goes on, in source and
+// destination, exactly where the inner loop ended.
 static void join_loops(struct block *b)
 {
     for (int i = LOOPS - 1; i > 0; i--)
@@ -69,8 +70,8 @@ static void join_loops(struct block *b)
     sort_loops(b);
 }
 
-// Elements of `size` bytes as units: the innermost loop in longer ones, if it is dense on both
-// sides.
+// Copies by units longer than an element of `size` bytes, if the innermost loop is dense in source
+// and destination and all lengths, steps and addresses are multiples of the unit.
 static void choose_units(struct block *b, uint64_t size, uint64_t addresses)
 {
     uint64_t bits = addresses;

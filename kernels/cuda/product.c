@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product by cuBLASLt. See product.h.
 //
-// 2mnk FLOPs a batch; a, b and out once from and to memory, what the algorithm makes of the caches
-// apart. The library's kernels are the best there are for these shapes; ours is the choice among
-// them: the library proposes, the device's clock decides. Left out: algorithms whose sums depend
-// on scheduling (of split sums only those whose parts are added in a step of their own, in f32),
-// unless the device need not be deterministic, and those that read f32 with fewer bits than it has.
-// What such a device chose is nothing to one that is: whose choices they are says so.
+// 2mnk FLOPs a batch. Memory traffic is a, b and out once each, if the algorithm uses the caches
+// well. The library's kernels are the best there are for these shapes: it proposes several, we time
+// them on the device and keep the fastest.
+//
+// Algorithms that read f32 in fewer bits than the product allows are left out. So are, on a device
+// that must be deterministic, those whose sums depend on scheduling: of algorithms that split a
+// sum, only those remain that add the parts in a separate step, in f32. Choices made on a device
+// that need not be deterministic are stored under another owner (algos.h), so that they never mix.
 #include "kernels/cuda/product.h"
 
 #include <stdio.h>

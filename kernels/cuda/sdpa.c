@@ -44,7 +44,7 @@ static bool may_change(const struct sdpa_on *on, cudnnBackendDescriptor_t engine
     return changes || status != CUDNN_STATUS_SUCCESS;
 }
 
-// Whether the shape may have this engine; *varies: its bits may be others the next time.
+// Whether this engine may serve the shape. *varies: its results may differ in bits from run to run.
 static bool is_usable(const struct sdpa_on *on, struct sdpa_made *m,
                       cudnnBackendDescriptor_t config, bool deterministic, bool *varies)
 {
@@ -59,7 +59,7 @@ static bool is_usable(const struct sdpa_on *on, struct sdpa_made *m,
     return !deterministic || !*varies;
 }
 
-// Null: this engine does not do.
+// Returns null if the engine refuses the graph or needs more than `most` bytes of scratch.
 static cudnnBackendDescriptor_t plan_with(const struct sdpa_on *on, struct sdpa_made *m,
                                           cudnnBackendDescriptor_t config, size_t most,
                                           size_t *bytes)
@@ -84,7 +84,7 @@ static cudnnBackendDescriptor_t plan_with(const struct sdpa_on *on, struct sdpa_
     return NULL;
 }
 
-// What the heuristics name for the graph, in their order.
+// Asks cuDNN's heuristics for engines that may run the graph; they come in its order, best first.
 static int64_t configs_of(const struct sdpa_on *on, struct sdpa_made *m,
                           cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t *config)
 {
@@ -130,9 +130,10 @@ static size_t round_up(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// All but the engines' own scratch. Returns what of that is known before one is compiled, which
-// takes seconds: engines whose dq is deterministic keep a gradient of each score in bf16, and all
-// keep dk and dv of each query head where they are shared.
+// Lays out all scratch but the engines' own. Returns how much of that is known in advance, so that
+// a scratch that is too small is refused without compiling an engine, which takes seconds. Engines
+// whose dq is deterministic keep a gradient of each score in bf16, and all engines keep dk and dv
+// of each query head where query heads share them.
 static size_t lay_out(struct sdpa *p)
 {
     const struct sdpa_shape *s = &p->shape;
@@ -183,7 +184,8 @@ size_t sdpa_bytes(const struct sdpa *p)
     return p->bytes;
 }
 
-// An engine that adds dq in no order, as the graph then lets it, bears no note of it.
+// Where the graph lets engines add up dq in any order, cuDNN does not mark them as
+// nondeterministic, so the engines' marks are not enough: the shape counts too.
 bool sdpa_varies(const struct sdpa *p)
 {
     bool any_order = p->shape.grad && !p->shape.deterministic;

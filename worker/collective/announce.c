@@ -32,7 +32,8 @@ struct span operation_slice(const struct communicator *c, const struct operation
 static bool find_slot(struct communicator *c, int member)
 {
     const struct peer_page *p = c->members[member]->page;
-    // All of them: of a remote peer we see only those that we are in.
+    // A slot without a key ends nothing: a remote peer tells us its keys only where we are a
+    // member, so its page has gaps.
     for (int i = 0; i < COMMUNICATORS; i++)
         if (atomic_load_explicit(&p->communicators[i].key, memory_order_acquire) == c->key) {
             c->slots[member] = i;
@@ -110,7 +111,7 @@ bool operation_owes(struct communicator *c, struct operation *o, int member)
         return true;
     if (o->inlined)
         return !p->local && !tcp_is_flushed(p);
-    if (p->local) // what a sender has left to do is to learn of it
+    if (p->local) // a sender owes us no more once it is announced: we copy, and it waits for us
         return o->args.op != COLLECTIVE_RECV &&
                atomic_load_explicit(&p->page->communicators[c->slots[member]].done,
                                     memory_order_acquire) < o->seq;
@@ -155,8 +156,9 @@ struct awaited {
     uint64_t entered, got;
 };
 
-// Of those that owe something the others wait for the one that entered least; among equals for
-// whom least came from (another host's: what a rank of this host finished is seen elsewhere).
+// Orders members that owe something by how likely they hold up the rest. First comes the one that
+// entered the fewest operations. Among equals a rank of another host comes before one of this host,
+// and of two on other hosts the one that fewer bytes came from.
 static bool comes_before(const struct awaited *a, const struct awaited *b)
 {
     if (!b->peer || a->entered != b->entered)
@@ -164,7 +166,8 @@ static bool comes_before(const struct awaited *a, const struct awaited *b)
     return a->peer->local != b->peer->local ? b->peer->local : a->got < b->got;
 }
 
-// Whom the first open operation of a communicator waits for.
+// Sets `first` to the member that holds up the communicator's oldest open operation, if that one
+// comes before who is there already.
 static void find_first_awaited(struct communicator *c, struct awaited *first)
 {
     struct operation *o = &c->ops[(c->completed + 1) % COLLECTIVES_OPEN];

@@ -147,7 +147,8 @@ static bool work_sum(struct communicator *c, struct operation *o)
 // Copies one piece of what members of this host have for this rank: their slice of the result or,
 // in an all-to-all (exchange), this rank's slice of their operand. The result holds the slices in
 // the order of the members. Returns false while there may be more.
-// Pieces are for a progress thread that shares the world; without one a long copy goes faster.
+// With a progress thread the copy is cut into pieces, so that no thread keeps the world to itself
+// for long. Without one, nobody waits and a single long copy is faster.
 static bool copy_piece(struct communicator *c, struct operation *o, bool exchange)
 {
     size_t mine = operation_slice(c, o, c->me).at;

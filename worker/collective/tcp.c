@@ -6,7 +6,7 @@
 //   5  u8  stage  DATA: 0 operands for the slice's owner, 1 results
 //   6  u16 slot   the sender's communicator
 //   8  u64 seq    operation in it
-//  16  u64 value  DATA: offset in the slice; GRANT: bytes that may be sent; COMM: its key
+//  16  u64 value  DATA: offset in the slice; GRANT: bytes that may be sent; KEY: the slot's key
 //
 // Small frames queue in `out`; operands do not queue: when the socket has room the next chunk is
 // taken straight from the window. So memory is bounded by what the peer's announcements and grants

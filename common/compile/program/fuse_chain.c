@@ -39,7 +39,7 @@ static void take_input(const struct graph *g, const struct node *n, int k, int r
         f->label[reg][d] = (int8_t)dim_of(g, n, n->attr.label[k][d]);
 }
 
-// Of a node that steps are made of: an elementwise op, a product, or what was fused before.
+// Writes a node as a form. False: it is no elementwise op, no product and not fused of these.
 static bool form_of(const struct graph *g, const struct node *n, struct form *f)
 {
     bool fused = op_is(n->op, OP_HAS_CHAIN);
@@ -145,7 +145,8 @@ static bool join_forms(const struct form *a, const struct form *b, struct form *
 
 // ---- the node -----------------------------------------------------------------------------------
 
-// Labels of a product's operand: the output's are numbered as its dimensions, then the contracted.
+// Copies a product's operand and renumbers its labels: a label of the output becomes the number of
+// its dimension there; contracted labels get the numbers after those.
 static void product_input(const struct graph *g, const struct node *n, int k, int8_t name[],
                           struct node *to)
 {
@@ -168,7 +169,8 @@ static void put_inputs(const struct form *f, struct node *to)
     }
 }
 
-// What is read beyond the two, and what b makes. False: it is more than a node may have.
+// Makes outputs of those values of a and b that are needed outside of the two. False: there are
+// more of them than a node may have, or none.
 static bool put_outputs(const struct fuse *fuse, const struct form *f, int a, int b,
                         struct op_chain *chain, struct node *to)
 {

@@ -20,21 +20,22 @@ fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
 fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
 
-// The node that makes input k, if both run on the same stages and in the same phase and microbatches,
-// and all they touch is whole
-// on a device, of a dtype the kernels take, and in buffers of its own; else −1.
+// Returns the node that makes input k if the two may be fused, else −1. They must have one scope,
+// run on the same stages and in the same phase and microbatches, and all values that they touch
+// must be whole on a device, of a dtype the kernels take, and in buffers of their own.
 int fuse_producer(const struct fuse *f, int node, int k);
-// The same, whatever the scopes of the two are; and whether this holds of any two nodes.
+// fuse_near is fuse_producer without the condition on scopes. fuse_beside tells whether the same
+// conditions hold for two nodes of which neither needs to read the other.
 int fuse_near(const struct fuse *f, int node, int k);
 bool fuse_beside(const struct fuse *f, int a, int b);
 // Whether operands j and k (outputs count on from the inputs) run over the same loops.
 bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.
 bool fuse_adds_alike(const struct graph *g, const struct node *n);
-// Whether a value is wanted beyond the two nodes.
+// Whether anybody but nodes a and b reads the value, or looks for it by its name or role.
 bool fuse_kept(const struct fuse *f, int value, int a, int b);
-// Which place serves two nodes as one, a before b: at b, where nothing before it reads what a
-// makes, or at a, where all that b reads is there. −1: neither.
+// Returns where a node made of a and b can stand (a comes before b): at b, if no node before b
+// reads what a makes; else at a, if everything that b reads is made before a; else −1.
 int fuse_place(const struct fuse *f, int a, int b);
-// Puts `made` at `place` for the two.
+// Replaces nodes a and b by `made`, which then stands at `place`.
 void fuse_put(struct fuse *f, int a, int b, int place, const struct node *made);

@@ -290,7 +290,8 @@ static bool same_stream(const struct instr *a, const struct instr *b)
     return a->kind == b->kind && a->phase == b->phase && a->peer == b->peer;
 }
 
-// Waits for open send or receive number `at`, after those of its stream that were started before it.
+// Waits for open send or receive number `at`, after those of its stream that were started before
+// it.
 static void wait_sendrecv(struct lowering *l, int at)
 {
     struct program *p = l->p;
@@ -352,9 +353,9 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
     emit_instr(l, &i);
 }
 
-// What a slot reads of its neighbours is asked for as the slot before it begins, so that it
-// crosses while that one computes; and so that two neighbours that send to each other next both
-// stand ready to receive (schedule.h).
+// Starts what the slot receives from its neighbours. This is done when the slot before it begins,
+// so that the data travels while that one computes, and so that two neighbours that will send to
+// each other are both ready to receive and neither send blocks (schedule.h).
 static void start_receives(struct lowering *l, const struct slot *slot)
 {
     for (int i = 0; i < l->g->nnodes; i++) {
@@ -364,7 +365,7 @@ static void start_receives(struct lowering *l, const struct slot *slot)
     }
 }
 
-// What was sent by an earlier slot of the phase has arrived; before the update: all.
+// Waits for the sends of earlier slots of the same phase; before the update, for all sends.
 static void end_sends(struct lowering *l, const struct slot *slot)
 {
     for (int i = 0; i < l->nopen; i++) {
@@ -490,8 +491,8 @@ static struct view step_view(struct view v, const struct node *n, int64_t elemen
     return v;
 }
 
-// [copy →] collective [→ copy]. No copy is needed where the collective may work in the input's buffer,
-// since it is read last here, or in the output's.
+// [copy →] collective [→ copy]. No copy is needed where the collective may work in the input's
+// buffer, since it is read last here, or in the output's.
 static void emit_reshard(struct lowering *l, const struct node *n, struct instr i, int m)
 {
     if (n->kind == NODE_STAGE_SUM || n->step.kind == RESHARD_ALL_REDUCE) {

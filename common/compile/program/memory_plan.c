@@ -70,23 +70,25 @@ static int larger_first(const void *x, const void *y)
     return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-// What is placed in a region, by the spans of instructions in which it lives, lowest first: only
-// what lives in the spans of a buffer can be in its way.
+// An index of what is placed in a region. The program is divided into spans of instructions, and a
+// buffer is entered, sorted by offset, in each span in which it lives. Only buffers that share a
+// span with a new one can be in its way.
 struct placed {
     uint64_t offset, end; // aligned
     int first, last;
 };
 struct span {
     struct placed *placed;
-    int n, cap, next; // next: of a walk over some spans together
+    int n, cap, next; // next: where take_next_placed() goes on
 };
 enum { SPANS = 128 };
 struct spans {
     struct span *span;
-    int length; // instructions
+    int length; // of a span, in instructions
 };
 
-// The lowest of what the walk over spans `from` to `to` has not come to yet, null: none is left.
+// Walks over spans `from` to `to` together by rising offset. Returns null at the end. A buffer
+// comes once for each of these spans in which it lives.
 static const struct placed *take_next_placed(struct spans *s, int from, int to)
 {
     struct span *lowest = NULL;
@@ -99,7 +101,8 @@ static const struct placed *take_next_placed(struct spans *s, int from, int to)
     return lowest ? &lowest->placed[lowest->next++] : NULL;
 }
 
-// The lowest offset from `base` on where `buf` meets nothing placed that lives with it.
+// Returns the lowest offset from `base` on at which `buf` overlaps no placed buffer that lives at
+// the same time.
 static uint64_t find_lowest_gap(struct spans *s, const struct buffer *buf, uint64_t base)
 {
     uint64_t at = base, bytes = align_up(buf->bytes);
@@ -129,8 +132,8 @@ static void insert_sorted(struct span *s, const struct buffer *buf, struct arena
     s->n++;
 }
 
-// Few enough that what lives long is soon entered in all of its spans, enough that what lives
-// shortly meets few others.
+// With more than SPANS spans, a buffer that lives long would have to be entered in too many of
+// them; with fewer, a buffer that lives shortly would have to be compared with too many others.
 static struct spans make_spans(const struct program *p, struct arena *a)
 {
     struct spans s = {.length = p->ninstrs / SPANS + 1};
@@ -138,9 +141,9 @@ static struct spans make_spans(const struct program *p, struct arena *a)
     return s;
 }
 
-// Of very many buffers those that live for most of a step (copies of parameters in the compute
-// dtype) are placed before what comes and goes: each would look at all the rest otherwise. Of few
-// the largest come first whatever they are, which packs closer.
+// Buffers are placed by size, the largest first, which packs closely. In a program of very many
+// buffers those that live for most of the step (such as copies of parameters in the compute dtype)
+// go before all others, because later each would be compared with nearly every one of them.
 enum { VERY_MANY = 10000 };
 static bool lasts_long(const struct program *p, const struct buffer *b)
 {

@@ -101,9 +101,10 @@ static struct spec apply_step(const struct reshard_step *m, struct spec s)
     return s;
 }
 
-// Ops that may read a part of a sum: they are linear in it and make a part of theirs (an addition,
-// of parts all alike), or the metrics, which are summed over everything. A part of a gradient may
-// be rounded for its way.
+// Whether a node may read a value that is still a partial sum. A SUM may, if its output is partial
+// over the same axes; so may an addition whose operands all have the output's spec, and the
+// metrics, which are summed over all devices later. A gradient's part may also be rounded to bf16
+// before it is reduced in bf16.
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
     const struct spec *made = &g->values[n->out[0]].spec;
@@ -116,7 +117,7 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
            ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
 }
 
-// A stage reads what it has: leaves, what it made, what was sent to it before.
+// A stage may read only what it has: leaves, what it made itself, and what was sent to it before.
 static int check_stages(const struct graph *g, struct err *e)
 {
     uint64_t *has = arena_array(g->arena, uint64_t, g->nvalues);

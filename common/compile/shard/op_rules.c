@@ -319,8 +319,9 @@ static int shard_stack(struct shard_query *q, struct err *e)
     return pointwise_whole(q, 0, e);
 }
 
-// The ids are a one-hot matrix, cut on the rows by every axis that cuts the table's rows and does
-// not cut the ids: over those the output is partial. Over the others the table is gathered.
+// An embedding is the product of a one-hot matrix (of the ids) and the table. Where an axis cuts
+// the table's rows but not the ids, each device looks up its own rows and the output is a partial
+// sum over that axis. Over an axis that cuts both, the table is gathered.
 static int shard_embed(struct shard_query *q, struct err *e)
 {
     const struct spec *table = q->in[1];
@@ -336,8 +337,10 @@ static int shard_embed(struct shard_query *q, struct err *e)
     return rc;
 }
 
-// Its vjp contracts the ids' matrix, cut as the ids are asked to be, with the cotangent: what cuts
-// the cotangent alone and the table's rows too gathers it, as a product's weight gradient does.
+// The table's gradient contracts the one-hot matrix of the ids with the cotangent. Ids from data
+// have no cut yet: they count with the one that they are asked to have. Where an axis cuts the
+// cotangent, not the ids, and the table's rows too, the cotangent is gathered, as it is for the
+// gradient of a product's weight.
 static int shard_embed_grad(struct shard_query *q, struct err *e)
 {
     const struct spec *ids = q->in[0];
@@ -348,7 +351,8 @@ static int shard_embed_grad(struct shard_query *q, struct err *e)
     return rc;
 }
 
-// A contraction over the rows; the row itself is whole, its norm is of all of it.
+// The gradient of a norm's weight is a contraction over the rows. A row itself is never cut, since
+// its norm is over all of its elements.
 static int shard_norm_weight(struct shard_query *q, struct err *e)
 {
     int rc = shard_contract(q, e);
@@ -359,8 +363,8 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
 }
 
 // Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
-// and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h makes a finding of it).
-// Their gradients are partial over what cuts the queries alone.
+// and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h makes a
+// finding of it). Their gradients are partial over what cuts the queries alone.
 static int shard_attention(struct shard_query *q, struct err *e)
 {
     enum { BATCH, SEQ, HEADS, HEAD_DIM };

@@ -202,8 +202,8 @@ static int read_input(struct pass *p, int old, const struct spec *need, int *out
     return rc;
 }
 
-// What a contribution is brought to as it is made: the gradient's cut, partial over the axes over
-// which all contributions are.
+// Returns the spec that each contribution to a gradient is brought to as soon as it is made: the
+// gradient's cut, partial over those axes over which all contributions are partial.
 static struct spec find_contribution_spec(struct pass *p, int old_sum, const struct spec *made)
 {
     int of = p->from->values[old_sum].of;
@@ -231,8 +231,8 @@ static int cast_to(struct pass *p, int id, enum dtype t, enum node_when when)
     return made;
 }
 
-// A gradient that is summed by a reshard travels in graph.reduce: each device's part is rounded, and
-// their sum once more.
+// A gradient that is summed by a reshard travels in graph.reduce: each device's part is rounded,
+// and their sum once more.
 static int reduce_gradient(struct pass *p, int id, const struct spec *to, enum node_when when,
                            int *out)
 {
@@ -243,8 +243,8 @@ static int reduce_gradient(struct pass *p, int id, const struct spec *to, enum n
     return bring_to(p, id, to, when, out);
 }
 
-// What a reduction left narrow is read as what it was before: over the sum that it was made from,
-// where it has the sum's cuts.
+// A gradient that was reduced in a narrower dtype (graph.reduce) is cast back for its readers. The
+// result is written over the sum that the gradient was made from, if both have the same cuts.
 static int widen_reduced(struct pass *p, int old)
 {
     struct graph *g = p->to;

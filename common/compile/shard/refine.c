@@ -23,7 +23,7 @@ static void append_where_largest(const struct mesh *m, const struct shape *shape
         dim_append(&s->dim[best], axis);
 }
 
-// What the job asks, going on from `coarse` where it names axes only.
+// Returns the cut that the job asks for. Where the job only names axes, they are added to `coarse`.
 static struct spec asked_of(const struct refine *r, const struct mesh *m, const struct value *v,
                             const struct spec *coarse, const struct spec *otherwise)
 {
@@ -51,7 +51,7 @@ static bool goes_on_from(const struct spec *coarse, const struct spec *fine)
     return true;
 }
 
-// What is asked where it can be: it divides and goes on from `coarse`; else that.
+// Returns `fine` if it divides the value evenly and only cuts `coarse` further; else `coarse`.
 static struct spec admit_finer(const struct mesh *m, const struct value *v,
                                const struct spec *coarse, struct spec fine)
 {
@@ -73,8 +73,8 @@ struct spec refine_state(const struct sharding *s, const struct mesh *m, const s
 
 // ---- held against parameters -------------------------------------------------------------------
 
-// Whether the finer cut is one of this tensor's dimensions, divides and goes on from the coarser;
-// what it is not becomes a fact.
+// Checks that a finer cut names only dimensions that the tensor has, divides them evenly, and only
+// cuts the coarser one further. The first of these that fails is recorded as a fact.
 static void check_finer(struct sharding *s, const struct mesh *m, const struct graph *g,
                         const struct value *v, struct fact f)
 {

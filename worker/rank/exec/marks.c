@@ -14,11 +14,12 @@
 
 enum {
     LOOK_MS = 50, // well below the shortest restart.hang_after
-    // Instructions that count for nothing below take their launch's few µs each.
+    // The most instructions between marks: those with hardly any work still take a few µs to
+    // launch.
     MOST_INSTRS = 128,
 };
-// Of a device with 10¹⁵ FLOP/s and 5 TB/s: a millisecond or two; of one a hundred times slower a
-// sixth of a second.
+// The most work between marks. It takes a device with 10¹⁵ FLOP/s and 5 TB/s a millisecond or two,
+// and one that is a hundred times slower about a sixth of a second.
 #define MOST_FLOPS 0x1p40
 #define MOST_BYTES 0x1p33
 

@@ -323,7 +323,8 @@ struct solo_conns *solo_conns_new(const struct assignment *at, int unix_fd, int 
     c->tcp_fd = tcp_fd;
     list_init(&c->all);
     c->seats = calloc((size_t)at->ranks, sizeof *c->seats);
-    // Of each rank one that is in and, until the next turn, one that is gone.
+    // Three descriptors of our own; for each rank a live connection and one that it has dropped,
+    // which stays until the next sweep; and strangers.
     c->polled = malloc(sizeof *c->polled * (size_t)(3 + 2 * at->ranks + STRANGERS_MAX));
     PRE(c->seats != NULL && c->polled != NULL);
     return c;
