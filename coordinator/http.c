@@ -38,7 +38,8 @@ enum {
     CROWD = 48,   // from so many on each newcomer closes the oldest
     VISIT_S = 10, // a connection, from its first to its last byte
     BACKLOG = 128,
-    REQUEST_MAX = 8 << 10, // bytes of request line and headers; the library's memory a connection
+    // Bytes of request line and headers; the library's memory a connection.
+    REQUEST_HEAD_MAX = 8 << 10,
     PEM_MAX = 256 << 10,
     ROUNDS = 8, // of the library in one http_serve
 };
@@ -369,7 +370,7 @@ static struct MHD_Daemon *daemon_make(struct http *h, const struct buf pem[FILES
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)VISITS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)REQUEST_MAX, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+        (size_t)REQUEST_HEAD_MAX, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, h, MHD_OPTION_ARRAY, h->tls ? tls : &tls[4], MHD_OPTION_END);
 }
 

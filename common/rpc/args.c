@@ -8,7 +8,7 @@
 
 static grpc_arg *add_arg(grpc_channel_args *a, const char *key, grpc_arg_type type)
 {
-    PRE(a->num_args < ARGS_MAX);
+    PRE(a->num_args < CHANNEL_ARGS_MAX);
     grpc_arg *arg = &a->args[a->num_args++];
     arg->type = type;
     arg->key = (char *)(uintptr_t)key; // the core copies

@@ -4,9 +4,10 @@
 #include <grpc/grpc.h>
 #include <stdint.h>
 
-enum { ARGS_MAX = 24, KEEPALIVE_LEAST_MS = 200 };
+enum { CHANNEL_ARGS_MAX = 24, KEEPALIVE_LEAST_MS = 200 };
 
-void args_int(grpc_channel_args *a, const char *key, int value); // a->args has room for ARGS_MAX
+// a->args has room for CHANNEL_ARGS_MAX.
+void args_int(grpc_channel_args *a, const char *key, int value);
 void args_text(grpc_channel_args *a, const char *key, const char *value); // borrowed
 void args_pointer(grpc_channel_args *a, const char *key, void *value,
                   const grpc_arg_pointer_vtable *vtable);

@@ -101,7 +101,7 @@ static grpc_channel *make_core_channel(const struct rpc_channel_options *o,
     int keepalive_ms = args_keepalive_ms(o->keepalive_ns);
     int backoff_ms = o->max_backoff_ns ? (int)(o->max_backoff_ns / CLOCK_MS) : 2000;
     bool tls = tls_wanted(&o->tls);
-    grpc_arg args[ARGS_MAX];
+    grpc_arg args[CHANNEL_ARGS_MAX];
     grpc_channel_args all = {0, args};
     args_common(&all, keepalive_ms);
     args_int(&all, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, backoff_ms < 100 ? backoff_ms : 100);

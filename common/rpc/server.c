@@ -303,7 +303,7 @@ static void add_quota(grpc_channel_args *all, grpc_resource_quota **quota)
 
 static grpc_server *make_core_server(const struct rpc_server_options *o)
 {
-    grpc_arg args[ARGS_MAX];
+    grpc_arg args[CHANNEL_ARGS_MAX];
     grpc_channel_args all = {0, args};
     args_common(&all, args_keepalive_ms(o->keepalive_ns));
     args_int(&all, GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port unnoticed

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A limit has one name in one place: two that must agree, written twice, will differ one day.
 
-What a program can see of that: a constant of one name and number in two files, an array of things
-or a loop whose bound is a bare number, a duration without a name in the midst of code, and a
-message that says a duration which some constant elsewhere decides."""
+What a program can see of that: a constant of one name and number in two files, a limit of one name
+and two values, an array of things or a loop whose bound is a bare number, a duration without a name
+in the midst of code, and a message that says a duration which some constant elsewhere decides."""
 import collections
 import re
 
 from source import COMMENT, Finding, without_comments
 
-# Named twice on purpose: the same number for another reason.
+# Named twice on purpose: each for a reason of its own, whether the numbers are the same or not.
 APART = {
     "FIRST_PAUSE_MS": "the client's calls and the daemons of `weft run` wait independently",
     "PATH_LEN": "buffers for paths, each as long as its own file needs",
@@ -19,6 +19,7 @@ APART = {
 BY_DEFINITION = {"common/base/hash.c"}
 # A kernel's block size, unrolling and the like belong to that kernel alone.
 ITS_OWN = ("kernels/cuda/", "kernels/cpu/")
+LIMIT = re.compile(r"(?:^|_)(?:MAX|MOST|MIN|LEAST|LIMIT|LEN|CAP)(?:_|$)")
 ENUM = re.compile(r"^enum(?: \w+)?\s*\{([^}]*)\}", re.M | re.S)
 ENTRY = re.compile(r"\b([A-Z][A-Z0-9_]+)\s*=\s*([^,\n}]+)")
 DEFINE = re.compile(r"^#define ([A-Z][A-Z0-9_]+)[ ]+(\S.*)$", re.M)
@@ -55,6 +56,18 @@ def check_names(tree):
                     yield Finding(path, line, f"{name} is {value} here and in {others}: one constant for both")
 
 
+def check_values(tree):
+    for name, values in sorted(constants(tree).items()):
+        places = [(path, line, value) for value, at in values.items() for path, line in at]
+        if not LIMIT.search(name) or name in APART:
+            continue
+        for path, line, value in places:
+            # Two values in one file are two branches of an #if.
+            other = next(((p, v) for p, _, v in places if p != path and v != value), None)
+            if other:
+                yield Finding(path, line, f"{name} is {value} here and {other[1]} in {other[0]}: one constant, or two names")
+
+
 def check_numbers(path, text):
     code = without_comments(text)
     for match in ARRAY.finditer(code):
@@ -76,6 +89,7 @@ def check_numbers(path, text):
 
 def check(tree):
     yield from check_names(tree)
+    yield from check_values(tree)
     for path in tree.product():
         text = tree.text(path)
         for at, what in check_numbers(path, text):

@@ -91,6 +91,9 @@ PLANTED = {
     "one constant in two files": (
         {"worker/a.c": SPDX + "enum { BLAME_MS = 1500 };\n", "coordinator/b.c": SPDX + "enum { A, BLAME_MS = 1500 };\n"},
         "worker/a.c: BLAME_MS is 1500 here and in coordinator/b.c: one constant for both [limits]"),
+    "one limit with two values": (
+        {"worker/a.h": SPDX + "#define RANKS_MAX 1024\n", "coordinator/b.c": SPDX + "enum { A, RANKS_MAX = 4096 };\n"},
+        "worker/a.h: RANKS_MAX is 1024 here and 4096 in coordinator/b.c: one constant, or two names [limits]"),
     "an array with a bare size": (
         {"worker/a.c": SPDX + "struct l {\n    int pending[64], n;\n};\n"},
         "worker/a.c: an array of 64: its size has no name [limits]"),
@@ -126,6 +129,15 @@ def test_it_names(tmp_path, files, said):
 def test_it_leaves_out_what_is_excepted(tmp_path):
     known = {"worker/long.c": SPDX + "int x;\n" * 700, "tests/lint/exceptions.txt": "lengths worker/long.c # a parser\n"}
     assert run_rules(tmp_path, {**CLEAN, **known}) == []
+
+
+def test_two_files_may_differ_in_what_is_no_limit(tmp_path):
+    apart = {
+        "worker/a.c": SPDX + "enum { PIECE = 512, PATH_LEN = 4000 };\n",
+        "coordinator/b.c": SPDX + "enum { PIECE = 2048, PATH_LEN = 4200 };\n",
+        "worker/wide.h": SPDX + "#ifdef WIDE\n#define LANES_MAX 16\n#else\n#define LANES_MAX 8\n#endif\n",
+    }
+    assert run_rules(tmp_path, {**CLEAN, **apart}) == []
 
 
 def compile_all(root, files):

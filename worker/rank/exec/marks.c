@@ -16,7 +16,7 @@ enum {
     LOOK_MS = 50, // well below the shortest restart.hang_after
     // The most instructions between marks: those with hardly any work still take a few µs to
     // launch.
-    MOST_INSTRS = 128,
+    MOST_UNMARKED = 128,
 };
 // The most work between marks. It takes a device with 10¹⁵ FLOP/s and 5 TB/s a millisecond or two,
 // and one that is a hundred times slower about a sixth of a second.
@@ -59,7 +59,8 @@ void marks_plan(const struct program *p, int *begins)
         const struct instr *in = &p->instrs[i];
         bool op = in->kind == INSTR_OP;
         begins[i] = 0;
-        if (in->kind == INSTR_MARK || (op && (at < 0 || work >= 1 || begins[at] >= MOST_INSTRS))) {
+        if (in->kind == INSTR_MARK ||
+            (op && (at < 0 || work >= 1 || begins[at] >= MOST_UNMARKED))) {
             begins[i] = at < 0 ? before : 0;
             at = i;
             work = 0;
