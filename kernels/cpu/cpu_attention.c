@@ -49,13 +49,13 @@ static int64_t k_stride(const struct work *w)
     return w->kv_heads * w->d;
 }
 
-// Query head h of those here reads this key head of those here.
+// Returns the key head that query head h reads; both count from the first of this rank's.
 static int64_t key_head(const struct work *w, int64_t h)
 {
     return (w->call->attr->start + h) / w->call->attr->group;
 }
 
-// The positions of the keys in all spans; `room` is for them where they do not lie in a row.
+// Returns the positions of the keys of all spans. Several spans are gathered in `room`.
 static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, int32_t *room)
 {
     int32_t *to = room;

@@ -16,7 +16,8 @@
 
 enum { BLOCK = 512 }; // elements a buffer holds
 
-// Elements of an input as f32 (or as they are, if of 4 bytes), from `offset` in steps of `stride`.
+// Gathers n elements of an input, from `offset` on in steps of `stride`. Those of 4 bytes are
+// copied as they are, all others are converted to f32.
 static void gather_input(const struct chain_walk *w, int k, int64_t offset, int64_t stride,
                          int64_t n, float *to)
 {
@@ -84,7 +85,7 @@ static void run_steps(const struct chain_walk *w, struct block *b, int64_t to, i
     }
 }
 
-// What no step wrote to its place.
+// Copies or rounds the outputs that no step has written to their place already.
 static void write_outputs(const struct chain_walk *w, const struct block *b, int64_t to, int64_t n)
 {
     for (int k = 0; k < w->call->nout; k++) {

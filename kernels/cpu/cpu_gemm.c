@@ -83,7 +83,8 @@ static void multiply_piece(struct work *w, int64_t batch, int64_t m0, int64_t m,
         multiply_serial(w, m, n, g->k, a, b, g->ldb, w->beta, c);
 }
 
-// The steps over a piece of the product; of several batches that add up, after the last.
+// Runs the chain's steps over a piece of the product. Where batches are added up, only after the
+// last one.
 static void run_steps(const struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
                       int64_t n)
 {
@@ -96,7 +97,8 @@ static void run_steps(const struct work *w, int64_t batch, int64_t m0, int64_t m
         chain_walk_run(w->then, at + i * g->ldc, at + i * g->ldc + (rows ? m * n : n));
 }
 
-// How long the pieces of a length are: at most PIECE, as equal as can be.
+// Divides a length into pieces as equal as possible, of about PIECE at most; returns a piece's
+// length.
 static int64_t piece_length(int64_t length)
 {
     int64_t pieces = (length + PIECE - 1) / PIECE, each = (length + pieces - 1) / pieces;
@@ -166,7 +168,7 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
                       b, g->ldb, beta, c, g->ldc);
 }
 
-// out = a · b by the labels, then what follows.
+// Makes out = a · b by the labels, then runs the steps of `then` over it.
 static int multiply_call(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
                          const struct tensor *out, const struct chain_walk *then, struct err *e)
 {
@@ -196,7 +198,8 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
     return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
 }
 
-// The product is made where the output that it is lies, or the first, and is gone when that is.
+// If the product is itself an output it is written there, else to the first output, where the
+// chain's result then replaces it.
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct op_chain *chain = c->attr->chain;

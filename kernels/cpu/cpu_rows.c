@@ -79,7 +79,7 @@ static void row_loss(const struct work *w, int64_t r)
     *(float *)out_at(w, 2, r) = id >= 0 && id < w->whole ? x[id] : 0;
 }
 
-// May lie over x.
+// The output may be x itself.
 static void row_loss_grad(const struct work *w, int64_t r)
 {
     int64_t id = id_in(w, 3, r) - w->call->attr->start;
@@ -133,7 +133,8 @@ static bool covers_operands(const struct work *w)
     return true;
 }
 
-// Of a row's n elements from attr.start on, those below attr.limit.
+// Returns how many of a row's n elements are not padding: they count from attr.start and end before
+// attr.limit.
 static int64_t not_padding(const struct op_call *c, int64_t n)
 {
     int64_t left = c->attr->limit - c->attr->start;

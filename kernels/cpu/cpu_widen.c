@@ -33,7 +33,7 @@ struct chunk {
     int64_t at, n; // rows of this chunk
 };
 
-// Operand k as the kernel gets it this chunk.
+// Returns operand k as the kernel sees it for the current chunk.
 static struct tensor operand_of(const struct chunk *t, int k)
 {
     const struct op_call *c = t->call;

@@ -106,7 +106,8 @@ static double sum(const float *x, int64_t n)
     return total;
 }
 
-// What the formula says when m is −∞; the padding of a tail relies on any other m.
+// Makes the sum where m is −∞. sum_exp() cannot: it pads a tail with −∞, which adds 0 only if m is
+// larger.
 static float row_sum_exp_unbounded(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -185,8 +186,8 @@ static float row_max(const float *x, int64_t n)
     return m;
 }
 
-// Block by block: one with a larger maximum than all before scales down what was summed so far. As
-// long as there is no maximum, what could come into the sum is NaN alone.
+// Goes block by block. A block with a larger maximum than all before it scales down the sum so far.
+// While there is no maximum yet, only NaN could add to the sum.
 static void row_max_sum_exp(const float *x, int64_t n, float *max, float *sum)
 {
     double total = 0;

@@ -33,7 +33,7 @@ void algos_clear(struct algos *a)
     a->n = a->cap = 0;
 }
 
-// Where a key is or would be.
+// Returns the place of a key in the sorted lines; if it is not there, where it belongs.
 static int place_of(const struct algos *a, const char *key, bool *found)
 {
     int low = 0, high = a->n;
@@ -100,7 +100,7 @@ void algos_print(const struct algos *a, bool times, struct buf *out)
     }
 }
 
-// One "KEY = CHOICE[ TIME]", which is cut into its parts.
+// Parses a line "KEY = CHOICE[ TIME]" in place.
 static bool read_line(char *line, struct algos *into)
 {
     char *choice = strstr(line, " = ");
@@ -212,7 +212,7 @@ static void print_sealed(const struct algos *a, struct buf *out)
     buf_puts(out, end);
 }
 
-// What the folder has and `a` together, while nobody else writes there.
+// Writes the folder's file again with the lines of `a` added. The caller holds the folder's lock.
 static int merge_folder(const struct algos *a, const char *folder, struct err *e)
 {
     struct algos all;

@@ -186,7 +186,8 @@ DEVICE void add_scaled(float to[4], float by, float4 x)
     to[3] = mad(by, x.w, to[3]);
 }
 
-// Adds pairs · y: to[p][i][j] is of own row 4·down + i and element 64·p + 4·across + j of the head.
+// Adds pairs · y. to[p][i][j] belongs to the block's own row 4·down + i and to element
+// 64·p + 4·across + j of the head.
 DEVICE void add_pairs(float to[MOST_PANELS][4][4], const int panels, struct room *room,
                       const struct attention *a, const struct rows *y)
 {
@@ -234,7 +235,7 @@ DEVICE void panels_clear(float x[MOST_PANELS][4][4], const int panels)
         x[p][i / 4][i % 4] = 0;
 }
 
-// To the rows of `to`, which lie as `x`.
+// Stores results to the rows of `to`, which has the same layout as `x`.
 DEVICE void panels_store(void *to, const struct rows *x, const struct attention *a,
                          float v[MOST_PANELS][4][4], const int panels)
 {
@@ -248,7 +249,7 @@ DEVICE void panels_store(void *to, const struct rows *x, const struct attention 
     }
 }
 
-// Over the threads that hold a row.
+// Reductions over the threads that hold one row.
 DEVICE float row_most(float x)
 {
     for (int lane = ACROSS / 2; lane; lane /= 2)
@@ -297,7 +298,7 @@ DEVICE bool other_load(struct room *room, const int32_t *at, int64_t first, int 
     return (room->seen[0] | room->seen[1]) != 0;
 }
 
-// What dropout leaves of the weight of a pair.
+// Returns dropout's factor for the weight of a pair: 0, or the scale of the weights that are kept.
 DEVICE float kept(const struct attention *a, const struct place *at, unsigned step, int32_t query,
                   int32_t key)
 {
@@ -315,8 +316,8 @@ struct softmax {
     float most[4], sum[4];
 };
 
-// s: products of queries and keys, then the weights before they are divided by the sum. `fix`: what
-// is made so far is to be multiplied by it.
+// Turns s from products of queries and keys into weights not yet divided by the row's sum. A larger
+// maximum changes earlier weights: the caller multiplies its results so far by `fix`.
 DEVICE void weigh(struct softmax *m, float s[4][4], float fix[4], const struct room *room,
                   const struct attention *a, int n)
 {
@@ -352,7 +353,7 @@ DEVICE void softmax_clear(struct softmax *m)
     }
 }
 
-// 1 / the sum of a row; a row without keys has nothing to share.
+// Returns 1 / sum of a row; 0 for a row that sees no key, so that its output is zero.
 DEVICE float share_of(float sum)
 {
     return sum == 0 ? 0 : 1 / sum;
@@ -410,7 +411,7 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
     panels_store(a->out, &q, a, to, panels);
 }
 
-// What tells the softmax of each of a thread's rows.
+// The statistics of each of a thread's rows: see ROW_MOST above.
 struct told {
     float most[4], share[4], mean[4];
 };
@@ -448,7 +449,7 @@ DEVICE void tell(struct told *t, const struct attention *a, const struct place *
     }
 }
 
-// Of row `query` of those here, in the workspace of a gradient.
+// Returns where the workspace holds the statistics of row `query`.
 DEVICE float *row_stats(const struct attention *a, float *stats, const struct place *at,
                         int64_t query)
 {
@@ -470,7 +471,7 @@ DEVICE void told_store(const struct told *t, const struct attention *a, float *s
     }
 }
 
-// The gradient of the product of a pair: s is that product, dp its weight's gradient.
+// Returns the gradient of s, the product of a query and a key; dp is the gradient of its weight.
 DEVICE float product_grad(const struct attention *a, float s, float dp, float most, float share,
                           float mean)
 {

@@ -10,7 +10,8 @@
 #include "common/base/log.h"
 #include "kernels/cuda/sdpa.h"
 
-// What a shape and its room got. The key has no padding: it is compared as bytes.
+// A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,
+// so it must have no padding.
 struct key {
     int64_t batch, seq, heads, kv_heads, d, grad;
     uint64_t room;
@@ -32,10 +33,11 @@ struct attention_state {
 
 enum { SCRATCH_ALIGN = 256 };
 
-// Of the library that a device was opened with: one for the process.
+// The version of the library that was loaded; all devices of the process share it.
 static char version[24] = "none";
 
-// The largest part of the call that an engine serves with the scratch there is; else why none does.
+// Finds the largest portion of the call that an engine serves within the scratch. If there is none,
+// `why` says why.
 static void settle_plan(struct attention_state *s, bool deterministic, const struct attention *a,
                         struct kept *k, char *why, size_t room)
 {
@@ -96,7 +98,7 @@ static struct kept *kept_for(struct device *d, const struct attention *a, size_t
     return k;
 }
 
-// What of an operand a portion begins at.
+// Returns the address in an operand at which a portion begins.
 static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64_t h, int64_t d)
 {
     return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
@@ -138,7 +140,7 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
                         s->api.GetErrorString(status));
 }
 
-// What cuDNN has for the call; null: there is no scratch. *scratch: where its own begins.
+// Returns the plan kept for the call; null: the call has no scratch. *scratch: the aligned scratch.
 static struct kept *library_for(struct device *d, const struct op_call *c,
                                 const struct attention *a, void **scratch)
 {

@@ -8,7 +8,7 @@
 
 enum { ROW_STEP = 64 }; // rows of a chunk, at least and in steps, so that alignment stays
 
-// Each product of a call is shown to one of these: they run it or settle its choice.
+// What to do with each product of a call: `product` either runs it or settles its algorithm.
 struct visit {
     struct stream_q *q;
     const struct op_call *call;
@@ -45,7 +45,7 @@ static int sum_f32(const struct visit *v, const struct product *all, struct err 
     return rc;
 }
 
-// f32 [m][n] in scratch → bf16 rows of the output.
+// Rounds sums, f32 [m][n] in scratch, to rows m0 to m0 + m of the bf16 output.
 static int narrow_rows(const struct visit *v, const struct product *all, int64_t m0, int64_t m,
                        void *sums, struct err *e)
 {

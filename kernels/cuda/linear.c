@@ -15,7 +15,7 @@
 
 // ---- chains as epilogues -----------------------------------------------------------------------
 
-// What of a chain has been matched: `at` is the register that holds it.
+// How far a chain has been matched: register `at` holds the result of the steps so far.
 struct match {
     const struct op_call *call;
     const struct op_chain *chain;
@@ -41,7 +41,7 @@ static int64_t stride_along(const struct match *m, int reg, int label)
     return 0;
 }
 
-// The operand lies as the output does.
+// Whether the operand has the output's dtype, shape and memory order.
 static bool is_whole(const struct match *m, int reg)
 {
     const struct tensor *t = operand_of(m, reg), *out = &m->call->out[0];
@@ -80,7 +80,8 @@ static void find_parts(const struct match *m, int *rows, int *columns)
         batch *= s->dim[(*rows)++];
 }
 
-// One number a column, the same for all rows; of each batch its own, or for all.
+// Whether the operand is a bias: one number for each column, the same in all rows. Each batch may
+// have a bias of its own, or all share one.
 static bool is_bias(struct match *m, int reg)
 {
     const struct tensor *t = operand_of(m, reg);
@@ -127,7 +128,7 @@ static bool match_step(struct match *m, const struct op_step *s)
     return true;
 }
 
-// Outputs: what the chain ends with, and what a gelu read.
+// The epilogue can store only the chain's result and what its gelu read.
 static bool match_outputs(struct match *m)
 {
     bool ends = false;
@@ -164,7 +165,8 @@ static enum product_end end_of(const struct match *m)
     }
 }
 
-// The whole call as one product of the library's; p is the bare one into out[0].
+// Extends p, the bare product into out[0], by an epilogue that does the whole chain. False: the
+// library has none.
 static bool match_epilogue(const struct op_call *c, struct product *p)
 {
     struct match m = {.call = c, .chain = c->attr->chain, .p = p, .before = -1, .shape = OP_MATMUL};
@@ -183,7 +185,8 @@ static bool match_epilogue(const struct op_call *c, struct product *p)
 
 // ---- both ways ---------------------------------------------------------------------------------
 
-// The product lies in the output that it is, or else in the first.
+// Returns where the bare product is written: if it is itself an output, there; else the first
+// output, where the chain's result then replaces it.
 static const struct tensor *place_product(const struct op_call *c)
 {
     for (int k = 0; k < c->nout; k++)

@@ -23,7 +23,7 @@
 enum { CANDIDATES = 8, KEY_SIZE = 320, WORDS = 8, CHOICE_SIZE = WORDS * 16 + 1 };
 static const char NONE[] = "none"; // the choice that there is none
 
-// What is known of a key. Its candidates are tried from `at` on.
+// The algorithms for one key. They are tried in order, from `at` on, until the plan is settled.
 struct plan {
     char key[KEY_SIZE];
     struct layout layout;
@@ -196,7 +196,7 @@ static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
     return p->in != DT_F32 || !(flags & fewer);
 }
 
-// Whether an algorithm from elsewhere does for this product, here.
+// Whether an algorithm from a table can run this product on this device.
 static bool is_valid(struct gemm_state *s, const struct product *p, struct layout *l,
                      const cublasLtMatmulAlgo_t *algo)
 {
@@ -206,14 +206,14 @@ static bool is_valid(struct gemm_state *s, const struct product *p, struct layou
     return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && is_exact(p, algo);
 }
 
-// What the library says of what it has no kernel for, here or at all.
+// Whether the status means that the library has no kernel for the product, here or on any device.
 static bool is_unsuited(cublasStatus_t rc)
 {
     return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
            rc == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-// What the library proposes, best first. None is no error: then n is 0.
+// Asks the library for algorithms; they come best first. Finding none is no error: n is 0 then.
 static int find_candidates(struct device *d, const struct product *p, struct plan *plan,
                            struct err *e)
 {
@@ -235,7 +235,8 @@ static int find_candidates(struct device *d, const struct product *p, struct pla
     return 0;
 }
 
-// Whether the caller has another way: choosing none is a choice.
+// Whether the caller can do without this product, by a plain one and a kernel behind it. "None" is
+// a valid choice then.
 static bool is_optional(const struct product *p)
 {
     return p->end != END_NONE || (p->c && p->c != p->out);
@@ -243,7 +244,7 @@ static bool is_optional(const struct product *p)
 
 // ---- choosing ----------------------------------------------------------------------------------
 
-// Takes the choice that a table has for the plan's key. False: it has none that would do here.
+// Takes the choice that a table has for the plan's key. False: it has none, or one that cannot run.
 static bool take_choice(struct gemm_state *s, const struct product *p, struct plan *plan,
                         const struct algos *from)
 {
@@ -305,30 +306,30 @@ static cublasStatus_t launch_product(struct stream_q *q, const struct product *p
                           scratch ? p->workspace : NULL, scratch, q->stream);
 }
 
-// What the device says of itself: it has failed, or all is well. While it captures it is not asked:
-// that would end the capture.
+// Waits for the stream and returns the device's error, or 0 if all is well. While a capture is
+// under way this returns 0 unasked, because asking would end the capture.
 static int device_asked(struct stream_q *q, struct err *e)
 {
     return q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
 }
 
-// Whether the algorithm does not do, and another may: the library says so, or it could not start
-// it on a device that is well.
+// Whether another algorithm may succeed where this one failed: the library has no kernel for it, or
+// could not start it although the device is well.
 static bool has_declined(struct stream_q *q, cublasStatus_t rc)
 {
     bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
     return is_unsuited(rc) || (broke && !device_asked(q, NULL));
 }
 
-// 0, or why nothing ran. On a device that has failed the library's own word says nothing: the
-// device's names what happened.
+// Turns a failed launch into an error. If the device has failed its own error is reported, since it
+// names the cause; the library's status then says nothing.
 static int ran_or_why(struct stream_q *q, cublasStatus_t rc, struct err *e)
 {
     int device = rc == CUBLAS_STATUS_SUCCESS ? 0 : device_asked(q, e);
     return device ? device : layout_check("cublasLtMatmul", rc, e);
 }
 
-// Runs the candidate at hand; one that declines makes room for the next, until one has run.
+// Runs the current candidate. Until one has run, a candidate that fails is replaced by the next.
 static int run_plan(struct stream_q *q, const struct product *p, struct plan *plan, bool *ran,
                     struct err *e)
 {
@@ -442,7 +443,7 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
     return 0;
 }
 
-// Tries what a table has for the key. *found: it runs here, or it is that there is none.
+// Tries the choice that a table has for the key. *found: the choice runs here, or it is "none".
 static int try_table(struct stream_q *q, const struct product *p, struct plan *plan,
                      const struct algos *from, bool *found, struct err *e)
 {
@@ -454,7 +455,7 @@ static int try_table(struct stream_q *q, const struct product *p, struct plan *p
     return *found || has_declined(q, rc) ? 0 : ran_or_why(q, rc, e);
 }
 
-// Of what the library proposes, the fastest or the first that runs.
+// Chooses among the library's proposals: the fastest if they are timed, else the first that runs.
 static int choose_algorithm(struct stream_q *q, const struct product *p, struct plan *plan,
                             bool time, struct err *e)
 {

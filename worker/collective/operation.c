@@ -28,7 +28,7 @@ static size_t least_of(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-// Where this rank's operand lies.
+// Returns this rank's operand.
 static unsigned char *find_operand(const struct operation *o)
 {
     return o->args.op == COLLECTIVE_ALL_TO_ALL ? o->args.from : o->args.buf;

@@ -99,7 +99,8 @@ static int add_input(struct form *to, int value, const int8_t *label)
     return r;
 }
 
-// Where the registers of one form are in another: `at`. Those that `first` makes are there.
+// Adds one form's inputs to another; `at` gets each one's register there. Inputs that `first` makes
+// are skipped.
 static bool join_inputs(struct form *to, const struct form *from, const struct form *first, int *at)
 {
     for (int r = from->product; r < from->chain.inputs; r++) {
@@ -215,7 +216,7 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
     return true;
 }
 
-// What b reads of a it reads element by element, and not as an operand of its product.
+// Whether b reads a's outputs only element by element, and not as operands of its product.
 static bool reads_elementwise(const struct graph *g, const struct node *x, const struct node *y,
                               const struct form *a, const struct form *b)
 {

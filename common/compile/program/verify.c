@@ -161,7 +161,7 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
-// What cuts a loop that the output lacks makes parts of a sum (or of a maximum) of it.
+// An axis that cuts a loop which the output lacks makes the output a partial sum (or maximum).
 static int check_sums(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
@@ -185,7 +185,8 @@ static int check_sums(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
-// Steps on a part of a sum would not be steps on the sum: what fusion made is whole.
+// A fused node's output must not be a partial sum: its steps are not linear, so steps on the parts
+// would not add up to steps on the sum.
 static int check_fused(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
@@ -250,7 +251,8 @@ static int place_of(const struct buffer *const *alive, int n, uint64_t offset)
     return low;
 }
 
-// Those that live at an instruction, kept by offset: one that is born may touch neither neighbour.
+// `alive` has the buffers that live at an instruction, sorted by offset. A new one must overlap
+// neither of its neighbours there.
 static int check_birth(const struct program *p, const struct buffer **alive, int *n,
                        const struct buffer *b, struct err *e)
 {
@@ -344,7 +346,7 @@ static int check_wait(const struct program *p, int at, int *open, int *nopen, st
     return 0;
 }
 
-// A sum that this stage adds nothing to: its buffer was zeroed once and stays so.
+// Whether a buffer is a sum to which this stage adds nothing: it was zeroed once and stays zero.
 static bool stays_zero(const struct program *p, int buffer)
 {
     if (p->buffers[buffer].source != VALUE_SUM)
@@ -387,7 +389,8 @@ static int check_order(const struct program *p, struct err *e)
     return rc;
 }
 
-// Instructions of one call are of one op, and none writes what another may read: only what lasts.
+// Instructions that run in one call must be of one op, and write only persistent buffers, so that
+// none writes what another reads.
 static int check_together(const struct program *p, struct err *e)
 {
     for (int i = 0; i < p->ninstrs; i++) {

@@ -77,7 +77,8 @@ static int copy_value(struct pass *p, int old, const struct spec *s, int *out)
     return 0;
 }
 
-// The spec that is asked of a value before any op has a say.
+// Returns the spec that the job asks of a value, whatever the ops around it would choose. *has is
+// false if it asks none.
 static struct spec find_wanted(const struct pass *p, int old, bool *has)
 {
     const struct value *v = &p->from->values[old];
@@ -93,7 +94,7 @@ static struct spec find_wanted(const struct pass *p, int old, bool *has)
     return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
 
-// One step of a reshard. A reduction of the whole keeps the buffer; all else makes another.
+// Emits one step of a reshard. An all-reduce works in place; every other step makes a new buffer.
 static int emit_step(struct pass *p, int id, const struct reshard_step *step, enum node_when when)
 {
     struct graph *g = p->to;
@@ -171,7 +172,8 @@ static int bring_to(struct pass *p, int id, const struct spec *need, enum node_w
     return 0;
 }
 
-// Leaves get their spec when they are first met; what is read from data waits for its first reader.
+// Leaves get their spec when they are first met, except for inputs from data: their first reader
+// chooses it.
 static int place_leaf(struct pass *p, int old)
 {
     const struct value *v = &p->from->values[old];
@@ -262,7 +264,7 @@ static int widen_reduced(struct pass *p, int old)
     return made;
 }
 
-// What was resharded is added to its sum by a node that can add.
+// A reshard cannot add to a sum itself, so a node that adds its result is put behind it.
 static int add_to_sum(struct pass *p, int old, int id)
 {
     struct graph *g = p->to;
