@@ -16,9 +16,9 @@ struct chain_walk {
     bool whole;                            // no buffer at all: runs need no blocks
 };
 
-// Of a CHAIN or LINEAR (whose product is `product`), or of a single step; 0 or an error of the
-// call.
+// Prepares the walk of a CHAIN, of a LINEAR (whose product lies in `product` when the walk runs),
+// or of a single step. Returns 0 or the call's error.
 int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op_call *c,
                     const struct op_chain *chain, const struct tensor *product, struct err *e);
-// Elements [begin, end) of the output, in memory order.
+// Makes elements [begin, end) of the output, counted in memory order.
 void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end);

@@ -7,7 +7,7 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/vec.h"
 
-// Elements worth a thread of their own, and the alignment of slices: 16 KB of f32.
+// The fewest elements that are worth another thread, and the alignment of slices: 16 KB of f32.
 enum { GRAIN = 4096 };
 
 struct device {
@@ -57,8 +57,8 @@ int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
 // cpu_draw.c: the site that an op's numbers come from at the step that its operand tells.
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
-// cpu_widen.c: a call with bf16 operands, for a kernel that knows f32 alone and is called again
-// with those. Such a kernel asks first.
+// cpu_widen.c: runs a call with bf16 operands on a kernel that only knows f32. Such a kernel first
+// asks widen_wanted() and then returns widen_run(), which calls it again with f32 operands.
 bool widen_wanted(const struct op_call *c);
 int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN: engines found, compiled and run. See sdpa.h.
 //
-// Scratch, each part from a multiple of 256 bytes on:
-//   stats | gradients: y | mean | dq in f32, unless deterministic | the engines' own, the larger
+// The scratch has these parts, each aligned to 256 bytes. Forward has only the first and the last:
+//   stats | y | mean | dq in f32, unless deterministic | the engines' own, as large as the larger's
 // Engines are tried in the order in which cuDNN's heuristics name them; the first that may be used
 // is taken. That order depends on nothing but the shape, the device and the library, which are in
 // the numerics record: the same three give the same engine.

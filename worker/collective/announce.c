@@ -181,7 +181,8 @@ static void find_first_awaited(struct communicator *c, struct awaited *first)
     }
 }
 
-// What is open elsewhere holds nobody up: a receive, say, that was started early.
+// Starts with the communicator that this rank waits in, if any. Operations that are open in others,
+// such as a receive that was started early, then hold nobody up.
 uint64_t find_awaited(struct world *w)
 {
     struct awaited first = {0};

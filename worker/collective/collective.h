@@ -66,13 +66,13 @@ struct world_options {
 int world_open(const struct world_options *o, struct world **out, struct err *e);
 void world_close(struct world *w);
 void world_abort(struct world *w, const char *why); // any thread; async-signal-unsafe
-// Whom world_abort tells besides, on its thread; at once where the world was aborted already. Null
-// takes it back: it does not run any more when this returns.
+// Sets a function that world_abort calls, on its caller's thread. If the world was aborted already
+// it is called at once. Null removes it; once this has returned, it is not running any more either.
 void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx);
 
 // The memory that collectives touch, one region a rank, mapped by its host's peers (a memfd).
-// Called once, with the same size or not; every buffer given to collective_start lies inside it, except
-// for BARRIER. The window belongs to the world.
+// Called once, with the same size or not; every buffer given to collective_start lies inside it,
+// except for BARRIER. The window belongs to the world.
 int world_window(struct world *w, size_t bytes, void **out, struct err *e);
 
 // A communicator over `ranks` (world ranks in coordinate order, this one among them).

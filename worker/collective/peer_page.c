@@ -5,7 +5,7 @@
 #include "common/base/clock.h"
 #include "worker/collective/world.h"
 
-// What the owner entered last: for its peers, and for whoever watches it.
+// Publishes the operation that this rank entered last, for its peers and for whoever watches it.
 void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash)
 {
     char text[TEXT] = "";

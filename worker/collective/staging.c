@@ -34,7 +34,8 @@ struct staging {
 
 // ---- what travels ------------------------------------------------------------------------------
 
-// What a collective reads of its operand before it starts, and what it changes.
+// Which part of its operand a collective reads, and so is copied down before it starts, and which
+// part it changes, and so is copied up afterwards.
 enum part { PART_NONE, PART_WHOLE, PART_OWN, PART_OTHERS, PART_FROM };
 static const struct {
     enum part down, up;
@@ -101,7 +102,8 @@ int staging_mirror(struct staging *s, void *window, uint64_t bytes, void **regio
     *region = NULL;
     if (!bytes)
         return 0;
-    // Unless it is pinned the driver copies through buffers of its own, and the host waits for each.
+    // Unless it is pinned the driver copies through buffers of its own, and the host waits for
+    // each.
     if (b->memory.adopt && b->memory.adopt(s->o.device, window, bytes, &why))
         log_warn("staging", "the collectives' window cannot be pinned, copies are slower: %s",
                  why.text);
@@ -171,7 +173,8 @@ static int copy_down(const struct staged *op, struct err *e)
     return rc;
 }
 
-// Where nothing went down the copy up must wait for the last reader of what it overwrites.
+// A copy down has already waited for everything that the device did with the operand. Without one,
+// the copy up must wait itself, since the operand may still be read.
 static int copy_up(const struct staged *op, struct stream_q *q, struct err *e)
 {
     const struct staging *s = op->staging;

@@ -169,8 +169,8 @@ static void widen_tile(float *to, const uint16_t *from, size_t n)
     }
 }
 
-// To nearest, ties to even; what is no number stays none (its upper half could be that of
-// infinity).
+// Rounds to the nearest bf16, ties to even. NaN gets its quiet bit set, because its upper half
+// alone could be that of infinity.
 static void narrow_tile(uint16_t *to, const float *from, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

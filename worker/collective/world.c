@@ -96,8 +96,8 @@ void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), v
     pthread_mutex_unlock(&w->listener_lock);
 }
 
-// What a peer said when it broke, as our own error: who is lost or late stays the same thing, an
-// abort there is a lost peer here.
+// Makes a broken peer's error our own. If it lost a peer or ran into a deadline we report the same;
+// anything else that made it give up is a lost peer to us.
 static int adopt_error(const struct peer *p, struct err *e)
 {
     int code = (int)p->page->code;

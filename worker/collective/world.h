@@ -108,15 +108,15 @@ struct chunk {
     size_t len;
 };
 
-// What communicators do for a world and its connections, which know nothing of operations. It is
-// there from the first communicator on.
+// What communicators do for a world and its connections, which know nothing of operations. The
+// table is set when the first communicator is opened.
 struct world_work {
     bool (*step)(struct world *w);
     uint64_t (*find_awaited)(struct world *w);
     int (*find_deserter)(const struct world *w);
     void (*free)(struct communicator *c);
-    // What goes to p next; and where the `len` bytes that p sent belong, null if they were not
-    // asked for.
+    // next_chunk finds what goes to p next. place_chunk returns where `len` bytes from p belong;
+    // null if they were not asked for.
     bool (*next_chunk)(struct communicator *c, const struct peer *p, struct chunk *out);
     void (*chunk_went)(struct world *w, const struct chunk *k);
     unsigned char *(*place_chunk)(struct communicator *c, const struct peer *p, int stage,

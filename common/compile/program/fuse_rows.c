@@ -3,8 +3,8 @@
 // whole (a cut one has a reduction behind each); the two parts of their gradient and the sum of
 // these ROW_LOSS_GRAD, cut or not. See fuse.h.
 //
-// That gradient may lie over the logits, which it is the last to read: of three tensors as large as
-// they one is left.
+// That gradient may be written over the logits, since it is the last to read them: of three tensors
+// of their size one remains.
 #include <string.h>
 
 #include "common/compile/program/fuse_match.h"

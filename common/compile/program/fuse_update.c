@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates as one: those of all parameters that stand next to each other in a program.
+// Lets updates of parameters that follow each other in a program run in one call.
 //
-// Not a node of the graph: where the parameters lie, and of which shapes they are, differs, and so
-// may the numbers of their groups. The instructions stay as they are; the first says how many
-// behind it a backend may run in the same call (backend.h, `many`). An update writes what lasts, of
-// its own parameter alone, and reads what was there before the first of them: so in whatever order
-// they run, the bits are the same.
+// They do not become one node of the graph, because the parameters have different places and shapes
+// and their groups may have different hyperparameters. The instructions stay as they are; the first
+// says how many behind it a backend may run in the same call (backend.h, `many`). An update writes
+// only its own parameter and state, and reads nothing that another of them writes, so the bits are
+// the same in whatever order they run.
 #include "common/compile/program/fuse.h"
 
 static bool is_update(const struct instr *i)

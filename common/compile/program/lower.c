@@ -7,7 +7,7 @@
 #include "common/compile/graph/optable.h"
 #include "common/compile/layout/reshard_blocks.h"
 
-// How what a collective delivers gets into the output of its reshard.
+// The copy that brings what a collective delivered into the output of its reshard.
 struct unpack {
     struct instr i;
     struct view got;

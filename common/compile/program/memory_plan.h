@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory plan: every buffer of every program of a job gets an offset in one arena.
 //
-// What lives for the job comes first, in a fixed order, shared by the programs that know it by
-// name (train and eval read the same parameters). Then come the temporaries, placed by lifetime:
-// largest first (of very many, what lives long before that), at the lowest offset where nothing
-// that lives at the same time lies. The programs' temporaries overlay each other; the arena is as
-// large as the largest needs. `memory` is what `weft plan` shows and what the rank allocates, to
-// the byte.
+// Buffers that live for the whole job come first, in a fixed order. Programs that have a buffer of
+// the same name share it (train and eval read the same parameters). Then come the temporaries, the
+// largest first (but where there are very many, long-lived ones before all others), each at the
+// lowest offset that is free for its lifetime. The programs' temporaries overlay each other; the
+// arena is as large as the largest needs. `memory` is what `weft plan` shows and what the rank
+// allocates, to the byte.
 #pragma once
 #include "common/compile/program/program.h"
 

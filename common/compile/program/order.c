@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order. See order.h.
 //
-// Each phase is a row of runs: nodes of one scope, one after the other. A node's place is its run and
-// its position within it, FIRST, AMID or LAST, and never before a node it depends on; nodes are then
-// sorted by phase and place, those of one place as they were.
+// Each phase is a row of runs: nodes of one scope, one after the other. A node's place is its run
+// and its position within it, FIRST, AMID or LAST, and never before a node it depends on; nodes are
+// then sorted by phase and place, those of one place as they were.
 #include "common/compile/program/order.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static bool moves_early(const struct order *o, const struct node *n)
     return from == VALUE_PARAM || from == VALUE_COPY || o->early[n->in[0]];
 }
 
-// What adds the result of a gradient's reduction to a sum.
+// Whether a node adds a gradient that was just reduce-scattered to its sum.
 static bool moves_late(const struct order *o, const struct node *n)
 {
     if (n->kind != NODE_OP || n->op != OP_SUM || n->phase != PHASE_BACKWARD)
@@ -44,7 +44,7 @@ static bool moves_late(const struct order *o, const struct node *n)
            made->step.kind == RESHARD_REDUCE_SCATTER;
 }
 
-// Not before the node `on`, where that is one of the same phase.
+// Moves a node behind node `on`, if there is one and it belongs to the same phase.
 static void put_after(const struct order *o, int node, int on)
 {
     if (on >= 0 && o->g->nodes[on].phase == o->g->nodes[node].phase &&

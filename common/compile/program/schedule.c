@@ -71,7 +71,7 @@ static int find_slot(const struct schedule *s, enum phase phase, int microbatch)
     return s->n;
 }
 
-// The stage on the other side of a slot's receive (from) or send; −1: none.
+// Returns the stage that a slot receives from (`from`) or sends to; −1: none.
 static int find_other_stage(const struct run *r, int stage, enum phase phase, bool from)
 {
     if (phase == PHASE_UPDATE)
@@ -80,7 +80,7 @@ static int find_other_stage(const struct run *r, int stage, enum phase phase, bo
     return to < r->nstages ? to : -1;
 }
 
-// When what the slot waits for is there; below 0: not yet.
+// Returns the time at which a slot's input was computed by its sender; below 0: not yet.
 static double find_ready_time(const struct run *r, int stage, const struct slot *t)
 {
     int from = find_other_stage(r, stage, t->phase, true);

@@ -30,7 +30,7 @@ struct schedule { // of one stage
 
 void schedule_build(struct schedule *s, struct arena *a, enum program_kind kind, int microbatches,
                     enum job_pipeline_schedule how, int stage, int nstages);
-// Every microbatch's phases once and in order, one update at the end.
+// Checks that each microbatch has each of its phases once and in order, and one update comes last.
 int schedule_verify(const struct schedule *s, enum program_kind kind, struct err *e);
 
 struct schedule_cost {
@@ -38,8 +38,8 @@ struct schedule_cost {
     double bubble;   // idle / (stages × makespan)
     int peak_stash;  // the most microbatches whose forward, but not backward, a stage has run
 };
-// Runs the schedules of all stages against each other; layers: of each stage; 0, in a model
-// that has none to deal out, takes the time of one. ERR_INTERNAL: they cannot come to their end;
-// the message says who waits for what.
+// Simulates the schedules of all stages together. `layers` has the number of layers of each stage;
+// a stage of 0 layers, in a model that is not made of layers, takes the time of one. ERR_INTERNAL:
+// the stages block each other; the message says who waits for what.
 int schedule_simulate(struct schedule *s, int nstages, const int64_t *layers,
                       struct schedule_cost *out, struct err *e);

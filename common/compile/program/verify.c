@@ -325,7 +325,8 @@ static int check_open(const struct program *p, int at, const int *open, int nope
     return 0;
 }
 
-// Starts that are waited for in their order: collectives, and each direction of each boundary.
+// Whether two starts must be waited for in the order in which they were started: all collectives,
+// and the sends or receives of one direction across one stage boundary.
 static bool same_queue(const struct instr *a, const struct instr *b)
 {
     if (a->kind != b->kind || a->kind == INSTR_START)
@@ -466,7 +467,8 @@ static void find_queues(struct meeting *m, int stage, struct arena *scratch)
     }
 }
 
-// The send or receive as the other side has it; null: it has not come to it yet.
+// Returns the receive that answers a send, or the send of a receive; null: the other stage has not
+// come to it yet.
 static const struct instr *other_side(const struct meeting *m, int stage, const struct instr *in,
                                       int k)
 {
@@ -475,7 +477,8 @@ static const struct instr *other_side(const struct meeting *m, int stage, const 
     return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
 }
 
-// Whether the other side of a send or receive stands ready; it then has the same name.
+// *ready: the other stage has started its side of this send or receive. Both sides must then have
+// the same name.
 static int check_other_side(const struct meeting *m, int stage, int start, bool *ready,
                             struct err *e)
 {
@@ -497,7 +500,7 @@ static int check_other_side(const struct meeting *m, int stage, int start, bool 
     return 0;
 }
 
-// One stage goes on until it waits for another.
+// Lets one stage run until it has to wait for another.
 static int advance_stage(struct meeting *m, int stage, bool *advanced, struct err *e)
 {
     const struct program *p = &m->stages[stage];

@@ -5,10 +5,11 @@
 #include "common/compile/program/memory_plan.h"
 #include "common/compile/program/program.h"
 
-// Order, single producers, labels and sizes; phases never go back; a node's stage and scope exist.
+// Each value has one producer, which comes before its readers; labels and sizes agree; phases never
+// go back; each node's stage and scope exist.
 int verify_graph(const struct graph *g, struct err *e);
-// Besides that: every cut divides, nothing partial is read by an op that needs it whole, every
-// collective resolves what it says.
+// Besides that: every cut divides its dimension evenly, no op reads a partial sum that it needs
+// whole, and every reshard's step leads from the spec of its input to that of its output.
 int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *e);
 // Reads see what was written, buffers that live together do not overlap, collectives are waited
 // for before anybody touches their operand, everything lies inside its region.
