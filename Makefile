@@ -470,7 +470,7 @@ test:
 ## make check-long   the same with the full counts (30 kills, power loss, …)
 check-long: export WEFT_LONG := 1
 check-long:
-	@echo "make check-long: make test with the full counts: about 45 minutes"
+	@echo "make check-long: make test with the full counts: about 70 minutes"
 	+$(Q)$(test_all)
 
 .PHONY: tested

@@ -13,7 +13,7 @@ build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libya
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy
        xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
-       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container"
+       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container debootstrap"
 case ${1:-all} in
 run) packages=$run ;;
 build) packages="$run $build" ;;
