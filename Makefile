@@ -16,7 +16,7 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify entropy flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op gemm mask widen chain parts
+OP_SRC      := op dims point gemm mask widen chain parts
 OP_SRC      += attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 

@@ -70,7 +70,7 @@ static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUD
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
 {
     const struct job *job = p->job;
-    graph_init(g, p->arena, p->err);
+    graph_init(g, p->arena, p->out->dims, p->err);
     g->compute = dtype_of[job->precision.compute];
     g->reduce = dtype_of[job->precision.reduce];
     g->tf32 = job->precision.compute == JOB_TF32;
@@ -169,7 +169,7 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
 static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *cut)
 {
     struct compiled *c = p->out;
-    graph_init(cut, p->arena, p->err);
+    graph_init(cut, p->arena, c->dims, p->err);
     int rc = partition(c->global[kind], &c->mesh, c->sharding, cut, p->err);
     rc = rc ? rc : stages_cut(cut, c->nstages, p->err);
     if (rc)
@@ -260,7 +260,9 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
         out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
     out->sharding = arena_new(a, struct sharding);
-    sharding_resolve(out->sharding, job, &out->mesh, a);
+    out->dims = arena_new(a, struct dims);
+    dims_init(out->dims, a);
+    sharding_resolve(out->sharding, job, &out->mesh, out->dims, a);
     out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
     if (out->nprograms == 2 && job->eval.sample.prompt)
         out->nprograms = 3;

@@ -18,9 +18,10 @@ typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kin
 
 struct compiled {
     struct mesh mesh;
-    int nstages;     // of the pipeline, at most JOB_MAX_STAGES; 1 without one
-    int axis;        // of the mesh, along which the stages lie; −1 without a pipeline
-    int64_t *layers; // of each stage
+    struct dims *dims; // the names in all graphs
+    int nstages;       // of the pipeline, at most JOB_MAX_STAGES; 1 without one
+    int axis;          // of the mesh, along which the stages lie; −1 without a pipeline
+    int64_t *layers;   // of each stage
     struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
     struct schedule_cost schedule_cost;       // of the train program
     int nprograms; // train, eval when the job evaluates, sample when it samples then

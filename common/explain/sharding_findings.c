@@ -197,6 +197,11 @@ static struct namesakes find_namesakes(const struct teller *t, const struct valu
     return n > 1 ? all : own;
 }
 
+static const char *dim_text(const struct teller *t, const struct value *v, int d)
+{
+    return dims_name(t->fix.sharding->rules.dims, v->dims[d]);
+}
+
 // The tensor's entry, or its point's, with another spec.
 static const char *fix_tensor(const struct teller *t, const struct fact *f, const char *match,
                               const struct job_spec *spec)
@@ -212,9 +217,10 @@ static const char *fix_without(const struct teller *t, const struct fact *f, con
     const struct value *v = value_of(t, f);
     if (f->entry < 0) {
         for (int d = from; d < to; d++) {
-            const struct job_rule *rule =
-                job_rule_find(&t->fix.job->sharding, dim_name(v->dims[d]));
-            if (!rule || !(dim_axes(rules_axes(&t->fix.sharding->rules, v->dims[d])) & axes))
+            const struct rules *rules = &t->fix.sharding->rules;
+            const struct job_rule *rule = job_rule_find(
+                &t->fix.job->sharding, dims_name(rules->dims, rules_dim(rules, v->dims[d])));
+            if (!rule || !(dim_axes(rules_axes(rules, v->dims[d])) & axes))
                 continue;
             struct job_names rest = names_without_axes(&t->fix, &rule->axes, axes);
             return fix_rule(&t->fix, rule->dim, &rest);
@@ -300,7 +306,7 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
     one.message = TEXT(t,
                        "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
                        "%s: %s would do",
-                       v->name, dim_name(v->dims[f->dim]), (long long)f->size, (long long)f->parts,
+                       v->name, dim_text(t, v, f->dim), (long long)f->size, (long long)f->parts,
                        fix_entries(t->fix.job, f->list).key, line_text(t, finer_line(t, f)),
                        buf_str(&axes), sizes_text(t, f->size, f->parts));
     one.fix = fix_finer(t, f, &less);
@@ -322,8 +328,8 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
     one.like = all.match;
     one.message =
         TEXT(t, "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
-             one.tensor, all.more, dim_name(v->dims[f->dim]), (long long)f->size,
-             (long long)f->parts, axes_text(t, f->axes), sizes_text(t, f->size, f->parts));
+             one.tensor, all.more, dim_text(t, v, f->dim), (long long)f->size, (long long)f->parts,
+             axes_text(t, f->axes), sizes_text(t, f->size, f->parts));
     one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f));
     findings_add(t->found, &one);
 }

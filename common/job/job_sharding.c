@@ -7,14 +7,19 @@
 #include "common/job/setting.h"
 
 // The logical dimensions that a rule may cut, and the points whose spec may be given.
-static const char *const dimensions[JOB_RULES] = {"batch", "seq",    "embed",  "heads", "mlp",
-                                                  "vocab", "layers", "expert", "norm",  "position"};
-static const char *const points[JOB_POINTS] = {"act_ids", "act_seq", "act_att", "act_hidden",
-                                               "act_logits"};
+static const char *const dimensions[] = {"batch", "seq",    "embed",  "heads", "mlp",
+                                         "vocab", "layers", "expert", "norm",  "position"};
+enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
+// All but POINT_NONE, which is the first.
+static const char *const points[] = {
+#define X(id, name) #name,
+    POINT_TABLE(X)
+#undef X
+};
 
 bool dimension_known(const char *name)
 {
-    for (int i = 0; i < JOB_RULES; i++)
+    for (int i = 0; i < DIMENSIONS; i++)
         if (strcmp(dimensions[i], name) == 0)
             return true;
     return false;
@@ -150,7 +155,7 @@ bool setting_read_rules(const struct setting *from, void *field)
     if (from->node->kind != TREE_MAP && !tree_is_null(from->node))
         return setting_error(from, "must be a map such as {mlp: tp}, not %s",
                              tree_kind_text(from->node));
-    for (; s->n_rules < JOB_RULES; s->n_rules++)
+    for (; s->n_rules < DIMENSIONS; s->n_rules++)
         s->rules[s->n_rules] = (struct job_rule){.dim = dimensions[s->n_rules]};
     if (strcmp(from->node->source->name, source.name) != 0) {
         struct setting def = *from;
@@ -160,10 +165,10 @@ bool setting_read_rules(const struct setting *from, void *field)
     for (const struct tree_node *n = from->node->first; n; n = n->next) {
         struct setting rule = setting_member(from, n);
         int i = 0;
-        while (i < JOB_RULES && strcmp(dimensions[i], n->key) != 0)
+        while (i < DIMENSIONS && strcmp(dimensions[i], n->key) != 0)
             i++;
-        if (i == JOB_RULES) {
-            ok = setting_unknown_key(&rule, dimensions, JOB_RULES, "rules cut");
+        if (i == DIMENSIONS) {
+            ok = setting_unknown_key(&rule, dimensions, DIMENSIONS, "rules cut");
             continue;
         }
         s->rules[i].line = setting_line(n);
@@ -309,11 +314,11 @@ bool setting_read_points(const struct setting *from, void *field)
     s->n_points = 0;
     for (const struct tree_node *n = from->node->first; n; n = n->next) {
         struct setting one = setting_member(from, n);
-        int i = 0;
-        while (i < JOB_POINTS && strcmp(points[i], n->key) != 0)
+        int i = POINT_NONE + 1;
+        while (i < POINT_COUNT && strcmp(points[i], n->key) != 0)
             i++;
-        if (i == JOB_POINTS) {
-            ok = setting_unknown_key(&one, points, JOB_POINTS, "the points are");
+        if (i == POINT_COUNT) {
+            ok = setting_unknown_key(&one, &points[POINT_NONE + 1], JOB_POINTS, "the points are");
             continue;
         }
         struct job_point_spec *p = &s->points[s->n_points++];

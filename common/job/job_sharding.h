@@ -7,6 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/schema.h"
 #include "common/op/op.h"
+#include "common/op/point.h"
 
 enum { JOB_MAX_DEVICES = 65536 }; // of a mesh
 
@@ -20,7 +21,7 @@ struct job_mesh { // row-major: the last axis varies fastest over ranks
 };
 
 // Names of mesh axes, or of rules that stand for their axes. The first cuts coarsest; none: uncut.
-enum { JOB_SPEC_DIMS = MAX_DIMS, JOB_RULES = 10, JOB_POINTS = 5 };
+enum { JOB_SPEC_DIMS = MAX_DIMS, JOB_RULES = 64, JOB_POINTS = POINT_COUNT - 1 };
 struct job_names {
     int n;
     const char **name;

@@ -52,16 +52,6 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
-const char *dim_name(enum dim d)
-{
-    static const char *const names[DIM_COUNT] = {[DIM_NONE] = "-",
-#define X(id, text) [DIM_##id] = #text,
-                                                 DIM_TABLE(X)
-#undef X
-    };
-    return names[d];
-}
-
 const char *op_name(enum op op)
 {
     PRE(op >= 0 && op < OP_COUNT);

@@ -30,7 +30,8 @@ int64_t shape_count(const struct shape *s); // 1 for a scalar (n = 0)
 bool shape_equal(const struct shape *a, const struct shape *b);
 
 // ---- dimension names: the logical axes that rules map to mesh axes ----
-// DIM_NONE names a dimension no rule may cut.
+// Those that the compiler knows by name. DIM_NONE names a dimension no rule may cut. A model may
+// name dimensions of its own: ids from DIM_KNOWN on are those of a job's table, op/dims.h.
 #define DIM_TABLE(X)      \
     X(BATCH, batch)       \
     X(SEQ, seq)           \
@@ -51,9 +52,8 @@ enum dim {
 #define X(id, name) DIM_##id,
     DIM_TABLE(X)
 #undef X
-        DIM_COUNT
+        DIM_KNOWN
 };
-const char *dim_name(enum dim d); // "batch"; "-" for DIM_NONE
 
 // ---- ops: ops.def has them all, one a line ----
 enum op {

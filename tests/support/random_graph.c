@@ -31,7 +31,7 @@ int random_pick(uint64_t seed, uint32_t what, int k, int n)
 
 int64_t random_size(enum dim d)
 {
-    static const int64_t sizes[DIM_COUNT] = {
+    static const int64_t sizes[DIM_KNOWN] = {
         [DIM_SEQ] = 4,    [DIM_EMBED] = 8,   [DIM_MLP] = 12,   [DIM_HEADS] = 4,  [DIM_HEAD_DIM] = 6,
         [DIM_VOCAB] = 12, [DIM_CLASSES] = 8, [DIM_LATENT] = 6, [DIM_EXPERT] = 1, [DIM_QKV] = 3};
     return sizes[d];

@@ -123,7 +123,7 @@ static const enum dim ruled[] = {DIM_BATCH, DIM_EMBED, DIM_MLP, DIM_NORM};
 // Rules that put the mesh's axes on dimensions at random; sizes divide by construction.
 static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
 {
-    *r = (struct rules){0};
+    *r = (struct rules){.dims = r->dims};
     for (size_t d = 0; d < sizeof ruled / sizeof *ruled; d++) {
         struct rule *rule = &r->rule[r->n++];
         rule->dim = ruled[d];
@@ -162,9 +162,9 @@ static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
         struct arena a = {0};
         struct graph g;
         struct err e = {0};
-        struct sharding sharding = {.job = NULL};
+        struct sharding sharding = {.rules = {.dims = f.c.dims}};
         struct interp parts;
-        graph_init(&g, &a, &e);
+        graph_init(&g, &a, NULL, &e);
         random_rules(&sharding.rules, m, &seed);
         int rc = partition(f.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
         if (!rc)

@@ -135,7 +135,7 @@ static const enum dim ruled[] = {DIM_BATCH, DIM_SEQ,   DIM_EMBED,   DIM_MLP,
 
 static void random_rules(struct rules *r, const struct mesh *m, unsigned *seed)
 {
-    *r = (struct rules){0};
+    *r = (struct rules){.dims = r->dims};
     for (size_t d = 0; d < sizeof ruled / sizeof *ruled; d++) {
         struct rule *rule = &r->rule[r->n++];
         rule->dim = ruled[d];
@@ -175,11 +175,11 @@ static void rules_of_every_kind_give_the_same_step(void **state)
             struct arena a = {0};
             struct graph g;
             struct err e = {0};
-            struct sharding sharding = {.job = NULL};
+            struct sharding sharding = {.rules = {.dims = one.c.dims}};
             struct interp parts;
             char what[40];
             snprintf(what, sizeof what, "model %d, case %u", k, c);
-            graph_init(&g, &a, &e);
+            graph_init(&g, &a, NULL, &e);
             random_rules(&sharding.rules, m, &seed);
             random_cuts_beyond(&sharding, m, &seed);
             int rc = partition(one.c.global[PROGRAM_TRAIN], m, &sharding, &g, &e);
@@ -312,7 +312,7 @@ static uint64_t parameters(const char *preset)
              preset);
     assert_int_equal(
         job_parse(&a, &weft_schema, "t", NULL, text, strlen(text), NULL, 0, &job, &errs), 0);
-    graph_init(&g, &a, &e);
+    graph_init(&g, &a, NULL, &e);
     assert_int_equal(decoder_build(&g, &job, PROGRAM_TRAIN, 1, 1), 0);
     for (int v = 0; v < g.nvalues; v++)
         if (g.values[v].kind == VALUE_PARAM)

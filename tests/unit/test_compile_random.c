@@ -119,7 +119,9 @@ static void cut_by(struct random_case *c, struct dim_cut *cut, axis_set *used, i
 static void make_rules(struct random_case *c)
 {
     struct rules *rules = &c->sharding.rules;
-    for (int d = DIM_NONE + 1; d < DIM_COUNT; d++) {
+    rules->dims = arena_new(&c->a, struct dims);
+    dims_init(rules->dims, &c->a);
+    for (int d = DIM_NONE + 1; d < DIM_KNOWN; d++) {
         struct rule *rule = &rules->rule[rules->n++];
         axis_set used = 0;
         int64_t size = d == DIM_BATCH ? c->batch : random_size((enum dim)d);
@@ -169,7 +171,7 @@ static void build(struct random_case *c, struct graph *g, int microbatches, enum
 {
     static const struct job_optimizer optimizer = {
         .kind = JOB_MOMENTUM, .momentum = 0.9, .clip_norm = 0.5};
-    graph_init(g, &c->a, e);
+    graph_init(g, &c->a, c->sharding.rules.dims, e);
     g->compute = ask(c, 9, 0, 3) ? DT_F32 : DT_BF16;
     g->reduce = ask(c, 9, 1, 3) ? DT_F32 : DT_BF16;
     g->backend = g->compute == DT_BF16 || ask(c, 9, 2, 2) ? BACKEND_CUDA : BACKEND_CPU;
@@ -360,7 +362,7 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     if (rc)
         return rc;
     make_specs(c, &g);
-    graph_init(cut, &c->a, e);
+    graph_init(cut, &c->a, g.dims, e);
     rc = partition(&g, &c->mesh, &c->sharding, cut, e);
     rc = rc ? rc : stages_cut(cut, c->nstages, e);
     if (!rc) {

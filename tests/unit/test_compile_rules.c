@@ -81,6 +81,51 @@ static void rules_skip_an_axis_that_an_earlier_dimension_uses(void **state)
     assert_true(spec_equal(&s, &want));
 }
 
+static struct spec cut_rows_of(const struct rules *rules, enum dim dim)
+{
+    struct value v = {.kind = VALUE_PARAM, .shape = {2, {12, 12}}, .dims = {dim, DIM_NONE}};
+    return rules_spec(rules, &grid, &v);
+}
+
+static void a_dimension_is_cut_by_its_own_rule_or_else_as_what_it_is_like(void **state)
+{
+    struct arena a = {0};
+    struct dims dims;
+    (void)state;
+    dims_init(&dims, &a);
+    enum dim shared = dims_id(&dims, "shared"), wide = dims_id(&dims, "wide"),
+             latent = dims_id(&dims, "latent_of_keys");
+    struct rules rules = {.dims = &dims, .n = 2, .rule = {{.dim = DIM_MLP}, {.dim = latent}}};
+    dim_append(&rules.rule[0].axes, 1);
+    dim_append(&rules.rule[1].axes, 0);
+    dims_set_like(&dims, shared, DIM_MLP);
+    dims_set_like(&dims, wide, shared);
+    dims_set_like(&dims, latent, DIM_MLP);
+    struct spec s = cut_rows_of(&rules, wide), by_mlp = spec_of("t-"), own = spec_of("d-");
+    assert_true(spec_equal(&s, &by_mlp));
+    s = cut_rows_of(&rules, latent);
+    assert_true(spec_equal(&s, &own));
+    s = cut_rows_of(&rules, dims_id(&dims, "nobody's"));
+    assert_true(spec_equal(&s, &(struct spec){0}));
+    assert_string_equal(dims_name(&dims, wide), "wide");
+    assert_int_equal(dims_id(&dims, "wide"), wide);
+    arena_clear(&a);
+}
+
+static void dimensions_that_would_be_like_each_other_stay_apart(void **state)
+{
+    struct arena a = {0};
+    struct dims dims;
+    (void)state;
+    dims_init(&dims, &a);
+    enum dim one = dims_id(&dims, "one"), two = dims_id(&dims, "two");
+    dims_set_like(&dims, one, two);
+    dims_set_like(&dims, two, one);
+    assert_true(dims_follows(&dims, one, two));
+    assert_false(dims_follows(&dims, two, one));
+    arena_clear(&a);
+}
+
 // ---- the contraction rule ----------------------------------------------------------------------
 
 struct product {
@@ -95,7 +140,7 @@ struct product {
 static int ask(struct product *p, const char *x, const char *w, const char *want, bool has_want)
 {
     memset(p, 0, sizeof *p);
-    graph_init(&p->g, &p->a, &p->e);
+    graph_init(&p->g, &p->a, NULL, &p->e);
     graph_scope(&p->g, "s");
     int in = graph_value(&p->g, VALUE_TEMP, "x", DT_F32, 2, (enum dim[]){DIM_BATCH, DIM_EMBED},
                          (int64_t[]){6, 12});
@@ -262,6 +307,8 @@ int main(void)
         cmocka_unit_test(ranks_lie_row_major_in_the_mesh),
         cmocka_unit_test(the_first_axis_of_a_dimension_is_the_major_one),
         cmocka_unit_test(rules_skip_an_axis_that_an_earlier_dimension_uses),
+        cmocka_unit_test(a_dimension_is_cut_by_its_own_rule_or_else_as_what_it_is_like),
+        cmocka_unit_test(dimensions_that_would_be_like_each_other_stay_apart),
         cmocka_unit_test(a_batch_cut_passes_through_a_product),
         cmocka_unit_test(the_wanted_cut_comes_to_operands_that_lack_it),
         cmocka_unit_test(operands_cut_alike_on_the_contraction_stay_and_make_parts_of_a_sum),

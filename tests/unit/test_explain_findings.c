@@ -266,7 +266,9 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
         snprintf(m.axis[i].name, sizeof m.axis[i].name, "%s", f.job.mesh.axis[i].name);
         m.axis[i].size = (int)f.job.mesh.axis[i].size;
     }
-    sharding_resolve(&s, &f.job, &m, &f.a);
+    struct dims names;
+    dims_init(&names, &f.a);
+    sharding_resolve(&s, &f.job, &m, &names, &f.a);
     struct value v = {.name = name, .kind = VALUE_PARAM, .shape = whole};
     memcpy(v.dims, dims, sizeof *dims * (size_t)whole.n);
     struct spec spec = sharding_spec(&s, &m, &v);

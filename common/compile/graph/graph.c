@@ -14,19 +14,13 @@ const char *phase_name(enum phase p)
     return names[p];
 }
 
-const char *point_name(enum point p)
+void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err *e)
 {
-    static const char *const names[POINT_COUNT] = {
-#define X(id, name) [POINT_##id] = #name,
-        POINT_TABLE(X)
-#undef X
-    };
-    return names[p];
-}
-
-void graph_init(struct graph *g, struct arena *a, struct err *e)
-{
-    *g = (struct graph){.arena = a, .err = e, .loss = -1, .metrics = -1};
+    *g = (struct graph){.arena = a, .dims = dims, .err = e, .loss = -1, .metrics = -1};
+    if (!dims) {
+        g->dims = arena_new(a, struct dims);
+        dims_init(g->dims, a);
+    }
 }
 
 void graph_scope(struct graph *g, const char *fmt, ...)
@@ -154,7 +148,7 @@ static int find_label(const struct labels *l, const struct value *v, int d, int 
 static int find_bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
 {
     return err_set(g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
-                   op_name(op), dim_name(v->dims[d]), v->name ? v->name : "a value",
+                   op_name(op), dims_name(g->dims, v->dims[d]), v->name ? v->name : "a value",
                    (long long)v->shape.dim[d], (long long)want);
 }
 

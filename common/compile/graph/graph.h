@@ -13,23 +13,12 @@
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/compile/layout/reshard.h"
+#include "common/op/dims.h"
 #include "common/op/op.h"
+#include "common/op/point.h"
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
 const char *phase_name(enum phase p);
-
-// Places at which activations get a spec from the rules; what lies between two points takes the
-// next point's (the model calls graph_at before the ops that lead there).
-#define POINT_TABLE(X) \
-    X(NONE, none)      \
-    X(IDS, act_ids) X(SEQ, act_seq) X(ATT, act_att) X(HIDDEN, act_hidden) X(LOGITS, act_logits)
-enum point {
-#define X(id, name) POINT_##id,
-    POINT_TABLE(X)
-#undef X
-        POINT_COUNT
-};
-const char *point_name(enum point p);
 
 enum value_kind {
     VALUE_INPUT,  // read from the data set: in whatever cut an op wants, never a collective
@@ -100,6 +89,7 @@ enum { MAX_PARTS = 4 };
 
 struct graph {
     struct arena *arena;
+    struct dims *dims; // borrowed: the job's other graphs and its rules have the same
     struct value *values;
     struct node *nodes;
     struct sum *sums;
@@ -123,10 +113,13 @@ struct graph {
     int failed;      // its code: later builder calls do nothing, the caller looks once at the end
 };
 
-void graph_init(struct graph *g, struct arena *a, struct err *e);
+// `dims` null: names of its own.
+void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err *e);
 
 // Context of what follows.
 void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// What lies between two points takes the next point's spec: a model calls this before the ops that
+// lead there.
 void graph_at(struct graph *g, enum point p);
 
 // Leaves. Dimensions come as arrays of n names and sizes.

@@ -595,7 +595,8 @@ int op_infer(const struct graph *g, const struct node *n, struct err *e)
         for (int d = 0; d < v->shape.n; d++)
             if (v->shape.dim[d] < 1)
                 return err_set(e, ERR_INVALID, "%s: dimension %s would have size %lld",
-                               op_name(n->op), dim_name(v->dims[d]), (long long)v->shape.dim[d]);
+                               op_name(n->op), dims_name(g->dims, v->dims[d]),
+                               (long long)v->shape.dim[d]);
     }
     return op_row(n->op)->infer(g, n, e);
 }

@@ -16,7 +16,7 @@ static void put_value(const struct graph *g, const struct mesh *m, int id, struc
         buf_printf(out, ":%s", v->name);
     buf_printf(out, " %s[", dtype_name(v->dtype));
     for (int d = 0; d < v->shape.n; d++)
-        buf_printf(out, "%s%s=%lld", d ? " " : "", dim_name(v->dims[d]),
+        buf_printf(out, "%s%s=%lld", d ? " " : "", dims_name(g->dims, v->dims[d]),
                    (long long)v->shape.dim[d]);
     buf_putc(out, ']');
     if (m)

@@ -154,7 +154,7 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
             int l = n->attr.label[k][d];
             if (cut[l] && memcmp(cut[l], &v->spec.dim[d], sizeof *cut[l]) != 0)
                 return BAD("node %d %s: operands are cut differently on %s", at, op_name(n->op),
-                           dim_name(v->dims[d]));
+                           dims_name(g->dims, v->dims[d]));
             cut[l] = &v->spec.dim[d];
         }
     }

@@ -52,7 +52,7 @@ static int report_indivisible(struct pass *p, const struct value *v, const struc
     spec_print(s, p->mesh, v->shape.n, &text);
     int rc = err_set(p->err, ERR_INVALID,
                      "%s: dimension %s of size %lld does not divide by %d, as %s asks", name_of(v),
-                     dim_name(v->dims[d]), (long long)v->shape.dim[d],
+                     dims_name(p->from->dims, v->dims[d]), (long long)v->shape.dim[d],
                      dim_parts(p->mesh, &s->dim[d]), buf_str(&text));
     buf_clear(&text);
     return rc;
@@ -555,7 +555,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
         p.common[i] = mesh_cuts(m);
     do {
         struct arena *arena = out->arena;
-        graph_init(out, arena, e);
+        graph_init(out, arena, g->dims, e);
         out->reduce = g->reduce;
         out->backend = g->backend;
         rc = walk_graph(&p);

@@ -40,14 +40,6 @@ static void report_repeated(struct resolver *r, const struct fact *at, const str
 
 // ---- rules -------------------------------------------------------------------------------------
 
-static enum dim find_dim(const char *name)
-{
-    for (int d = 1; d < DIM_COUNT; d++)
-        if (strcmp(dim_name((enum dim)d), name) == 0)
-            return (enum dim)d;
-    return DIM_NONE; // layers: no tensor has them
-}
-
 static void resolve_rule(struct resolver *r, int entry, struct rule *to)
 {
     const struct job_names *axes = &r->job->sharding.rules[entry].axes;
@@ -69,10 +61,12 @@ static void resolve_rules(struct resolver *r)
     const struct job_sharding *job = &r->job->sharding;
     struct rules *rules = &r->s->rules;
     for (int i = 0; i < job->n_rules; i++) {
+        // No tensor has layers: their rule names the axis of the stages.
+        bool layers = strcmp(job->rules[i].dim, "layers") == 0;
         struct rule *to = &rules->rule[rules->n];
-        *to = (struct rule){.dim = find_dim(job->rules[i].dim)};
+        *to = (struct rule){.dim = layers ? DIM_NONE : dims_id(rules->dims, job->rules[i].dim)};
         resolve_rule(r, i, to);
-        rules->n += to->dim != DIM_NONE;
+        rules->n += !layers;
     }
 }
 
@@ -84,7 +78,7 @@ static bool find_axes(const struct resolver *r, const char *name, struct dim_cut
     int axis = job_axis_find(&r->job->mesh, name);
     *out = (struct dim_cut){0};
     if (job_rule_find(&r->job->sharding, name)) {
-        *out = *rules_axes(&r->s->rules, find_dim(name));
+        *out = *rules_axes(&r->s->rules, dims_id(r->s->rules.dims, name));
         return true;
     }
     if (axis >= 0)
@@ -180,11 +174,11 @@ static void resolve_refine(struct resolver *r, enum fact_list list, const struct
 }
 
 void sharding_resolve(struct sharding *s, const struct job *job, const struct mesh *m,
-                      struct arena *a)
+                      struct dims *dims, struct arena *a)
 {
     struct resolver r = {s, job, m};
     const struct job_sharding *j = &job->sharding;
-    *s = (struct sharding){.job = j, .facts = {.arena = a}};
+    *s = (struct sharding){.job = j, .rules = {.dims = dims}, .facts = {.arena = a}};
     resolve_rules(&r);
     resolve_gather(&r);
     s->params = resolve_entries(&r, FACT_PARAMS, j->n_params, j->params);

@@ -5,25 +5,35 @@
 #include <fnmatch.h>
 #include <string.h>
 
+static const struct rule *find_rule(const struct rules *r, enum dim dim)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->rule[i].dim == dim)
+            return &r->rule[i];
+    return NULL;
+}
+
+enum dim rules_dim(const struct rules *r, enum dim d)
+{
+    while (d != DIM_NONE && !find_rule(r, d))
+        d = dims_like(r->dims, d);
+    return d;
+}
+
 const struct dim_cut *rules_axes(const struct rules *r, enum dim dim)
 {
     static const struct dim_cut none;
-    for (int i = 0; i < r->n; i++)
-        if (r->rule[i].dim == dim)
-            return &r->rule[i].axes;
-    return &none;
+    const struct rule *rule = find_rule(r, rules_dim(r, dim));
+    return rule ? &rule->axes : &none;
 }
 
-// Key heads follow the rule of heads, where it divides.
-static enum dim ruled_as(enum dim d)
-{
-    return d == DIM_KV_HEADS ? DIM_HEADS : d;
-}
-
-static void drop_uneven_key_heads(const struct mesh *m, const struct value *v, struct spec *s)
+// Key heads are like heads, and left whole where the cut of these does not divide them.
+static void drop_uneven_key_heads(const struct dims *dims, const struct mesh *m,
+                                  const struct value *v, struct spec *s)
 {
     for (int d = 0; d < v->shape.n; d++)
-        if (v->dims[d] == DIM_KV_HEADS && v->shape.dim[d] % dim_parts(m, &s->dim[d]))
+        if (v->dims[d] != DIM_HEADS && dims_follows(dims, v->dims[d], DIM_HEADS) &&
+            v->shape.dim[d] % dim_parts(m, &s->dim[d]))
             s->dim[d] = (struct dim_cut){0};
 }
 
@@ -42,17 +52,16 @@ struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct
     struct spec s = {0};
     axis_set used = 0;
     for (int d = 0; d < v->shape.n; d++) {
-        enum dim dim = ruled_as(v->dims[d]);
-        if (dim == DIM_EMBED && v->kind != VALUE_PARAM) // that rule is for parameters only
-            continue;
-        for (int i = 0; i < r->n; i++)
-            for (int k = 0; r->rule[i].dim == dim && k < r->rule[i].axes.n; k++) {
-                int axis = r->rule[i].axes.axis[k];
-                if (used >> axis & 1 || m->axis[axis].size < 2)
-                    continue;
-                dim_append(&s.dim[d], axis);
-                used |= (axis_set)(1u << axis);
-            }
+        if (rules_dim(r, v->dims[d]) == DIM_EMBED && v->kind != VALUE_PARAM)
+            continue; // that rule is for parameters only
+        const struct dim_cut *axes = rules_axes(r, v->dims[d]);
+        for (int k = 0; k < axes->n; k++) {
+            int axis = axes->axis[k];
+            if (used >> axis & 1 || m->axis[axis].size < 2)
+                continue;
+            dim_append(&s.dim[d], axis);
+            used |= (axis_set)(1u << axis);
+        }
     }
     return s;
 }
@@ -109,7 +118,7 @@ struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const
     if (!param && s->given[v->point])
         shift_stacked(v, &spec);
     if (entry < 0)
-        drop_uneven_key_heads(m, v, &spec);
+        drop_uneven_key_heads(s->rules.dims, m, v, &spec);
     for (int d = v->shape.n; d < MAX_DIMS; d++)
         spec.dim[d] = (struct dim_cut){0};
     return spec;

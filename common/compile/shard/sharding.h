@@ -20,8 +20,9 @@ struct rule {
     struct dim_cut axes;
 };
 struct rules {
+    struct dims *dims; // borrowed: the graphs'
     int n;
-    struct rule rule[DIM_COUNT];
+    struct rule rule[JOB_RULES];
 };
 
 struct refine {                   // see refine.h
@@ -45,9 +46,9 @@ struct sharding {
     int of_names; // how many facts, from the first, are about names; the rest are about tensors
 };
 
-// Everything lies in `a`; the job is borrowed.
+// Everything lies in `a`; the job is borrowed, and `dims`, which gets the rules' names.
 void sharding_resolve(struct sharding *s, const struct job *job, const struct mesh *m,
-                      struct arena *a);
+                      struct dims *dims, struct arena *a);
 // Holds the specs against the tensors of the unpartitioned graph; sets s->context.
 void sharding_check(struct sharding *s, const struct mesh *m, const struct graph *g);
 
@@ -56,6 +57,9 @@ struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, in
 
 // The spec that the rules give a value: an axis used by an earlier dimension is skipped.
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);
+// The dimension whose rule this one has: its own, or that of the next that it is like; DIM_NONE: it
+// has none.
+enum dim rules_dim(const struct rules *r, enum dim dim);
 const struct dim_cut *rules_axes(const struct rules *r, enum dim dim);
 // The spec a parameter, or a value at an activation point, is to have.
 struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v);
