@@ -72,7 +72,7 @@ COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
-RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state)
+RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join solo status spawn)
@@ -132,7 +132,7 @@ UNIT_COMPILE += explain_picture explain_fit explain_examples compile_order compi
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
-UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks
+UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_settle coord_rows coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join

@@ -157,7 +157,7 @@ static void rig_open_as(struct rig *r, struct golden *g, const char *which, int 
     struct exec_options o = {.compiled = &r->compiled, .backend = r->backend, .device = r->device};
     must(exec_open(&o, &r->exec, &e), &e);
     must(state_open(&r->state, &r->arena, &r->compiled, r->exec, 0, &e), &e);
-    must(state_init(&r->state, (uint64_t)r->job.train.seed, &e), &e);
+    must(state_init(&r->state, (uint64_t)r->job.train.seed, 1, &e), &e);
 }
 
 static void rig_open(struct rig *r, struct golden *g, const char *which, int microbatches)

@@ -65,6 +65,9 @@ struct world_options {
 
 int world_open(const struct world_options *o, struct world **out, struct err *e);
 void world_close(struct world *w);
+// The cores that this rank may use while its peers of the same host use as many, at least 1. Null
+// is the world of a single rank, to which all cores of the process belong.
+int world_cores(const struct world *w);
 void world_abort(struct world *w, const char *why); // any thread; async-signal-unsafe
 // Sets a function that world_abort calls, on its caller's thread. If the world was aborted already
 // it is called at once. Null removes it; once this has returned, it is not running any more either.

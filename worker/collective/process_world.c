@@ -202,6 +202,7 @@ static void share_cores(struct world *w)
         w->spin = SPIN_YIELD;
     else if (w->remotes)
         w->spin = SPIN_REMOTE;
+    w->cores = CPU_COUNT(&all) / ranks;
     w->spare_cores = threads && CPU_COUNT(&all) >= threads + ranks;
 }
 

@@ -85,6 +85,14 @@ void world_abort(struct world *w, const char *why)
     pthread_mutex_unlock(&w->listener_lock);
 }
 
+int world_cores(const struct world *w)
+{
+    cpu_set_t own;
+    if (w)
+        return w->cores > 0 ? w->cores : 1;
+    return sched_getaffinity(0, sizeof own, &own) ? 1 : CPU_COUNT(&own);
+}
+
 void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx)
 {
     pthread_mutex_lock(&w->listener_lock);

@@ -49,6 +49,7 @@ struct world {
     int spin;                       // turns before a nap
     bool yield;                     // more ranks than cores: give the core away while spinning
     int threads;                    // of ours that compute
+    int cores;                      // of this host for each of its ranks; 0: not known
     bool spare_cores;               // the host has one for each rank's progress thread
     bool moved;                     // set by whatever made progress
     struct progress_thread *thread; // null: only the rank's own thread moves data

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/hash.h"
-#include "common/base/rand.h"
+#include "worker/rank/exec/initial_values.h"
 
-enum { CHUNK = 1 << 18 }; // elements drawn and copied at a time
+enum { CHUNK = 1 << 20 }; // elements drawn and copied at a time
 
 static bool outlives_step(const struct buffer *b)
 {
@@ -111,69 +110,14 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
     return 0;
 }
 
-// The global row-major index of element `i` of a box.
-static uint64_t global_index(const struct box *b, const struct shape *global, int64_t i)
-{
-    uint64_t index = 0, stride = 1;
-    for (int d = b->shape.n - 1; d >= 0; d--) {
-        int64_t at = b->start[d] + i % b->shape.dim[d];
-        i /= b->shape.dim[d];
-        index += (uint64_t)at * stride;
-        stride *= (uint64_t)global->dim[d];
-    }
-    return index;
-}
-
-// Where element `i` of a box lies in dimension d of the whole tensor.
-static int64_t index_in_dim(const struct box *b, int d, int64_t i)
-{
-    for (int k = b->shape.n - 1; k > d; k--)
-        i /= b->shape.dim[k];
-    return b->start[d] + i % b->shape.dim[d];
-}
-
-// The dimension whose end is padding, −1: none. Numbers are drawn as if it were not there.
-static int padded_dim(const struct value *v)
-{
-    for (int d = 0; v->limit && d < v->shape.n; d++)
-        if (v->dims[d] == DIM_VOCAB)
-            return d;
-    return -1;
-}
-
-// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
-static void draw_chunk(const struct deal_part *p, const struct rand_site *site,
-                       const struct value *v, int64_t at, int64_t len, float *out)
-{
-    struct shape unpadded = p->global;
-    int pad = padded_dim(v);
-    if (pad >= 0)
-        unpadded.dim[pad] = v->limit;
-    int last = p->box.shape.n - 1;
-    int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
-    for (int64_t i = 0; i < len;) {
-        int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
-        rand_normals(site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
-        i += n;
-    }
-    for (int64_t i = 0; i < len; i++)
-        out[i] =
-            pad >= 0 && index_in_dim(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
-}
-
-static int draw_part(struct state *s, int part, const struct value *v, uint64_t seed, float *chunk,
+static int draw_part(struct state *s, int part, uint64_t seed, int threads, float *chunk,
                      struct err *e)
 {
     const struct deal_part *p = &s->parts[part];
-    struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
     int64_t n = shape_count(&p->box.shape);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t len = n - at < CHUNK ? n - at : CHUNK;
-        if (v->init == INIT_ONE)
-            for (int64_t i = 0; i < len; i++)
-                chunk[i] = 1;
-        else
-            draw_chunk(p, &site, v, at, len, chunk);
+        initial_values(p, s->values[part], seed, at, len, threads, chunk);
         int rc =
             exec_put(s->exec, (float *)s->local[part] + at, chunk, (size_t)len * sizeof *chunk, e);
         if (rc)
@@ -183,7 +127,7 @@ static int draw_part(struct state *s, int part, const struct value *v, uint64_t 
 }
 
 // The arena was zeroed when it was made: only what is drawn is written.
-int state_init(struct state *s, uint64_t seed, struct err *e)
+int state_init(struct state *s, uint64_t seed, int threads, struct err *e)
 {
     float *chunk = malloc(CHUNK * sizeof *chunk);
     if (!chunk)
@@ -192,7 +136,7 @@ int state_init(struct state *s, uint64_t seed, struct err *e)
     for (int i = 0; i < s->nparts && !rc; i++) {
         const struct value *v = s->values[i];
         if (s->local[i] && v->kind == VALUE_PARAM && v->init != INIT_ZERO)
-            rc = draw_part(s, i, v, seed, chunk, e);
+            rc = draw_part(s, i, seed, threads, chunk, e);
     }
     free(chunk);
     return rc ? rc : exec_copies(s->exec, e);

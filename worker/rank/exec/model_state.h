@@ -22,8 +22,8 @@ struct state {
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e);
 // Parameters are drawn by global index, so every mesh begins with the same ones; optimiser state is
-// zero.
-int state_init(struct state *s, uint64_t seed, struct err *e);
+// zero. As many threads draw as are said.
+int state_init(struct state *s, uint64_t seed, int threads, struct err *e);
 // Reads what was saved. Both leave the copies of parameters (as other types) equal to them.
 int state_restore(struct state *s, struct load *from, struct err *e);
 // Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.

@@ -296,7 +296,8 @@ static int open_state(struct trainer *t, struct err *e)
     if (rc)
         return rc;
     return t->assignment->restore ? restore_state(t, e)
-                                  : state_init(&t->state, (uint64_t)t->job->train.seed, e);
+                                  : state_init(&t->state, (uint64_t)t->job->train.seed,
+                                               world_cores(t->exec_options.world), e);
 }
 
 static int open_saver(struct trainer *t, struct err *e)

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values that parameters are born with depend on seed, path and global index alone: neither on
+// how a tensor is cut nor on how many threads draw it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+#include "worker/rank/exec/initial_values.h"
+
+enum { ROWS = 300, COLUMNS = 97, USED = 90, SEED = 11 }; // columns from USED on are padding
+
+static struct deal_part make_part(int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    return (struct deal_part){
+        .global = {.n = 2, .dim = {ROWS, COLUMNS}},
+        .box = {.start = {row, column}, .shape = {.n = 2, .dim = {rows, columns}}}};
+}
+
+static struct value make_value(enum init_kind init, int64_t limit)
+{
+    return (struct value){.name = "layers/0/weight",
+                          .shape = {.n = 2, .dim = {ROWS, COLUMNS}},
+                          .dims = {DIM_EMBED, DIM_VOCAB},
+                          .init = init,
+                          .init_std = 0.5f,
+                          .limit = limit};
+}
+
+static float *draw(const struct deal_part *p, const struct value *v, int threads)
+{
+    int64_t n = shape_count(&p->box.shape);
+    float *out = malloc((size_t)n * sizeof *out);
+    assert_non_null(out);
+    memset(out, 0xff, (size_t)n * sizeof *out);
+    initial_values(p, v, SEED, 0, n, threads, out);
+    return out;
+}
+
+static void threads_do_not_change_what_is_drawn(void **state)
+{
+    (void)state;
+    struct deal_part whole = make_part(0, ROWS, 0, COLUMNS);
+    struct value v = make_value(INIT_NORMAL, 0);
+    struct rand_site site = {.seed = SEED, .stream = hash_fnv1a32(v.name)};
+    for (int threads = 1; threads <= 200; threads = threads * 2 + 1) {
+        float *out = draw(&whole, &v, threads);
+        for (uint64_t i = 0; i < ROWS * COLUMNS; i++)
+            assert_true(out[i] == rand_normal(&site, i) * v.init_std);
+        free(out);
+    }
+}
+
+static void a_shard_has_the_whole_tensors_values(void **state)
+{
+    (void)state;
+    struct deal_part part = make_part(20, 200, 40, 57); // its last columns are padding
+    struct value v = make_value(INIT_NORMAL, USED);
+    struct rand_site site = {.seed = SEED, .stream = hash_fnv1a32(v.name)};
+    float *out = draw(&part, &v, 3);
+    for (uint64_t r = 0; r < 200; r++)
+        for (uint64_t c = 0; c < 57; c++) {
+            uint64_t row = 20 + r, column = 40 + c;
+            float want = column < USED ? rand_normal(&site, row * USED + column) * v.init_std : 0;
+            assert_true(out[r * 57 + c] == want);
+        }
+    free(out);
+}
+
+static void a_piece_in_the_middle_is_that_of_the_whole(void **state)
+{
+    (void)state;
+    struct deal_part whole = make_part(0, ROWS, 0, COLUMNS);
+    struct value v = make_value(INIT_NORMAL, USED);
+    enum { AT = 12345, LEN = 9999 };
+    float *all = draw(&whole, &v, 1), piece[LEN];
+    initial_values(&whole, &v, SEED, AT, LEN, 4, piece);
+    assert_memory_equal(piece, all + AT, sizeof piece);
+    free(all);
+}
+
+static void what_is_born_as_ones_is_ones(void **state)
+{
+    (void)state;
+    struct deal_part whole = make_part(0, ROWS, 0, COLUMNS);
+    struct value v = make_value(INIT_ONE, 0);
+    float *out = draw(&whole, &v, 5);
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        assert_true(out[i] == 1);
+    free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_change_what_is_drawn),
+        cmocka_unit_test(a_shard_has_the_whole_tensors_values),
+        cmocka_unit_test(a_piece_in_the_middle_is_that_of_the_whole),
+        cmocka_unit_test(what_is_born_as_ones_is_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values that a parameter is born with. See initial_values.h.
+//
+// A number takes about 50 ns (a logarithm and a cosine in double), so a billion parameters would
+// keep a GPU waiting for a minute if one thread drew them all.
+#include "worker/rank/exec/initial_values.h"
+
+#include <pthread.h>
+
+#include "common/base/hash.h"
+#include "common/base/rand.h"
+
+enum {
+    THREADS_MAX = 64,
+    SHARE_MIN = 1 << 12, // elements below which starting a thread costs more than it saves
+};
+
+// The global row-major index of element `i` of a box.
+static uint64_t global_index(const struct box *b, const struct shape *global, int64_t i)
+{
+    uint64_t index = 0, stride = 1;
+    for (int d = b->shape.n - 1; d >= 0; d--) {
+        int64_t at = b->start[d] + i % b->shape.dim[d];
+        i /= b->shape.dim[d];
+        index += (uint64_t)at * stride;
+        stride *= (uint64_t)global->dim[d];
+    }
+    return index;
+}
+
+// Where element `i` of a box lies in dimension d of the whole tensor.
+static int64_t index_in_dim(const struct box *b, int d, int64_t i)
+{
+    for (int k = b->shape.n - 1; k > d; k--)
+        i /= b->shape.dim[k];
+    return b->start[d] + i % b->shape.dim[d];
+}
+
+// The dimension whose end is padding, −1: none. Numbers are drawn as if it were not there.
+static int padded_dim(const struct value *v)
+{
+    for (int d = 0; v->limit && d < v->shape.n; d++)
+        if (v->dims[d] == DIM_VOCAB)
+            return d;
+    return -1;
+}
+
+// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
+static void draw_normals(const struct deal_part *p, const struct value *v, uint64_t seed,
+                         int64_t at, int64_t len, float *out)
+{
+    struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
+    struct shape unpadded = p->global;
+    int pad = padded_dim(v);
+    if (pad >= 0)
+        unpadded.dim[pad] = v->limit;
+    int last = p->box.shape.n - 1;
+    int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
+    for (int64_t i = 0; i < len;) {
+        int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
+        rand_normals(&site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
+        i += n;
+    }
+    for (int64_t i = 0; i < len; i++)
+        out[i] =
+            pad >= 0 && index_in_dim(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
+}
+
+struct share { // one thread's
+    const struct deal_part *part;
+    const struct value *value;
+    uint64_t seed;
+    int64_t at, len;
+    float *out;
+    pthread_t thread;
+    bool started;
+};
+
+static void *draw_share(void *arg)
+{
+    const struct share *s = arg;
+    if (s->value->init == INIT_ONE)
+        for (int64_t i = 0; i < s->len; i++)
+            s->out[i] = 1;
+    else
+        draw_normals(s->part, s->value, s->seed, s->at, s->len, s->out);
+    return NULL;
+}
+
+// As many threads as are allowed, but each with enough to do.
+static int count_shares(int64_t len, int threads)
+{
+    int64_t most = (len + SHARE_MIN - 1) / SHARE_MIN;
+    most = most < threads ? most : threads;
+    return most > THREADS_MAX ? THREADS_MAX : most < 1 ? 1 : (int)most;
+}
+
+void initial_values(const struct deal_part *p, const struct value *v, uint64_t seed, int64_t at,
+                    int64_t len, int threads, float *out)
+{
+    struct share shares[THREADS_MAX];
+    int n = count_shares(len, threads);
+    for (int i = 0; i < n; i++) {
+        int64_t from = len * i / n, to = len * (i + 1) / n;
+        shares[i] = (struct share){.part = p,
+                                   .value = v,
+                                   .seed = seed,
+                                   .at = at + from,
+                                   .len = to - from,
+                                   .out = out + from};
+    }
+    for (int i = 1; i < n; i++)
+        shares[i].started = !pthread_create(&shares[i].thread, NULL, draw_share, &shares[i]);
+    for (int i = 0; i < n; i++)
+        if (!shares[i].started)
+            draw_share(&shares[i]);
+    for (int i = 1; i < n; i++)
+        if (shares[i].started)
+            pthread_join(shares[i].thread, NULL);
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values that a parameter is born with. Each is a pure function of the seed, the parameter's
+// path and the element's index in the whole tensor, so every mesh begins with the same ones,
+// whoever draws them and in whatever order.
+#pragma once
+#include "common/ckpt/deal.h"
+#include "common/compile/graph/graph.h"
+
+// Elements [at, at + len) of a part of the parameter `v`, which is not born zero. The work is
+// shared out over `threads` threads; where one cannot be started the caller's does its share.
+void initial_values(const struct deal_part *p, const struct value *v, uint64_t seed, int64_t at,
+                    int64_t len, int threads, float *out);
