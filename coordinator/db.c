@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,10 +57,18 @@ static const char *const migrations[] = {
     " target TEXT, result TEXT);",
     "CREATE TABLE bound(host TEXT PRIMARY KEY, certificate TEXT) WITHOUT ROWID;",
     "ALTER TABLE meta ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE job ADD COLUMN mesh TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE job ADD COLUMN reported INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN loss REAL;" // a number that is none is stored as null
+    "ALTER TABLE job ADD COLUMN tokens_per_s REAL;"
+    "ALTER TABLE job ADD COLUMN samples_per_s REAL;"
+    "ALTER TABLE job ADD COLUMN evaluated INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN eval_loss REAL;"
+    "ALTER TABLE job ADD COLUMN eval_accuracy REAL;",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 
-enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 48 };
+enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 64 };
 
 struct child { // a repeated field
     const char *field, *table;
@@ -248,6 +257,9 @@ static void bind_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescript
     case PROTOBUF_C_TYPE_BOOL:
         sqlite3_bind_int(q, column, *(const protobuf_c_boolean *)at != 0);
         return;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        sqlite3_bind_double(q, column, *(const double *)at);
+        return;
     default: // int32, enum
         sqlite3_bind_int(q, column, *(const int32_t *)at);
     }
@@ -274,6 +286,10 @@ static void read_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescript
         return;
     case PROTOBUF_C_TYPE_BOOL:
         *(protobuf_c_boolean *)at = sqlite3_column_int(q, column) != 0;
+        return;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        *(double *)at =
+            sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : sqlite3_column_double(q, column);
         return;
     default:
         *(int32_t *)at = sqlite3_column_int(q, column);

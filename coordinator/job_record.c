@@ -100,8 +100,8 @@ struct job_record *job_new(struct coord *c)
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    char **texts[] = {&j->name,     &j->owner,   &j->resolved,  &j->base_dir,
-                      &j->goal_why, &j->restore, &j->diagnosis, &j->store};
+    char **texts[] = {&j->name,    &j->owner,     &j->resolved, &j->base_dir, &j->goal_why,
+                      &j->restore, &j->diagnosis, &j->store,    &j->mesh};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_set(texts[i], "");
     j->committed_step = j->last_step = -1;
@@ -133,8 +133,8 @@ void job_forget(struct job_record *j)
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
-    char **texts[] = {&j->name,     &j->owner,   &j->resolved,  &j->base_dir,
-                      &j->goal_why, &j->restore, &j->diagnosis, &j->store};
+    char **texts[] = {&j->name,    &j->owner,     &j->resolved, &j->base_dir, &j->goal_why,
+                      &j->restore, &j->diagnosis, &j->store,    &j->mesh};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_free(texts[i]);
     free(j->placement);
@@ -184,6 +184,18 @@ static const char *text_dup(const char *s)
     return copy;
 }
 
+static void print_mesh(struct job_record *j)
+{
+    const struct job_mesh *m = &j->spec.mesh;
+    struct buf text = {0};
+    for (int i = 0; i < m->n; i++)
+        buf_printf(&text, "%s%s: %lld", i ? ", " : "{", m->axis[i].name,
+                   (long long)m->axis[i].size);
+    buf_puts(&text, m->n ? "}" : "{}");
+    text_set(&j->mesh, buf_str(&text));
+    buf_clear(&text);
+}
+
 // Keeps the little of a parsed job that decisions need; all of it would be large.
 static void take_spec(struct job_record *j, const struct job *spec)
 {
@@ -196,6 +208,8 @@ static void take_spec(struct job_record *j, const struct job *spec)
     for (int i = 0; i < spec->mesh.n; i++)
         j->spec.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
     j->parsed = true;
+    if (!j->mesh[0])
+        print_mesh(j);
 }
 
 int job_spec(struct job_record *j, struct err *e)

@@ -83,6 +83,7 @@ struct job_record {
     bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
     char *restore; // the checkpoint that the attempt goes on from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known
+    char *mesh;    // "{dp: 2}", for people
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;
@@ -99,6 +100,7 @@ struct job_record {
     int64_t spent_ms[TIME_KINDS]; // where its time went
     int64_t counted_ms;           // until when that is counted; 0: not begun
     uint64_t events;              // number of the newest event
+    struct job_report report;     // what it has come to
 
     // ---- of this process's life ----
     enum job_state stored; // what the database holds
@@ -111,11 +113,10 @@ struct job_record {
     struct checkpoint_record *checkpoints; // by (epoch, step)
     int ncheckpoints;
 
-    struct attempt *attempt; // null: none
-    bool saving;             // rank 0 waits for a save's answer: counted as such
-    int64_t since_ckpt_ms;   // of running, in this attempt: what a failure would lose
-    int64_t flushed_ns;      // when last_step was last stored
-    struct job_report report;
+    struct attempt *attempt;   // null: none
+    bool saving;               // rank 0 waits for a save's answer: counted as such
+    int64_t since_ckpt_ms;     // of running, in this attempt: what a failure would lose
+    int64_t flushed_ns;        // when last_step was last stored
     char (*log_hosts)[ID_LEN]; // [ranks] of the newest attempt; null: none known
 };
 

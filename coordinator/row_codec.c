@@ -74,6 +74,14 @@ static const struct column job_columns[] = {
     JOB(BOOL, committed_since),
     COLUMN(job_record, Job, NUMBER, counted_ms, spent_ms),
     JOB(TEXT, store),
+    JOB(TEXT, mesh),
+    COLUMN(job_record, Job, BOOL, report.known, reported),
+    COLUMN(job_record, Job, NUMBER, report.loss, loss),
+    COLUMN(job_record, Job, NUMBER, report.tokens_per_s, tokens_per_s),
+    COLUMN(job_record, Job, NUMBER, report.samples_per_s, samples_per_s),
+    COLUMN(job_record, Job, BOOL, report.evaluated, evaluated),
+    COLUMN(job_record, Job, NUMBER, report.eval_loss, eval_loss),
+    COLUMN(job_record, Job, NUMBER, report.eval_accuracy, eval_accuracy),
 };
 static const struct column host_columns[] = {
     HOST(ARRAY, id),      HOST(TEXT, name),     HOST(ARRAY, incarnation),

@@ -9,15 +9,6 @@
 #include "coordinator/host.h"
 #include "coordinator/plain_text.h"
 
-static char *print_mesh(const struct job *spec, struct arena *a)
-{
-    char *text = arena_strdup(a, "{");
-    for (int i = 0; i < spec->mesh.n; i++)
-        text = arena_printf(a, "%s%s%s: %lld", text, i ? ", " : "", spec->mesh.axis[i].name,
-                            (long long)spec->mesh.axis[i].size);
-    return arena_printf(a, "%s}", text);
-}
-
 static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
     const struct attempt *at = j->attempt;
@@ -135,7 +126,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
     s->steps = j->steps;
     fill_report(j, s);
-    s->mesh = j->parsed ? print_mesh(&j->spec, a) : arena_strdup(a, "");
+    s->mesh = arena_strdup(a, j->mesh);
     fill_hosts(j, a, s);
     s->restarts = j->restarts;
     s->checkpoint_step = j->committed_step;

@@ -2,6 +2,7 @@
 // The coordinator's database: what was committed comes back field by field, and what was not is not
 // there at all.
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -90,6 +91,8 @@ static void fill(struct arena *a, ProtobufCMessage *m, int salt)
             *(protobuf_c_boolean *)(void *)at = (int)(i + (unsigned)salt) & 1;
         else if (f->type == PROTOBUF_C_TYPE_INT64 || f->type == PROTOBUF_C_TYPE_UINT64)
             *(int64_t *)(void *)at = ((int64_t)salt << 33) + i;
+        else if (f->type == PROTOBUF_C_TYPE_DOUBLE)
+            *(double *)(void *)at = salt % 2 ? (double)NAN : 0.1 * (i + (unsigned)salt);
         else
             *(int32_t *)(void *)at = f->type == PROTOBUF_C_TYPE_ENUM ? 3 : salt * 7 + (int)i;
     }

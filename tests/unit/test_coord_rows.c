@@ -28,6 +28,8 @@ static void fill_scalars(ProtobufCMessage *m, struct arena *a)
             *(int64_t *)at = 1000 + i;
         else if (f->type == PROTOBUF_C_TYPE_INT32)
             *(int32_t *)at = 1000 + (int)i;
+        else if (f->type == PROTOBUF_C_TYPE_DOUBLE)
+            *(double *)at = 0.1 * i;
     }
 }
 
@@ -49,6 +51,8 @@ static void assert_same_columns(const ProtobufCMessage *was, const ProtobufCMess
             continue;
         if (f->type == PROTOBUF_C_TYPE_STRING)
             same = strcmp(*(char *const *)a, *(char *const *)b) == 0;
+        else if (f->type == PROTOBUF_C_TYPE_DOUBLE)
+            same = memcmp(a, b, sizeof(double)) == 0;
         else if (f->type == PROTOBUF_C_TYPE_INT64 || f->type == PROTOBUF_C_TYPE_UINT64)
             same = *(const int64_t *)a == *(const int64_t *)b;
         else if (f->type != PROTOBUF_C_TYPE_BYTES)

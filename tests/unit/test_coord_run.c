@@ -25,6 +25,41 @@ static void test_a_job_goes_from_submit_to_succeeded(void **state)
     assert_int_equal(world_events(w, job, "succeeded"), 1);
 }
 
+static void report_evaluation(struct world *w, const char *job, int64_t step)
+{
+    FRAME_BODY(report, StepReport, step_report);
+    report.step = step;
+    report.steps = 10;
+    report.loss = 0.25;
+    report.samples_per_s = 640;
+    report.evaluated = true;
+    report.eval_loss = 0.5;
+    report.eval_accuracy = 0.875;
+    FRAME(f, STEP_REPORT, step_report, &report);
+    world_frame(w, job, 0, &f);
+}
+
+static void test_results_of_an_ended_job_outlive_a_restart(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    const char *job = world_job_alone(w, 2, "");
+    world_step(w, job, 1);
+    report_evaluation(w, job, 9);
+    world_save(w, job, 10);
+    assert_state(w, job, SUCCEEDED);
+    const char *mesh = coord_status(w->c, job, &a, NULL)->mesh;
+    assert_true(mesh[0]);
+    world_restart(w);
+    const Weft__V1__JobStatus *s = coord_status(w->c, job, &a, NULL);
+    assert_string_equal(s->mesh, mesh);
+    assert_true(s->reported && s->evaluated);
+    assert_true(s->loss == 0.25 && s->samples_per_s == 640);
+    assert_true(s->eval_loss == 0.5 && s->eval_accuracy == 0.875);
+    arena_clear(&a);
+}
+
 static void test_a_job_larger_than_one_host_spans_two(void **state)
 {
     struct world *w = *state;
@@ -312,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_a_job_goes_from_submit_to_succeeded),
+        STORY(test_results_of_an_ended_job_outlive_a_restart),
         STORY(test_a_job_larger_than_one_host_spans_two),
         STORY(test_no_start_goes_out_before_the_fence_has_answered),
         STORY(test_a_fence_that_finds_a_greater_epoch_is_passed),
