@@ -50,7 +50,8 @@ struct coord *coord_new(const struct coord_config *config)
     if (!c->config.keep_events)
         c->config.keep_events = EVENTS_KEPT;
     snprintf(c->cluster, sizeof c->cluster, "%s", config->cluster ? config->cluster : "");
-    c->config.cluster = NULL; // borrowed for this call only
+    snprintf(c->boot, sizeof c->boot, "%s", config->boot ? config->boot : "");
+    c->config.cluster = c->config.boot = NULL; // borrowed for this call only
     list_init(&c->jobs);
     list_init(&c->queue);
     list_init(&c->dirty);
@@ -172,6 +173,7 @@ static void give_checkpoints(struct coord *c)
 static void revive_job(struct job_record *j)
 {
     struct coord *c = j->coord;
+    job_count_on(j);
     int64_t wait_ms = j->not_before_ms - c->wall_ms;
     int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
     if (wait_ms > 0)

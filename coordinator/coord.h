@@ -31,6 +31,7 @@ enum { COORD_LEASE_S = 10 }; // after so long without a word a host is given up
 struct coord_config {
     unsigned char seed[32]; // of all ids, nonces and keys: random in main, given in tests
     const char *cluster;    // its id, from the state directory; null: coord_started makes a new one
+    const char *boot;       // of this machine (clock_boot): now_ns of events counts from it
     int64_t lease_ns;       // 0: COORD_LEASE_S
     int64_t heartbeat_ns;   // 0: 2 s
     int64_t keep_ended_ms;  // ended jobs, their events and rows; 0: 30 days
@@ -105,7 +106,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
 Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
                                   struct err *e);
 // All but `events`, which the store has.
-Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t wall_ms,
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
                               struct arena *a, struct err *e);
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,

@@ -80,7 +80,7 @@ static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
 // The cluster's id lies in a file beside the database, so that it outlives a lost database.
 static int open_state(struct daemon *d, struct err *e)
 {
-    char cluster[ID_LEN] = "";
+    char cluster[ID_LEN] = "", boot[CLOCK_BOOT];
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
     struct arena arena;
     arena_init(&arena);
@@ -91,6 +91,8 @@ static int open_state(struct daemon *d, struct err *e)
     if (rc)
         goto done;
     cc.cluster = cluster[0] ? cluster : NULL;
+    clock_boot(boot);
+    cc.boot = boot;
     d->coord = coord_new(&cc);
     rc = db_load(d->db, load_row, d->coord, e);
     if (rc)

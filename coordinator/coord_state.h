@@ -30,13 +30,14 @@ struct queue_tail {
 struct coord {
     struct coord_config config;
     char cluster[ID_LEN];
-    uint64_t draws;    // of the seed
-    struct map by_id;  // job id → struct job_record
-    struct list jobs;  // by seq
-    struct list queue; // those QUEUED: by priority, then seq
-    int nqueued;       // in it
-    int64_t wake_ns;   // when the first of them that the last round left to its backoff may go
-                       // on; 0: none waits so
+    char boot[CLOCK_BOOT]; // of this machine: monotonic times in rows of another one mean nothing
+    uint64_t draws;        // of the seed
+    struct map by_id;      // job id → struct job_record
+    struct list jobs;      // by seq
+    struct list queue;     // those QUEUED: by priority, then seq
+    int nqueued;           // in it
+    int64_t wake_ns;       // when the first of them that the last round left to its backoff may go
+                           // on; 0: none waits so
     struct queue_tail tails[JOB_DEVICE_KINDS];
     struct list dirty;      // those whose row is to be written
     struct list live;       // attempts

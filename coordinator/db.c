@@ -65,6 +65,9 @@ static const char *const migrations[] = {
     "ALTER TABLE job ADD COLUMN evaluated INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE job ADD COLUMN eval_loss REAL;"
     "ALTER TABLE job ADD COLUMN eval_accuracy REAL;",
+    "ALTER TABLE job ADD COLUMN spent_ns INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN spent_boot TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE job ADD COLUMN since_ckpt_ms INTEGER NOT NULL DEFAULT 0;",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 

@@ -14,8 +14,9 @@
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
 
 static const struct {
-    enum time_kind spent; // where time in this state goes; TIME_KINDS: it has ended
+    enum time_kind spent; // where time in this state goes; TIME_KINDS: nowhere
     bool to[JOB_STATES];  // the moves that are allowed
+    bool ended;
 } states[JOB_STATES] = {
     [JOB_NONE] = {TIME_KINDS, {[JOB_QUEUED] = true}},
     [JOB_QUEUED] = {TIME_QUEUED,
@@ -33,14 +34,14 @@ static const struct {
                          [JOB_FAILED] = true,
                          [JOB_CANCELLED] = true}},
     [JOB_HELD] = {TIME_HELD, {[JOB_QUEUED] = true, [JOB_CANCELLED] = true}},
-    [JOB_SUCCEEDED] = {TIME_KINDS, {0}},
-    [JOB_FAILED] = {TIME_KINDS, {[JOB_QUEUED] = true}},
-    [JOB_CANCELLED] = {TIME_KINDS, {[JOB_QUEUED] = true}},
+    [JOB_SUCCEEDED] = {TIME_KINDS, {0}, .ended = true},
+    [JOB_FAILED] = {TIME_FAILED, {[JOB_QUEUED] = true}, .ended = true},
+    [JOB_CANCELLED] = {TIME_CANCELLED, {[JOB_QUEUED] = true}, .ended = true},
 };
 
 bool job_state_ended(enum job_state s)
 {
-    return states[s].spent == TIME_KINDS;
+    return states[s].ended;
 }
 
 // ---- tables ----
@@ -247,6 +248,7 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
     text_set(&j->base_dir, base_dir);
     j->seq = c->next_seq++;
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
+    j->counted_ns = c->now_ns;
     j->priority = spec->resources.priority;
     j->ranks = (int)spec->resources.devices;
     j->kind = spec->resources.kind;
@@ -268,14 +270,34 @@ enum time_kind job_spends(const struct job_record *j)
     return saves ? TIME_CHECKPOINT : states[j->state].spent;
 }
 
+int64_t job_uncounted_ms(const struct job_record *j, int64_t now_ns)
+{
+    bool counts = j->counted_ns && now_ns > j->counted_ns;
+    return counts ? (now_ns - j->counted_ns) / CLOCK_MS : 0;
+}
+
+// What is left below a millisecond is counted the next time.
 void job_account(struct job_record *j)
 {
-    int64_t ms = j->coord->wall_ms - j->counted_ms;
+    int64_t ms = job_uncounted_ms(j, j->coord->now_ns);
     enum time_kind kind = job_spends(j);
-    if (j->counted_ms && ms > 0 && kind < TIME_KINDS) {
+    if (kind < TIME_KINDS) {
         j->spent_ms[kind] += ms;
         j->since_ckpt_ms += kind == TIME_RUNNING ? ms : 0;
     }
+    j->counted_ns = j->counted_ns ? j->counted_ns + ms_ns(ms) : j->coord->now_ns;
+    j->counted_ms = j->coord->wall_ms;
+}
+
+void job_count_on(struct job_record *j)
+{
+    int64_t ms = j->coord->wall_ms - j->counted_ms;
+    if (!j->counted_elsewhere)
+        return;
+    j->counted_elsewhere = false;
+    if (ms > 0 && job_spends(j) < TIME_KINDS)
+        j->spent_ms[TIME_UNKNOWN] += ms;
+    j->counted_ns = j->coord->now_ns;
     j->counted_ms = j->coord->wall_ms;
 }
 
@@ -300,7 +322,7 @@ void job_save_state(struct job_record *j, bool saving)
 int64_t job_lost_ms(const struct job_record *j)
 {
     bool runs = j->state == JOB_RUNNING && !j->saving;
-    return j->since_ckpt_ms + (runs ? j->coord->wall_ms - j->counted_ms : 0);
+    return j->since_ckpt_ms + (runs ? job_uncounted_ms(j, j->coord->now_ns) : 0);
 }
 
 // ---- events and moves ----

@@ -98,14 +98,17 @@ struct job_record {
     int64_t not_before_ms; // backoff
 
     int64_t spent_ms[TIME_KINDS]; // where its time went
-    int64_t counted_ms;           // until when that is counted; 0: not begun
+    int64_t counted_ns;           // until when that is counted; 0: not begun
+    int64_t counted_ms;           // the wall clock then
+    int64_t since_ckpt_ms;        // of running, in this attempt: what a failure would lose
     uint64_t events;              // number of the newest event
     struct job_report report;     // what it has come to
 
     // ---- of this process's life ----
-    enum job_state stored; // what the database holds
-    bool has_news;         // its status is to be published at the end of the step
-    uint64_t met_epoch;    // that a host knows of: `epoch` grows to it between two attempts
+    enum job_state stored;  // what the database holds
+    bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
+    bool has_news;          // its status is to be published at the end of the step
+    uint64_t met_epoch;     // that a host knows of: `epoch` grows to it between two attempts
 
     bool parsed;
     struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
@@ -115,7 +118,6 @@ struct job_record {
 
     struct attempt *attempt;   // null: none
     bool saving;               // rank 0 waits for a save's answer: counted as such
-    int64_t since_ckpt_ms;     // of running, in this attempt: what a failure would lose
     int64_t flushed_ns;        // when last_step was last stored
     char (*log_hosts)[ID_LEN]; // [ranks] of the newest attempt; null: none known
 };
@@ -170,9 +172,14 @@ void job_goal(struct job_record *j, enum job_state goal, const struct job_note *
 void job_touch(struct job_record *j);   // the row is to be written
 void job_flush(struct job_record *j);   // writes it
 void job_account(struct job_record *j); // counts the time up to now where the job is
-void job_lost(struct job_record *j);    // what ran since the last checkpoint is to be done again
+// After a restart. The monotonic clock goes on while this process is away, so the time until now
+// belongs to the job's state. After another boot nothing has measured it: it is TIME_UNKNOWN, as
+// long as the wall clock says, which may have been set meanwhile.
+void job_count_on(struct job_record *j);
+int64_t job_uncounted_ms(const struct job_record *j, int64_t now_ns); // since it was last counted
+void job_lost(struct job_record *j); // what ran since the last checkpoint is to be done again
 void job_save_state(struct job_record *j, bool saving);
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
-// What its time is counted as now; TIME_KINDS: it has ended.
+// What its time is counted as now; TIME_KINDS: it has succeeded.
 enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

@@ -73,6 +73,8 @@ static const struct column job_columns[] = {
     JOB(NUMBER, events),
     JOB(BOOL, committed_since),
     COLUMN(job_record, Job, NUMBER, counted_ms, spent_ms),
+    COLUMN(job_record, Job, NUMBER, counted_ns, spent_ns),
+    JOB(NUMBER, since_ckpt_ms),
     JOB(TEXT, store),
     JOB(TEXT, mesh),
     COLUMN(job_record, Job, BOOL, report.known, reported),
@@ -191,6 +193,7 @@ void row_write_job(const struct job_record *j)
     row.old_state = (Weft__Rows__JobState)j->stored;
     row.kind = TEXT(job_device_kind(j->kind));
     row.exit_code = job_exit_code(j);
+    row.spent_boot = TEXT(j->coord->boot);
     memcpy(key, j->key, sizeof key);
     row.key.data = key;
     row.key.len = j->attempt_id[0] ? sizeof key : 0;
@@ -236,6 +239,7 @@ int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e
     read_row(job_columns, COUNT(job_columns), row, j);
     j->stored = j->state;
     j->kind = device_kind_of_word(row->kind);
+    j->counted_elsewhere = strcmp(row->spent_boot, j->coord->boot) != 0;
     if (row->key.len == sizeof j->key)
         memcpy(j->key, row->key.data, sizeof j->key);
     read_placement(row, j);

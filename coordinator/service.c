@@ -408,7 +408,7 @@ static void keep_newest(Weft__V1__WhyReply *r)
 static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
                                           struct err *e)
 {
-    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_wall_ms(), a, e);
+    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
     keep_newest(r);

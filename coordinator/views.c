@@ -46,18 +46,18 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
 }
 
 // What is counted already, and the time since then, which the present state takes.
-static void fill_spent(const struct job_record *j, int64_t wall_ms, struct arena *a,
+static void fill_spent(const struct job_record *j, int64_t now_ns, struct arena *a,
                        Weft__V1__WhyReply *r)
 {
     enum time_kind now = job_spends(j);
     int64_t ms[TIME_KINDS];
     memcpy(ms, j->spent_ms, sizeof ms);
-    if (j->counted_ms && wall_ms > j->counted_ms && now < TIME_KINDS)
-        ms[now] += wall_ms - j->counted_ms;
+    if (now < TIME_KINDS)
+        ms[now] += job_uncounted_ms(j, now_ns);
     row_fill_spent(ms, a, &r->spent, &r->n_spent);
 }
 
-Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t wall_ms,
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
                               struct arena *a, struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
@@ -66,7 +66,7 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     Weft__V1__WhyReply *r = arena_new(a, Weft__V1__WhyReply);
     weft__v1__why_reply__init(r);
     r->status = story_status(j, a);
-    fill_spent(j, wall_ms, a, r);
+    fill_spent(j, now_ns, a, r);
     r->next = story_next(j, a);
     r->trimmed = j->events > (uint64_t)c->config.keep_events;
     return r;

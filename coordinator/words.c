@@ -21,6 +21,8 @@ static const char *const times[TIME_KINDS] = {
     [TIME_RUNNING] = "running",       [TIME_LOST] = "lost",
     [TIME_RECOVERING] = "recovering", [TIME_DRAINING] = "draining",
     [TIME_CHECKPOINT] = "checkpoint", [TIME_HELD] = "held",
+    [TIME_FAILED] = "failed",         [TIME_CANCELLED] = "cancelled",
+    [TIME_UNKNOWN] = "unknown",
 };
 static const char *const signs[FAULT_SIGNS] = {
     [SIGN_NONE] = "",           [SIGN_EXIT] = "exit",   [SIGN_SIGNAL] = "signal",

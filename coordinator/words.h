@@ -58,6 +58,9 @@ enum time_kind {
     TIME_DRAINING,
     TIME_CHECKPOINT, // rank 0 waits for the answer to a save
     TIME_HELD,
+    TIME_FAILED,    // until somebody resumes it
+    TIME_CANCELLED, // the same
+    TIME_UNKNOWN,   // the coordinator's machine was off: nobody measured it
     TIME_KINDS
 };
 

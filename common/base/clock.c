@@ -3,7 +3,10 @@
 #include "common/base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int64_t clock_mono_ns(void)
 {
@@ -17,6 +20,16 @@ int64_t clock_wall_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return t.tv_sec * 1000LL + t.tv_nsec / CLOCK_MS;
+}
+
+void clock_boot(char out[CLOCK_BOOT])
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, out, CLOCK_BOOT - 1);
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? n : 0] = 0;
+    out[strcspn(out, "\n")] = 0;
 }
 
 void clock_sleep_ms(int64_t ms)

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft why: a job's story. It prints every event with its time, what the job waits for, where the
 // time went, and goodput: the share of `running` in all time, without what a person held the job
-// for.
+// for, what it spent failed or cancelled, and what nobody measured.
 #include <string.h>
 
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
-static const char *const kinds[] = {"queued",     "starting", "running",    "lost",
-                                    "recovering", "draining", "checkpoint", "held"};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+// In those from `held` on nobody tried to make it run: they count for nothing in goodput.
+static const char *const kinds[] = {"queued",     "starting",  "running",    "lost",
+                                    "recovering", "draining",  "checkpoint", "held",
+                                    "failed",     "cancelled", "unknown"};
+enum { KINDS = sizeof kinds / sizeof *kinds, RUNNING = 2, HELD = 7 };
 
 struct spent {
     int64_t ms[KINDS];
@@ -18,17 +20,15 @@ struct spent {
 
 static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
 {
-    int64_t all = 0, running = 0;
+    int64_t all = 0;
     *s = (struct spent){0};
     for (size_t i = 0; i < r->n_spent; i++)
         for (int k = 0; k < KINDS; k++)
             if (strcmp(kinds[k], r->spent[i]->what) == 0)
                 s->ms[k] += r->spent[i]->ms;
-    for (int k = 0; k < KINDS; k++) {
-        all += strcmp(kinds[k], "held") ? s->ms[k] : 0;
-        running += strcmp(kinds[k], "running") ? 0 : s->ms[k];
-    }
-    s->goodput = all > 0 ? (double)running / (double)all : -1;
+    for (int k = 0; k < HELD; k++)
+        all += s->ms[k];
+    s->goodput = all > 0 ? (double)s->ms[RUNNING] / (double)all : -1;
 }
 
 // The event of a rank's end has the last lines of its log behind its own first line.

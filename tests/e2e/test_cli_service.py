@@ -135,7 +135,7 @@ def test_why_tells_events_and_where_the_time_went(desk):
     assert [set(e) for e in why["events"]] == [{"t", "state", "kind", "rank", "host", "step", "text"}] * 2
     assert why["events"][1]["t"] == 1700000001.123 and why["events"][0]["rank"] is None
     assert why["time"] == {"queued": 1, "starting": 0, "running": 3, "lost": 0, "recovering": 0, "draining": 0,
-                           "checkpoint": 0, "held": 3}  # fmt: skip
+                           "checkpoint": 0, "held": 3, "failed": 0, "cancelled": 0, "unknown": 0}  # fmt: skip
     assert why["goodput"] == 0.75  # 3 of queued 1 + running 3; held by a person counts for nothing
     text = desk.weft("why", "small").out
     assert "goodput 75.0 %" in text and "started" in text and "next: words" in text

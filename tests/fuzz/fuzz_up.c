@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/coord.h"
 
@@ -171,7 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&arena); // readers see whatever is there now
     (void)coord_jobs(w.c, true, 0, 0, &arena);
     (void)coord_workers(w.c, w.now_ns, &arena);
-    (void)coord_why(w.c, "fuzzed", 1700000001000, &arena, NULL);
+    (void)coord_why(w.c, "fuzzed", 2000 * CLOCK_S, &arena, NULL);
     (void)coord_checkpoints(w.c, "fuzzed", &arena, NULL);
     arena_clear(&arena);
     coord_free(w.c);

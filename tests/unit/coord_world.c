@@ -156,7 +156,7 @@ void world_up(struct world *w, int host, Weft__V1__Up *up)
 
 static void begin(struct world *w)
 {
-    struct coord_config config = {.lease_ns = 10 * CLOCK_S, .keep_events = 500};
+    struct coord_config config = {.lease_ns = 10 * CLOCK_S, .keep_events = 500, .boot = w->boot};
     struct arena a;
     arena_init(&a);
     struct coord_out out = {.arena = &a};
@@ -176,6 +176,7 @@ void world_init(struct world *w)
     memset(w, 0, sizeof *w);
     w->now = 1000 * CLOCK_S;
     w->wall = 1700000000000;
+    w->boot = "first";
     begin(w);
 }
 

@@ -58,6 +58,7 @@ struct message {
 struct world {
     struct coord *c;
     int64_t now, wall;
+    const char *boot; // of the coordinator's machine
     int nrows;
     Weft__Rows__Write *rows[ROWS];
     struct world_host hosts[HOSTS];

@@ -16,7 +16,7 @@ static const char *next_of(struct world *w, const char *job)
     struct err e = {0};
     static char text[400];
     arena_init(&a);
-    Weft__V1__WhyReply *why = coord_why(w->c, job, w->wall, &a, &e);
+    Weft__V1__WhyReply *why = coord_why(w->c, job, w->now, &a, &e);
     assert_non_null(why);
     snprintf(text, sizeof text, "%s", why->next);
     arena_clear(&a);

@@ -320,27 +320,84 @@ static void test_barrier_answers_are_brought_back(void **state)
     assert_int_equal(w->barriers_done, 0);
 }
 
+// What `why` says of a job's time; null: in all.
+static int64_t spent_ms(struct world *w, const char *what)
+{
+    struct arena a;
+    arena_init(&a);
+    int64_t ms = 0;
+    Weft__V1__WhyReply *why = coord_why(w->c, "tiny", w->now, &a, NULL);
+    assert_non_null(why);
+    for (size_t i = 0; i < why->n_spent; i++)
+        ms += !what || !strcmp(why->spent[i]->what, what) ? why->spent[i]->ms : 0;
+    arena_clear(&a);
+    return ms;
+}
+
 static void test_time_is_accounted_for(void **state)
 {
     struct world *w = *state;
-    struct arena a;
     const char *job = world_submit(w, "tiny", 1, "");
     world_pass(w, 3000);
     world_host(w, 0, 1);
     world_step(w, job, 1);
     world_pass(w, 4000);
-    arena_init(&a);
-    struct err e = {0};
-    Weft__V1__WhyReply *why = coord_why(w->c, "tiny", w->wall, &a, &e);
-    assert_non_null(why);
-    int64_t queued = 0, running = 0;
-    for (size_t i = 0; i < why->n_spent; i++) {
-        queued += strcmp(why->spent[i]->what, "queued") ? 0 : why->spent[i]->ms;
-        running += strcmp(why->spent[i]->what, "running") ? 0 : why->spent[i]->ms;
-    }
-    assert_int_equal(queued, 3000);
-    assert_int_equal(running, 4000);
-    arena_clear(&a);
+    assert_int_equal(spent_ms(w, "queued"), 3000);
+    assert_int_equal(spent_ms(w, "running"), 4000);
+}
+
+static void test_a_clock_that_is_set_changes_no_time_of_a_job(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 1);
+    world_pass(w, 2000);
+    w->wall += 2401LL * 24 * 3600 * 1000;
+    world_pass(w, 2000);
+    world_save(w, job, 2);
+    w->wall -= 4802LL * 24 * 3600 * 1000;
+    world_pass(w, 2000);
+    world_restart(w);
+    world_pass(w, 2000);
+    assert_int_equal(spent_ms(w, "running"), 8000 + 1000); // the restart takes a second
+    assert_int_equal(spent_ms(w, NULL), 9000);
+}
+
+static void test_time_in_which_a_job_has_failed_or_is_cancelled_is_counted(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "tiny", 1, "");
+    world_act(w, WEFT__V1__VERB__CANCEL, job);
+    world_pass(w, 2000);
+    world_act(w, WEFT__V1__VERB__RESUME, job);
+    world_host(w, 0, 1);
+    world_die(w, job, 0, RANK_EXIT_CONFIG, 0);
+    assert_state(w, job, FAILED);
+    world_pass(w, 3000);
+    world_restart(w);
+    assert_int_equal(spent_ms(w, "cancelled"), 2000);
+    assert_int_equal(spent_ms(w, "failed"), 4000);
+    assert_int_equal(spent_ms(w, NULL), 6000);
+}
+
+static void test_time_that_nobody_measured_is_called_unknown(void **state)
+{
+    struct world *w = *state;
+    (void)world_submit(w, "tiny", 1, "");
+    world_pass(w, 3000);
+    world_act(w, WEFT__V1__VERB__HOLD, "tiny"); // its row is written
+    world_act(w, WEFT__V1__VERB__RESUME, "tiny");
+    world_crash(w);
+    w->boot = "second"; // its monotonic clock begins anew
+    w->now = 5 * CLOCK_S;
+    w->wall += 60000;
+    world_restart(w);
+    int64_t away = 60000 + 2000; // crash and restart take a second each
+    world_pass(w, 1000);
+    assert_int_equal(spent_ms(w, "unknown"), away);
+    assert_int_equal(spent_ms(w, "queued"), 3000 + 1000);
+    world_restart(w);
+    assert_int_equal(spent_ms(w, NULL), 3000 + away + 1000 + 1000);
 }
 
 int main(void)
@@ -367,6 +424,9 @@ int main(void)
         STORY(test_a_restart_while_recovering_goes_on_to_the_goal),
         STORY(test_barrier_answers_are_brought_back),
         STORY(test_time_is_accounted_for),
+        STORY(test_a_clock_that_is_set_changes_no_time_of_a_job),
+        STORY(test_time_in_which_a_job_has_failed_or_is_cancelled_is_counted),
+        STORY(test_time_that_nobody_measured_is_called_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
