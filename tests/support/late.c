@@ -504,7 +504,18 @@ static struct choice *choice_at(struct device *d, const char *key)
     return &d->choices[at];
 }
 
-// What the call would write is written over: nothing of value may lie there.
+static bool is_all_zero(const struct device *d, const struct tensor *t)
+{
+    const char *bytes = real(d, t->data);
+    size_t n = (size_t)shape_count(&t->shape) * dtype_size(t->dtype);
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i])
+            return false;
+    return true;
+}
+
+// What the call would write is written over: nothing of value may lie there. A clock that runs
+// while zeros are multiplied tells the wrong times of a real device.
 static int tune(struct stream_q *q, const struct op_call *call, bool time, struct err *e)
 {
     struct device *d = q->device;
@@ -512,6 +523,8 @@ static int tune(struct stream_q *q, const struct op_call *call, bool time, struc
     size_t n = (size_t)snprintf(key, sizeof key, "%s", op_name(call->op));
     if (call->op != OP_MATMUL)
         return 0;
+    if (time && (is_all_zero(d, &call->in[0]) || is_all_zero(d, &call->in[1])))
+        return err_set(e, ERR_DEVICE, "late: an algorithm is timed on zeros");
     for (int k = 0; k < call->nin; k++)
         for (int i = 0; i < call->in[k].shape.n && n < sizeof key; i++)
             n += (size_t)snprintf(key + n, sizeof key - n, "%c%lld", i ? 'x' : ' ',

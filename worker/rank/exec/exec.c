@@ -10,6 +10,7 @@
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/group.h"
 #include "worker/rank/exec/marks.h"
+#include "worker/rank/exec/noise.h"
 #include "worker/rank/exec/segments.h"
 
 struct bound {
@@ -348,9 +349,19 @@ static int tune_program(struct exec *x, const struct loaded *l, bool time, struc
     return rc;
 }
 
+static int fill_regions_with_noise(struct exec *x, struct err *e)
+{
+    const struct memory *m = find_memory(x);
+    int rc = 0;
+    for (int r = 0; r < REGION_COUNT && !rc; r++)
+        if (m->region[r])
+            rc = noise_fill(x->o.backend, x->stream, x->region[r], m->region[r], e);
+    return rc;
+}
+
 int exec_tune(struct exec *x, bool time, struct err *e)
 {
-    int rc = 0;
+    int rc = time ? fill_regions_with_noise(x, e) : 0;
     for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
         rc = tune_program(x, &x->loaded[k], time, e);
     rc = rc ? rc : zero_regions(x, e);
