@@ -153,7 +153,7 @@ SIM_TESTS    := sim
 FUZZERS     := json array job plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
-SERVICE_BENCHES := hosts placement
+SERVICE_BENCHES := hosts placement restart
 GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.

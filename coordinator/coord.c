@@ -101,12 +101,14 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
         return rc;
     }
     job_add(j);
-    // A job that has ended is kept for its story even if this version cannot read its job file any
-    // more; acts.c refuses to resume it.
-    if (!job_state_ended(j->state) && job_spec(j, e)) {
+    // Only an attempt needs its job file from the start. The others are read when their turn comes,
+    // and held if this version cannot: ten thousand of them would take seconds.
+    if (j->nplaced && job_spec(j, e)) {
         err_wrap(e, "job %s", j->id);
         return ERR_DATA;
     }
+    if (!j->mesh[0]) // the row is older than this column
+        (void)job_spec(j, NULL);
     if (j->seq >= c->next_seq)
         c->next_seq = j->seq + 1;
     return 0;
@@ -175,9 +177,10 @@ static void revive_job(struct job_record *j)
     struct coord *c = j->coord;
     job_count_on(j);
     int64_t wait_ms = j->not_before_ms - c->wall_ms;
-    int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
-    if (wait_ms > 0)
+    if (wait_ms > 0 && !job_spec(j, NULL)) {
+        int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
+    }
     if (!j->nplaced)
         return;
     attempt_restore(j);
@@ -224,6 +227,7 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     }
     hosts_started(c);
     give_checkpoints(c);
+    jobs_enter_queue(c);
     list_for_each (it, &c->jobs)
         revive_job(list_entry(it, struct job_record, link));
     flush_rows(c);

@@ -82,7 +82,7 @@ struct table {
     const ProtobufCMessageDescriptor *row;
     const char *key[KEYS_MAX];
     const char *skip;  // a field of the message that is not stored
-    const char *where; // SQL: which rows db_load reads; null: all
+    const char *order; // SQL: in which db_load hands its rows out; null: any
     bool loaded;
     struct child child[CHILDREN_MAX];
     // made at open
@@ -97,6 +97,7 @@ static const struct table tables[] = {
      .row = &weft__rows__job__descriptor,
      .key = {"id"},
      .skip = "old_state",
+     .order = "seq",
      .loaded = true,
      .child = {{.field = "placement", .table = "job_placement"},
                {.field = "failures_ms", .table = "job_failures_ms"},
@@ -110,12 +111,12 @@ static const struct table tables[] = {
      .row = &weft__rows__checkpoint__descriptor,
      .key = {"job", "epoch", "step"},
      .loaded = true},
-    {.name = "event",
-     .row = &weft__rows__event__descriptor,
-     .key = {"job", "seq"},
-     .loaded = true,
-     .where = "job IN (SELECT id FROM job WHERE ended_ms = 0)"},
-    {.name = "request", .row = &weft__rows__request__descriptor, .key = {"id"}, .loaded = true},
+    {.name = "event", .row = &weft__rows__event__descriptor, .key = {"job", "seq"}},
+    {.name = "request",
+     .row = &weft__rows__request__descriptor,
+     .key = {"id"},
+     .order = "t_ms",
+     .loaded = true},
     {.name = "audit", .row = &weft__rows__audit__descriptor, .key = {"seq"}},
     {.name = "meta", .row = &weft__rows__meta__descriptor, .loaded = true},
 };
@@ -477,8 +478,8 @@ static int load_table(struct db *s, int at,
     struct buf names = {0};
     sqlite3_stmt *q = NULL;
     print_columns(t, &names, NULL);
-    int rc = prepare_sql(s, &q, e, "SELECT %s FROM %s WHERE %s", buf_str(&names), t->name,
-                         t->where ? t->where : "1");
+    int rc = prepare_sql(s, &q, e, "SELECT %s FROM %s%s%s", buf_str(&names), t->name,
+                         t->order ? " ORDER BY " : "", t->order ? t->order : "");
     int step = SQLITE_DONE;
     buf_clear(&names);
     while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW) {

@@ -18,7 +18,7 @@ struct db;
 int db_open(struct db **out, const char *dir, struct err *e);
 void db_close(struct db *s); // null is fine
 
-// All rows that the decider wants back (all but audit, and events of ended jobs).
+// All rows that the decider wants back (all but audit and events), jobs by seq, requests by time.
 int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
             void *ctx, struct err *e);
 // One transaction, all or nothing. A job's old_state that is not what the row holds is ERR_INTERNAL

@@ -113,8 +113,29 @@ void job_add(struct job_record *j)
 {
     insert_by_seq(j->coord, j);
     map_put(&j->coord->by_id, j->id, j);
-    if (j->state == JOB_QUEUED)
-        enter_queue(j);
+}
+
+static int by_place_in_line(const void *a, const void *b)
+{
+    return job_goes_before(*(struct job_record *const *)a, *(struct job_record *const *)b) ? -1 : 1;
+}
+
+// Sorted first, each of them finds its spot at the end.
+void jobs_enter_queue(struct coord *c)
+{
+    int n = 0;
+    list_for_each (it, &c->jobs)
+        n++;
+    struct job_record **waiting = arena_array(c->out->arena, struct job_record *, n + 1);
+    n = 0;
+    list_for_each (it, &c->jobs) {
+        struct job_record *j = list_entry(it, struct job_record, link);
+        if (j->state == JOB_QUEUED)
+            waiting[n++] = j;
+    }
+    qsort(waiting, (size_t)n, sizeof(void *), by_place_in_line);
+    for (int i = 0; i < n; i++)
+        enter_queue(waiting[i]);
 }
 
 static void clear_spec(const struct job_record *j)
@@ -375,10 +396,18 @@ void job_event(struct job_record *j, const struct job_note *n, const char *fmt, 
     va_end(ap);
 }
 
+// It waits, and the last round came to the same for all others with it as it will without it.
+static bool queue_ignores(const struct job_record *j)
+{
+    const struct job_record *at = j->coord->tails[j->kind].at;
+    bool unseen = at && job_goes_before(at, j);
+    return j->in_queue && (j->wait == WAIT_NEVER || j->wait == WAIT_BACKOFF || unseen);
+}
+
 static void set_state(struct job_record *j, enum job_state to, enum job_state goal)
 {
     struct coord *c = j->coord;
-    bool is_new = j->state == JOB_NONE;
+    bool alone = j->state == JOB_NONE || (to != JOB_STARTING && queue_ignores(j));
     PRE(states[j->state].to[to]);
     PRE((goal != JOB_NONE) == (to == JOB_DRAINING || to == JOB_RECOVERING));
     job_account(j);
@@ -393,7 +422,7 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
     j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)
         text_set(&j->goal_why, "");
-    c->round_due = c->round_due || !is_new; // settling looks at those that are new
+    c->round_due = c->round_due || !alone; // settling looks at those that are new
 }
 
 void job_move(struct job_record *j, enum job_state to, enum job_state goal,

@@ -61,6 +61,7 @@ struct job_record {
     enum job_wait wait;
     int64_t not_before_ns; // 0: now
     char behind[ID_LEN];
+    struct place_want want; // ranks 0: not filled in yet
 
     // ---- durable: the columns of its row; texts are the heap's and never null ----
     enum job_state state;
@@ -83,7 +84,7 @@ struct job_record {
     bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
     char *restore; // the checkpoint that the attempt goes on from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known
-    char *mesh;    // "{dp: 2}", for people
+    char *mesh;    // "{dp: 2}": for people, and for placement before the job file is read
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;
@@ -133,6 +134,7 @@ static inline int job_exit_code(const struct job_record *j) // of the client tha
 // job_add puts it into the tables.
 struct job_record *job_new(struct coord *c);
 void job_add(struct job_record *j);
+void jobs_enter_queue(struct coord *c); // once, after a restart: those that wait
 // A new job, in the tables, and not yet in any state. known_id: of a job that is found again;
 // null: a new one.
 struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,

@@ -86,13 +86,17 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     }
 }
 
-static void make_want(const struct job_record *j, struct place_want *w)
+// What it wants is in its row: a job file is read only when its job begins.
+static const struct place_want *want_of(struct job_record *j)
 {
-    memset(w, 0, sizeof *w); // it is compared whole
+    struct place_want *w = &j->want;
+    if (w->ranks)
+        return w;
     w->ranks = j->ranks;
     w->max_hosts = j->max_hosts;
-    for (int i = 0; i < j->spec.mesh.n; i++)
-        w->axes[w->naxes++] = (int)j->spec.mesh.axis[i].size;
+    for (const char *at = j->mesh; (at = strchr(at, ':')) && w->naxes < MAX_AXES; at++)
+        w->axes[w->naxes++] = (int)strtol(at + 1, NULL, 10);
+    return w;
 }
 
 static bool has_failed(const struct queue_failed *f, const struct place_want *w)
@@ -104,24 +108,36 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
 }
 
 // `failed` is that of `hosts`; null: they may gain devices.
-static bool find_devices(struct round *r, const struct job_record *j,
-                         const struct place_host *hosts, struct queue_failed *failed, int *n)
+static bool find_devices(struct round *r, struct job_record *j, const struct place_host *hosts,
+                         struct queue_failed *failed, int *n)
 {
-    struct place_want w;
-    make_want(j, &w);
-    if (failed && has_failed(failed, &w))
+    const struct place_want *w = want_of(j);
+    if (failed && has_failed(failed, w))
         return false;
-    *n = placement_find(&w, hosts, r->n, r->shares);
+    *n = placement_find(w, hosts, r->n, r->shares);
     if (*n == 0 && failed) {
-        failed->v[failed->next] = w;
+        failed->v[failed->next] = *w;
         failed->next = (failed->next + 1) % FAILED_MAX;
         failed->n += failed->n < FAILED_MAX;
     }
     return *n > 0;
 }
 
+// Its job file was written by a version of weft that allowed what this one does not.
+static void hold_unreadable(struct job_record *j, const struct err *e)
+{
+    struct job_note n = NOTE(HELD);
+    text_set(&j->diagnosis, e->text);
+    job_move(j, JOB_HELD, JOB_NONE, &n, "this version cannot read its job file: %s", e->text);
+}
+
 static void begin_job(struct round *r, struct job_record *j, int nshares)
 {
+    struct err e = {0};
+    if (job_spec(j, &e)) {
+        hold_unreadable(j, &e);
+        return;
+    }
     struct place *p = arena_array(r->arena, struct place, j->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {
@@ -313,13 +329,11 @@ void queue_round(struct coord *c)
 bool queue_knows(struct job_record *j)
 {
     const struct queue_tail *tail = &j->coord->tails[j->kind];
-    struct place_want w;
-    make_want(j, &w);
     if (tail->at && job_goes_before(tail->at, j)) {
         wait_behind(j, tail->first);
         return true;
     }
-    if (!has_failed(&tail->never, &w))
+    if (!has_failed(&tail->never, want_of(j)))
         return false;
     j->wait = WAIT_NEVER;
     return true;

@@ -5,8 +5,9 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse progress; default: all. A benchmark whose peer is not
-# installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out, and that is said.
+# NAME: start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress; default:
+# all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out,
+# and that is said.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -47,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement allreduce mlp gpt2 order fuse progress
+[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -58,6 +59,11 @@ for bench in "$@"; do
     service) keep service /usr/bin/python3 tests/bench/service.py "$build" ;;
     hosts) keep hosts /usr/bin/python3 tests/bench/hosts.py "$build" ;;
     placement) keep placement "$build/tests/bench/bench_placement" ;;
+    restart)
+        scratch=$(mktemp -d "$build/restart.XXXXXX")
+        keep restart "$build/tests/bench/bench_restart" "$scratch"
+        rm -rf "$scratch"
+        ;;
     allreduce)
         if command -v mpicc >/dev/null; then
             keep allreduce sh tests/bench/allreduce.sh "$build"

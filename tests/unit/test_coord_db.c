@@ -104,7 +104,7 @@ static const ProtobufCMessageDescriptor *rows[] = {
     &weft__rows__event__descriptor,  &weft__rows__request__descriptor,
     &weft__rows__audit__descriptor,  &weft__rows__meta__descriptor,
 };
-enum { KINDS = sizeof rows / sizeof *rows, AUDIT = 6 };
+enum { KINDS = sizeof rows / sizeof *rows, EVENT = 4, AUDIT = 6 };
 
 static Weft__Rows__Write *row_of(struct arena *a, int kind, int salt)
 {
@@ -174,16 +174,20 @@ static void every_field_of_every_row_comes_back(void **state)
     for (int k = 0; k < KINDS; k++)
         w[k] = row_of(&a, k, 5 + k);
     w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
-    w[0]->job->ended_ms = 0; // its events are wanted back
     w[4]->event->job = w[0]->job->id;
     if (db_commit(p->db, w, KINDS, &e))
         fail_msg("%s", e.text);
     reopen(p);
     load(p, &s);
-    assert_int_equal(s.n, KINDS - 1); // audit rows stay where they are
+    assert_int_equal(s.n, KINDS - 2); // events and audit rows stay where they are
     for (int k = 0; k < KINDS; k++)
-        if (k != AUDIT)
+        if (k != AUDIT && k != EVENT)
             assert_true(has(&s, k, w[k]));
+    Weft__Rows__Event **events;
+    size_t n;
+    assert_int_equal(db_events(p->db, w[0]->job->id, &a, &events, &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(events[0]->text, w[EVENT]->event->text);
     forget(&s);
     arena_clear(&a);
 }
@@ -385,6 +389,101 @@ static void the_cluster_s_id_is_kept_beside_the_database(void **state)
     assert_string_equal(id, "0123456789abcdef0123456789abcdef");
 }
 
+// ---- what it costs -----------------------------------------------------------------------------
+
+static int statements; // run so far, by all databases of this process
+
+static int count_statement(unsigned kind, void *ctx, void *statement, void *sql)
+{
+    (void)kind;
+    (void)ctx;
+    (void)statement;
+    (void)sql;
+    statements++;
+    return 0;
+}
+
+static int trace_statements(sqlite3 *sql, char **error, const void *api)
+{
+    (void)error;
+    (void)api;
+    return sqlite3_trace_v2(sql, SQLITE_TRACE_STMT, count_statement, NULL);
+}
+
+static void put_waiting_jobs(struct place *p, int from, int n)
+{
+    enum { EVENTS = 20 };
+    for (int i = from; i < from + n; i++) {
+        struct arena a = {0};
+        struct err e = {0};
+        Weft__Rows__Write *w[1 + EVENTS] = {row_of(&a, 0, i)};
+        w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
+        for (int k = 1; k <= EVENTS; k++) {
+            w[k] = row_of(&a, EVENT, i * EVENTS + k);
+            w[k]->event->job = w[0]->job->id;
+        }
+        if (db_commit(p->db, w, 1 + EVENTS, &e))
+            fail_msg("%s", e.text);
+        arena_clear(&a);
+    }
+}
+
+static int count_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
+{
+    (void)w;
+    (void)e;
+    (*(int *)ctx)++;
+    return 0;
+}
+
+static int cost_of_loading(struct place *p, int *n)
+{
+    struct err e = {0};
+    int before;
+    reopen(p);
+    before = statements;
+    *n = 0;
+    assert_int_equal(db_load(p->db, count_row, n, &e), 0);
+    return statements - before;
+}
+
+static void a_restart_reads_a_few_rows_a_job_whatever_its_story(void **state)
+{
+    struct place *p = *state;
+    int n;
+    sqlite3_auto_extension((void (*)(void))(void *)trace_statements);
+    reopen(p);
+    int none = cost_of_loading(p, &n);
+    assert_true(none > 0);
+    put_waiting_jobs(p, 1, 50);
+    assert_int_equal(cost_of_loading(p, &n), none + 50 * 3); // its placement, failures and time
+    assert_int_equal(n, 50);
+    sqlite3_reset_auto_extension();
+}
+
+static void the_cost_of_a_change_does_not_grow_with_the_jobs(void **state)
+{
+    struct place *p = *state;
+    struct arena a = {0};
+    struct err e = {0};
+    int cost[2];
+    sqlite3_auto_extension((void (*)(void))(void *)trace_statements);
+    reopen(p);
+    for (int i = 0; i < 2; i++) {
+        put_waiting_jobs(p, 1 + 40 * i, 40);
+        Weft__Rows__Write *w = row_of(&a, 0, 7 + 40 * i);
+        w->job->old_state = w->job->state;
+        w->job->n_placement = w->job->n_spent = w->job->n_failures_ms = 2;
+        int before = statements;
+        assert_int_equal(db_commit(p->db, &w, 1, &e), 0);
+        cost[i] = statements - before;
+    }
+    assert_true(cost[0] > 0);
+    assert_int_equal(cost[0], cost[1]);
+    sqlite3_reset_auto_extension();
+    arena_clear(&a);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 static void its_files_are_its_owners_alone(void **state)
 {
@@ -420,6 +519,8 @@ int main(void)
         CASE(a_host_belongs_to_the_certificate_that_used_it_first),
         CASE(the_cluster_s_id_is_kept_beside_the_database),
         CASE(its_files_are_its_owners_alone),
+        CASE(a_restart_reads_a_few_rows_a_job_whatever_its_story),
+        CASE(the_cost_of_a_change_does_not_grow_with_the_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,6 +247,22 @@ static enum coord_action_kind answer_of(const struct coord_out *out)
     return COORD_SEND;
 }
 
+static void test_a_job_file_of_another_version_is_held_when_its_turn_comes(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "old", 1, ""), *other = world_submit(w, "new", 1, "");
+    char row[60];
+    snprintf(row, sizeof row, "job %s", job);
+    Weft__Rows__Job *stored = w->rows[world_row(w, row)]->job;
+    memcpy(strstr(stored->resolved, "model"), "mocel", 5);
+    world_restart(w);
+    assert_state(w, job, QUEUED); // nobody has read it yet
+    world_host(w, 0, 1);
+    assert_state(w, job, HELD);
+    assert_non_null(strstr(world_told(w, job, "held"), "mocel"));
+    assert_state(w, other, RUNNING);
+}
+
 // As many as may wait where there is time for it: the next one is refused.
 static void test_ten_thousand_jobs_wait_in_line(void **state)
 {
@@ -316,6 +332,7 @@ int main(void)
         STORY(test_whoever_loses_least_is_preempted),
         STORY(test_no_more_are_preempted_than_are_needed),
         STORY(test_devices_that_become_free_are_waited_for),
+        STORY(test_a_job_file_of_another_version_is_held_when_its_turn_comes),
         STORY(test_ten_thousand_jobs_wait_in_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
