@@ -9,6 +9,8 @@
 #include "coordinator/attempt_leader.h"
 #include "coordinator/plain_text.h"
 
+enum { TOLD_MAX = 16 }; // of what is not used
+
 static void fail_storage(struct attempt *at, const struct attempt_host *h, const char *why,
                          bool config)
 {
@@ -38,13 +40,57 @@ static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
 {
     int n = 0, kept = 0;
     for (size_t i = 0; i < d->n_committed; i++)
-        if (d->committed[i]->epoch <= EPOCH_MOST && d->committed[i]->step >= 0)
+        if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step))
             scan[n++] = entry_of(d->committed[i]);
     qsort(scan, (size_t)n, sizeof *scan, ascending);
     for (int i = 0; i < n; i++)
         if (!kept || ascending(&scan[kept - 1], &scan[i]))
             scan[kept++] = scan[i];
     return kept;
+}
+
+// ---- what is there and not used ----
+
+struct passed_over { // told one by one, up to a number
+    struct attempt *at;
+    const char *host;
+    int n;
+};
+
+static void tell_passed_over(struct passed_over *p, int64_t step, const char *name, const char *why)
+{
+    struct job_note n = NOTE(PASSED);
+    char text[400];
+    n.host = p->host;
+    n.step = step;
+    if (p->n++ >= TOLD_MAX)
+        return;
+    snprintf(text, sizeof text, "%.120s is not used: %.240s", name, why);
+    text_plain(text);
+    job_event(p->at->job, &n, "%s", text);
+}
+
+// A checkpoint that lies in the folder and is not gone on from would else be lost without a word.
+static void tell_unused(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct passed_over p = {.at = at, .host = host_name(at->hosts->host)};
+    struct job_note n = NOTE(PASSED);
+    for (size_t i = 0; i < d->n_committed; i++) {
+        const Weft__Rows__Checkpoint *k = d->committed[i];
+        bool possible = store_entry_ok(k->epoch, k->step);
+        char name[64];
+        if (possible && !k->bad)
+            continue;
+        snprintf(name, sizeof name, "the checkpoint of step %lld and epoch %llu",
+                 (long long)k->step, (unsigned long long)k->epoch);
+        if (possible)
+            store_entry_name((int64_t)k->epoch, k->step, name);
+        tell_passed_over(&p, k->step, name, possible ? k->why : "weft gives no such step or epoch");
+    }
+    for (size_t i = 0; i < d->n_unused; i++)
+        tell_passed_over(&p, -1, d->unused[i], STORE_UNUSED_WHY);
+    if (p.n > TOLD_MAX)
+        job_event(at->job, &n, "and %d more are not used", p.n - TOLD_MAX);
 }
 
 static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
@@ -80,10 +126,10 @@ static void fence_again(struct attempt *at, const struct attempt_host *h, uint64
     struct job_record *j = at->job;
     uint64_t base = greatest > j->epoch ? greatest : j->epoch;
     struct job_note n = NOTE(FENCE);
-    if (greatest > EPOCH_MOST) {
+    if (greatest >= EPOCH_MAX) {
         char why[100];
-        snprintf(why, sizeof why, "the folder knows epoch %llu: nobody made that",
-                 (unsigned long long)greatest);
+        snprintf(why, sizeof why, "the folder knows epoch %llu, and %d is the last that weft gives",
+                 (unsigned long long)greatest, EPOCH_MAX);
         fail_storage(at, h, why, true);
         return;
     }
@@ -98,6 +144,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     struct job_record *j = at->job;
     struct job_note n = NOTE(FENCED);
     take_scan(at, d);
+    tell_unused(at, d);
     text_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
     if (!from && are_all_bad(at)) {

@@ -73,9 +73,10 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
 static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)
-        if (f->committed[i]->epoch > f->epoch || f->committed[i]->step < 0)
+        if (f->committed[i]->epoch > f->epoch ||
+            !store_entry_ok(f->committed[i]->epoch, f->committed[i]->step))
             return false;
-    return id_is_valid(f->job) && f->epoch < (uint64_t)1 << 62;
+    return id_is_valid(f->job) && f->epoch <= EPOCH_MAX;
 }
 
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)

@@ -201,7 +201,7 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
 static void meet_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
 {
     struct job_record *j = job_find(c, h->job);
-    if (!j || h->epoch <= j->epoch || h->epoch > EPOCH_MOST)
+    if (!j || h->epoch <= j->epoch || h->epoch > EPOCH_MAX)
         return;
     struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
     snprintf(f.text, sizeof f.text, "a newer attempt of this job is known to a host");

@@ -11,6 +11,3 @@ struct coord;
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
 void coord_new_id(struct coord *c, char out[ID_LEN]);
 bool id_is_valid(const char *s);
-
-// Greater epochs are nobody's: names in a folder hold 18 digits, and there must be a next one.
-#define EPOCH_MOST UINT64_C(100000000000000000)

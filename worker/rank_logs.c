@@ -13,6 +13,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/list.h"
+#include "common/ckpt/store.h"
 
 enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10 };
 
@@ -149,7 +150,7 @@ static bool epoch_of(const char *name, const char *job, uint64_t *epoch)
     if (strncmp(name, job, n) || strncmp(name + n, ".e", 2))
         return false;
     *epoch = strtoull(name + n + 2, &end, 10);
-    return end != name + n + 2 && !*end;
+    return end != name + n + 2 && !*end && *epoch <= EPOCH_MAX;
 }
 
 static bool newest_epoch(const char *jobs, const char *job, uint64_t *newest)

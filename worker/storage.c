@@ -251,13 +251,27 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
+static int list_unused(struct act *t, struct store *s, struct err *e)
+{
+    const char **names;
+    int n, rc = store_list_unused(s, &t->arena, &names, &n, e);
+    t->answer.unused = arena_array(&t->arena, char *, n + 1);
+    for (int i = 0; i < n; i++)
+        t->answer.unused[t->answer.n_unused++] = frame_text(names[i]);
+    return rc;
+}
+
 static int fence_store(struct act *t, struct store *s, struct err *e)
 {
     int64_t greatest = 0;
-    int rc = store_fence(s, (int64_t)t->ask->epoch, t->ask->attempt, &greatest, e);
+    int64_t epoch = t->ask->epoch > EPOCH_MAX ? EPOCH_MAX + 1 : (int64_t)t->ask->epoch;
+    int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
     if (rc == ERR_FENCED)
         t->answer.greatest = (uint64_t)greatest;
-    return rc ? rc : list_committed(t, s, e);
+    if (rc)
+        return rc;
+    rc = list_committed(t, s, e);
+    return rc ? rc : list_unused(t, s, e);
 }
 
 // Not about one folder: nothing is opened before it.

@@ -56,7 +56,12 @@ bool store_entry_parse(const char *name, struct store_entry *out)
         !store_begins(s, ".e", &s) || !(s = parse_number(s, &out->epoch)) || *s)
         return false;
     store_entry_name(out->epoch, out->step, back);
-    return strcmp(back, name) == 0;
+    return store_entry_ok((uint64_t)out->epoch, out->step) && strcmp(back, name) == 0;
+}
+
+bool store_entry_ok(uint64_t epoch, int64_t step)
+{
+    return epoch > 0 && epoch <= EPOCH_MAX && step >= 0;
 }
 
 int store_entry_compare(struct store_entry a, struct store_entry b)
@@ -294,14 +299,62 @@ int store_scan(const struct store *s, struct arena *a, struct store_entry **out,
     return rc;
 }
 
+struct unused {
+    struct arena *arena;
+    const char **v;
+    int n, cap;
+};
+
+static int collect_unused(void *arg, const char *name, struct err *e)
+{
+    struct unused *u = arg;
+    struct store_entry entry;
+    (void)e;
+    if (!store_begins(name, "step-", NULL) || store_entry_parse(name, &entry))
+        return 0;
+    u->v = arena_grow(u->arena, u->v, sizeof *u->v, u->n, &u->cap);
+    u->v[u->n++] = arena_strdup(u->arena, name);
+    return 0;
+}
+
+int store_list_unused(const struct store *s, struct arena *a, const char ***out, int *n,
+                      struct err *e)
+{
+    struct unused u = {.arena = a};
+    int rc = durable_list(s->fd, collect_unused, &u, e);
+    *out = u.v;
+    *n = u.n;
+    return rc;
+}
+
 // ---- fence ----
+
+// The number of a marker "epoch-E", EPOCH_MAX + 1 for any that is greater, 0 for no marker.
+static int64_t parse_marker(const char *name)
+{
+    const char *digits;
+    int64_t epoch = 0;
+    if (!store_begins(name, "epoch-", &digits) || !*digits)
+        return 0;
+    for (; *digits >= '0' && *digits <= '9'; digits++)
+        epoch = epoch > EPOCH_MAX ? epoch : epoch * 10 + (*digits - '0');
+    return *digits ? 0 : epoch > EPOCH_MAX ? EPOCH_MAX + 1 : epoch;
+}
+
+// A checkpoint counts as well as a marker: one that was copied here must not stay the newest.
 static int find_greatest(void *arg, const char *name, struct err *e)
 {
-    int64_t *greatest = arg, epoch;
-    const char *end;
-    (void)e;
-    if (store_begins(name, "epoch-", &end) && (end = parse_number(end, &epoch)) && !*end &&
-        epoch > *greatest)
+    int64_t *greatest = arg, epoch = parse_marker(name);
+    struct store_entry entry;
+    if (epoch > EPOCH_MAX)
+        return err_set(
+            e, ERR_INVALID,
+            "the file %.80s is beyond epoch %d, the last that weft gives: it is nobody's, "
+            "move it away",
+            name, EPOCH_MAX);
+    if (store_entry_parse(name, &entry))
+        epoch = entry.epoch;
+    if (epoch > *greatest)
         *greatest = epoch;
     return 0;
 }
@@ -368,8 +421,14 @@ int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *gr
                 struct err *e)
 {
     struct fence f = {s, epoch};
-    PRE(epoch > 0 && *attempt);
+    PRE(*attempt);
     *greatest = 0;
+    if (epoch < 1 || epoch > EPOCH_MAX)
+        return err_set(e, ERR_INVALID,
+                       "epoch %" PRId64
+                       " is not one of 1 to %d, which is all that a job has: submit "
+                       "it as a new one",
+                       epoch, EPOCH_MAX);
     int rc = store_check_epoch(s, epoch, greatest, e);
     rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);

@@ -17,6 +17,10 @@
 #include "common/base/err.h"
 #include "common/ckpt/manifest.h"
 
+// Epochs are 1 to EPOCH_MAX. A greater one was never given by weft, whoever names it: a file, a
+// frame or a row. The limit leaves room for an attempt a second for thirty years.
+enum { EPOCH_MAX = 1000000000 };
+
 struct store {
     int fd; // the job's directory
     char path[1000];
@@ -42,18 +46,24 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
 
 void store_entry_name(int64_t epoch, int64_t step, char out[64]); // "step-00000200.e3"
 bool store_entry_parse(const char *name, struct store_entry *out);
+bool store_entry_ok(uint64_t epoch, int64_t step);                   // can a checkpoint have these?
 int store_entry_compare(struct store_entry a, struct store_entry b); // by (epoch, step)
 
 // ERR_FENCED, with *greatest, when a greater epoch is there or this one belongs to another attempt:
-// fence again with 1 + *greatest. Repeating a fence that succeeded succeeds. On success what
-// store_scan lists is durable.
+// fence again with 1 + *greatest. ERR_INVALID: the epoch, or one that is there, is beyond EPOCH_MAX.
+// Repeating a fence that succeeded succeeds. On success what store_scan lists is durable.
 int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
                 struct err *e);
-// ERR_FENCED when an epoch greater than `epoch` is there; *greatest (may be null) is set: 0, none.
+// ERR_FENCED when an epoch greater than `epoch` is there, as a marker or as that of a checkpoint;
+// *greatest (may be null) is set: 0, none. ERR_INVALID: a marker is beyond EPOCH_MAX.
 int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, struct err *e);
 // The committed checkpoints, newest (greatest epoch, then step) first.
 int store_scan(const struct store *s, struct arena *a, struct store_entry **out, int *n,
                struct err *e);
+// What begins like a checkpoint's name and is none, so that nobody ever loads it; people are told.
+#define STORE_UNUSED_WHY "its name is none that weft gives to a checkpoint"
+int store_list_unused(const struct store *s, struct arena *a, const char ***out, int *n,
+                      struct err *e);
 
 // Opens (makes, if first) the directory of a checkpoint being written; *tmp is the caller's.
 int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e);

@@ -174,6 +174,35 @@ static void a_fence_is_made_once_and_repeats(void **state)
     let_go(m);
 }
 
+static void a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration(void **state)
+{
+    struct rig *r = *state;
+    r->ask.epoch = UINT64_C(100000000000000002);
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_true(!m->ok && m->config);
+    assert_int_equal(m->greatest, 0); // there is none to try
+    assert_non_null(strstr(m->why, "1 to 1000000000"));
+    let_go(m);
+    assert_false(there(r, "epoch-100000000000000002"));
+    r->ask.epoch = 1;
+    works(r, r->a, OP(FENCE));
+}
+
+static void a_fence_lists_what_it_cannot_use(void **state)
+{
+    struct rig *r = *state;
+    char path[200];
+    works(r, r->a, OP(WRITE));
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000005.e100000000000000001", r->root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
+    assert_true(m->ok);
+    assert_int_equal(m->n_committed, 0);
+    assert_int_equal(m->n_unused, 1);
+    assert_string_equal(m->unused[0], "step-00000005.e100000000000000001");
+    let_go(m);
+}
+
 static void a_fence_takes_the_probes_away(void **state)
 {
     struct rig *r = *state;
@@ -257,6 +286,8 @@ int main(void)
         STORY(two_hosts_see_each_others_files_after_a_rename),
         STORY(a_host_on_other_storage_is_named_with_its_mount),
         STORY(a_fence_is_made_once_and_repeats),
+        STORY(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
+        STORY(a_fence_lists_what_it_cannot_use),
         STORY(a_fence_takes_the_probes_away),
         STORY(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
         STORY(a_folder_of_another_job_is_a_matter_of_configuration),

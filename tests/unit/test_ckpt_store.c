@@ -2,6 +2,7 @@
 // The job's directory: who owns it, what a fence stops, what a commit leaves behind.
 #include <sys/wait.h>
 
+#include "common/ckpt/load.h"
 #include "common/ckpt/ls.h"
 #include "tests/unit/ckpt_fixture.h"
 
@@ -108,6 +109,65 @@ static void the_newest_is_the_greatest_epoch_then_step(void **state)
     assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
     assert_int_equal(n, 4);
     assert_memory_equal(list, want, sizeof want);
+    fx_clear(&f);
+}
+
+static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
+{
+    (void)state;
+    static const char *const markers[] = {"epoch-1000000001", "epoch-100000000000000000",
+                                          "epoch-99999999999999999999999999"};
+    struct fixture f;
+    struct err e = {0};
+    int64_t greatest;
+    fx_init(&f);
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) {
+        fx_put(f.store.fd, markers[i], "x", 1);
+        assert_int_equal(store_fence(&f.store, 1, "attempt-a", &greatest, &e), ERR_INVALID);
+        assert_non_null(strstr(e.text, markers[i]));
+        assert_int_equal(unlinkat(f.store.fd, markers[i], 0), 0);
+    }
+    assert_int_equal(store_fence(&f.store, 0, "attempt-a", &greatest, &e), ERR_INVALID);
+    assert_int_equal(store_fence(&f.store, 1000000001, "attempt-a", &greatest, &e), ERR_INVALID);
+    assert_int_equal(store_fence(&f.store, 1000000000, "attempt-a", &greatest, &e), 0);
+    fx_save(&f, 1000000000, 5); // the last epoch's work is used like any other
+    struct load l;
+    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), 0);
+    assert_string_equal(l.name, "step-00000005.e1000000000");
+    load_close(&l);
+    fx_clear(&f);
+}
+
+static void a_checkpoint_that_was_copied_here_counts_as_its_epoch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    int64_t greatest;
+    fx_init(&f);
+    fx_save(&f, 7, 10);
+    assert_int_equal(store_fence(&f.store, 3, "attempt-a", &greatest, &e), ERR_FENCED);
+    assert_int_equal(greatest, 7);
+    assert_int_equal(store_fence(&f.store, 8, "attempt-a", &greatest, &e), 0);
+    fx_clear(&f);
+}
+
+static void what_only_looks_like_a_checkpoint_is_listed_as_unused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err e = {0};
+    struct store_entry *used;
+    const char **names;
+    int n;
+    fx_init(&f);
+    fx_save(&f, 1, 10);
+    assert_int_equal(mkdirat(f.store.fd, "step-00000020.e100000000000000000", 0700), 0);
+    assert_int_equal(store_scan(&f.store, &f.arena, &used, &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(store_list_unused(&f.store, &f.arena, &names, &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(names[0], "step-00000020.e100000000000000000");
     fx_clear(&f);
 }
 
@@ -334,6 +394,9 @@ int main(void)
         cmocka_unit_test(a_commit_gives_the_final_name_and_may_be_repeated),
         cmocka_unit_test(the_newest_is_the_greatest_epoch_then_step),
         cmocka_unit_test(a_shard_that_is_missing_or_short_stops_the_commit),
+        cmocka_unit_test(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
+        cmocka_unit_test(a_checkpoint_that_was_copied_here_counts_as_its_epoch),
+        cmocka_unit_test(what_only_looks_like_a_checkpoint_is_listed_as_unused),
         cmocka_unit_test(after_a_fence_the_old_epoch_commits_nothing),
         cmocka_unit_test(a_fence_is_repeatable_by_its_attempt_alone),
         cmocka_unit_test(of_racing_fencers_each_epoch_has_one_holder),

@@ -47,7 +47,8 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->committed_step, 4);
     assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
-    world_restart(w); // and its rows are read again
+    assert_int_equal(world_events(w, job, "passed over"), 2); // and nobody needs to wonder
+    world_restart(w);                                         // and its rows are read again
     assert_state(w, job, RUNNING);
 }
 
@@ -63,6 +64,31 @@ static void test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it(vo
     assert_state(w, job, FAILED);
     assert_int_equal(world_job(w, job)->epoch, 1);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "18446744073709551615"));
+}
+
+static void test_checkpoints_that_are_not_used_are_told_with_why(void **state)
+{
+    struct world *w = *state;
+    NEW(StorageDone, storage_done, d);
+    char *unused[] = {frame_text("step-00000020.e100000000000000000")};
+    Weft__Rows__Checkpoint bad, *list[] = {&bad};
+    weft__rows__checkpoint__init(&bad);
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    bad.epoch = 1;
+    bad.step = 8;
+    bad.bad = true;
+    bad.why = frame_text("shard-00001: digest differs");
+    d.ok = true;
+    d.store = frame_text("/ckpt/tiny");
+    d.committed = list;
+    d.unused = unused;
+    d.n_unused = 1;
+    d.n_committed = 1;
+    answer_fence(w, job, &d);
+    assert_int_equal(world_events(w, job, "passed over"), 2);
+    assert_non_null(strstr(world_told(w, job, "passed over"), "step-00000020.e1000000000"));
 }
 
 static void test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host(void **state)
@@ -244,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORY(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
         STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
+        STORY(test_checkpoints_that_are_not_used_are_told_with_why),
         STORY(test_an_epoch_that_no_folder_can_hold_is_not_learnt_from_a_host),
         STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
         STORY(test_steps_beyond_the_last_are_not_believed),

@@ -255,6 +255,19 @@ static void a_run_again_continues_from_its_newest_good_checkpoint(void **state)
     assert_int_equal(count_rows(), 20); // 10 kept, 10 new
 }
 
+static void a_checkpoint_that_is_not_used_is_told_and_a_forged_epoch_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(run("out", NULL, short_run), 0);
+    put_checkpoint(10);
+    assert_int_equal(system("cd ckpt/tiny-* && mkdir step-00000030.e100000000000000001"), 0);
+    assert_int_equal(run("out", NULL, short_run), 0);
+    assert_says("out", "step-00000030.e100000000000000001 is not used: its name is none");
+    assert_int_equal(system("cd ckpt/tiny-* && echo x >epoch-100000000000000000"), 0);
+    assert_int_not_equal(run("out", NULL, short_run), 0);
+    assert_says("out", "epoch-100000000000000000 is beyond epoch 1000000000");
+}
+
 static void a_finished_job_says_so_and_trains_no_more(void **state)
 {
     (void)state;
@@ -406,6 +419,7 @@ int main(void)
         CASE(a_failed_rank_ends_the_run_with_its_own_code),
         CASE(a_stopped_rank_is_named_and_killed),
         CASE(a_run_again_continues_from_its_newest_good_checkpoint),
+        CASE(a_checkpoint_that_is_not_used_is_told_and_a_forged_epoch_refused),
         CASE(a_finished_job_says_so_and_trains_no_more),
         CASE(an_interrupt_stops_all_ranks_at_one_step),
         CASE(a_second_run_in_the_same_place_is_refused_naming_the_pid),

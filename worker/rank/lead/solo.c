@@ -215,6 +215,9 @@ static int fence_epoch(struct solo *s, struct assignment *a, struct err *e)
     if (!folder_read(s->dir, "state", text, sizeof text, NULL) &&
         text_value(text, "epoch", value, sizeof value))
         epoch = atoll(value);
+    if (epoch < 0 || epoch > EPOCH_MAX)
+        return err_set(e, ERR_DATA, "%s/state is damaged: epoch %s is not one of 1 to %d", s->dir,
+                       value, EPOCH_MAX);
     if ((rc = entropy_id(a->attempt_id, e)))
         return rc;
     epoch = 1 + (epoch > greatest ? epoch : greatest);
@@ -248,6 +251,15 @@ static bool is_bad(const struct refusals *r, struct store_entry id)
     return false;
 }
 
+static int tell_unused(struct solo *s, struct assignment *a, struct err *e)
+{
+    const char **names;
+    int n, rc = store_list_unused(&s->store, &a->arena, &names, &n, e);
+    for (int i = 0; i < n; i++)
+        log_warn("solo", "%s/%s is not used: " STORE_UNUSED_WHY, s->store.path, names[i]);
+    return rc;
+}
+
 // The newest checkpoint that verifies; the damaged are kept on disk but out of retention.
 static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e)
 {
@@ -255,6 +267,7 @@ static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e
     struct refusals bad = {0};
     struct store_entry *all;
     int n, rc = store_scan(&s->store, &a->arena, &all, &n, e);
+    rc = rc ? rc : tell_unused(s, a, e);
     if (rc)
         return rc;
     rc = load_open_newest_good(&l, &s->store, note_refused, &bad, e);

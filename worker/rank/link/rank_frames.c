@@ -169,6 +169,9 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
         f->rank >= f->ranks)
         return err_set(e, ERR_DATA, "an assignment to rank %d of %d with a key of %zu bytes",
                        f->rank, f->ranks, f->key.len);
+    if (f->epoch < 1 || f->epoch > EPOCH_MAX)
+        return err_set(e, ERR_DATA, "an assignment of epoch %llu: they are 1 to %d",
+                       (unsigned long long)f->epoch, EPOCH_MAX);
     a->rank = f->rank;
     a->ranks = f->ranks;
     a->epoch = f->epoch;
