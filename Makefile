@@ -37,8 +37,12 @@ EXPLAIN_SRC := findings fixes sharding_findings explain heads usage cost device_
 EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
-MODEL_SRC   := model mlp vae dense decoder draws loss model_schema schema_list
+# Reading programs: what job reading may use too, the lowest first.
+MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts)
+MODEL_SRC   += model mlp vae dense decoder draws loss model_schema schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
+# The programs that come with weft, compiled in as text.
+MODEL_PROGRAMS := gpt2
 
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
@@ -126,6 +130,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf list map log rand hash json stream root folder
+UNIT_MODEL   := model_language
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
 UNIT_COMPILE += explain_picture explain_fit explain_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies compile_group
@@ -136,7 +141,7 @@ UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_li
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_tls
 UNIT_COORD   := coord_db coord_found coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_settle coord_rows coord_placement coord_metrics coord_lies
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
-UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
+UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
@@ -250,13 +255,24 @@ $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -c $< -o $@
 
+# Their text as C strings, a line each.
+MODEL_TEXTS := $(MODEL_PROGRAMS:%=common/model/programs/%.model)
+$(BUILD)/gen/model_texts.c: $(MODEL_TEXTS) Makefile
+	$(call say,TEXT,$@)
+	@mkdir -p $(@D)
+	$(Q){ echo '#include "common/model/language/model_program.h"'; \
+	  echo 'const struct model_text model_texts[] = {'; \
+	  for p in $(MODEL_PROGRAMS); do echo "{\"$$p\","; \
+	    sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' common/model/programs/$$p.model; echo '},'; done; \
+	  echo '{0, 0}};'; } > $@
+
 # Whoever includes a generated header waits for it.
 $(call obj,$(RANK_SRC) $(ATTEMPT_SRC)): | $(PROTO_C)
 $(UNIT_RANK:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C)
 $(call obj,$(RPC_SRC) $(COORD_SRC) coordinator/main.c $(AGENT_SRC) worker/main.c $(CLI_SRC)): | $(PROTO_C) $(SERVICE_C)
 $(SERVICE_TESTS:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C) $(SERVICE_C)
 
-$(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC))
+$(BUILD)/libcommon.a: $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/model_texts.o
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rest of weft asks of a model: which data it reads, how large that is, where a pipeline may
+// cut it. Found from the text and the sizes alone; no graph is built.
+#pragma once
+#include "common/model/language/model_sizes.h"
+
+struct model_facts {
+    int64_t layers; // of the outermost repeats and numbered blocks together, in order: what a
+                    // pipeline's stages hold; 0: nothing is repeated
+    bool tokens;    // reads tokens, targets or positions
+    bool images;
+    bool labels;
+    bool samples;              // names `logits` and reads tokens: text can be drawn from it
+    int64_t seq, vocab;        // of tokens: the sizes of these names; 0: none such
+    int64_t features, classes; // of images: size `inputs`, else `embed`; of labels: `classes`
+};
+
+// 0, or ERR_INVALID with what cannot be in `errs` (a repeat of too many layers).
+int model_facts_find(const struct model_sizes *s, struct model_facts *out,
+                     struct model_errors *errs);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes and programs by their names. See model_program.h.
+#include <string.h>
+
+#include "common/job/suggest.h"
+#include "common/model/language/model_program.h"
+
+const char *model_size_kind_name(enum model_size_kind k)
+{
+    static const char *const names[] = {"a whole number", "a number", "a list of whole numbers",
+                                        "a word"};
+    return names[k];
+}
+
+int model_size_find(const struct model_program *p, const char *name)
+{
+    for (int i = 0; i < p->nsizes; i++)
+        if (strcmp(p->sizes[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+const char *model_size_suggest(const struct model_program *p, const char *name)
+{
+    const char *known[MODEL_MAX_SIZES];
+    for (int i = 0; i < p->nsizes; i++)
+        known[i] = p->sizes[i].name;
+    return suggest(name, known, p->nsizes);
+}
+
+const struct model_text *model_text_find(const char *name)
+{
+    for (const struct model_text *t = model_texts; t->name; t++)
+        if (strcmp(t->name, name) == 0)
+            return t;
+    return NULL;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parser's place in the tokens, and what its files share. Of this folder alone.
+//
+// A function that meets what it does not expect tells it once and sets `lost`; callers go on to the
+// end of the line without reading, and the next line begins anew.
+#pragma once
+#include "common/model/language/syntax.h"
+
+struct parser {
+    struct arena *arena;
+    const struct token *token; // the next
+    struct model_errors *errs;
+    int depth;  // of nesting, of expressions and blocks
+    bool lost;  // an error of this line has been told
+    bool sizes; // brackets make a list, not a parameter
+};
+
+bool parser_sees(const struct parser *p, const char *text); // the next is this sign or name
+bool parser_takes(struct parser *p, const char *text);      // and it is read, if it is
+void parser_wants(struct parser *p, const char *text);
+const char *parser_name(struct parser *p, const char *what);
+void parser_fail(struct parser *p, const char *wanted); // "WANTED is missing before TOKEN"
+// Whether one more level of nesting may be entered; parser_leave() takes it back.
+bool parser_enter(struct parser *p);
+void parser_leave(struct parser *p);
+
+// An expression; never null.
+struct expr *parse_expression(struct parser *p);
+struct path parse_path(struct parser *p);

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expressions of the sizes section: their values, given those of the sizes before. Of this folder.
+#pragma once
+#include "common/model/language/model_sizes.h"
+
+struct reckoning {
+    const struct model_program *program;
+    const struct model_size_value *value; // of the sizes before
+    int n;                                // how many these are
+    int blamed;                           // the last of them that was read and given, −1: none
+    struct model_errors *errs;
+};
+
+// False: it cannot be, which has been told.
+bool reckon(struct reckoning *r, const struct expr *e, struct number *out);
