@@ -16,7 +16,7 @@ SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 BASE_SRC    := notify entropy flag folder err arena buf map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
-OP_SRC      := op dims point gemm mask widen chain parts
+OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
-COMPILE_SRC += graph/graph graph/optable graph/tape graph/vjp graph/grad graph/remat graph/optimiser
+COMPILE_SRC += graph/graph graph/op_experts graph/experts graph/optable graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/fuse program/copies
 COMPILE_SRC += program/order program/schedule program/lower program/group program/memory_plan program/verify program/dump
@@ -88,6 +88,7 @@ CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_plan ver
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
+CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen cpu_refuse
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
 # kernels/cpu/vec.c is compiled once for each.
@@ -117,6 +118,8 @@ CUDA_CU     += rows
 CUDA_CU     += norm
 CUDA_CU     += rotary
 CUDA_CU     += embed
+CUDA_CU     += route
+CUDA_CU     += dispatch
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
 # What stands for the GPU in tests: CUDA's runtime and libraries, and the device's language.
 FAKE_SRC    := emulate
@@ -144,7 +147,7 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears chain_random
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears route chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
@@ -387,7 +390,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
 TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/device_transport.c tests/support/random_graph.c
-TEST_SRC += tests/ops/reference.c tests/ops/reference_step.c tests/ops/rig.c
+TEST_SRC += tests/ops/reference.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^

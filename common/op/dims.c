@@ -14,7 +14,9 @@ static const char *const known[DIM_KNOWN] = {[DIM_NONE] = "-",
 
 void dims_init(struct dims *d, struct arena *a)
 {
-    *d = (struct dims){.arena = a, .like = {[DIM_KV_HEADS] = DIM_HEADS}};
+    *d = (struct dims){
+        .arena = a,
+        .like = {[DIM_KV_HEADS] = DIM_HEADS, [DIM_GROUP] = DIM_BATCH, [DIM_CAPACITY] = DIM_SEQ}};
 }
 
 enum dim dims_id(struct dims *d, const char *name)

@@ -46,6 +46,11 @@ bool shape_equal(const struct shape *a, const struct shape *b);
     X(NORM, norm)         \
     X(POSITION, position) \
     X(EXPERT, expert)     \
+    X(GROUP, group)       \
+    X(CAPACITY, capacity) \
+    X(ROUTER, router)     \
+    X(CHOICE, choice)     \
+    X(ROTARY, rotary)     \
     X(QKV, qkv)
 enum dim {
     DIM_NONE,
@@ -75,7 +80,8 @@ enum op_trait {
                              // over any input that it reads in the same order
     OP_COUNTS_ONCE = 1 << 8, // what several ranks or stages hold is counted at one of them
     OP_MAKES_MAX = 1 << 9,   // over a cut dimension it makes a part of a maximum, not of a sum
-    OP_OWN_LOOPS = 1 << 10,  // also loops over the keys of each query, which its labels do not show
+    OP_OWN_LOOPS = 1 << 10,  // goes over its operands in a way that labels do not show: attention
+                             // over the keys of each query, SLOTS and what reads slots over groups
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
@@ -100,6 +106,14 @@ struct op_draw {
     int n;      // dimensions; ATTENTION: batch, head, query, key
     int64_t from[DRAW_DIMS], extent[DRAW_DIMS];
 };
+// How tokens are dealt to experts: so many consecutive samples are a group, in which every expert has
+// so many places. Of y only a part may be here: the experts and places from `first` on.
+struct op_slots {
+    int64_t group, experts, capacity;
+    struct {
+        int64_t expert, place;
+    } first;
+};
 struct op_chain; // chain.h
 struct op_attr {
     // Which loop index dimension d of operand k runs over; operands are the inputs in order, then
@@ -122,6 +136,7 @@ struct op_attr {
     float theta;           // ROTARY
     struct op_block block; // COPY
     struct op_draw draw;   // DROPOUT, NORMAL, ATTENTION
+    struct op_slots slots; // SLOTS, DISPATCH, COMBINE, SLOT_DOT
     const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 

@@ -118,6 +118,11 @@ VFN vf v_gelu_slope(vf x)
     return v_fma(c * gate * rest, du2, gate);
 }
 
+VFN vf v_sigmoid(vf x)
+{
+    return 1.0f / (1.0f + v_exp(-x));
+}
+
 // x·σ(x). σ is 0 below −88: what lies there is 0 but for denormals.
 VFN vf v_silu(vf x)
 {

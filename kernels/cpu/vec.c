@@ -48,6 +48,8 @@ MAP(gelu_grad, v_gelu_slope(a) * B)
 MAP(tanh_grad, B *(1.0f - a * a))
 MAP(silu, v_silu(a))
 MAP(silu_grad, v_silu_slope(a) * B)
+MAP(sigmoid, v_sigmoid(a))
+MAP(sigmoid_grad, B *a *(1.0f - a))
 MAP(equal, v_select((vi)a == (vi)B, v_set(1), v_set(0)))
 #undef B
 

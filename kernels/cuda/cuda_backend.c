@@ -44,7 +44,7 @@ static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struc
     int rc = device_bind(q->device, e);
     if (rc)
         return rc;
-    if (op_is(c->op, OP_OWN_LOOPS))
+    if (c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD)
         return attention_tune(q, c, e);
     if (!op_is(c->op, OP_IS_PRODUCT))
         return 0;

@@ -120,6 +120,8 @@ MAP(relu, a < 0 ? 0 : a) // NaN stays: it must reach the skip flag
 MAP(relu_grad, a > 0 ? b : 0)
 MAP(silu, a / (1.0f + expf(-a)))
 MAP(silu_grad, b *silu_slope(a))
+MAP(sigmoid, logistic(a))
+MAP(sigmoid_grad, b *a *(1.0f - a))
 MAP(equal, __float_as_int(a) == __float_as_int(b) ? 1.0f : 0.0f) // the bits of two i32
 #undef MAP
 

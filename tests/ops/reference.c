@@ -10,22 +10,6 @@
 #include "common/base/rand.h"
 #include "common/op/chain.h"
 
-// ---- bf16 --------------------------------------------------------------------------------------
-
-// Eight bits of the number are kept, fewer below 2^-126; numbers, not bit patterns, so that a
-// kernel's shifts are held against something else.
-double ref_bf16(double x)
-{
-    double f = (double)(float)x;
-    int exponent;
-    if (isnan(f) || isinf(f) || f == 0)
-        return f;
-    frexp(f, &exponent);
-    int unit = exponent - 8 > -133 ? exponent - 8 : -133;
-    double near = ldexp(nearbyint(ldexp(f, -unit)), unit);
-    return fabs(near) >= 0x1p128 ? copysign((double)INFINITY, f) : near;
-}
-
 // ---- loop indices ------------------------------------------------------------------------------
 
 enum { LABELS = 128 };
@@ -694,6 +678,8 @@ void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in,
                            .out = out,
                            .nout = nout,
                            .accumulate = accumulate};
-    PRE(table[op]);
-    table[op](&c);
+    if (table[op])
+        table[op](&c);
+    else
+        ref_route(op, attr, in, nin, out);
 }

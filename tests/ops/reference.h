@@ -18,6 +18,10 @@ double ref_bf16(double x);
 // An element of an elementwise op; b of one input: not read.
 double ref_step(enum op op, double a, double b, double scale);
 
+// TOPK, SLOTS and what reads slots: those of ref_op that reference.c leaves out.
+void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+               struct ref_tensor *out);
+
 // Runs one op. Outputs may be the inputs' own arrays where op.h lets them alias. `accumulate` adds
 // to what out[0] holds.
 void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,

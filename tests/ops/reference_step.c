@@ -1,9 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementwise ops in plain f64. See reference.h.
+// Rounding to bf16 and the elementwise ops in plain f64. See reference.h.
 #include <math.h>
 
 #include "common/base/err.h"
 #include "tests/ops/reference.h"
+
+// ---- bf16 --------------------------------------------------------------------------------------
+
+// Eight bits of the number are kept, fewer below 2^-126; numbers, not bit patterns, so that a
+// kernel's shifts are held against something else.
+double ref_bf16(double x)
+{
+    double f = (double)(float)x;
+    int exponent;
+    if (isnan(f) || isinf(f) || f == 0)
+        return f;
+    frexp(f, &exponent);
+    int unit = exponent - 8 > -133 ? exponent - 8 : -133;
+    double near = ldexp(nearbyint(ldexp(f, -unit)), unit);
+    return fabs(near) >= 0x1p128 ? copysign((double)INFINITY, f) : near;
+}
+
+// ---- elementwise -------------------------------------------------------------------------------
 
 static double gelu_of(double x)
 {
@@ -42,6 +60,8 @@ MAP(tanh, tanh(a))
 MAP(tanh_grad, b *(1 - a * a))
 MAP(silu, a / (1 + exp(-a)))
 MAP(silu_grad, b *(1 / (1 + exp(-a))) * (1 + a / (1 + exp(a))))
+MAP(sigmoid, 1 / (1 + exp(-a)))
+MAP(sigmoid_grad, b *a *(1 - a))
 MAP(equal, a == b)
 
 static double (*const table[OP_COUNT])(double a, double b, double scale) = {

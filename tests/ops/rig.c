@@ -103,8 +103,16 @@ static enum dtype dtype_in(enum op op, int k)
     static const unsigned ids[OP_COUNT] = {
         [OP_EQUAL] = 3,      [OP_PICK] = 2,   [OP_PICK_GRAD] = 1,  [OP_EMBED] = 1,
         [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 56, [OP_ATTENTION_GRAD] = 112,
-        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1, [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8};
+        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1, [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8,
+        [OP_TOPK_GRAD] = 1,  [OP_SLOTS] = 5,  [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,
+        [OP_SLOT_DOT] = 2};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
+}
+
+static enum dtype dtype_out(enum op op, int k)
+{
+    bool ids = op == OP_ROW_ARGMAX || (op == OP_TOPK && k == 1) || (op == OP_SLOTS && k == 0);
+    return ids ? DT_I32 : DT_F32;
 }
 
 // Reads one operand's letters; returns what lies behind them.
@@ -135,7 +143,7 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
         }
     }
     for (int k = 0; k < c->nout; k++) {
-        c->start[k].dtype = op == OP_ROW_ARGMAX ? DT_I32 : DT_F32;
+        c->start[k].dtype = dtype_out(op, k);
         const char *end = operand(&c->start[k], c->attr.label[c->nin + k], einsum, ext, a);
         einsum = *end == ',' ? end + 1 : einsum;
         rig_fill(&c->start[k], 77, -1, 1); // what an op must overwrite, or add to

@@ -69,6 +69,8 @@ static const struct row {
     {OP_TANH_GRAD, "ij,ij->ij", ALL, ROUNDED, -1, 1, 2e-7, 1e-7},
     {OP_SILU, "ij->ij", ALL, ROUNDED, -9, 9, 2e-6, 1e-8},
     {OP_SILU_GRAD, "ij,ij->ij", ALL, ROUNDED, -4, 4, 2e-6, 2e-6},
+    {OP_SIGMOID, "ij->ij", ALL, ROUNDED, -9, 9, 2e-6, 1e-8},
+    {OP_SIGMOID_GRAD, "ij,ij->ij", ALL, ROUNDED, 0, 1, 3e-7, 1e-8},
     {OP_LOG, "ij->ij", ALL, ROUNDED, 2, 30, 3e-7, 0},
     {OP_EXP, "ij->ij", ALL, ROUNDED, -4, 4, 3e-7, 0},
     {OP_SOFTPLUS, "ij->ij", ALL, ROUNDED, -9, 9, 3e-7, 0},

@@ -48,14 +48,16 @@ static int operands_pick(struct asked *a, bool linear, struct buf *einsum, bool 
 
 static void steps_pick(struct asked *a, struct op_chain *chain)
 {
-    static const enum op two[] = {OP_ADD,       OP_SUB,       OP_MUL,       OP_GELU_GRAD,
-                                  OP_RELU_GRAD, OP_TANH_GRAD, OP_SILU_GRAD, OP_SOFTPLUS_GRAD};
-    static const enum op one[] = {OP_SCALE, OP_RELU, OP_GELU, OP_TANH, OP_SILU, OP_SOFTPLUS};
+    static const enum op two[] = {OP_ADD,       OP_SUB,           OP_MUL,
+                                  OP_GELU_GRAD, OP_RELU_GRAD,     OP_TANH_GRAD,
+                                  OP_SILU_GRAD, OP_SOFTPLUS_GRAD, OP_SIGMOID_GRAD};
+    static const enum op one[] = {OP_SCALE, OP_RELU,     OP_GELU,   OP_TANH,
+                                  OP_SILU,  OP_SOFTPLUS, OP_SIGMOID};
     chain->steps = 1 + pick(a, CHAIN_STEPS);
     for (int s = 0; s < chain->steps; s++) {
         struct op_step *step = &chain->step[s];
         bool both = pick(a, 2);
-        step->op = both ? two[pick(a, 8)] : one[pick(a, 6)];
+        step->op = both ? two[pick(a, 9)] : one[pick(a, 7)];
         step->in[0] = (int8_t)pick(a, chain->inputs + s);
         step->in[1] = (int8_t)(both ? pick(a, chain->inputs + s) : -1);
         step->scale = 0.75f;

@@ -72,6 +72,8 @@ static const struct row {
     {OP_TANH_GRAD, "ij,ij->ij", {UNIT, UNIT}, 2e-7, 1e-7, false},
     {OP_SILU, "ij->ij", {{-9, 9}}, 2e-6, 1e-9, true},
     {OP_SILU_GRAD, "ij,ij->ij", {{-9, 9}, UNIT}, 2e-6, 2e-7, false},
+    {OP_SIGMOID, "ij->ij", {{-30, 30}}, 2e-6, 0, true},
+    {OP_SIGMOID_GRAD, "ij,ij->ij", {{0, 1}, UNIT}, 3e-7, 1e-8, false},
     {OP_EQUAL, "i,i->i", {{0, 3}, {0, 3}}, 0, 0, false},
     {OP_EQUAL, "ij,j->ij", {{0, 3}, {0, 3}}, 0, 0, false},
     // Rows. The rounding of x − m, up to 18, is a relative error of the exponential.
@@ -482,11 +484,9 @@ static void elementwise_gradients_are_slopes(void **state)
     static const struct {
         enum op forward, grad;
         bool of_result;
-    } pairs[] = {{OP_RELU, OP_RELU_GRAD, true},
-                 {OP_GELU, OP_GELU_GRAD, false},
-                 {OP_TANH, OP_TANH_GRAD, true},
-                 {OP_SILU, OP_SILU_GRAD, false},
-                 {OP_SOFTPLUS, OP_SOFTPLUS_GRAD, false}};
+    } pairs[] = {{OP_RELU, OP_RELU_GRAD, true},          {OP_GELU, OP_GELU_GRAD, false},
+                 {OP_TANH, OP_TANH_GRAD, true},          {OP_SILU, OP_SILU_GRAD, false},
+                 {OP_SOFTPLUS, OP_SOFTPLUS_GRAD, false}, {OP_SIGMOID, OP_SIGMOID_GRAD, true}};
     (void)state;
     for (size_t t = 0; t < sizeof pairs / sizeof *pairs; t++) {
         struct arena a = {0};

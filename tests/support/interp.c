@@ -186,7 +186,8 @@ static void run_op(struct interp *x, const struct node *n, int rank, int microba
 {
     struct ref_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     double *fresh[OP_MAX_OUT];
-    struct op_attr attr = op_attr_on(x->g, n, &(struct op_at){&x->mesh, rank, microbatch});
+    struct op_attr attr =
+        op_attr_on(x->g, n, &(struct op_at){&x->mesh, rank, microbatch, x->microbatches});
     for (int k = 0; k < n->nin; k++)
         in[k] = tensor(x, rank, n->in[k]);
     for (int k = 0; k < n->nout; k++) {

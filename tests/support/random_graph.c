@@ -162,10 +162,11 @@ static void stacked(struct pool *p, int i)
 
 static void unary(struct pool *p, int i)
 {
-    static const enum op ops[] = {OP_RELU, OP_GELU, OP_TANH, OP_SILU, OP_SCALE, OP_SOFTPLUS};
+    static const enum op ops[] = {OP_RELU,  OP_GELU,     OP_TANH,   OP_SILU,
+                                  OP_SCALE, OP_SOFTPLUS, OP_SIGMOID};
     struct value v = *value_at(p, i);
     struct op_attr attr = {.scale = 0.5f};
-    enum op op = ops[pick(p, 6)];
+    enum op op = ops[pick(p, 7)];
     int in = take(p, i);
     put(p, graph_op(p->g, &(struct op_args){.op = op,
                                             .nin = 1,

@@ -147,7 +147,8 @@ static void run_op(struct replay *r, int rank, const struct instr *i)
     const struct node *n = &p->graph->nodes[i->node];
     struct ref_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     double *to[OP_MAX_OUT];
-    struct op_attr attr = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, rank, i->microbatch});
+    struct op_attr attr =
+        op_attr_on(p->graph, n, &(struct op_at){&p->mesh, rank, i->microbatch, p->microbatches});
     for (int k = 0; k < i->nin; k++)
         in[k] = operand(r, rank, i->in[k], n->in[k]);
     if (i->workspace >= 0) {

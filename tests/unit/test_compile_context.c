@@ -96,7 +96,7 @@ static void attention_knows_whether_the_sequence_is_whole_and_in_order(void **st
             if (n->op != OP_ATTENTION && n->op != OP_ATTENTION_GRAD)
                 continue;
             for (int rank = 0; rank < 2; rank++) {
-                struct op_attr a = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, rank, 0});
+                struct op_attr a = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, rank, 0, 1});
                 assert_int_equal(a.in_order, cases[c].in_order);
             }
             found++;

@@ -193,11 +193,28 @@ static enum dtype choose_dtype(const struct graph *g, const struct op_args *a)
     return a->op == OP_CAST && g->compute ? g->compute : DT_F32;
 }
 
-static int make_outputs(struct graph *g, const struct op_args *a, const struct labels *l,
-                        struct node *n)
+// A dimension that only this output has is a loop of its own.
+static int make_unlike(struct graph *g, const struct op_output *o, int8_t *label, struct labels *l,
+                       int out_dims)
+{
+    int id = graph_value(g, VALUE_TEMP, NULL, o->dtype, o->n, o->dims, o->sizes);
+    struct value v = g->values[id];
+    for (int d = 0; d < o->n; d++) {
+        int i = find_label(l, &v, d, out_dims);
+        label[d] = (int8_t)(i < 0 ? new_label(l, o->dims[d]) : i);
+    }
+    l->attr->labels = (int8_t)l->n;
+    return id;
+}
+
+static int make_outputs(struct graph *g, const struct op_args *a, struct labels *l, struct node *n)
 {
     enum dtype t = choose_dtype(g, a);
     for (int k = 0; k < n->nout; k++) {
+        if (a->outputs) {
+            n->out[k] = make_unlike(g, &a->outputs[k], n->attr.label[a->nin + k], l, a->nout_dims);
+            continue;
+        }
         if (a->like) {
             struct value v = g->values[a->like[k]];
             n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
@@ -286,8 +303,8 @@ static bool reads_f32(const struct graph *g, const struct op_args *a)
 static int read_as_computed(struct graph *g, int value, bool f32)
 {
     const struct value *v = &g->values[value];
-    bool leaf = v->kind == VALUE_PARAM || (v->kind == VALUE_INPUT && !f32);
-    if (!leaf || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
+    bool leaf = v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
+    if (!leaf || f32 || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
         return value;
     int copy = find_copy(g, value);
     return copy >= 0 ? copy : make_copy(g, value);

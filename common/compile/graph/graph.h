@@ -138,8 +138,14 @@ void graph_contribute(struct graph *g, int sum, int value);
 //
 // In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
 // is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
-// what is gathered is the copy. (An input beside a value made in f32 stays.) Models name no dtype:
+// what is gathered is the copy. (Beside a value made in f32 both stay.) Models name no dtype:
 // an output has its first float operand's.
+struct op_output {
+    int n;
+    const enum dim *dims;
+    const int64_t *sizes;
+    enum dtype dtype;
+};
 struct op_args {
     enum op op;
     int nin;
@@ -149,7 +155,10 @@ struct op_args {
     const struct op_attr *attr;
     enum dtype dtype; // of the outputs; DT_NONE: the first float operand's, CAST: g->compute
     const int64_t *sizes;
-    int nout;        // of an op with any number of outputs, all alike
+    int nout; // of an op with any number of outputs, all alike
+    const struct op_output
+        *outputs;    // or null: those of an op whose outputs are not alike; out_dims
+                     // and sizes are the first's
     const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
 };
 int graph_op(struct graph *g, const struct op_args *a);

@@ -2,6 +2,7 @@
 // The op table and its checks of operands. See optable.h.
 #include "common/compile/graph/optable.h"
 
+#include "common/compile/graph/op_experts.h"
 #include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
@@ -402,8 +403,8 @@ static void place_table(const struct graph *g, const struct node *n, const struc
 static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, int64_t start,
                        const struct op_at *at)
 {
-    bool batch = v->dims[of] == DIM_BATCH;
-    draw->extent[d] = v->shape.dim[of];
+    bool batch = v->dims[of] == DIM_BATCH || v->dims[of] == DIM_GROUP;
+    draw->extent[d] = v->shape.dim[of] * (batch ? at->microbatches : 1);
     draw->from[d] = start + (batch ? at->microbatch * v->shape.dim[of] : 0);
     draw->n = d + 1;
 }
@@ -530,6 +531,13 @@ static const struct op_row table[OP_COUNT] = {
                            .flops = flops_attention,
                            .workspace = {workspace_attention, workspace_attention_cuda},
                            .place = place_heads},
+    [OP_TOPK] = {.infer = experts_infer_topk},
+    [OP_TOPK_GRAD] = {.infer = experts_infer_topk},
+    [OP_SLOTS] = {.infer = experts_infer_slots,
+                  .workspace = {experts_workspace_slots_cpu, experts_workspace_slots_cuda}},
+    [OP_DISPATCH] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
+    [OP_COMBINE] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
+    [OP_SLOT_DOT] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
     [OP_CHAIN] = {.infer = infer_chain},
     [OP_LINEAR] = {.infer = infer_linear,
                    .flops = flops_linear,

@@ -15,7 +15,7 @@
 // Where a node is run.
 struct op_at {
     const struct mesh *mesh;
-    int rank, microbatch;
+    int rank, microbatch, microbatches; // of a step
 };
 
 struct op_row {

@@ -27,13 +27,20 @@ static void find_readers(struct remat *r, int nforward)
     }
 }
 
+// Which experts a token chose, and which places it got: a few bytes, and decided once.
+static bool is_decision(const struct graph *g, int value)
+{
+    return g->values[value].dtype == DT_I32 || g->nodes[g->values[value].producer].op == OP_SLOTS;
+}
+
 static bool is_kept_for(const struct remat *r, int value, const struct node *reader)
 {
     const struct graph *g = r->g;
     if (g->values[value].producer < 0 || g->values[value].of >= 0) // a parameter or its copy
         return true;
     const struct node *made_by = &g->nodes[g->values[value].producer];
-    if (made_by->phase != PHASE_FORWARD || made_by->scope == r->head || r->at_head[value])
+    if (made_by->phase != PHASE_FORWARD || made_by->scope == r->head || r->at_head[value] ||
+        is_decision(g, value))
         return true;
     if (r->mode == JOB_REMAT_FULL)
         return made_by->stage != reader->stage;

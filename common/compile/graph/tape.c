@@ -50,12 +50,24 @@ void tape_add(struct tape *t, int value, int contribution)
     g->values[contribution].open = is_own_contribution(t, contribution);
 }
 
+// Whether a cotangent has the value's dimensions in its order: not after a transposition. A vector
+// along the last dimension has another name for it.
+static bool same_order(const struct value *v, const struct value *cotangent)
+{
+    bool same = true;
+    for (int d = 0; d < v->shape.n && same; d++)
+        same = v->dims[d] == cotangent->dims[d] || v->dims[d] == DIM_NORM;
+    return same;
+}
+
 int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
 {
     struct graph *g = t->g;
     struct value v = g->values[value];
     if (v.shape.n == g->values[cotangent].shape.n)
-        return by == 1 ? cotangent : spread(g, cotangent, value, by, tape_dtype(t, value));
+        return by == 1 && same_order(&v, &g->values[cotangent])
+                   ? cotangent
+                   : spread(g, cotangent, value, by, tape_dtype(t, value));
     // A norm vector lies along the last dimension, whatever that is called there.
     enum dim dims[MAX_DIMS];
     const struct value *c = &g->values[cotangent];

@@ -83,6 +83,16 @@ static void vjp_mul(struct tape *t, const struct node *n, int cot)
     }
 }
 
+// The cotangent of a is dy / b, that of b is −dy · (a / b) / b, which the output serves.
+static void vjp_div(struct tape *t, const struct node *n, int cot)
+{
+    int y = n->out[0], b = n->in[1];
+    int da = make_like(t, OP_DIV, 2, (int[]){cot, b}, y, NULL);
+    add_reduced(t, n->in[0], da, 1);
+    if (tape_needs(t, b))
+        add_reduced(t, b, make_like(t, OP_MUL, 2, (int[]){da, y}, y, NULL), -1);
+}
+
 // What the slope of a row is taken over, in this order.
 enum slope_of { NOTHING, X_DY, Y_DY, DY_X, DY_Y };
 static const struct slope {
@@ -195,6 +205,30 @@ static void vjp_attention(struct tape *t, const struct node *n, int cot)
         tape_add(t, n->in[k], dq + k);
 }
 
+// ---- experts -----------------------------------------------------------------------------------
+
+// Which were the greatest is no function of them: their weights alone go back.
+static void vjp_topk(struct tape *t, const struct node *n, int cot)
+{
+    int x = n->in[0], in[2] = {n->out[1], cot};
+    tape_add(t, x, make_like(t, OP_TOPK_GRAD, 2, in, x, NULL));
+}
+
+static void vjp_dispatch(struct tape *t, const struct node *n, int cot)
+{
+    int x = n->in[0], in[2] = {cot, n->in[1]};
+    PRE(n->nin == 2); // weighted it is a vjp itself
+    tape_add(t, x, make_like(t, OP_COMBINE, 2, in, x, &n->attr));
+}
+
+static void vjp_combine(struct tape *t, const struct node *n, int cot)
+{
+    int y = n->in[0], in[3] = {cot, n->in[1], n->in[2]}, dot[3] = {y, n->in[1], cot};
+    tape_add(t, y, make_like(t, OP_DISPATCH, n->nin, in, y, &n->attr));
+    if (n->nin > 2 && tape_needs(t, n->in[2]))
+        tape_add(t, n->in[2], make_like(t, OP_SLOT_DOT, 3, dot, n->in[2], &n->attr));
+}
+
 // ---- the table ---------------------------------------------------------------------------------
 
 static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int cotangent) = {
@@ -205,6 +239,7 @@ static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int c
     [OP_ADD] = vjp_add,
     [OP_SUB] = vjp_sub,
     [OP_MUL] = vjp_mul,
+    [OP_DIV] = vjp_div,
     [OP_DROPOUT] = vjp_dropout,
     [OP_PICK] = vjp_pick,
     [OP_ROW_SUM_EXP] = vjp_row_sum_exp,
@@ -213,6 +248,9 @@ static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int c
     [OP_NORM] = vjp_norm,
     [OP_ROTARY] = vjp_rotary,
     [OP_ATTENTION] = vjp_attention,
+    [OP_TOPK] = vjp_topk,
+    [OP_DISPATCH] = vjp_dispatch,
+    [OP_COMBINE] = vjp_combine,
 };
 
 bool vjp_has(enum op op)

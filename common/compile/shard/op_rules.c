@@ -314,6 +314,13 @@ static int shard_split(struct shard_query *q, struct err *e)
     return rc;
 }
 
+static int shard_topk(struct shard_query *q, struct err *e)
+{
+    int rc = shard_last_whole(q, e);
+    q->out[1] = q->out[0];
+    return rc;
+}
+
 static int shard_stack(struct shard_query *q, struct err *e)
 {
     return pointwise_whole(q, 0, e);
@@ -390,6 +397,76 @@ static int shard_attention(struct shard_query *q, struct err *e)
     return 0;
 }
 
+// ---- experts -----------------------------------------------------------------------------------
+
+// Every device of a sample sees all of its tokens and choices, so nothing is summed.
+static int shard_slots(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k].dim[0] = q->in[0]->dim[0];
+    for (int k = 0; k < q->node->nout; k++)
+        q->out[k].dim[0] = q->in[0]->dim[0];
+    return 0;
+}
+
+enum { TOKEN_BATCH, TOKEN_SEQ, TOKEN_WIDTH };                 // dimensions of [batch, seq, width]
+enum { PLACE_GROUP, PLACE_EXPERT, PLACE_PLACE, PLACE_WIDTH }; // of [group, expert, capacity, width]
+
+// As every other op: at the output's wanted cuts, its groups standing for the batch. Tokens and slots
+// are brought there whole on the sequence, since a token may fill any place of its group.
+static int shard_dispatch(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++)
+        q->need[k].dim[TOKEN_BATCH] = q->want->dim[PLACE_GROUP];
+    q->need[0].dim[TOKEN_WIDTH] = q->want->dim[PLACE_WIDTH];
+    q->out[0] = *q->want;
+    return 0;
+}
+
+// Those axes of a cut that are not in `but` are kept.
+static axis_set keep_cut(const struct dim_cut *from, axis_set but, struct dim_cut *to)
+{
+    for (int i = 0; i < from->n; i++)
+        if (!(but >> from->axis[i] & 1))
+            dim_append(to, from->axis[i]);
+    return dim_axes(to);
+}
+
+// COMBINE and SLOT_DOT compute where the places lie: these keep their cuts on experts and places, but
+// for axes that the output wants on the batch or the width, and the output is partial over them. Of
+// the sequence the output takes the axes before the first of those; the rest is left to a
+// reduce-scatter. SLOT_DOT sums over the width, so that it keeps the places' cut of it too.
+static int shard_combine(struct shard_query *q, struct err *e)
+{
+    bool dot = q->node->op == OP_SLOT_DOT;
+    const struct spec *y = q->in[0], *want = q->want;
+    axis_set taken = dim_axes(&want->dim[TOKEN_BATCH]), partial = 0;
+    struct spec tokens = {0}, *places = &q->need[0];
+    (void)e;
+    tokens.dim[TOKEN_BATCH] = places->dim[PLACE_GROUP] = want->dim[TOKEN_BATCH];
+    if (dot) {
+        partial |= keep_cut(&y->dim[PLACE_WIDTH], taken, &places->dim[PLACE_WIDTH]);
+    } else {
+        places->dim[PLACE_WIDTH] = want->dim[TOKEN_WIDTH];
+        taken |= dim_axes(&want->dim[TOKEN_WIDTH]);
+    }
+    partial |= keep_cut(&y->dim[PLACE_EXPERT], taken, &places->dim[PLACE_EXPERT]);
+    partial |= keep_cut(&y->dim[PLACE_PLACE], taken, &places->dim[PLACE_PLACE]);
+    const struct dim_cut *seq = &want->dim[TOKEN_SEQ];
+    for (int i = 0; i < seq->n && !(partial >> seq->axis[i] & 1); i++)
+        dim_append(&tokens.dim[TOKEN_SEQ], seq->axis[i]);
+    for (int k = 1; k < q->node->nin; k++)
+        q->need[k] = tokens;
+    q->out[0] = tokens;
+    (dot ? &q->need[2] : &q->out[0])->dim[TOKEN_WIDTH] = places->dim[PLACE_WIDTH];
+    q->out[0].partial_sum = partial;
+    return 0;
+}
+
+// ---- the update --------------------------------------------------------------------------------
+
 // The optimiser works on the cut of its state, to which the gradient has been brought; clip and
 // hyper are whole everywhere.
 static int shard_update(struct shard_query *q, struct err *e)
@@ -441,6 +518,12 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_ROTARY] = shard_last_whole,
     [OP_ATTENTION] = shard_attention,
     [OP_ATTENTION_GRAD] = shard_attention,
+    [OP_TOPK] = shard_topk,
+    [OP_TOPK_GRAD] = shard_last_whole,
+    [OP_SLOTS] = shard_slots,
+    [OP_DISPATCH] = shard_dispatch,
+    [OP_COMBINE] = shard_combine,
+    [OP_SLOT_DOT] = shard_combine,
     [OP_SQNORM] = shard_partial_scalar,
     [OP_METRICS] = shard_partial_scalar,
     [OP_CLIP] = shard_pointwise,

@@ -89,7 +89,8 @@ static void bind(const struct bench *b, const struct instr *i, struct op_attr *a
 {
     const struct graph *g = b->program->graph;
     const struct node *n = &g->nodes[i->node];
-    *attr = op_attr_on(g, n, &(struct op_at){&b->program->mesh, 0, i->microbatch});
+    *attr = op_attr_on(
+        g, n, &(struct op_at){&b->program->mesh, 0, i->microbatch, b->program->microbatches});
     *c = (struct op_call){
         .op = i->op, .attr = attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     if (i->workspace >= 0) {

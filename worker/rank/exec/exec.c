@@ -176,7 +176,8 @@ static void bind_op(const struct exec *x, const struct program *p, struct bound 
 {
     const struct instr *i = b->instr;
     const struct node *n = &p->graph->nodes[i->node];
-    b->attr = op_attr_on(p->graph, n, &(struct op_at){&p->mesh, x->o.rank, i->microbatch});
+    b->attr = op_attr_on(p->graph, n,
+                         &(struct op_at){&p->mesh, x->o.rank, i->microbatch, p->microbatches});
     b->call = (struct op_call){
         .op = i->op, .attr = &b->attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     if (i->workspace >= 0) {

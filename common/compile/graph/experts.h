@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mixture of experts as one writes it: which experts a token chooses, which places it gets there,
+// and its way to them and back.
+//
+//   w = experts_top(g, s, dim, k, &ids)             the k best scores of each token, and whose they are
+//   slot = experts_slots(g, &how, ids, w, at, &n)   its place with each; how often each was chosen
+//   e = experts_dispatch(g, x, slot)                [group, expert, capacity, width]
+//   e = experts_swap(g, e)                          [expert, group, capacity, width], and back
+//   y = experts_combine(g, e, slot, w)              [batch, seq, width]
+//
+// Values stand at the point that is set (graph_at); ids, slots and counts at none.
+#pragma once
+#include "common/compile/graph/graph.h"
+
+// x: [.., n], f32. The result and *ids are [.., k], `dim` their last dimension.
+int experts_top(struct graph *g, int x, enum dim dim, int64_t k, int *ids);
+
+// The capacity of an expert in a group: ⌊tokens of it · factor / experts⌋, or with a factor of 0 all
+// of them, so that nothing is dropped.
+int64_t experts_capacity(int64_t tokens, int64_t experts, double factor);
+
+// How tokens are dealt: groups of so many samples, experts, places of each; `dim` is the experts'
+// dimension where they are counted. *chosen: [batch, dim]. Fails where the samples of a microbatch
+// are no whole number of groups, or an expert has no place.
+struct experts_dealing {
+    int64_t group, experts, capacity;
+    enum dim dim;
+};
+int experts_slots(struct graph *g, const struct experts_dealing *how, int ids, int weights,
+                  int positions, int *chosen);
+
+int experts_dispatch(struct graph *g, int x, int slot);
+int experts_combine(struct graph *g, int y, int slot, int weights); // weights −1: all 1
+// x with its first two dimensions in the other order.
+int experts_swap(struct graph *g, int x);

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// TOPK and its gradient; SLOTS: which tokens each expert gets.
+//
+// Rows of a TOPK are dealt out over the threads, groups of SLOTS as well: what a group decides is
+// one thread's work, two counting sorts whose time is that of reading the ids. A NaN comes before
+// every number, so that it goes on to what is made of the weights.
+#include "common/op/route.h"
+#include "kernels/cpu/cpu_device.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- TOPK --------------------------------------------------------------------------------------
+
+struct rows {
+    const float *x;
+    const int32_t *ids; // of TOPK_GRAD
+    float *out;
+    int32_t *places;
+    int64_t n, k; // of a row
+};
+
+static void topk_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct rows *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = w->x + r * w->n;
+        int64_t last = -1;
+        for (int64_t j = 0; j < w->k; j++) {
+            int64_t best = -1;
+            for (int64_t i = 0; i < w->n; i++)
+                if ((last < 0 || route_before(x[last], last, x[i], i)) &&
+                    (best < 0 || route_before(x[i], i, x[best], best)))
+                    best = i;
+            w->out[r * w->k + j] = x[best];
+            w->places[r * w->k + j] = (int32_t)best;
+            last = best;
+        }
+    }
+}
+
+static void topk_grad_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct rows *w = arg;
+    memset(w->out + begin * w->n, 0, (size_t)((end - begin) * w->n) * sizeof *w->out);
+    for (int64_t i = begin * w->k; i < end * w->k; i++)
+        if (w->ids[i] >= 0 && w->ids[i] < w->n)
+            w->out[i / w->k * w->n + w->ids[i]] += w->x[i];
+}
+
+int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    bool grad = c->op == OP_TOPK_GRAD;
+    const struct shape *wide = grad ? &c->out[0].shape : &c->in[0].shape;
+    const struct shape *narrow = grad ? &c->in[1].shape : &c->out[0].shape;
+    int rc = op_want(c, grad ? &c->in[1] : &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, grad ? &c->in[0] : &c->out[1], DT_I32, e);
+    if (rc)
+        return rc;
+    struct rows w = {.x = grad ? c->in[1].data : c->in[0].data,
+                     .ids = grad ? c->in[0].data : NULL,
+                     .out = c->out[0].data,
+                     .places = grad ? NULL : c->out[1].data,
+                     .n = wide->dim[wide->n - 1],
+                     .k = narrow->dim[narrow->n - 1]};
+    int64_t rows = shape_count(wide) / w.n;
+    if (w.k > w.n || rows * w.k != shape_count(narrow))
+        return op_refuse(c, e, "operands disagree about an extent");
+    pool_for(q->device->pool, rows, GRAIN / w.n + 1, grad ? topk_grad_slice : topk_slice, &w);
+    return 0;
+}
+
+// ---- SLOTS -------------------------------------------------------------------------------------
+
+struct dealing {
+    struct route route;
+    const int32_t *ids, *positions;
+    const float *weights;
+    int32_t *slots, *scratch;
+    float *chosen;
+    int64_t each; // of scratch, for a group
+};
+
+// The tokens of a group by sample and logical position: a counting sort whose keys are all unlike.
+static void order_by_position(const struct dealing *w, int64_t first, int32_t *order)
+{
+    const struct route *r = &w->route;
+    for (int64_t t = 0; t < r->tokens; t++)
+        order[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
+}
+
+// …and then by key, the greater first.
+static void order_by_key(const struct dealing *w, int64_t first, const int32_t *from,
+                         int32_t *count, int32_t *order)
+{
+    const struct route *r = &w->route;
+    memset(count, 0, (ROUTE_KEYS + 1) * sizeof *count);
+    for (int64_t t = 0; t < r->tokens; t++)
+        count[route_key(w->weights[(first + t) * r->choices]) + 1]++;
+    for (int key = 0; key < ROUTE_KEYS; key++)
+        count[key + 1] += count[key];
+    for (int64_t i = 0; i < r->tokens; i++)
+        order[count[route_key(w->weights[(first + from[i]) * r->choices])]++] = from[i];
+}
+
+static void deal_group(const struct dealing *w, int64_t group, int32_t *scratch)
+{
+    const struct route *r = &w->route;
+    int64_t first = group * r->tokens;
+    int32_t *count = scratch, *order = count + ROUTE_KEYS + 1, *before = order + r->tokens;
+    order_by_position(w, first, before);
+    order_by_key(w, first, before, count, order);
+    int32_t *taken = before; // of each expert's places; the earlier order is read no more
+    memset(taken, 0, (size_t)r->experts * sizeof *taken);
+    for (int64_t j = 0; j < r->choices; j++)
+        for (int64_t i = 0; i < r->tokens; i++) {
+            int64_t at = (first + order[i]) * r->choices + j;
+            int32_t expert = w->ids[at], place = taken[expert]++;
+            w->slots[at] = place < r->capacity ? expert * (int32_t)r->capacity + place : -1;
+        }
+    for (int64_t s = 0; s < r->samples; s++)
+        for (int64_t x = 0; x < r->experts; x++)
+            w->chosen[(group * r->samples + s) * r->experts + x] = (float)taken[x];
+}
+
+static void deal_slice(void *arg, int64_t begin, int64_t end)
+{
+    const struct dealing *w = arg;
+    for (int64_t g = begin; g < end; g++)
+        deal_group(w, g, w->scratch + g * w->each);
+}
+
+int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    struct dealing w = {.ids = c->in[0].data,
+                        .weights = c->in[1].data,
+                        .positions = c->in[2].data,
+                        .slots = c->out[0].data,
+                        .chosen = c->out[1].data,
+                        .scratch = c->workspace};
+    static const enum dtype want[] = {DT_I32, DT_F32, DT_I32};
+    int rc = op_want(c, &c->out[0], DT_I32, e);
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = op_want(c, &c->in[k], want[k], e);
+    if (rc)
+        return rc;
+    if (!route_of(c, &w.route))
+        return op_refuse(c, e, "operands disagree about the groups");
+    w.each = (int64_t)(route_scratch_cpu(&w.route) / sizeof *w.scratch);
+    PRE((size_t)w.route.groups * (size_t)w.each * sizeof *w.scratch <= c->workspace_bytes);
+    pool_for(q->device->pool, w.route.groups, GRAIN / w.route.tokens + 1, deal_slice, &w);
+    return 0;
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// DISPATCH, COMBINE, SLOT_DOT: rows between tokens and the places of experts.
+//
+// Bound by memory: DISPATCH writes every place once with zeros and the filled ones again, COMBINE
+// reads a row for each choice that has a place and writes each token once, SLOT_DOT reads both
+// sides of a choice. A place has one token at most, so nothing is added by two threads; a token's
+// rows are added in the order of its choices. A slot is looked up by each pack of its row: it is in
+// L1 after the first. Experts and places that are not here are other ranks'.
+#include <string.h>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/team.h"
+
+enum { THREADS = 256, MOST_BLOCKS = 0x7fffffff };
+
+struct dealt {
+    struct op_slots attr;
+    enum dtype type;      // of rows
+    const int32_t *slots; // of each choice
+    const float *weights; // null: 1
+    const void *tokens, *places;
+    void *out;
+    int64_t choices, seq, each, width; // all of them; each: of a token
+    int64_t experts, here;             // experts and places that are here
+    int64_t rows;                      // of places, in all
+};
+
+// The row of a choice among the places that are here; −1: none.
+DEVICE int64_t row_of(const struct dealt *c, int64_t at)
+{
+    const int64_t slot = c->slots[at], group = at / c->each / c->seq / c->attr.group;
+    const int64_t expert = slot / c->attr.capacity - c->attr.first.expert;
+    const int64_t place = slot % c->attr.capacity - c->attr.first.place;
+    const bool inside =
+        slot >= 0 && expert >= 0 && expert < c->experts && place >= 0 && place < c->here;
+    return inside ? (group * c->experts + expert) * c->here + place : -1;
+}
+
+DEVICE float weight_of(const struct dealt *c, int64_t at)
+{
+    return c->weights ? c->weights[at] : 1.0f;
+}
+
+// A thread's packs of `rows` rows, one after the other.
+#define EACH_ROW_PACK(c, p, i, rows)                              \
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; \
+         i < (rows) * ((c)->width / (p).wide); i += (int64_t)gridDim.x * THREADS)
+
+DEVICE void clear_places(const struct dealt *c, struct pack p)
+{
+    EACH_ROW_PACK(c, p, i, c->rows)
+    {
+        float v[LANES] = {0};
+        pack_store(c->out, pack_type(p, c->type), i * p.wide, p.wide, v);
+    }
+}
+
+DEVICE void fill_places(const struct dealt *c, struct pack p)
+{
+    const int64_t packs = c->width / p.wide;
+    EACH_ROW_PACK(c, p, i, c->choices)
+    {
+        const int64_t at = i / packs, column = i % packs * p.wide, row = row_of(c, at);
+        float v[LANES];
+        if (row < 0)
+            continue;
+        pack_load(v, c->tokens, pack_type(p, c->type), at / c->each * c->width + column, p.wide);
+        for (int k = 0; k < p.wide; k++)
+            v[k] *= weight_of(c, at);
+        pack_store(c->out, pack_type(p, c->type), row * c->width + column, p.wide, v);
+    }
+}
+
+DEVICE void gather_rows(const struct dealt *c, struct pack p)
+{
+    const int64_t packs = c->width / p.wide;
+    EACH_ROW_PACK(c, p, i, c->choices / c->each)
+    {
+        const int64_t token = i / packs, column = i % packs * p.wide;
+        float v[LANES], sum[LANES] = {0};
+        for (int64_t at = token * c->each; at < (token + 1) * c->each; at++) {
+            const int64_t row = row_of(c, at);
+            if (row < 0)
+                continue;
+            pack_load(v, c->places, pack_type(p, c->type), row * c->width + column, p.wide);
+            for (int k = 0; k < p.wide; k++)
+                sum[k] += weight_of(c, at) * v[k];
+        }
+        pack_store(c->out, pack_type(p, c->type), token * c->width + column, p.wide, sum);
+    }
+}
+
+// A warp has a choice.
+DEVICE void dot_rows(const struct dealt *c, struct pack p)
+{
+    for (int64_t at = team_row(WARP); at < c->choices; at += team_step(WARP)) {
+        const int64_t row = row_of(c, at), token = at / c->each;
+        double sum = 0;
+        for (int64_t i = threadIdx.x % WARP * p.wide; row >= 0 && i < c->width;
+             i += WARP * p.wide) {
+            float x[LANES], y[LANES];
+            pack_load(x, c->tokens, pack_type(p, c->type), token * c->width + i, p.wide);
+            pack_load(y, c->places, pack_type(p, c->type), row * c->width + i, p.wide);
+            for (int k = 0; k < p.wide; k++)
+                sum += (double)x[k] * (double)y[k];
+        }
+        sum = warp_sum_f64(sum);
+        if (threadIdx.x % WARP == 0)
+            ((float *)c->out)[at] = (float)sum;
+    }
+}
+
+VARIANTS(THREADS, clear_places, dealt)
+VARIANTS(THREADS, fill_places, dealt)
+VARIANTS(THREADS, gather_rows, dealt)
+VARIANTS(THREADS, dot_rows, dealt)
+
+static bool agree(const struct op_call *c, const struct tensor *tokens, const struct tensor *places)
+{
+    const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
+    return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
+           c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
+           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3];
+}
+
+static void launch_dealt(cudaStream_t stream, enum op op, int wide, const struct dealt *c)
+{
+    const int64_t packs = c->width / wide;
+    const unsigned per_choice = launch_blocks(c->choices * packs, THREADS, MOST_BLOCKS);
+    if (op == OP_DISPATCH) {
+        LAUNCH_VARIANT(clear_places, wide, launch_blocks(c->rows * packs, THREADS, MOST_BLOCKS),
+                       THREADS, stream, *c);
+        LAUNCH_VARIANT(fill_places, wide, per_choice, THREADS, stream, *c);
+    } else if (op == OP_COMBINE) {
+        LAUNCH_VARIANT(gather_rows, wide,
+                       launch_blocks(c->choices / c->each * packs, THREADS, MOST_BLOCKS), THREADS,
+                       stream, *c);
+    } else {
+        LAUNCH_VARIANT(dot_rows, wide, launch_blocks(c->choices, THREADS / WARP, MOST_BLOCKS),
+                       THREADS, stream, *c);
+    }
+}
+
+int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const bool dot = c->op == OP_SLOT_DOT, fill = c->op == OP_DISPATCH;
+    const struct tensor *tokens = fill ? &c->in[0] : dot ? &c->in[2] : &c->out[0];
+    const struct tensor *places = fill ? &c->out[0] : &c->in[0];
+    const bool weighted = !dot && c->nin > 2;
+    struct dealt d;
+    int rc = op_want_float(c, tokens, e);
+    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
+    rc = rc ? rc : op_want(c, places, tokens->dtype, e);
+    rc = rc || !weighted ? rc : op_want(c, &c->in[2], DT_F32, e);
+    rc = rc || !dot ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (rc)
+        return rc;
+    if (!agree(c, tokens, places))
+        return op_refuse(c, e, "operands disagree about an extent");
+    memset(&d, 0, sizeof d);
+    d.attr = c->attr->slots;
+    d.type = tokens->dtype;
+    d.slots = (const int32_t *)c->in[1].data;
+    d.weights = weighted ? (const float *)c->in[2].data : NULL;
+    d.tokens = tokens->data;
+    d.places = places->data;
+    d.out = c->out[0].data;
+    d.each = c->in[1].shape.dim[2];
+    d.seq = tokens->shape.dim[1];
+    d.choices = shape_count(&c->in[1].shape);
+    d.width = tokens->shape.dim[2];
+    d.experts = places->shape.dim[1];
+    d.here = places->shape.dim[2];
+    d.rows = shape_count(&places->shape) / d.width;
+    int wide =
+        pack_aligned(tokens->data) && pack_aligned(places->data) ? pack_wide(d.type, d.width) : 1;
+    launch_dealt(q->stream, c->op, wide, &d);
+    return op_launched(q, c, e);
+}

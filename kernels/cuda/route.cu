@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// TOPK and its gradient; SLOTS: which tokens each expert gets.
+//
+// TOPK: a warp has a row and takes its greatest elements one after the other: k passes over a row
+// of one number an expert, which stays in L1. SLOTS: a block has a group, since a token's place
+// depends on all before it. It sorts the tokens by key, stably, DIGIT_BITS bits a pass, each thread
+// with a stretch of neighbours; then a thread has an expert, walks all choices in order (the
+// threads of a warp read the same ones) and numbers its own. 8 bytes a choice are read once an
+// expert from L1, the slots written once. No atomics: bits do not depend on what is scheduled when.
+#include <string.h>
+
+#include "common/op/route.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/team.h"
+
+enum {
+    THREADS = 256,
+    MOST_BLOCKS = 0x7fffffff,
+    KEY_BITS = 13,
+    DIGIT_BITS = 4,
+    DIGITS = 1 << DIGIT_BITS
+};
+
+// ---- TOPK --------------------------------------------------------------------------------------
+
+struct top_rows {
+    const float *x;
+    const int32_t *ids; // of the gradient
+    float *out;
+    int32_t *places;
+    int64_t rows, n, k;
+};
+
+KERNEL(THREADS) topk_kernel(struct top_rows c)
+{
+    const int lane = threadIdx.x % WARP;
+    for (int64_t row = team_row(WARP); row < c.rows; row += team_step(WARP)) {
+        const float *x = c.x + row * c.n;
+        int last = -1;
+        float last_x = 0;
+        for (int64_t j = 0; j < c.k; j++) {
+            int best = -1;
+            float best_x = 0;
+            for (int i = lane; i < c.n; i += WARP)
+                if ((last < 0 || route_before(last_x, last, x[i], i)) &&
+                    (best < 0 || route_before(x[i], i, best_x, best))) {
+                    best = i;
+                    best_x = x[i];
+                }
+            for (int by = WARP / 2; by; by /= 2) {
+                const int other = __shfl_xor_sync(WARP_ALL, best, by);
+                const float other_x = __shfl_xor_sync(WARP_ALL, best_x, by);
+                if (other >= 0 && (best < 0 || route_before(other_x, other, best_x, best))) {
+                    best = other;
+                    best_x = other_x;
+                }
+            }
+            if (lane == 0) {
+                c.out[row * c.k + j] = best_x;
+                c.places[row * c.k + j] = best;
+            }
+            last = best;
+            last_x = best_x;
+        }
+    }
+}
+
+KERNEL(THREADS) topk_grad_kernel(struct top_rows c)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.rows * c.n; i += step) {
+        const int64_t row = i / c.n, at = i % c.n;
+        float sum = 0;
+        for (int64_t j = row * c.k; j < (row + 1) * c.k; j++)
+            sum += c.ids[j] == at ? c.x[j] : 0;
+        c.out[i] = sum;
+    }
+}
+
+int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const bool grad = c->op == OP_TOPK_GRAD;
+    const struct tensor *x = grad ? &c->in[1] : &c->in[0], *ids = grad ? &c->in[0] : &c->out[1];
+    const struct shape *wide = grad ? &c->out[0].shape : &c->in[0].shape;
+    const struct shape *narrow = grad ? &c->in[1].shape : &c->out[0].shape;
+    struct top_rows r;
+    int rc = op_want(c, x, DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, ids, DT_I32, e);
+    if (rc)
+        return rc;
+    memset(&r, 0, sizeof r);
+    r.x = (const float *)x->data;
+    r.ids = (const int32_t *)ids->data;
+    r.out = (float *)c->out[0].data;
+    r.places = (int32_t *)ids->data;
+    r.n = wide->dim[wide->n - 1];
+    r.k = narrow->dim[narrow->n - 1];
+    r.rows = shape_count(wide) / r.n;
+    if (r.k > r.n || r.rows * r.k != shape_count(narrow))
+        return op_refuse(c, e, "operands disagree about an extent");
+    if (grad)
+        LAUNCH(topk_grad_kernel, launch_blocks(r.rows * r.n, THREADS, MOST_BLOCKS), THREADS, 0,
+               q->stream, r);
+    else
+        LAUNCH(topk_kernel, launch_blocks(r.rows, THREADS / WARP, MOST_BLOCKS), THREADS, 0,
+               q->stream, r);
+    return op_launched(q, c, e);
+}
+
+// ---- SLOTS -------------------------------------------------------------------------------------
+
+struct dealing {
+    struct route route;
+    const int32_t *ids, *positions;
+    const float *weights;
+    int32_t *slots, *scratch;
+    float *chosen;
+};
+
+// Where each thread's tokens of each digit go: the counts become how many come before.
+DEVICE void add_counts(unsigned count[DIGITS][THREADS], unsigned total[DIGITS])
+{
+    const unsigned digit = threadIdx.x;
+    if (digit < DIGITS) {
+        total[digit] = 0;
+        for (int i = 0; i < THREADS; i++)
+            total[digit] += count[digit][i];
+    }
+    __syncthreads();
+    if (digit < DIGITS) {
+        unsigned before = 0;
+        for (unsigned d = 0; d < digit; d++)
+            before += total[d];
+        for (int i = 0; i < THREADS; i++) {
+            const unsigned n = count[digit][i];
+            count[digit][i] = before;
+            before += n;
+        }
+    }
+    __syncthreads();
+}
+
+// One pass over the tokens of the group whose weights begin at `weights`.
+DEVICE void sort_pass(const struct route *r, const float *weights, const int32_t *from, int32_t *to,
+                      int shift)
+{
+    __shared__ unsigned count[DIGITS][THREADS];
+    __shared__ unsigned total[DIGITS];
+    const int64_t each = (r->tokens + THREADS - 1) / THREADS, begin = each * threadIdx.x;
+    const int64_t end = begin + each < r->tokens ? begin + each : r->tokens;
+    for (int d = 0; d < DIGITS; d++)
+        count[d][threadIdx.x] = 0;
+    for (int64_t i = begin; i < end; i++)
+        count[route_key(weights[from[i] * r->choices]) >> shift & (DIGITS - 1)][threadIdx.x]++;
+    __syncthreads();
+    add_counts(count, total);
+    for (int64_t i = begin; i < end; i++) {
+        const int digit = route_key(weights[from[i] * r->choices]) >> shift & (DIGITS - 1);
+        to[count[digit][threadIdx.x]++] = from[i];
+    }
+    __syncthreads();
+}
+
+// Gives the places of one expert to those that chose it; returns how many did.
+DEVICE int number_choices(const struct dealing *c, int64_t first, const int32_t *order, int expert)
+{
+    const struct route *r = &c->route;
+    int taken = 0;
+    for (int64_t j = 0; j < r->choices; j++)
+        for (int64_t i = 0; i < r->tokens; i++) {
+            const int64_t at = (first + order[i]) * r->choices + j;
+            if (c->ids[at] != expert)
+                continue;
+            c->slots[at] = taken < r->capacity ? expert * (int)r->capacity + taken : -1;
+            taken++;
+        }
+    return taken;
+}
+
+KERNEL(THREADS) slots_kernel(struct dealing c)
+{
+    const struct route *r = &c.route;
+    const int64_t group = blockIdx.x, first = group * r->tokens;
+    int32_t *order = c.scratch + group * 2 * r->tokens, *other = order + r->tokens;
+    for (int64_t t = threadIdx.x; t < r->tokens; t += THREADS)
+        order[t / r->seq * r->seq + c.positions[first + t]] = (int32_t)t;
+    __syncthreads();
+    for (int shift = 0; shift < KEY_BITS; shift += DIGIT_BITS) {
+        int32_t *was = order;
+        sort_pass(r, c.weights + first * r->choices, order, other, shift);
+        order = other;
+        other = was;
+    }
+    for (int64_t x = threadIdx.x; x < r->experts; x += THREADS) {
+        const int taken = number_choices(&c, first, order, (int)x);
+        for (int64_t s = 0; s < r->samples; s++)
+            c.chosen[(group * r->samples + s) * r->experts + x] = (float)taken;
+    }
+}
+
+int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    static const enum dtype want[] = {DT_I32, DT_F32, DT_I32};
+    struct dealing d;
+    int rc = op_want(c, &c->out[0], DT_I32, e);
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = op_want(c, &c->in[k], want[k], e);
+    if (rc)
+        return rc;
+    memset(&d, 0, sizeof d);
+    if (!route_of(c, &d.route))
+        return op_refuse(c, e, "operands disagree about the groups");
+    d.ids = (const int32_t *)c->in[0].data;
+    d.weights = (const float *)c->in[1].data;
+    d.positions = (const int32_t *)c->in[2].data;
+    d.slots = (int32_t *)c->out[0].data;
+    d.chosen = (float *)c->out[1].data;
+    d.scratch = (int32_t *)c->workspace;
+    if (d.route.groups)
+        LAUNCH(slots_kernel, (unsigned)d.route.groups, THREADS, 0, q->stream, d);
+    return op_launched(q, c, e);
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that deal tokens to experts: the greatest of a row, places in the order of weights, rows to
+// the places and back, on every backend as their definitions say.
+#include "tests/ops/everywhere.h"
+
+// Samples, tokens of one, experts, choices, samples a group, places of an expert, width.
+static const struct dealt {
+    int64_t b, s, experts, k, group, places, width;
+} dealings[] = {
+    {1, 1, 1, 1, 1, 1, 1},    {4, 5, 3, 2, 2, 4, 7},     {6, 16, 4, 2, 1, 6, 8},
+    {6, 16, 4, 2, 3, 20, 12}, {2, 64, 8, 3, 1, 12, 16},  {2, 300, 16, 2, 2, 75, 5},
+    {3, 33, 5, 5, 1, 33, 10}, {1, 1031, 7, 2, 1, 99, 3}, {2, 9, 4, 2, 1, 3, 1030},
+};
+enum { DEALINGS = sizeof dealings / sizeof *dealings };
+
+static void extents_of(int64_t ext[26], const struct dealt *d)
+{
+    memset(ext, 0, 26 * sizeof *ext);
+    ext['b' - 'a'] = d->b;
+    ext['s' - 'a'] = d->s;
+    ext['e' - 'a'] = d->experts;
+    ext['k' - 'a'] = d->k;
+    ext['g' - 'a'] = d->b / d->group;
+    ext['c' - 'a'] = d->places;
+    ext['m' - 'a'] = d->width;
+}
+
+static void case_of(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
+                    const struct dealt *d)
+{
+    int64_t ext[26];
+    extents_of(ext, d);
+    rig_case(c, a, op, einsum, ext);
+    c->attr.slots = (struct op_slots){d->group, d->experts, d->places, {0, 0}};
+    for (int k = 0; k < c->nin; k++)
+        rig_fill(&c->in[k], (uint64_t)k + 1, c->in[k].dtype == DT_I32 ? 0 : -1, 1);
+}
+
+// Different experts for each token, as a TOPK gives.
+static void choose_experts(struct ref_tensor *ids, const struct dealt *d, int64_t fewer)
+{
+    for (int64_t i = 0; i < shape_count(&ids->shape); i++) {
+        int64_t token = i / d->k, first = token * 7 % (d->experts - fewer);
+        ids->v[i] = (double)((first + i % d->k) % d->experts);
+    }
+}
+
+// Positions of a sample in an order that is not theirs: every fifth, round and round.
+static void shuffle_positions(struct ref_tensor *at, const struct dealt *d)
+{
+    int64_t step = d->s % 5 ? 5 : 1;
+    for (int64_t i = 0; i < shape_count(&at->shape); i++)
+        at->v[i] = (double)(i % d->s * step % d->s);
+}
+
+static void slots_case(struct rig_case *c, struct arena *a, const struct dealt *d)
+{
+    case_of(c, a, OP_SLOTS, "bsk,bsk,bs->bsk,be", d);
+    choose_experts(&c->in[0], d, d->experts > 2);
+    rig_fill(&c->in[1], 2, 0, 1);
+    shuffle_positions(&c->in[2], d);
+}
+
+// The slots of a case of SLOTS, for the ops that read them: some choices have none.
+static void slots_of(struct rig_case *c, struct arena *a, int operand, const struct dealt *d)
+{
+    struct rig_case made;
+    double *out[OP_MAX_OUT];
+    slots_case(&made, a, d);
+    rig_reference(&made, a, out);
+    memcpy(c->in[operand].v, out[0], sizeof(double) * (size_t)(d->b * d->s * d->k));
+}
+
+// ---- which are the greatest --------------------------------------------------------------------
+
+static void the_greatest_of_a_row_come_first_and_of_equals_the_earlier(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1}, {5, 4, 2}, {33, 16, 2}, {7, 129, 5}, {2, 9, 9}};
+    (void)state;
+    for (int few = 0; few < 2; few++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            struct arena a = {0};
+            struct rig_case c;
+            int64_t ext[26] = {[8] = sizes[s][0], [9] = sizes[s][1], [10] = sizes[s][2]};
+            rig_case(&c, &a, OP_TOPK, "ij->ik", ext);
+            rig_fill(&c.in[0], 1, -1, 1);
+            for (int64_t i = 0; few && i < shape_count(&c.in[0].shape); i++)
+                c.in[0].v[i] = floor(3 * c.in[0].v[i]); // many equals
+            run_everywhere(&c, few ? "with equals" : "of all unlike", 0, 0);
+            rig_case(&c, &a, OP_TOPK_GRAD, "ik,ik->ij", ext);
+            for (int64_t i = 0; i < shape_count(&c.in[0].shape); i++)
+                c.in[0].v[i] = (double)((i / sizes[s][2] + i % sizes[s][2]) % sizes[s][1]);
+            rig_fill(&c.in[1], 2, -1, 1);
+            run_everywhere(&c, "back", 0, 0);
+            arena_clear(&a);
+        }
+}
+
+// A weight that is no number is chosen, so that what is made with it is none either.
+static void a_nan_is_chosen_before_any_number(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct rig_case c;
+    int64_t ext[26] = {[8] = 3, [9] = 6, [10] = 2};
+    rig_case(&c, &a, OP_TOPK, "ij->ik", ext);
+    rig_fill(&c.in[0], 1, -1, 1);
+    c.in[0].v[4] = c.in[0].v[6] = c.in[0].v[11] = NAN;
+    c.in[0].v[13] = INFINITY;
+    run_everywhere(&c, "with NaN", 0, 0);
+    arena_clear(&a);
+}
+
+// ---- who gets which place ----------------------------------------------------------------------
+
+static void places_go_by_choice_then_weight_then_position(void **state)
+{
+    (void)state;
+    for (int d = 0; d < DEALINGS; d++) {
+        struct arena a = {0};
+        struct rig_case c;
+        slots_case(&c, &a, &dealings[d]);
+        run_everywhere(&c, "of some weights", 0, 0);
+        // Weights that differ by less than a 4,096th tie, and go by their positions.
+        for (int64_t i = 0; i < shape_count(&c.in[1].shape); i++)
+            c.in[1].v[i] = (double)(float)(0.5 + 1e-6 * c.in[1].v[i]);
+        run_everywhere(&c, "of equal weights", 0, 0);
+        arena_clear(&a);
+    }
+}
+
+// Worked by hand: two experts of two places; four tokens all choose expert 0 first, expert 1 second.
+// The best two by weight get 0's places; tokens 0 and 2 tie, and 2 stands before 0.
+static void four_tokens_of_which_two_find_a_place(void **state)
+{
+    static const double first[] = {0.6, 0.9, 0.6, 0.5}, position[] = {3, 1, 2, 0};
+    static const double want[] = {-1, -1, 0, 2, 1, 3, -1, -1}, chosen[] = {4, 4};
+    static const struct dealt d = {1, 4, 2, 2, 1, 2, 1};
+    (void)state;
+    struct arena a = {0};
+    struct rig_case c;
+    double *got[OP_MAX_OUT];
+    slots_case(&c, &a, &d);
+    for (int t = 0; t < 4; t++) {
+        c.in[0].v[2 * t] = 0;
+        c.in[0].v[2 * t + 1] = 1;
+        c.in[1].v[2 * t] = (double)(float)first[t];
+        c.in[1].v[2 * t + 1] = (double)(float)(1 - first[t]);
+        c.in[2].v[t] = position[t];
+    }
+    for (int r = 0; r < nrigs; r++) {
+        rig_run(&rigs[r], &c, &a, got);
+        rig_compare("slots", got[0], want, 8, 0, 0);
+        rig_compare("chosen", got[1], chosen, 2, 0, 0);
+    }
+    arena_clear(&a);
+}
+
+// ---- there and back ----------------------------------------------------------------------------
+
+static const struct moved {
+    enum op op;
+    const char *einsum;
+    int slots; // operand
+    double tolerance;
+} moves[] = {
+    {OP_DISPATCH, "bsm,bsk->gecm", 1, 0},        {OP_DISPATCH, "bsm,bsk,bsk->gecm", 1, 1e-7},
+    {OP_COMBINE, "gecm,bsk->bsm", 1, 1e-6},      {OP_COMBINE, "gecm,bsk,bsk->bsm", 1, 1e-6},
+    {OP_SLOT_DOT, "gecm,bsk,bsm->bsk", 1, 1e-5},
+};
+enum { MOVES = sizeof moves / sizeof *moves };
+
+static bool is_rows(const struct rig_case *c, int k)
+{
+    bool dots = c->op == OP_SLOT_DOT;
+    return k == 0 || (dots && k == 2) || (!dots && k == c->nin);
+}
+
+static void rows_go_to_their_places_and_back(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < MOVES * DEALINGS; i++) {
+            const struct moved *m = &moves[i % MOVES];
+            const struct dealt *d = &dealings[i / MOVES];
+            struct arena a = {0};
+            struct rig_case c;
+            case_of(&c, &a, m->op, m->einsum, d);
+            slots_of(&c, &a, m->slots, d);
+            for (int k = 0; k < c.nin + 1 && half; k++) {
+                struct ref_tensor *t = k < c.nin ? &c.in[k] : &c.start[0];
+                if (!is_rows(&c, k))
+                    continue;
+                t->dtype = DT_BF16;
+                rig_fill(t, (uint64_t)k + 1, -1, 1);
+            }
+            bool rounds = c.start[0].dtype == DT_BF16 && m->tolerance > 0;
+            run_everywhere(&c, m->einsum, m->tolerance + (rounds ? 0x1p-7 : 0), m->tolerance);
+            arena_clear(&a);
+        }
+}
+
+// A rank has experts 1 and 2 of 4, and the second half of each one's places.
+static void a_part_of_the_experts_and_places_leaves_the_rest_to_others(void **state)
+{
+    static const struct dealt all = {4, 16, 4, 2, 2, 12, 9};
+    (void)state;
+    for (int i = 0; i < MOVES; i++) {
+        struct arena a = {0};
+        struct rig_case c;
+        struct dealt here = all;
+        here.experts = 2;
+        here.places = 6;
+        case_of(&c, &a, moves[i].op, moves[i].einsum, &here);
+        c.attr.slots = (struct op_slots){all.group, all.experts, all.places, {1, 6}};
+        slots_of(&c, &a, moves[i].slots, &all);
+        run_everywhere(&c, "of a part", moves[i].tolerance, moves[i].tolerance);
+        arena_clear(&a);
+    }
+}
+
+// Σ dx · COMBINE(y, w) is linear in y and in w: what DISPATCH and SLOT_DOT make of dx are the slopes.
+static void what_goes_back_is_the_slope_of_what_came(void **state)
+{
+    static const struct dealt d = {4, 8, 3, 2, 2, 4, 5};
+    (void)state;
+    struct arena a = {0};
+    struct rig_case f, dy, dw;
+    double *x[OP_MAX_OUT], *of_y[OP_MAX_OUT], *of_w[OP_MAX_OUT];
+    case_of(&f, &a, OP_COMBINE, "gecm,bsk,bsk->bsm", &d);
+    slots_of(&f, &a, 1, &d);
+    case_of(&dy, &a, OP_DISPATCH, "bsm,bsk,bsk->gecm", &d);
+    case_of(&dw, &a, OP_SLOT_DOT, "gecm,bsk,bsm->bsk", &d);
+    dy.in[1] = dw.in[1] = f.in[1];
+    dy.in[2] = f.in[2];
+    dw.in[0] = f.in[0];
+    dw.in[2] = dy.in[0]; // the cotangent
+    for (int r = 0; r < nrigs; r++) {
+        double sum = 0, by_y = 0, by_w = 0;
+        rig_run(&rigs[r], &f, &a, x);
+        rig_run(&rigs[r], &dy, &a, of_y);
+        rig_run(&rigs[r], &dw, &a, of_w);
+        for (int64_t i = 0; i < shape_count(&f.start[0].shape); i++)
+            sum += dy.in[0].v[i] * x[0][i];
+        for (int64_t i = 0; i < shape_count(&f.in[0].shape); i++)
+            by_y += of_y[0][i] * f.in[0].v[i];
+        for (int64_t i = 0; i < shape_count(&f.in[2].shape); i++)
+            by_w += of_w[0][i] * f.in[2].v[i];
+        assert_true(fabs(sum) > 0.1);
+        rig_compare("by the places", &by_y, &sum, 1, 1e-5, 1e-5);
+        rig_compare("by the weights", &by_w, &sum, 1, 1e-5, 1e-5);
+    }
+    arena_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_greatest_of_a_row_come_first_and_of_equals_the_earlier),
+        cmocka_unit_test(a_nan_is_chosen_before_any_number),
+        cmocka_unit_test(places_go_by_choice_then_weight_then_position),
+        cmocka_unit_test(four_tokens_of_which_two_find_a_place),
+        cmocka_unit_test(rows_go_to_their_places_and_back),
+        cmocka_unit_test(a_part_of_the_experts_and_places_leaves_the_rest_to_others),
+        cmocka_unit_test(what_goes_back_is_the_slope_of_what_came),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
