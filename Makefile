@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify entropy flag folder err arena buf map log clock hash rand json json_read stream root
+BASE_SRC    := notify entropy flag folder err arena buf utf8 plain map log clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
@@ -58,7 +58,7 @@ RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit server 
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := words plain_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
+DECIDER_SRC := words kept_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests acts found_jobs frames attach settle story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db client_error service streams planner coord_daemon certs http prometheus
@@ -132,7 +132,7 @@ FAKE_SRC    += fake_cublaslt fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := err arena buf list map log rand hash json stream root folder
+UNIT_BASE    := err arena buf plain list map log rand hash json stream root folder
 UNIT_MODEL   := model_language
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline

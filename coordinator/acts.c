@@ -9,13 +9,14 @@
 
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
+#include "common/base/plain.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 #include "coordinator/recover.h"
 #include "coordinator/requests.h"
 #include "coordinator/row_codec.h"
@@ -30,7 +31,7 @@ static void write_audit(struct coord *c, const struct coord_event *ev, enum audi
 {
     char cut[AUDIT_TEXT];
     snprintf(cut, sizeof cut, "%s", target); // refused ones are of any length
-    text_plain(cut);
+    plain_mask(cut);
     struct audit_record a = {c->next_audit++, c->wall_ms, ev->who, ev->role, verb, cut, result};
     row_write_audit(c, &a);
     if (a.seq >= AUDIT_KEEP)
@@ -179,7 +180,7 @@ static void make_event_text(const struct verb *v, const struct coord_event *ev, 
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     snprintf(out, 300, "%s by %.80s%s%.180s", event_word(v->event), who, why[0] ? ": " : "", why);
-    text_plain(out);
+    plain_mask(out);
 }
 
 // Returns null, or why the goal stays as it is.

@@ -8,14 +8,15 @@
 #include <string.h>
 
 #include "common/attempt/life.h"
+#include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/found_jobs.h"
 #include "coordinator/frames.h"
 #include "coordinator/host.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"
 
 enum { DEVICES_MOST = JOB_DEVICE_KINDS * HOST_DEVICES_MAX, NAME_TEXT = 320, PATH_TEXT = 4096 };
@@ -169,7 +170,7 @@ static bool is_line(const char *s, size_t most)
     if (strlen(s) >= most || strpbrk(s, "\n\t"))
         return false;
     strcpy(copy, s);
-    text_plain(copy);
+    plain_mask(copy);
     return !strcmp(copy, s);
 }
 

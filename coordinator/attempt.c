@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "common/attempt/leader.h"
+#include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 
 enum {
     STORAGE_S = 60, // a storage act of a host that lives
@@ -443,7 +444,7 @@ void attempt_fault(struct attempt *at, const struct fault *f)
     struct fault *copy = arena_dup(a, f, sizeof *f);
     copy->host = f->host ? arena_strdup(a, f->host) : NULL;
     copy->log = f->log ? arena_strdup(a, f->log) : "";
-    text_plain(copy->text);
+    plain_mask(copy->text);
     at->fault = copy;
     attempt_settle(at);
 }

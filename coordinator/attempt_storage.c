@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "coordinator/attempt_leader.h"
-#include "coordinator/plain_text.h"
+#include "coordinator/kept_text.h"
 
 enum { TOLD_MAX = 16 }; // of what is not used
 
@@ -66,7 +67,7 @@ static void tell_passed_over(struct passed_over *p, int64_t step, const char *na
     if (p->n++ >= TOLD_MAX)
         return;
     snprintf(text, sizeof text, "%.120s is not used: %.240s", name, why);
-    text_plain(text);
+    plain_mask(text);
     job_event(p->at->job, &n, "%s", text);
 }
 

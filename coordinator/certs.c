@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/coord_daemon.h"
 
@@ -26,11 +27,12 @@ static int do_init(const struct flags *f, struct err *e)
     int rc = tls_ca_init(f->dir, f->san, f->nsans, e);
     if (rc)
         return rc;
-    printf("the cluster's authority is in %s\n"
-           "  start the coordinator with --tls %s\n"
-           "  your own certificate: %s/admin.pem and admin.key (weft --tls %s)\n"
-           "  a worker joins with: weft-coordinator token --tls %s\n",
-           f->dir, f->dir, f->dir, f->dir, f->dir);
+    plain_printf(stdout,
+                 "the cluster's authority is in %s\n"
+                 "  start the coordinator with --tls %s\n"
+                 "  your own certificate: %s/admin.pem and admin.key (weft --tls %s)\n"
+                 "  a worker joins with: weft-coordinator token --tls %s\n",
+                 f->dir, f->dir, f->dir, f->dir, f->dir);
     return 0;
 }
 
@@ -39,7 +41,7 @@ static int do_token(const struct flags *f, struct err *e)
     char token[TLS_TOKEN_MAX];
     int rc = tls_token_make(f->dir, f->role, clock_wall_ms() / 1000, f->ttl_s, token, e);
     if (!rc)
-        printf("%s\n", token);
+        plain_printf(stdout, "%s\n", token);
     return rc;
 }
 
@@ -53,8 +55,8 @@ static int do_issue(const struct flags *f, struct err *e)
     const char *out = f->out ? f->out : beside;
     int rc = tls_ca_issue(f->dir, f->role, f->name, f->days, out, e);
     if (!rc)
-        printf("%s/%s.pem, %s.key and ca.pem, of %s, good for %d days\n", out, f->role, f->role,
-               f->name, f->days);
+        plain_printf(stdout, "%s/%s.pem, %s.key and ca.pem, of %s, good for %d days\n", out,
+                     f->role, f->role, f->name, f->days);
     return rc;
 }
 
@@ -62,7 +64,8 @@ static int do_renew(const struct flags *f, struct err *e)
 {
     int rc = tls_ca_renew_server(f->dir, f->san, f->nsans, e);
     if (!rc)
-        printf("%s/server.pem is new; a running coordinator takes it up by itself\n", f->dir);
+        plain_printf(stdout, "%s/server.pem is new; a running coordinator takes it up by itself\n",
+                     f->dir);
     return rc;
 }
 
@@ -83,13 +86,13 @@ enum { VERBS = sizeof verbs / sizeof *verbs };
 static void list_verbs(FILE *to)
 {
     for (int i = 0; i < VERBS; i++)
-        fprintf(to, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
-                verbs[i].doc);
+        plain_printf(to, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
+                     verbs[i].doc);
 }
 
 static int print_usage(const char *what)
 {
-    fprintf(stderr, "weft-coordinator: %s\n", what);
+    plain_error("weft-coordinator: %s", what);
     list_verbs(stderr);
     return EXIT_CONFIG;
 }
@@ -146,7 +149,7 @@ int certs_main(int argc, char **argv)
             return print_usage("a flag is wrong");
         int rc = verbs[i].run(&f, &e);
         if (rc)
-            fprintf(stderr, "weft-coordinator %s: %s\n", argv[0], e.text);
+            plain_error("weft-coordinator %s: %s", argv[0], e.text);
         return rc ? EXIT_CONFIG : 0;
     }
     return print_usage("no such verb");

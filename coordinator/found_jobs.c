@@ -7,8 +7,8 @@
 #include "common/model/schema_list.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back

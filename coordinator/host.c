@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/protocol_rule.h"
-#include "coordinator/plain_text.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/row_codec.h"
 
 // For how long a fenced incarnation is remembered. A process that comes back later is still stopped,

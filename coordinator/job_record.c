@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "common/model/schema_list.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 #include "coordinator/row_codec.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
@@ -371,7 +372,7 @@ static void add_event(struct job_record *j, const struct job_note *n, const char
     if (text.len > EVENT_TEXT)
         text.data[text.len = EVENT_TEXT] = 0;
     if (text.len)
-        text_plain(text.data);
+        plain_mask(text.data);
     struct event_record ev = {.job = j->id,
                               .seq = ++j->events,
                               .t_ms = j->coord->wall_ms,

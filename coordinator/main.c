@@ -18,6 +18,7 @@
 #include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "common/base/log.h"
+#include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
@@ -159,15 +160,15 @@ int main(int argc, char **argv)
     if (argc > 1 && argv[1][0] != '-')
         return certs_main(argc - 1, argv + 1);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
+        plain_puts(stdout, usage);
         return 0;
     }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        printf("weft-coordinator %s\n", WEFT_VERSION);
+        plain_printf(stdout, "weft-coordinator %s\n", WEFT_VERSION);
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {
-        fprintf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
+        plain_printf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
         return EXIT_CONFIG;
     }
     block_signals();

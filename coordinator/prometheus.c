@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 #include "coordinator/words.h"
 
 static const struct {
@@ -43,7 +44,7 @@ static void print_label(struct buf *out, char open, const char *key, const char 
 {
     buf_printf(out, "%c%s=\"", open, key);
     for (const char *p = value; *p;) {
-        size_t n = json_utf8_len(p, strlen(p));
+        size_t n = utf8_length(p, strlen(p));
         if (!n)
             buf_puts(out, "\xef\xbf\xbd"); // the format is UTF-8
         else if (*p == '\n')

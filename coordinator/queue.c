@@ -8,8 +8,8 @@
 
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/placement.h"
-#include "coordinator/plain_text.h"
 
 struct round { // over the jobs that want one kind of devices
     struct coord *c;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "coordinator/attempt_leader.h"
-#include "coordinator/plain_text.h"
+#include "coordinator/kept_text.h"
 
 enum { SAME_MAX = 3 };
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/job/job_sharding.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/plain_text.h"
 
 // An empty row: ROW_NEW(Audit, audit, row). (The generated initialisers cast const away.)
 #define ROW_NEW(Type, type, name) \

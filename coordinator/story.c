@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
-#include "coordinator/plain_text.h"
+#include "coordinator/kept_text.h"
 
 static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
@@ -138,7 +139,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->submitted_ms = j->submitted_ms;
     s->text = explain_state(j, a);
     s->store = arena_strdup(a, j->store);
-    text_plain(s->store); // as a host told it
+    plain_mask(s->store); // as a host told it
     return s;
 }
 

@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
-#include "coordinator/plain_text.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/row_codec.h"
 #include "coordinator/story.h"
 
@@ -148,7 +149,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
     Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
     weft__v1__checkpoints_reply__init(r);
     r->store = arena_strdup(a, j->store);
-    text_plain(r->store);
+    plain_mask(r->store);
     r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->ncheckpoints + 1);
     for (int i = j->ncheckpoints - 1; i >= 0; i--) {
         const struct checkpoint_record *k = &j->checkpoints[i];
@@ -158,7 +159,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         row_of_checkpoint(j, k, row);
         row->job = arena_strdup(a, j->id);
         row->why = arena_strdup(a, k->why);
-        text_plain(row->why);
+        plain_mask(row->why);
         r->checkpoints[r->n_checkpoints++] = row;
     }
     return r;

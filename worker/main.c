@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
 #include "worker/join_cluster.h"
 #include "worker/observe.h"
@@ -345,9 +346,9 @@ static int run_join(const struct flags *f)
         rc = join_cluster(f->token, address, dir, name, &e);
     home_close(&h);
     if (rc)
-        fprintf(stderr, "weft-worker: cannot join: %s\n", e.text);
+        plain_error("weft-worker: cannot join: %s", e.text);
     else
-        printf("joined: the certificate is in %s\n", dir);
+        plain_printf(stdout, "joined: the certificate is in %s\n", dir);
     return choose_exit_code(rc);
 }
 
@@ -372,15 +373,15 @@ int main(int argc, char **argv)
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc == 2 && !strcmp(argv[1], "--help")) {
-        fputs(usage, stdout);
+        plain_puts(stdout, usage);
         return 0;
     }
     if (argc == 2 && !strcmp(argv[1], "--version")) {
-        puts("weft-worker " WEFT_VERSION);
+        plain_puts(stdout, "weft-worker " WEFT_VERSION "\n");
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {
-        fprintf(stderr, "weft-worker: %s\n%s", e.text, usage);
+        plain_printf(stderr, "weft-worker: %s\n%s", e.text, usage);
         return WORKER_EXIT_CONFIG;
     }
     if (f.token)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
+
 // ---- numbers -----------------------------------------------------------------------------------
 static bool reads_back(const char *text, double value, bool is_float)
 {
@@ -106,33 +108,6 @@ void json_format_float(float value, char out[32])
 }
 
 // ---- strings -----------------------------------------------------------------------------------
-// Unicode's table of well-formed sequences: the second byte's range depends on the first.
-size_t json_utf8_len(const char *text, size_t left)
-{
-    static const struct {
-        unsigned char first, last, second_min, second_max;
-        size_t len;
-    } rows[] = {
-        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    const unsigned char *s = (const unsigned char *)text;
-    for (size_t r = 0; left && r < sizeof rows / sizeof *rows; r++) {
-        if (s[0] < rows[r].first || s[0] > rows[r].last)
-            continue;
-        if (rows[r].len > left)
-            return 0;
-        if (rows[r].len > 1 && (s[1] < rows[r].second_min || s[1] > rows[r].second_max))
-            return 0;
-        for (size_t i = 2; i < rows[r].len; i++)
-            if ((s[i] & 0xc0) != 0x80)
-                return 0;
-        return rows[r].len;
-    }
-    return 0;
-}
-
 static const char short_escape[128] = {
     ['"'] = '"',  ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f',
     ['\n'] = 'n', ['\r'] = 'r',  ['\t'] = 't',
@@ -143,13 +118,13 @@ static void put_string(struct buf *b, const char *s, size_t len)
     buf_putc(b, '"');
     for (size_t i = 0; i < len;) {
         unsigned char c = (unsigned char)s[i];
-        size_t n = json_utf8_len(s + i, len - i);
+        size_t n = utf8_length(s + i, len - i);
         if (n == 0)
             buf_puts(b, "\xef\xbf\xbd"); // U+FFFD
         else if (n == 1 && short_escape[c])
             buf_append(b, (const char[]){'\\', short_escape[c]}, 2);
-        else if (c < 0x20)
-            buf_printf(b, "\\u%04x", c);
+        else if (utf8_steers(utf8_decode(s + i, n)))
+            buf_printf(b, "\\u%04x", utf8_decode(s + i, n));
         else
             buf_append(b, s + i, n);
         i += n ? n : 1;

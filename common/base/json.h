@@ -4,7 +4,7 @@
 // Writer: commas and nesting are kept for you. Doubles print with the fewest digits that read back
 // to the same value; NaN and infinities print null and their paths are collected, so that
 // json_nonfinite() can list them: `"nonfinite": ["loss", "groups[1].lr"]`. Bytes that are not UTF-8
-// print as U+FFFD. Misnesting and a missing or superfluous key are bugs of the caller.
+// print as U+FFFD, and characters that steer a terminal (plain.h) as escapes. Misnesting and a missing or superfluous key are bugs of the caller.
 // Reader: strict RFC 8259 (no trailing text, no duplicate keys, valid UTF-8 and escapes), depth and
 // size limited; errors say the byte offset. ERR_DATA: not such JSON; ERR_LIMIT: past a bound.
 // Both expect the process to stay in the C locale, where the decimal point is a point.
@@ -57,9 +57,6 @@ void json_nonfinite(struct json_out *w);
 // "null" when not finite.
 void json_format_double(double value, char out[32]);
 void json_format_float(float value, char out[32]);
-
-// The length of the UTF-8 sequence that starts at `s`, or 0 (overlong, surrogate, cut short, none).
-size_t json_utf8_len(const char *s, size_t left);
 
 enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 struct json {

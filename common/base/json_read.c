@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 
 struct reader {
     struct arena *arena;
@@ -142,7 +143,7 @@ static int read_string(struct reader *r, const char **out)
                 return rc;
             continue;
         }
-        size_t n = json_utf8_len(r->text + r->at, end - r->at);
+        size_t n = utf8_length(r->text + r->at, end - r->at);
         if (n == 0)
             return report_error(r, "bytes that are not UTF-8");
         if (c < 0x20)

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/plain.h"
+
 static atomic_int out_fd = 2, context_rank = -1;
 static _Atomic int64_t context_step = -1;
 static char context_job[80]; // set before threads start
@@ -64,6 +66,8 @@ void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
     for (int i = 0; i < n; i++) // one event, one line, whatever a file name holds
         if ((unsigned char)line[i] < 0x20)
             line[i] = ' ';
+    line[n < (int)sizeof line ? n : (int)sizeof line - 1] = 0;
+    plain_mask(line);
     line[n < (int)sizeof line ? n : (int)sizeof line - 1] = '\n';
     ssize_t unused = write(out_fd, line, (size_t)n + 1);
     (void)unused; // nowhere left to say that the log cannot be written

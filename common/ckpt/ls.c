@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/base/json.h"
+#include "common/base/plain.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store_names.h"
@@ -226,10 +227,10 @@ void ls_print_text(const struct ls *l, struct buf *out)
                             : !x->ok      ? "damaged"
                             : l->deep     ? "verified"
                                           : "ok";
-        buf_printf(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s\n", x->step,
-                   x->epoch, x->shards, x->bytes, state, x->dir);
+        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s", x->step, x->epoch,
+                   x->shards, x->bytes, state, x->dir);
         for (int k = 0; k < x->nerrors; k++)
-            buf_printf(out, "           %s\n", x->errors[k]);
+            plain_line(out, "           %s", x->errors[k]);
     }
 }
 

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "common/base/plain.h"
+
 static void scan_values(struct inspect *in)
 {
     double sum = 0;
@@ -53,7 +55,8 @@ void inspect_close(struct inspect *in)
 void inspect_text(const struct inspect *in, struct buf *out)
 {
     const struct array *a = &in->array;
-    buf_printf(out, "%s\n  format   %s, %s, shape [", a->path, a->format, array_type_name(a->type));
+    plain_line(out, "%s", a->path);
+    buf_printf(out, "  format   %s, %s, shape [", a->format, array_type_name(a->type));
     for (int i = 0; i < a->shape.n; i++)
         buf_printf(out, "%s%lld", i ? ", " : "", (long long)a->shape.dim[i]);
     buf_printf(out, "]\n  bytes    %zu, elements from byte %zu\n", a->file_len, a->offset);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
 
 #define UNARY(Name, request_type, reply_type)               \
@@ -150,10 +151,8 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
 
 static void exit_interrupted(int sig)
 {
-    static const char newline = '\n';
     (void)sig;
-    if (isatty(1) && write(1, &newline, 1) < 0)
-        _exit(CLIENT_INTERRUPTED);
+    plain_end_line();
     _exit(CLIENT_INTERRUPTED);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/plain.h"
 #include "common/ckpt/commit.h"
 #include "coordinator/cli/verbs.h"
 
@@ -34,8 +35,9 @@ void table_add(struct table *t, const char *fmt, ...)
     struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    plain_vline(&text, fmt, ap);
     va_end(ap);
+    text.data[--text.len] = 0; // a cell ends no line
     add_cell(t, text.len ? arena_strdup(&t->arena, buf_str(&text)) : "-");
     buf_clear(&text);
 }
@@ -264,16 +266,18 @@ void json_event(struct json_out *w, const Weft__Rows__Event *e)
 
 void put_out(struct buf *out)
 {
-    fwrite(buf_str(out), 1, out->len, stdout);
+    plain_put(stdout, buf_str(out), out->len);
     fflush(stdout);
     buf_clear(out);
 }
 
 void complain(const struct verb *v, const char *what, const char *where, const char *todo)
 {
-    fflush(stdout);
-    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    struct buf out = {0};
+    plain_line(&out, "weft %s: %s", v->name, what);
     if (where)
-        fprintf(stderr, "  where: %s\n", where);
-    fprintf(stderr, "  to do: %s\n", todo);
+        plain_line(&out, "  where: %s", where);
+    plain_line(&out, "  to do: %s", todo);
+    plain_put(stderr, buf_str(&out), out.len);
+    buf_clear(&out);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "coordinator/cli/verbs.h"
 
 // The shell command whose output are the words that an argument may become; null: none.
@@ -26,26 +27,27 @@ int print_completion(const struct verb *v, const struct args *a, const struct ve
 {
     if (strcmp(a->pos[0], "bash") != 0)
         return usage(v, "bash is the only shell it knows");
-    puts("_weft() {\n"
-         "    local cur=${COMP_WORDS[COMP_CWORD]} IFS=$' \\t\\n' words= flags=\n"
-         "    if [ \"$COMP_CWORD\" = 1 ]; then");
-    printf("        COMPREPLY=($(compgen -W 'help");
+    plain_puts(stdout, "_weft() {\n"
+                       "    local cur=${COMP_WORDS[COMP_CWORD]} IFS=$' \\t\\n' words= flags=\n"
+                       "    if [ \"$COMP_CWORD\" = 1 ]; then\n");
+    plain_printf(stdout, "        COMPREPLY=($(compgen -W 'help");
     for (int i = 0; i < n; i++)
-        printf(" %s", verbs[i].name);
-    puts("' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
+        plain_printf(stdout, " %s", verbs[i].name);
+    plain_puts(stdout, "' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
     for (int i = 0; i < n; i++) {
         const struct verb *o = &verbs[i];
         const char *words = words_of(o);
-        printf("    %s) flags='", o->name);
+        plain_printf(stdout, "    %s) flags='", o->name);
         for (int f = 0; f < FLAGS; f++)
             if (o->flags & FLAG_BIT(f))
-                printf("%s ", f == FLAG_SET ? "-s" : flag_name((enum flag)f));
-        printf("--help'; [[ $cur == -* ]] || words=$(%s) ;;\n", words ? words : ":");
+                plain_printf(stdout, "%s ", f == FLAG_SET ? "-s" : flag_name((enum flag)f));
+        plain_printf(stdout, "--help'; [[ $cur == -* ]] || words=$(%s) ;;\n", words ? words : ":");
     }
-    puts("    esac\n"
-         "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-         "    else COMPREPLY=($words); fi\n"
-         "}\n"
-         "complete -o filenames -F _weft weft");
+    plain_puts(stdout,
+               "    esac\n"
+               "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+               "    else COMPREPLY=($words); fi\n"
+               "}\n"
+               "complete -o filenames -F _weft weft\n");
     return CLIENT_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "common/job/suggest.h"
 #include "coordinator/cli/verbs.h"
 
@@ -167,17 +168,17 @@ int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
 
 void print_usage(const struct verb *v, FILE *to)
 {
-    fprintf(to, "usage: weft %s%s%s", v->name, *v->args ? " " : "", v->args);
+    plain_printf(to, "usage: weft %s%s%s", v->name, *v->args ? " " : "", v->args);
     for (int i = 0; i < FLAGS; i++)
         if (v->flags & FLAG_BIT(i))
-            fprintf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
-                    *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
-    fputc('\n', to);
+            plain_printf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
+                         *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
+    plain_puts(to, "\n");
 }
 
 int usage(const struct verb *v, const char *what)
 {
-    fprintf(stderr, "weft %s: %s\n", v->name, what);
+    plain_error("weft %s: %s", v->name, what);
     print_usage(v, stderr);
     return CLIENT_USAGE;
 }

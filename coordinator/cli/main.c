@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft, the client: the table of its verbs. Help, usage and completion are made from the rows.
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/base/plain.h"
 #include "common/job/suggest.h"
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
@@ -92,11 +94,11 @@ static const struct verb *find_verb(const char *name)
 
 static void print_help(FILE *to)
 {
-    fprintf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
+    plain_printf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
     for (int i = 0; i < VERBS; i++)
-        fprintf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
-                14 - text_columns(verbs[i].args), "", verbs[i].doc);
-    fprintf(
+        plain_printf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
+                     14 - text_columns(verbs[i].args), "", verbs[i].doc);
+    plain_printf(
         to,
         "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "
         "check\nfound something, 2 usage or bad job file, 3 the coordinator is not reached, 4 it "
@@ -105,13 +107,13 @@ static void print_help(FILE *to)
 
 static void print_verb_help(const struct verb *v)
 {
-    printf("weft %s: %s\n", v->name, v->doc);
+    plain_printf(stdout, "weft %s: %s\n", v->name, v->doc);
     print_usage(v, stdout);
     for (int i = 0; i < FLAGS; i++)
         if (v->flags & FLAG_BIT(i))
-            printf("  %-14s %-10s %s\n", flag_name(i), flag_value(i), flag_doc(i));
+            plain_printf(stdout, "  %-14s %-10s %s\n", flag_name(i), flag_value(i), flag_doc(i));
     if (v->more)
-        printf("%s\n", v->more);
+        plain_printf(stdout, "%s\n", v->more);
 }
 
 static int refuse_verb(const char *word)
@@ -120,8 +122,8 @@ static int refuse_verb(const char *word)
     for (int i = 0; i < VERBS; i++)
         names[i] = verbs[i].name;
     near = suggest(word, names, VERBS);
-    fprintf(stderr, "weft: no verb '%s'%s%s%s\n", word, near ? "; did you mean " : "",
-            near ? near : "", near ? "?" : "");
+    plain_error("weft: no verb '%s'%s%s%s", word, near ? "; did you mean " : "", near ? near : "",
+                near ? "?" : "");
     print_help(stderr);
     return CLIENT_USAGE;
 }
@@ -139,7 +141,7 @@ static int run_verb(const struct verb *v, int argc, char **argv)
         rc = v->run(v, &a);
     if (fflush(stdout) == 0)
         return rc;
-    perror("weft: cannot write");
+    plain_error("weft: cannot write: %s", strerror(errno));
     return CLIENT_FAILED;
 }
 
@@ -158,7 +160,7 @@ int main(int argc, char **argv)
         return CLIENT_OK;
     }
     if (strcmp(word, "--version") == 0) {
-        printf("weft %s\n", WEFT_VERSION);
+        plain_printf(stdout, "weft %s\n", WEFT_VERSION);
         return CLIENT_OK;
     }
     const struct verb *v = find_verb(word);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_print.h"
 
 enum { LIVE_MS = 100, PLAIN_MS = 5000 };
@@ -22,7 +23,7 @@ void progress_init(struct progress *p, bool json)
 static void clear_live_line(struct progress *p)
 {
     if (p->open)
-        fputs("\r\033[K", stdout);
+        plain_erase_line(stdout);
     p->open = false;
 }
 
@@ -109,9 +110,8 @@ static void show_line(struct progress *p, int64_t now)
     describe_job(p, &line);
     describe_eta(p, now, &line);
     if (p->live)
-        printf("\r\033[K%.*s", columns, buf_str(&line));
-    else
-        printf("%s\n", buf_str(&line));
+        plain_erase_line(stdout);
+    plain_printf(stdout, "%.*s%s", columns, buf_str(&line), p->live ? "" : "\n");
     fflush(stdout);
     p->open = p->live;
     p->shown_ns = now;
@@ -123,7 +123,7 @@ static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
 {
     clear_live_line(p);
     for (size_t k = 0; k < r->n_samples; k++)
-        printf("sample after step %lld: %s\n", (long long)r->step, r->samples[k]);
+        plain_printf(stdout, "sample after step %lld: %s\n", (long long)r->step, r->samples[k]);
     fflush(stdout);
 }
 
@@ -136,14 +136,17 @@ static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // the time of d
 static void show_event(struct progress *p, const Weft__Rows__Event *e)
 {
     char at[WORD_MAX];
-    clear_live_line(p);
-    printf("%s  %s %s%s%s%s%.*s", word_clock(e->t_ms, at), word_state(e->state), e->kind,
-           *e->host ? " on " : "", e->host, *e->text ? ": " : "", (int)strcspn(e->text, "\n"),
-           e->text);
+    struct buf line = {0};
+    char step[32] = "";
     if (e->step >= 0)
-        printf(" (step %lld)", (long long)e->step);
-    putchar('\n');
+        snprintf(step, sizeof step, " (step %lld)", (long long)e->step);
+    plain_line(&line, "%s  %s %s%s%s%s%.*s%s", word_clock(e->t_ms, at), word_state(e->state),
+               e->kind, *e->host ? " on " : "", e->host, *e->text ? ": " : "",
+               (int)strcspn(e->text, "\n"), e->text, step);
+    clear_live_line(p);
+    plain_put(stdout, buf_str(&line), line.len);
     fflush(stdout);
+    buf_clear(&line);
 }
 
 // Returns whether the state has changed.
@@ -217,8 +220,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
 void progress_say(struct progress *p, const char *text)
 {
     clear_live_line(p);
-    fflush(stdout);
-    fprintf(stderr, "%s\n", text);
+    plain_error("%s", text);
 }
 
 int progress_end(struct progress *p)
@@ -229,7 +231,7 @@ int progress_end(struct progress *p)
     clear_live_line(p);
     struct buf line = {0};
     describe_job(p, &line);
-    puts(buf_str(&line));
+    plain_printf(stdout, "%s\n", buf_str(&line));
     fflush(stdout);
     buf_clear(&line);
     return rc;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "common/base/plain.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
@@ -20,7 +21,7 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     else
         job_print(job, resolved);
     int rc = why.len ? CLIENT_USAGE : CLIENT_OK;
-    fputs(buf_str(&why), stderr);
+    plain_puts(stderr, buf_str(&why));
     buf_clear(&why);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "common/ckpt/ls.h"
 #include "common/data/inspect.h"
 #include "common/data/prepare.h"
@@ -19,7 +20,7 @@ int verb_ckpt(const struct verb *v, const struct args *a)
     if (!deep && strcmp(a->pos[0], "ls") != 0)
         return usage(v, "ls or verify, and one folder");
     if (ls_collect(&ls, a->pos[1], deep, &e)) {
-        fprintf(stderr, "weft ckpt: %s\n", e.text);
+        plain_error("weft ckpt: %s", e.text);
         ls_clear(&ls);
         return CLIENT_USAGE;
     }
@@ -44,7 +45,7 @@ static int inspect_all(int n, const char *const *files, enum array_type ids, str
         struct inspect in;
         struct err e = {0};
         if (inspect_open(&in, files[i], ids, &e)) {
-            fprintf(stderr, "weft data: %s\n", e.text);
+            plain_error("weft data: %s", e.text);
             rc = CLIENT_FAILED;
             continue;
         }
@@ -66,10 +67,11 @@ static int prepare_tokens(const struct verb *v, const struct args *a)
     if (!a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
         return usage(v, "prepare needs --tokenizer bytes: it knows no other");
     if (prepare_bytes(a->pos[1], a->pos[2], &tokens, &e)) {
-        fprintf(stderr, "weft data: %s\n", e.text);
+        plain_error("weft data: %s", e.text);
         return CLIENT_FAILED;
     }
-    printf("%s: %llu tokens of u16; data.format: tokens, model.vocab: 256\n", a->pos[2], tokens);
+    plain_printf(stdout, "%s: %llu tokens of u16; data.format: tokens, model.vocab: 256\n",
+                 a->pos[2], tokens);
     return CLIENT_OK;
 }
 

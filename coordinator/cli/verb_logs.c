@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
@@ -80,12 +81,10 @@ static void show_line(const struct logs *g, const Weft__V1__LogLines *m, const c
     } else {
         if (g->args->rank < 0)
             buf_printf(&out, "[%d] ", m->rank);
-        for (size_t i = 0; i < len;
-             i++) // control characters of a rank must not steer the reader's terminal
-            buf_putc(&out, (unsigned char)line[i] < ' ' && line[i] != '\t' ? '?' : line[i]);
+        buf_append(&out, line, len);
         buf_putc(&out, '\n');
     }
-    fwrite(out.data, 1, out.len, stdout);
+    plain_put(stdout, out.data, out.len);
     buf_clear(&out);
 }
 
@@ -188,7 +187,7 @@ static int follow_turn(struct logs *g)
         link_free(m);
         return -1;
     case LINK_AWAY:
-        fprintf(stderr, "the coordinator is away; waiting\n");
+        plain_error("the coordinator is away; waiting");
         return -1;
     case LINK_FAILED:
         return link_explain(g->watch.link, code, words);

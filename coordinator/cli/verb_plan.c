@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/base/plain.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
@@ -151,8 +152,8 @@ int verb_plan(const struct verb *v, const struct args *f)
     if (f->show && picture_named(f->show) == PICTURE_KINDS)
         return usage(v, "--show mesh, sharding, schedule or memory");
     int rc = plan_job(f, &a, &out, &why);
-    fputs(buf_str(&out), stdout);
-    fputs(buf_str(&why), stderr);
+    plain_puts(stdout, buf_str(&out));
+    plain_puts(stderr, buf_str(&why));
     buf_clear(&out);
     buf_clear(&why);
     arena_clear(&a);
@@ -168,7 +169,7 @@ int verb_schema(const struct verb *v, const struct args *a)
     if (a->json && a->markdown)
         return usage(v, "--json or --markdown");
     job_schema_print(&weft_schema, form, &out);
-    fputs(buf_str(&out), stdout);
+    plain_puts(stdout, buf_str(&out));
     buf_clear(&out);
     return CLIENT_OK;
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "common/job/job.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -95,10 +96,10 @@ static void print_places(const struct run *r)
     if (r->args->json || !*r->record.job)
         return;
     if (*r->record.store)
-        printf("checkpoints  %s\n", r->record.store);
+        plain_printf(stdout, "checkpoints  %s\n", r->record.store);
     if (*r->record.store && r->job.metrics.jsonl)
-        printf("metrics      %s/metrics.jsonl\n", r->record.store);
-    printf("logs         %s/worker/jobs\n", r->record.dir);
+        plain_printf(stdout, "metrics      %s/metrics.jsonl\n", r->record.store);
+    plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
     fflush(stdout);
 }
 
@@ -221,7 +222,7 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
     req.verb = WEFT__V1__VERB__RESUME;
     req.target = r->record.job;
     req.why = why;
-    fprintf(stderr, "it was %s (%s): queued again\n", word_state(s->state), s->text);
+    plain_error("it was %s (%s): queued again", word_state(s->state), s->text);
     int rc = ask_coordinator(r, LINK_ACT, &req.base, &m, &code, &e);
     if (!rc)
         link_free(m);
@@ -314,7 +315,7 @@ static int run_job(struct run *r)
     struct err e = {0};
     watch_signals(r);
     if (!r->args->json)
-        fprintf(stderr, "state in %s; Ctrl-C saves and stops\n", r->record.dir);
+        plain_error("state in %s; Ctrl-C saves and stops", r->record.dir);
     int rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
                            (int)r->job.resources.devices, &e);
     if (rc)
@@ -341,7 +342,7 @@ int verb_run(const struct verb *v, const struct args *a)
         rc = open_record(&r);
     if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
         if (!a->json)
-            printf("%s is finished; start over with --new\n", r.job.name);
+            plain_printf(stdout, "%s is finished; start over with --new\n", r.job.name);
         print_places(&r);
     } else if (!rc) {
         rc = run_job(&r);

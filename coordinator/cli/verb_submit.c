@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
@@ -41,17 +42,17 @@ static int choose_request(struct request *r, const struct verb *v, const struct 
         return CLIENT_OK;
     }
     if (request_begin(r, address, resolved, &e))
-        fprintf(stderr,
-                "weft submit: the request is not remembered: %s\n  to do: should this be killed, "
-                "repeat it with --request %s\n",
-                e.text, r->id);
+        plain_printf(
+            stderr,
+            "weft submit: the request is not remembered: %s\n  to do: should this be killed, "
+            "repeat it with --request %s\n",
+            e.text, r->id);
     else if (r->again)
-        fprintf(stderr,
-                "weft submit: an earlier submit of this job did not hear its answer; this "
-                "repeats it (request %s)\n",
-                r->id);
+        plain_error("weft submit: an earlier submit of this job did not hear its answer; this "
+                    "repeats it (request %s)",
+                    r->id);
     else if (isatty(2))
-        fprintf(stderr, "request %s\n", r->id);
+        plain_error("request %s", r->id);
     return CLIENT_OK;
 }
 

@@ -282,6 +282,20 @@ def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
     assert solo.weft("ckpt", "ls", str(copy)).code == 0
 
 
+def test_names_of_files_and_folders_steer_no_terminal(trained, tmp_path):
+    hostile = "\033[2J\u202e\u009b1m\nforged: verified"
+    folder, data = tmp_path / f"a{hostile}", tmp_path / f"b{hostile}.npy"
+    shutil.copytree(trained.stores()[0], folder)
+    numpy.save(data, numpy.zeros(3, numpy.float32))
+    spelt = "\\x1b[2J\\u202e\\u009b1m\\nforged: verified"
+    for args in (["ckpt", "ls", str(folder)], ["ckpt", "verify", str(folder)], ["data", "inspect", str(data)],
+                 ["ckpt", "ls", f"nowhere{hostile}"], ["data", "inspect", f"nowhere{hostile}"]):
+        end = solo.weft(*args)
+        assert spelt in end.out + end.err, ascii(end.out + end.err)
+        assert not re.search("[\033\u202e\u009b]", end.out + end.err), ascii(end.out + end.err)
+        assert not re.search("^forged", end.out + end.err, re.M), end
+
+
 def test_data_inspect_says_format_shape_and_values(tmp_path, toy):
     images, labels = reads("data", "inspect", toy.train["images"], toy.train["labels"], "--json")["files"]
     assert images["format"] == "idx" and images["dtype"] == "u8" and images["shape"] == [480, 8, 8]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -313,6 +314,21 @@ def test_followed_logs_outlive_the_coordinator(desk):
     desk.start()
     out, err = p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 0 and "away" in err, (out, err)
+
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("args", [
+    ["status", "small"], ["jobs"], ["workers"], ["checkpoints", "small"], ["why", "small"], ["watch", "small"],
+    ["logs", "small"], ["logs", "small", "-f"], ["hold", "small"],
+])  # fmt: skip
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_no_text_of_the_service_steers_the_terminal(desk, args, form):
+    end = desk.start("hostile").weft(*args, *form)
+    shown = end.out + end.err
+    assert not STEERING.search(shown), ascii(shown)
+    assert "\\u001b[2J" in shown if form else "\\x1b[2J" in shown, shown
 
 
 # ---- doctor, completion --------------------------------------------------------------------------

@@ -20,11 +20,12 @@ import documents
 import includes
 import lengths
 import limits
+import printing
 import private_headers
 from source import Finding, Tree
 
 RULES = {rule.__name__: rule for rule in
-         (includes, private_headers, basenames, lengths, documents, limits, chained_rc, cycles)}
+         (includes, private_headers, basenames, lengths, documents, limits, chained_rc, printing, cycles)}
 EXCEPTIONS = "tests/lint/exceptions.txt"
 
 

@@ -61,6 +61,12 @@ PLANTED = {
     "a mark that stands by one declaration": (
         {"common/job/job.h": SPDX + "#pragma once\n// Inside common/job/ only: reads it.\nint job_read(void);\n"},
         "common/job/job.h: a mark behind #pragma once holds nobody back: it belongs to the leading comment [private_headers]"),
+    "a foreign text that is printed without being made plain": (
+        {"coordinator/main.c": SPDX + 'int main(int n, char **v) { return n + printf("%s", v[0]); }\n'},
+        "coordinator/main.c: printf() prints: people are written to by plain.h alone [printing]"),
+    "an error that is written to the standard error as it came": (
+        {"worker/main.c": SPDX + 'int main(int n, char **v)\n{\n    return n + fputs(\n        v[0],\n        stderr);\n}\n'},
+        "worker/main.c: fputs() prints: people are written to by plain.h alone [printing]"),
     "two files of one name": (
         {"worker/job.c": SPDX}, "worker/job.c: has the same name as common/job/job.c [basenames]"),
     "a source that is too long": (

@@ -6,7 +6,8 @@
 //   coordinator-double ADDRESS LOG [WORD…]
 //
 // LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
-// "break" dies after three updates of a Watch; STATE (FAILED, HELD, …) is how the job ends.
+// "break" dies after three updates of a Watch; "hostile" puts
+// what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,16 @@
 #include "proto/weft.pb-c.h"
 
 static char job_id[] = "0123456789abcdef0123456789abcdef", job_name[] = "small", mesh[] = "{dp: 2}",
-            host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd", host_name[] = "w0", owner[] = "local",
-            model[] = "cpu", ready[] = "ready", version[] = "0.1.0", cluster[] = "c1",
-            store[] = "/store/small-01234567", kind[] = "started", cpu[] = "cpu",
-            words[] = "words of the coordinator";
+            host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd", cluster[] = "c1", cpu[] = "cpu";
+enum { TEXT = 80 };
+static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
+            ready[TEXT] = "ready", version[TEXT] = "0.1.0", store[TEXT] = "/store/small-01234567",
+            kind[TEXT] = "started", words[TEXT] = "words of the coordinator",
+            sample[TEXT] = "once upon", line[TEXT] = "bare \377 line";
 
 enum { UPDATES = 5, STEPS = 30 };
 static struct script {
-    bool mute, breaks;
+    bool mute, breaks, hostile;
     Weft__Rows__JobState end;
     const char *log;
     struct rpc *rpc;
@@ -226,6 +229,16 @@ static void on_checkpoints(const struct rpc_event *ev)
     rpc_reply(script.rpc, ev->call, &r.base);
 }
 
+static void add_sample(Weft__V1__WatchUpdate *u)
+{
+    static Weft__Rank__StepReport report;
+    static char *samples[] = {sample};
+    weft__rank__step_report__init(&report);
+    report.n_samples = 1;
+    report.samples = samples;
+    u->report = &report;
+}
+
 static void on_watch(const struct rpc_event *ev)
 {
     for (int i = 1; i <= UPDATES; i++) {
@@ -237,6 +250,8 @@ static void on_watch(const struct rpc_event *ev)
         fill_event(&e, 1700000000123);
         u.status = &s;
         u.event = i == 1 ? &e : NULL;
+        if (i == 1 && script.hostile)
+            add_sample(&u);
         rpc_send(script.rpc, ev->call, &u.base, NULL);
         if (script.breaks && i == 3)
             return; // goes on when the process is killed
@@ -247,14 +262,15 @@ static void on_watch(const struct rpc_event *ev)
 static void on_logs(const struct rpc_event *ev)
 {
     const Weft__V1__LogsRequest *q = (const void *)ev->message;
-    static char text[] = "2026-01-02T03:04:05.678Z info one\nbare \377 line\n";
+    char text[2 * TEXT];
+    snprintf(text, sizeof text, "2026-01-02T03:04:05.678Z info one\n%s\n", line);
     for (int rank = 0; rank < 2; rank++) {
         Weft__V1__LogLines m;
         weft__v1__log_lines__init(&m);
         m.rank = rank;
         m.host = host_name;
         m.text.data = (uint8_t *)text;
-        m.text.len = sizeof text - 1;
+        m.text.len = strlen(text);
         if (q->rank < 0 || q->rank == rank)
             rpc_send(script.rpc, ev->call, &m.base, NULL);
     }
@@ -297,9 +313,21 @@ static void answer(const struct rpc_event *ev)
         rpc_finish(script.rpc, ev->call, RPC_NOT_FOUND, "no such job");
 }
 
+static void poison_texts(void)
+{
+    char *const texts[] = {host_name, owner, model, ready, version,
+                           store,     kind,  words, line,  sample};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        strcat(texts[i], "\033[2J\xc2\x9b"
+                         "1m\u202e!");
+    script.hostile = true;
+}
+
 static void take_word(const char *word)
 {
-    if (strcmp(word, "mute") == 0)
+    if (strcmp(word, "hostile") == 0)
+        poison_texts();
+    else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)
         script.breaks = true;

@@ -211,7 +211,7 @@ static void a_certificate_without_role_of_its_own_making_or_expired_is_refused(v
     assert_int_equal(ask_tls(*state, "old", TLS1_3_VERSION, NULL, NULL), 403);
 }
 
-static void versions_below_1_2_and_plain_text_get_nothing(void **state)
+static void versions_below_1_2_and_kept_text_get_nothing(void **state)
 {
     assert_int_equal(ask_tls(*state, "ca/admin", TLS1_1_VERSION, NULL, NULL), -1);
     assert_int_equal(ask(*state, "GET", "/metrics", NULL), 0);
@@ -285,7 +285,7 @@ int main(void)
         ON_TLS(a_client_and_an_admin_may_ask),
         ON_TLS(whoever_is_neither_is_refused),
         ON_TLS(a_certificate_without_role_of_its_own_making_or_expired_is_refused),
-        ON_TLS(versions_below_1_2_and_plain_text_get_nothing),
+        ON_TLS(versions_below_1_2_and_kept_text_get_nothing),
         ON_TLS(handshakes_that_never_come_keep_nobody_out),
         ON_TLS(a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not),
     };

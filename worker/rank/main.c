@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
+#include "common/base/plain.h"
 #include "worker/rank/lead/solo.h"
 #include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/lead/spawn.h"
@@ -249,9 +250,10 @@ static void clear_rank(struct solo_rank *p)
 
 static void print_finished(const struct solo_rank *p)
 {
-    printf("the job is finished: step %lld is saved in %s/%s\n", (long long)p->plan.restore_step,
-           p->plan.store, p->plan.restore);
-    printf("metrics     %s/metrics.jsonl\nuse --new to train it again\n", p->solo.dir);
+    plain_printf(stdout, "the job is finished: step %lld is saved in %s/%s\n",
+                 (long long)p->plan.restore_step, p->plan.store, p->plan.restore);
+    plain_printf(stdout, "metrics     %s/metrics.jsonl\nuse --new to train it again\n",
+                 p->solo.dir);
     fflush(stdout);
 }
 
@@ -357,7 +359,7 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     struct buf violations = {0};
     int rc = solo_job(o, &a, &job, &text, hash, &violations, &e);
     if (violations.len)
-        fputs(violations.data, stderr);
+        plain_puts(stderr, violations.data);
     if (!rc)
         say_idle_cores(&job.resources);
     if (!rc)
@@ -402,9 +404,9 @@ static int run_probe(const struct flags *f)
     struct err e = {0};
     int rc = probe_devices(f->kind, f->devices, &line, &e);
     if (rc)
-        fprintf(stderr, "weft-rank: %s\n", e.text);
+        plain_error("weft-rank: %s", e.text);
     else
-        fputs(buf_str(&line), stdout);
+        plain_puts(stdout, buf_str(&line));
     buf_clear(&line);
     return rc ? RANK_EXIT_DEVICE : 0;
 }
@@ -415,11 +417,11 @@ int main(int argc, char **argv)
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
     if (argc == 2 && !strcmp(argv[1], "--help")) {
-        fputs(usage, stdout);
+        plain_puts(stdout, usage);
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {
-        fprintf(stderr, "weft-rank: %s\n%s", e.text, usage);
+        plain_printf(stderr, "weft-rank: %s\n%s", e.text, usage);
         return RANK_EXIT_CONFIG;
     }
     if (f.solo.parent)

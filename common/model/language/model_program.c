@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 #include "common/model/language/model_sizes.h"
 #include "common/model/language/reckon.h"
 
@@ -125,7 +126,7 @@ static int check_text(const char *text, size_t len, struct model_errors *errs)
         return model_error_at(errs, top, "a program of %zu bytes: at most %d would do", len,
                               MODEL_MAX_BYTES);
     for (size_t i = 0; i < len;) {
-        size_t n = json_utf8_len(text + i, len - i);
+        size_t n = utf8_length(text + i, len - i);
         if (n == 0 || text[i] == '\0')
             return model_error_at(errs, at, "the text is no UTF-8");
         at = text[i] == '\n' ? (struct place){at.line + 1, 1}

@@ -25,6 +25,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/plain.h"
 #include "worker/rank/link/assignment.h"
 
 // The leader names a failure within seconds. When rank 0 is gone there is nothing to wait for.
@@ -101,7 +102,7 @@ static void take_text(struct spawn *s, int rank, const char *data, size_t n)
             buf_putc(&c->line, data[i]);
         } else if (data[i] == '\n') {
             if (is_worth_showing(buf_str(&c->line)))
-                fprintf(stderr, "%s\n", c->line.data);
+                plain_error("%s", c->line.data);
             buf_reset(&c->line);
         }
     }

@@ -12,6 +12,7 @@
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "worker/rank/link/assignment.h"
 
 enum { TTY_MS = 100, PLAIN_MS = 10000 };
@@ -59,15 +60,17 @@ static void print_line(struct status *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void print_line(struct status *s, const char *fmt, ...)
 {
-    struct buf b = {0};
+    struct buf b = {0}, text = {0};
     va_list ap;
     pthread_mutex_lock(&s->mutex);
     if (s->drawn)
         buf_putc(&b, '\n');
     s->drawn = false;
     va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
+    buf_vprintf(&text, fmt, ap);
     va_end(ap);
+    plain_append(&b, buf_str(&text), text.len);
+    buf_clear(&text);
     buf_putc(&b, '\n');
     write_text(s, &b);
     buf_clear(&b);

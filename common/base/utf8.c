@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Characters of UTF-8; see utf8.h.
+#include "common/base/utf8.h"
+
+// Unicode's table of well-formed sequences: the second byte's range depends on the first.
+size_t utf8_length(const char *text, size_t left)
+{
+    static const struct {
+        unsigned char first, last, second_min, second_max;
+        size_t len;
+    } rows[] = {
+        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    const unsigned char *s = (const unsigned char *)text;
+    for (size_t r = 0; left && r < sizeof rows / sizeof *rows; r++) {
+        if (s[0] < rows[r].first || s[0] > rows[r].last)
+            continue;
+        if (rows[r].len > left)
+            return 0;
+        if (rows[r].len > 1 && (s[1] < rows[r].second_min || s[1] > rows[r].second_max))
+            return 0;
+        for (size_t i = 2; i < rows[r].len; i++)
+            if ((s[i] & 0xc0) != 0x80)
+                return 0;
+        return rows[r].len;
+    }
+    return 0;
+}
+
+uint32_t utf8_decode(const char *s, size_t length)
+{
+    static const unsigned char first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    const unsigned char *u = (const unsigned char *)s;
+    uint32_t c = u[0] & first_bits[length];
+    for (size_t i = 1; i < length; i++)
+        c = c << 6 | (u[i] & 0x3f);
+    return c;
+}
+
+bool utf8_steers(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } rows[] = {
+        {0x00, 0x08},     {0x0b, 0x1f},     // ASCII's controls but tab and newline
+        {0x7f, 0x9f},                       // delete, C1
+        {0x061c, 0x061c}, {0x200e, 0x200f}, // marks of direction
+        {0x2028, 0x202e},                   // separators of lines, embeddings, overrides
+        {0x2066, 0x2069},                   // isolates
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (c >= rows[i].first && c <= rows[i].last)
+            return true;
+    return false;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Characters of UTF-8: whether bytes form one, and whether it steers a terminal.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// The length of the UTF-8 sequence that starts at `s`, or 0 (overlong, surrogate, cut short, none).
+size_t utf8_length(const char *s, size_t left);
+// The character of a sequence of this length.
+uint32_t utf8_decode(const char *s, size_t length);
+// Control characters of ASCII (a tab and a newline are none) and of Latin-1 (C1), and Unicode's
+// marks of direction and separators of lines: they move a terminal's cursor, give it orders, or
+// turn the order of what a reader sees around.
+bool utf8_steers(uint32_t character);
