@@ -390,7 +390,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
 TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/device_transport.c tests/support/random_graph.c
-TEST_SRC += tests/ops/reference.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
+TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^

@@ -1,17 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention takes on CUDA beyond its operands: the compiler reserves it, and the kernels stay
-// within it. By shapes alone: which kernel serves a call is decided on the device.
+// What compiler and kernels have to know alike of ATTENTION and its gradient: which operand is
+// where, which keys a query sees, and how much scratch a call takes.
 #pragma once
 #include "common/op/op.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Which input of a call is which; −1: the call does not have it.
+struct attention_operands {
+    int q, k, v;
+    int qr, kr;     // the second pair that scores are made of; all heads share kr
+    int dy;         // of the gradient
+    int at_q, at_k; // positions
+    int step;       // of the draws of dropout
+};
+// ERR_INTERNAL: no call has so many inputs.
+int attention_operands(enum op op, int nin, struct attention_operands *out);
+
+// The keys that a query sees are those at positions from `first` to `last`.
+struct attention_sight {
+    int32_t first, last;
+};
+struct attention_sight attention_sight(const struct op_attr *a, int32_t query);
+// How many of `keys` keys a query sees on average, over the queries of a whole sequence.
+double attention_seen(const struct op_attr *a, int64_t keys);
+
+// ---- scratch on the CPU ----
+
+// Work is done on so many rows of queries at a time, in at most so many parts side by side.
+enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
+
+// Each slot has blocks of scores, one for each row and key, and the positions of the keys. A
+// gradient has behind them the gradient of kr that each part makes, since all heads add to it.
+struct attention_room {
+    int64_t parts;                           // a sample's key heads each
+    int64_t slots, blocks, slot, kr, floats; // slot, kr: floats of one; floats: of all
+};
+struct attention_room attention_room(const struct op_call *c);
+
+// ---- scratch on CUDA: by shapes alone, since which kernel serves a call is decided there ----
+
 // The scratch of our own kernels. Forward needs none. A gradient keeps three floats for each row of
 // queries: the maximum and 1 / sum of its softmax, and the mean that the softmax's gradient
-// subtracts.
+// subtracts. Behind them lie, where there is a kr, its gradients by the key heads, [b, t, g, r].
 enum { ATTENTION_ROW_STATS = 3 };
 size_t attention_own_bytes(const struct op_call *c);
 
 // The scratch of a library's kernels. 0: the library does not serve the call, because its positions
-// are not in order, it has dropout, or one head needs more than ATTENTION_HEAD_BYTES.
+// are not in order, it has dropout, a cap or a second pair of scores, or one head needs more than
+// ATTENTION_HEAD_BYTES.
 //
 // Forward needs a float for each row. A gradient runs the forward again; for each head that it
 // works on at a time it keeps y, two floats for each row, either a bf16 score for each pair or dq
@@ -19,3 +58,7 @@ size_t attention_own_bytes(const struct op_call *c);
 // more than ATTENTION_LIBRARY_BYTES or what one head needs, whichever is larger.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causal mask as work. See mask.h.
+// The mask as work. See mask.h.
 #include "common/op/mask.h"
 
 int64_t mask_rows(const int32_t *query, int64_t n, int64_t most)
@@ -20,15 +20,19 @@ static void add_visible(struct mask *m, int64_t key)
         m->span[m->n++] = (struct mask_span){key, 1};
 }
 
-void mask_keys(struct mask *m, const int32_t *query, int64_t rows, const int32_t *key, int64_t keys)
+void mask_keys(struct mask *m, const struct op_attr *a, const int32_t *query, int64_t rows,
+               const int32_t *key, int64_t keys)
 {
-    int32_t latest = query[0];
-    for (int64_t i = 1; i < rows; i++)
-        latest = query[i] > latest ? query[i] : latest;
+    struct attention_sight all = attention_sight(a, query[0]);
+    for (int64_t i = 1; i < rows; i++) {
+        struct attention_sight s = attention_sight(a, query[i]);
+        all.first = s.first < all.first ? s.first : all.first;
+        all.last = s.last > all.last ? s.last : all.last;
+    }
     m->n = 0;
     m->keys = 0;
     for (int64_t k = 0; k < keys; k++)
-        if (key[k] <= latest)
+        if (key[k] >= all.first && key[k] <= all.last)
             add_visible(m, k);
     if (!m->n)
         add_visible(m, 0); // a softmax has at least one key

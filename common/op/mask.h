@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The causal mask as work: which rows of queries go together, and with which keys they have to be
-// multiplied. Positions tell what a query sees, so queries and keys may come in any order. Hidden
-// keys are not computed, so that in zig-zag order (compile/layout/zigzag.h) every part of a sequence
-// has the same work.
+// The mask as work: which rows of queries go together, and with which keys they have to be
+// multiplied. What a query sees depends on positions (attention_sight), so queries and keys may come
+// in any order. Hidden keys are not computed, so that in zig-zag order (compile/layout/zigzag.h)
+// every part of a sequence has the same work, and a window costs what it holds.
 #pragma once
-#include <stdint.h>
+#include "common/op/attention.h"
 
 // Fewer than MASK_GAP hidden keys in a row cost less to compute than to skip, so spans go on over
 // them. The last of MASK_SPANS spans reaches to the last visible key, whatever is hidden between.
@@ -22,5 +22,5 @@ struct mask {
 // positions.
 int64_t mask_rows(const int32_t *query, int64_t n, int64_t most);
 // Fills `m` with spans of keys that together hold every key that any of the `rows` queries sees.
-void mask_keys(struct mask *m, const int32_t *query, int64_t rows, const int32_t *key,
-               int64_t keys);
+void mask_keys(struct mask *m, const struct op_attr *a, const int32_t *query, int64_t rows,
+               const int32_t *key, int64_t keys);

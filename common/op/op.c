@@ -81,8 +81,3 @@ int op_whole(enum op op)
     PRE(op >= 0 && op < OP_COUNT);
     return ops[op].whole;
 }
-
-int attention_positions(enum op op)
-{
-    return op == OP_ATTENTION ? 3 : 4;
-}

@@ -89,7 +89,7 @@ int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 bool op_is(enum op op, enum op_trait trait);
 int op_whole(enum op op); // the column of ops.def; see widen.h
 
-enum { OP_MAX_IN = 16, OP_MAX_OUT = 4 };
+enum { OP_MAX_IN = 16, OP_MAX_OUT = 5 };
 
 // What COPY moves: three nested loops, outermost first, and how far each side moves, in elements.
 struct op_block {
@@ -131,6 +131,9 @@ struct op_attr {
                            // in ROW_LOSS and its gradient; 0: none
     int64_t group;         // ATTENTION: query heads that share a key and value head
     bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    int64_t window;        // ATTENTION: how many positions a query sees, its own included; 0: all
+    bool ahead;            // ATTENTION: a query sees the keys after it as well as those before it
+    float cap;             // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s
     bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
     bool center;           // NORM
     float theta;           // ROTARY
@@ -140,16 +143,9 @@ struct op_attr {
     const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 
-// The first of ATTENTION's two operands of positions; a step follows them.
-int attention_positions(enum op op);
-
 // A long reduction (SUM, SQNORM) is made in at most this many chunks, so that its bits do not
 // depend on the threads; its workspace is a double for each.
 enum { OP_CHUNKS = 1024 };
-// ATTENTION works on so many query rows at a time, in at most so many parts side by side; its
-// workspace is one block of scores for each, two for the gradient, and the positions of the keys.
-enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
-
 // ROTARY turns pairs of a head's elements, at most so many.
 enum { ROTARY_PAIRS_MAX = 512 };
 

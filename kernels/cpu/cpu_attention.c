@@ -2,51 +2,62 @@
 // ATTENTION and its gradient, made of GEMMs over blocks of query rows.
 //
 // A block's scores lie in the workspace, side by side for the spans of keys that the block may see:
-// only those are multiplied (op/mask.h), so causal attention costs half. Which key a query sees is
-// told by positions, so rows and keys may come in any order. The gradient makes the scores again.
-//   forward   S = scale·Q·Kᵀ, P = softmax(S), O = P·V
-//   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ P∘dP)·scale, dQ = dS·K, dK += dSᵀ·Q, dV += Pᵀ·dO
+// only those are multiplied (op/mask.h), so causal attention costs half and a window what it holds.
+// Which key a query sees follows from positions, so rows and keys may come in any order. The
+// gradient makes the scores again.
+//   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), P = softmax(S), O = P·V
+//   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ P∘dP), dT = scale·dS∘(1 − tanh²), dQ = dT·K,
+//             dK += dTᵀ·Q, dV += Pᵀ·dO, and dQr, dKr as dQ, dK
 // With dropout D (attr.draw), O = (P∘D)·V, dP is that of P∘D times D, and dV is made of P∘D; D is
 // drawn where it is needed and never kept.
 // A part of the work is one sample and key head with all query heads that share it: it alone writes
-// its dk and dv. Parts are dealt out over ATTENTION_SLOTS blocks of the workspace, whatever the
-// threads, and no part meets another: threads never change a bit.
+// its dk and dv. All heads share kr: each part makes a gradient of it in the workspace, and these
+// are added up in the order of the heads. Parts are dealt out over ATTENTION_SLOTS blocks of the
+// workspace, whatever the threads, and no part meets another: threads never change a bit.
 #include "kernels/cpu/cpu_device.h"
 
 #include <string.h>
 
 #include "common/op/mask.h"
 
+// An operand that lies as [batch, rows, heads, width], and its gradient.
+struct side {
+    const float *data;
+    float *grad;
+    int64_t rows, heads, width;
+};
+
 struct work {
     const struct op_call *call;
     const struct vec *vec;
-    int64_t batch, queries, keys, heads, kv_heads, d;
-    int64_t parts, slots, block; // block: floats of the workspace a slot has
-    const float *q, *k, *v, *dy;
+    int64_t batch, queries, keys, heads, kv_heads;
+    struct attention_room room;
+    struct side q, k, v, y; // y.grad is the output of a forward
+    struct side qr, kr;     // of no width where the call has no second pair
+    const float *dy;
     const int32_t *at_q, *at_k;
-    float *out, *dk, *dv; // out: y or dq
-    bool drops;
+    bool grad, drops;
     struct vec_draw draw;
     _Atomic int status;
 };
 
 // A block of query rows of one head.
 struct rows {
-    int64_t q, k; // offsets of its first row, and of its head's keys
-    int64_t n, keys;
-    const int32_t *at_q, *at_k; // at_k: of the keys that are computed, side by side
+    int64_t b, h, first, n, keys; // first: of the rows
+    const int32_t *at_q, *at_k;   // at_k: of the keys that are computed, side by side
     struct mask mask;
     uint64_t drawn; // of batch and head, among those of the whole step
 };
 
-static int64_t q_stride(const struct work *w)
+static int64_t stride_of(const struct side *s)
 {
-    return w->heads * w->d;
+    return s->heads * s->width;
 }
 
-static int64_t k_stride(const struct work *w)
+// The offset of one head's row `row` of sample b.
+static int64_t offset_of(const struct side *s, int64_t b, int64_t row, int64_t head)
 {
-    return w->kv_heads * w->d;
+    return ((b * s->rows + row) * s->heads + (s->heads > 1 ? head : 0)) * s->width;
 }
 
 // Returns the key head that query head h reads; both count from the first of this rank's.
@@ -68,17 +79,17 @@ static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, in
 
 static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t first, int32_t *room)
 {
-    struct rows r = {.at_q = w->at_q + b * w->queries + first};
+    struct rows r = {.b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
     r.n = mask_rows(r.at_q, w->queries - first, ATTENTION_ROWS);
-    mask_keys(&r.mask, r.at_q, r.n, w->at_k + b * w->keys, w->keys);
+    mask_keys(&r.mask, w->call->attr, r.at_q, r.n, w->at_k + b * w->keys, w->keys);
     r.keys = r.mask.keys;
     r.at_k = positions_of(&r.mask, w->at_k + b * w->keys, room);
-    r.q = (b * w->queries + first) * q_stride(w) + h * w->d;
-    r.k = b * w->keys * k_stride(w) + key_head(w, h) * w->d;
     const struct op_draw *d = &w->call->attr->draw;
     r.drawn = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
     return r;
 }
+
+// ---- products of a block -----------------------------------------------------------------------
 
 static void run_gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float alpha,
                      const float *a, const float *b, float beta, float *c)
@@ -88,60 +99,93 @@ static void run_gemm(struct work *w, bool ta, bool tb, const struct gemm *g, flo
         w->status = rc;
 }
 
-// rows [n, d] × keysᵀ → [n, keys]
-static void multiply_by_keys(struct work *w, const struct rows *r, float alpha, const float *a,
-                             const float *b, float *out)
+static int64_t row_offset(const struct rows *r, const struct side *s)
+{
+    return offset_of(s, r->b, r->first, r->h);
+}
+
+static int64_t key_offset(const struct work *w, const struct rows *r, const struct side *s,
+                          int span)
+{
+    return offset_of(s, r->b, r->mask.span[span].first, key_head(w, r->h));
+}
+
+// alpha · rows [n, width] × keysᵀ + beta · out → [n, keys]
+static void multiply_by_keys(struct work *w, const struct rows *r, float alpha,
+                             const struct side *rows, const float *a, const struct side *keys,
+                             float beta, float *out)
 {
     for (int i = 0; i < r->mask.n; out += r->mask.span[i++].n) {
-        const struct mask_span *s = &r->mask.span[i];
         const struct gemm g = {.m = r->n,
-                               .n = s->n,
-                               .k = w->d,
-                               .lda = q_stride(w),
-                               .ldb = k_stride(w),
+                               .n = r->mask.span[i].n,
+                               .k = rows->width,
+                               .lda = stride_of(rows),
+                               .ldb = stride_of(keys),
                                .ldc = r->keys};
-        run_gemm(w, false, true, &g, alpha, a + r->q, b + r->k + s->first * k_stride(w), 0, out);
+        run_gemm(w, false, true, &g, alpha, a + row_offset(r, rows),
+                 keys->data + key_offset(w, r, keys, i), beta, out);
     }
 }
 
-// [n, keys] × keys → rows [n, d]
-static void multiply_by_rows(struct work *w, const struct rows *r, const float *p, const float *b,
-                             float *out)
+// [n, keys] × keys → rows [n, width]
+static void multiply_by_rows(struct work *w, const struct rows *r, const float *p,
+                             const struct side *keys, const struct side *rows, float *out)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
-        const struct mask_span *s = &r->mask.span[i];
         const struct gemm g = {.m = r->n,
-                               .n = w->d,
-                               .k = s->n,
+                               .n = rows->width,
+                               .k = r->mask.span[i].n,
                                .lda = r->keys,
-                               .ldb = k_stride(w),
-                               .ldc = q_stride(w)};
-        run_gemm(w, false, false, &g, 1, p, b + r->k + s->first * k_stride(w), i ? 1 : 0,
-                 out + r->q);
+                               .ldb = stride_of(keys),
+                               .ldc = stride_of(rows)};
+        run_gemm(w, false, false, &g, 1, p, keys->data + key_offset(w, r, keys, i), i ? 1 : 0,
+                 out + row_offset(r, rows));
     }
 }
 
-// [n, keys]ᵀ × rows, added to keys [keys, d]
-static void add_onto_keys(struct work *w, const struct rows *r, const float *p, const float *a,
-                          float *out)
+// [n, keys]ᵀ × rows, added to `out`, which holds keys [keys, width] with `stride` between them.
+static void add_onto_keys(struct work *w, const struct rows *r, const float *p,
+                          const struct side *rows, const float *a, float *out, int64_t stride)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
-        const struct mask_span *s = &r->mask.span[i];
-        const struct gemm g = {.m = s->n,
-                               .n = w->d,
+        const struct gemm g = {.m = r->mask.span[i].n,
+                               .n = rows->width,
                                .k = r->n,
                                .lda = r->keys,
-                               .ldb = q_stride(w),
-                               .ldc = k_stride(w)};
-        run_gemm(w, true, false, &g, 1, p, a + r->q, 1, out + r->k + s->first * k_stride(w));
+                               .ldb = stride_of(rows),
+                               .ldc = stride};
+        run_gemm(w, true, false, &g, 1, p, a + row_offset(r, rows), 1,
+                 out + r->mask.span[i].first * stride);
     }
 }
 
-static void make_scores(struct work *w, const struct rows *r, float *p)
+// ---- a block -----------------------------------------------------------------------------------
+
+// p and `from` may be the same.
+static void run_map(const struct work *w, enum op op, float *p, const float *from, const float *b,
+                    int64_t n, float scale)
 {
-    multiply_by_keys(w, r, w->call->attr->scale, w->q, w->k, p);
-    for (int64_t i = 0; i < r->n; i++)
-        w->vec->softmax(p + i * r->keys, r->at_k, r->at_q[i], r->keys);
+    w->vec->map[op](&(struct vec_map){
+        .out = p, .a = from, .b = b, .a_step = 1, .b_step = 1, .n = n, .scale = scale});
+}
+
+// The softmax of a block's scores; `turned` gets the tanh of them where they have a cap.
+static void make_scores(struct work *w, const struct rows *r, float *p, float *turned)
+{
+    const struct op_attr *a = w->call->attr;
+    const bool capped = a->cap != 0;
+    const float scale = capped ? a->scale / a->cap : a->scale;
+    multiply_by_keys(w, r, scale, &w->q, w->q.data, &w->k, 0, p);
+    if (w->qr.width)
+        multiply_by_keys(w, r, scale, &w->qr, w->qr.data, &w->kr, 1, p);
+    if (capped) {
+        run_map(w, OP_TANH, turned, p, p, r->n * r->keys, 1);
+        run_map(w, OP_SCALE, p, turned, turned, r->n * r->keys, a->cap);
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        struct attention_sight s = attention_sight(a, r->at_q[i]);
+        w->vec->softmax(p + i * r->keys, r->at_k, s.first, s.last, r->keys);
+    }
 }
 
 // A row's draws lie in the order of its keys' positions, which come in runs.
@@ -162,53 +206,64 @@ static void drop_weights(const struct work *w, const struct rows *r, float *p)
 
 static void run_forward(struct work *w, const struct rows *r, float *block)
 {
-    make_scores(w, r, block);
+    make_scores(w, r, block, block);
     drop_weights(w, r, block);
-    multiply_by_rows(w, r, block, w->v, w->out);
+    multiply_by_rows(w, r, block, &w->v, &w->y, w->y.grad);
 }
 
-static void run_backward(struct work *w, const struct rows *r, float *block)
+// `dkr` has what this part adds to the gradient of kr.
+static void run_backward(struct work *w, const struct rows *r, float *block, float *dkr)
 {
-    float *p = block, *ds = block + ATTENTION_ROWS * w->keys;
-    make_scores(w, r, p);
-    multiply_by_keys(w, r, 1, w->dy, w->v, ds);
+    const struct op_attr *a = w->call->attr;
+    float *p = block, *ds = p + ATTENTION_ROWS * w->keys, *turned = ds + ATTENTION_ROWS * w->keys;
+    int64_t g = key_head(w, r->h);
+    make_scores(w, r, p, turned);
+    multiply_by_keys(w, r, 1, &w->y, w->dy, &w->v, 0, ds);
     drop_weights(w, r, ds);
     for (int64_t i = 0; i < r->n; i++)
-        w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, w->call->attr->scale);
+        w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, a->scale);
+    if (a->cap != 0)
+        run_map(w, OP_TANH_GRAD, ds, turned, ds, r->n * r->keys, 1);
     drop_weights(w, r, p);
-    add_onto_keys(w, r, p, w->dy, w->dv);
-    multiply_by_rows(w, r, ds, w->k, w->out);
-    add_onto_keys(w, r, ds, w->q, w->dk);
+    add_onto_keys(w, r, p, &w->y, w->dy, w->v.grad + offset_of(&w->v, r->b, 0, g),
+                  stride_of(&w->v));
+    multiply_by_rows(w, r, ds, &w->k, &w->q, w->q.grad);
+    add_onto_keys(w, r, ds, &w->q, w->q.data, w->k.grad + offset_of(&w->k, r->b, 0, g),
+                  stride_of(&w->k));
+    if (!w->qr.width)
+        return;
+    multiply_by_rows(w, r, ds, &w->kr, &w->qr, w->qr.grad);
+    add_onto_keys(w, r, ds, &w->qr, w->qr.data, dkr, w->kr.width);
 }
 
-static void zero_keys(const struct work *w, int64_t b, int64_t g)
+// ---- parts -------------------------------------------------------------------------------------
+
+static void zero_keys(const struct work *w, const struct side *s, int64_t b, int64_t g)
 {
-    for (int64_t t = 0; t < w->keys; t++) {
-        int64_t at = (b * w->keys + t) * k_stride(w) + g * w->d;
-        memset(w->dk + at, 0, (size_t)w->d * sizeof *w->dk);
-        memset(w->dv + at, 0, (size_t)w->d * sizeof *w->dv);
-    }
+    for (int64_t t = 0; t < w->keys; t++)
+        memset(s->grad + offset_of(s, b, t, g), 0, (size_t)s->width * sizeof *s->grad);
 }
 
 // The positions of a block's keys lie behind its scores.
-static int64_t count_scores(const struct work *w)
+static void run_part(struct work *w, int64_t part, float *block)
 {
-    return (w->dk ? 2 : 1) * ATTENTION_ROWS * w->keys;
-}
-
-static void run_part(struct work *w, int64_t b, int64_t g, float *block)
-{
-    int32_t *room = (int32_t *)(void *)(block + count_scores(w));
-    if (w->dk)
-        zero_keys(w, b, g);
+    const struct attention_room *room = &w->room;
+    int64_t b = part / w->kv_heads, g = part % w->kv_heads;
+    int32_t *positions = (int32_t *)(void *)(block + room->blocks * ATTENTION_ROWS * w->keys);
+    float *dkr = (float *)w->call->workspace + room->slots * room->slot + part * room->kr;
+    if (w->grad) {
+        zero_keys(w, &w->k, b, g);
+        zero_keys(w, &w->v, b, g);
+        memset(dkr, 0, (size_t)room->kr * sizeof *dkr);
+    }
     for (int64_t h = 0; h < w->heads; h++) {
         if (key_head(w, h) != g)
             continue;
         for (int64_t first = 0, n; first < w->queries; first += n) {
-            struct rows r = rows_of(w, b, h, first, room);
+            struct rows r = rows_of(w, b, h, first, positions);
             n = r.n;
-            if (w->dk)
-                run_backward(w, &r, block);
+            if (w->grad)
+                run_backward(w, &r, block, dkr);
             else
                 run_forward(w, &r, block);
         }
@@ -219,67 +274,124 @@ static void run_slots(void *arg, int64_t begin, int64_t end)
 {
     struct work *w = arg;
     for (int64_t s = begin; s < end; s++)
-        for (int64_t i = s * w->parts / w->slots; i < (s + 1) * w->parts / w->slots; i++)
-            run_part(w, i / w->kv_heads, i % w->kv_heads,
-                     (float *)w->call->workspace + s * w->block);
+        for (int64_t i = s * w->room.parts / w->room.slots;
+             i < (s + 1) * w->room.parts / w->room.slots; i++)
+            run_part(w, i, (float *)w->call->workspace + s * w->room.slot);
 }
 
-static int check_call(const struct work *w, struct err *e)
+// Adds up what the parts of samples `begin` to `end` made of the gradient of kr.
+static void add_parts(void *arg, int64_t begin, int64_t end)
 {
-    const struct op_call *c = w->call;
-    bool grad = c->op == OP_ATTENTION_GRAD;
-    const struct shape *q = &c->in[0].shape, *k = &c->in[1].shape;
-    int positions = attention_positions(c->op), rc = 0;
+    const struct work *w = arg;
+    int64_t n = w->room.kr;
+    const float *from = (const float *)w->call->workspace + w->room.slots * w->room.slot;
+    for (int64_t b = begin; b < end; b++) {
+        float *to = w->kr.grad + b * n;
+        memcpy(to, from + b * w->kv_heads * n, (size_t)n * sizeof *to);
+        for (int64_t g = 1; g < w->kv_heads; g++)
+            w->vec->add_to(to, from + (b * w->kv_heads + g) * n, n);
+    }
+}
+
+// ---- the call ----------------------------------------------------------------------------------
+
+static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
+{
+    bool same = t->shape.n == n;
+    for (int d = 0; same && d < n; d++)
+        same = t->shape.dim[d] == dim[d];
+    return same;
+}
+
+static int check_call(const struct op_call *c, const struct attention_operands *o, struct err *e)
+{
+    const struct tensor *in = c->in;
+    int rc = 0;
     for (int i = 0; i < c->nin && !rc; i++)
-        rc = op_want(c, &c->in[i], i < positions ? DT_F32 : DT_I32, e);
+        rc = op_want(c, &in[i], i < o->at_q ? DT_F32 : DT_I32, e);
     if (rc)
         return rc;
-    bool fit = q->n == 4 && k->n == 4 && shape_equal(k, &c->in[2].shape) && k->dim[0] == w->batch &&
-               k->dim[3] == w->d && shape_equal(q, &c->out[0].shape) &&
-               (!grad || (shape_equal(q, &c->in[3].shape) && shape_equal(k, &c->out[1].shape) &&
-                          shape_equal(k, &c->out[2].shape))) &&
-               shape_count(&c->in[positions].shape) == w->batch * w->queries &&
-               shape_count(&c->in[positions + 1].shape) == w->batch * w->keys;
+    if (in[o->q].shape.n != 4 || in[o->k].shape.n != 4 || in[o->v].shape.n != 4)
+        return op_refuse(c, e, "operands have other dimensions than four");
+    const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
+    const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
+    const int64_t keys[] = {q[0], k[1], k[2], q[3]};
+    bool fit = is_shape(&in[o->k], 4, keys) && is_shape(&in[o->v], 4, values) &&
+               shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
+               shape_count(&in[o->at_k].shape) == q[0] * k[1];
+    if (o->qr >= 0) {
+        const int64_t r = in[o->kr].shape.dim[2];
+        fit = fit && is_shape(&in[o->qr], 4, (int64_t[]){q[0], q[1], q[2], r}) &&
+              is_shape(&in[o->kr], 3, (int64_t[]){q[0], k[1], r});
+    }
+    if (o->dy < 0)
+        fit = fit && c->nout == 1 && is_shape(&c->out[0], 4, y);
+    else
+        fit = fit && c->nout == o->dy && is_shape(&in[o->dy], 4, y);
+    for (int i = 0; i < c->nout && o->dy >= 0; i++)
+        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
     return fit ? 0 : op_refuse(c, e, "operands disagree about an extent");
+}
+
+// Output k of a gradient is that of input k.
+static struct side side_of(const struct op_call *c, int k, bool grad)
+{
+    const struct shape *s = &c->in[k].shape;
+    return (struct side){.data = c->in[k].data,
+                         .grad = grad ? c->out[k].data : NULL,
+                         .rows = s->dim[1],
+                         .heads = s->n == 4 ? s->dim[2] : 1,
+                         .width = s->dim[s->n - 1]};
+}
+
+static struct work read_call(struct stream_q *q, const struct op_call *c,
+                             const struct attention_operands *o)
+{
+    bool grad = o->dy >= 0;
+    struct work w = {.call = c,
+                     .vec = q->device->vec,
+                     .room = attention_room(c),
+                     .q = side_of(c, o->q, grad),
+                     .k = side_of(c, o->k, grad),
+                     .v = side_of(c, o->v, grad),
+                     .dy = grad ? c->in[o->dy].data : NULL,
+                     .at_q = c->in[o->at_q].data,
+                     .at_k = c->in[o->at_k].data,
+                     .grad = grad,
+                     .drops = o->step >= 0};
+    w.y = w.q;
+    w.y.width = w.v.width;
+    w.y.grad = c->out[0].data;
+    if (o->qr >= 0) {
+        w.qr = side_of(c, o->qr, grad);
+        w.kr = side_of(c, o->kr, grad);
+    }
+    w.batch = c->in[o->q].shape.dim[0];
+    w.queries = w.q.rows;
+    w.keys = w.k.rows;
+    w.heads = w.q.heads;
+    w.kv_heads = w.k.heads;
+    if (w.drops)
+        w.draw = draw_site(c, &c->in[o->step]);
+    return w;
 }
 
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
         return widen_run(q, c, op_attention, e);
-    bool grad = c->op == OP_ATTENTION_GRAD;
-    int positions = attention_positions(c->op);
-    const int64_t *dim = c->in[0].shape.dim, *key_dim = c->in[1].shape.dim;
-    struct work w = {.call = c,
-                     .vec = q->device->vec,
-                     .batch = dim[0],
-                     .queries = dim[1],
-                     .keys = key_dim[1],
-                     .heads = dim[2],
-                     .kv_heads = key_dim[2],
-                     .d = dim[3],
-                     .q = c->in[0].data,
-                     .k = c->in[1].data,
-                     .v = c->in[2].data,
-                     .dy = grad ? c->in[3].data : NULL,
-                     .at_q = c->in[positions].data,
-                     .at_k = c->in[positions + 1].data,
-                     .out = c->out[0].data,
-                     .dk = grad ? c->out[1].data : NULL,
-                     .dv = grad ? c->out[2].data : NULL};
-    int rc = check_call(&w, e);
+    struct attention_operands o;
+    int rc = attention_operands(c->op, c->nin, &o);
+    rc = rc ? op_refuse(c, e, "another number of operands") : check_call(c, &o, e);
     if (rc)
         return rc;
-    w.drops = c->nin > positions + 2;
-    if (w.drops)
-        w.draw = draw_site(c, &c->in[positions + 2]);
+    struct work w = read_call(q, c, &o);
     if (c->attr->group < 1 || key_head(&w, w.heads - 1) >= w.kv_heads)
         return op_refuse(c, e, "query heads without a key head");
-    w.parts = w.batch * w.kv_heads;
-    w.slots = w.parts < ATTENTION_SLOTS ? w.parts : ATTENTION_SLOTS;
-    w.block = count_scores(&w) + w.keys;
-    PRE((size_t)(w.slots * w.block) * sizeof(float) <= c->workspace_bytes);
-    pool_for(q->device->pool, w.slots, 1, run_slots, &w);
+    PRE((size_t)w.room.floats * sizeof(float) <= c->workspace_bytes);
+    pool_for(q->device->pool, w.room.slots, 1, run_slots, &w);
+    if (w.room.kr)
+        pool_for(q->device->pool, w.batch, 1, add_parts, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
 }

@@ -238,13 +238,13 @@ VFN void row_store(float *x, vf v, int64_t i, int64_t left)
         v_store_part(x + i, v, left);
 }
 
-static float mask(float *x, const int32_t *key, int32_t query, int64_t n)
+static float mask(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
 {
     vf max = v_set(-INFINITY);
     for (int64_t i = 0; i < n; i += VL) {
         vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // bits, no numbers
         vf a = row_load(x, i, n - i, -INFINITY);
-        a = v_select(k > query, v_set(-INFINITY), a);
+        a = v_select((k > last) | (k < first), v_set(-INFINITY), a);
         max = v_select(a > max, a, max);
         row_store(x, a, i, n - i);
     }
@@ -254,9 +254,9 @@ static float mask(float *x, const int32_t *key, int32_t query, int64_t n)
     return m;
 }
 
-static void softmax(float *x, const int32_t *key, int32_t query, int64_t n)
+static void softmax(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
 {
-    const float most = mask(x, key, query, n);
+    const float most = mask(x, key, first, last, n);
     const vf max = v_set(most);
     if (most == -INFINITY) { // no key at all, or no number
         for (int64_t j = 0; j < n; j++)

@@ -62,8 +62,8 @@ struct vec {
     // Both of the above in one pass; a row of nothing is −∞ and 0.
     void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
 
-    // In place: the softmax of x over the keys that are not after `query`, 0 at the others.
-    void (*softmax)(float *x, const int32_t *key, int32_t query, int64_t n);
+    // In place: the softmax of x over the keys from `first` to `last`, 0 at the others.
+    void (*softmax)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n);
     // In place: from the cotangent of a softmax p to that of what it was made from, times scale.
     void (*softmax_grad)(float *dp, const float *p, int64_t n, float scale);
 

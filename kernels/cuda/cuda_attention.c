@@ -10,32 +10,55 @@
 
 #include <math.h>
 
-static int check_call(const struct op_call *c, struct err *e)
+static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
 {
-    bool grad = c->op == OP_ATTENTION_GRAD;
-    int positions = attention_positions(c->op), rc = 0;
-    const struct shape *q = &c->in[0].shape, *k = &c->in[1].shape;
-    const int64_t *dim = q->dim, *key_dim = k->dim;
+    bool same = t->shape.n == n;
+    for (int d = 0; same && d < n; d++)
+        same = t->shape.dim[d] == dim[d];
+    return same;
+}
+
+static bool extents_agree(const struct op_call *c, const struct attention_operands *o)
+{
+    const struct tensor *in = c->in;
+    const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
+    const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
+    const int64_t keys[] = {q[0], k[1], k[2], q[3]};
+    bool fit = in[o->q].shape.n == 4 && is_shape(&in[o->k], 4, keys) &&
+               is_shape(&in[o->v], 4, values) && c->nout == (o->dy < 0 ? 1 : o->dy) &&
+               is_shape(o->dy < 0 ? &c->out[0] : &in[o->dy], 4, y) &&
+               shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
+               shape_count(&in[o->at_k].shape) == q[0] * k[1];
+    if (o->qr >= 0) {
+        const int64_t r = in[o->kr].shape.dim[2];
+        const int64_t qr[] = {q[0], q[1], q[2], r}, kr[] = {q[0], k[1], r};
+        fit = fit && is_shape(&in[o->qr], 4, qr) && is_shape(&in[o->kr], 3, kr);
+    }
+    for (int i = 0; i < c->nout && o->dy >= 0; i++) // output i is the gradient of input i
+        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
+    return fit;
+}
+
+static int check_call(const struct op_call *c, struct attention_operands *o, struct err *e)
+{
     enum dtype t = c->in[0].dtype;
-    rc = op_want_float(c, &c->in[0], e);
+    if (attention_operands(c->op, c->nin, o))
+        return op_refuse(c, e, "another number of operands");
+    int rc = op_want_float(c, &c->in[0], e);
     for (int i = 0; i < c->nin && !rc; i++)
-        rc = op_want(c, &c->in[i], i < positions ? t : DT_I32, e);
+        rc = op_want(c, &c->in[i], i < o->at_q ? t : DT_I32, e);
     for (int i = 0; i < c->nout && !rc; i++)
         rc = op_want(c, &c->out[i], t, e);
     if (rc)
         return rc;
-    bool fit = q->n == 4 && k->n == 4 && shape_equal(k, &c->in[2].shape) && key_dim[0] == dim[0] &&
-               key_dim[3] == dim[3] && shape_equal(q, &c->out[0].shape) &&
-               (!grad || (shape_equal(q, &c->in[3].shape) && shape_equal(k, &c->out[1].shape) &&
-                          shape_equal(k, &c->out[2].shape))) &&
-               shape_count(&c->in[positions].shape) == dim[0] * dim[1] &&
-               shape_count(&c->in[positions + 1].shape) == dim[0] * key_dim[1];
-    if (!fit)
+    if (!extents_agree(c, o))
         return op_refuse(c, e, "operands disagree about an extent");
-    if (dim[3] > ATTENTION_HEAD)
+    const int64_t *q = c->in[o->q].shape.dim, *k = c->in[o->k].shape.dim;
+    int64_t r = o->qr < 0 ? 0 : c->in[o->qr].shape.dim[3];
+    if (q[3] + r > ATTENTION_HEAD || c->in[o->v].shape.dim[3] > ATTENTION_HEAD)
         return op_refuse(c, e, "heads of more than 256 elements");
     if (c->attr->group < 1 || c->attr->start < 0 ||
-        (c->attr->start + dim[2] - 1) / c->attr->group >= key_dim[2])
+        (c->attr->start + q[2] - 1) / c->attr->group >= k[2])
         return op_refuse(c, e, "query heads without a key head");
     return 0;
 }
@@ -48,48 +71,60 @@ static void read_draw(struct attention *a, const struct op_draw *d, const void *
     a->seed = d->seed;
     a->stream = d->stream;
     a->threshold = (unsigned)ceil(rate * 0x1p24);
-    a->kept_scale = (float)(1 / (1 - rate));
+    a->drop_scale = (float)(1 / (1 - rate));
     for (int i = 0; i < 2; i++)
         a->from[i] = d->from[i];
     for (int i = 0; i < DRAW_DIMS; i++)
         a->extent[i] = d->extent[i];
 }
 
-static struct attention read_call(const struct op_call *c)
+static struct attention read_call(const struct op_call *c, const struct attention_operands *o)
 {
-    bool grad = c->op == OP_ATTENTION_GRAD;
-    int positions = attention_positions(c->op);
-    const int64_t *dim = c->in[0].shape.dim, *key_dim = c->in[1].shape.dim;
-    struct attention a = {.q = c->in[0].data,
-                          .k = c->in[1].data,
-                          .v = c->in[2].data,
-                          .dy = grad ? c->in[3].data : NULL,
-                          .at_q = c->in[positions].data,
-                          .at_k = c->in[positions + 1].data,
+    bool grad = o->dy >= 0, pair = o->qr >= 0;
+    const int64_t *q = c->in[o->q].shape.dim, *k = c->in[o->k].shape.dim;
+    const struct attention_sight sight = attention_sight(c->attr, 0);
+    struct attention a = {.q = c->in[o->q].data,
+                          .k = c->in[o->k].data,
+                          .v = c->in[o->v].data,
+                          .dy = grad ? c->in[o->dy].data : NULL,
+                          .at_q = c->in[o->at_q].data,
+                          .at_k = c->in[o->at_k].data,
                           .out = c->out[0].data,
-                          .dk = grad ? c->out[1].data : NULL,
-                          .dv = grad ? c->out[2].data : NULL,
-                          .batch = dim[0],
-                          .queries = dim[1],
-                          .keys = key_dim[1],
-                          .heads = dim[2],
-                          .kv_heads = key_dim[2],
-                          .d = dim[3],
+                          .dk = grad ? c->out[o->k].data : NULL,
+                          .dv = grad ? c->out[o->v].data : NULL,
+                          .batch = q[0],
+                          .queries = q[1],
+                          .keys = k[1],
+                          .heads = q[2],
+                          .kv_heads = k[2],
+                          .d = q[3],
+                          .e = c->in[o->v].shape.dim[3],
                           .start = c->attr->start,
                           .group = c->attr->group,
+                          .back = -(int64_t)sight.first,
+                          .ahead = sight.last,
                           .scale = c->attr->scale,
+                          .cap = c->attr->cap,
                           .dtype = c->in[0].dtype,
                           .in_order = c->attr->in_order};
-    if (c->nin > positions + 2)
-        read_draw(&a, &c->attr->draw, c->in[positions + 2].data);
+    if (pair) {
+        a.qr = c->in[o->qr].data;
+        a.kr = c->in[o->kr].data;
+        a.dqr = grad ? c->out[o->qr].data : NULL;
+        a.dkr = grad ? c->out[o->kr].data : NULL;
+        a.r = c->in[o->kr].shape.dim[2];
+    }
+    if (o->step >= 0)
+        read_draw(&a, &c->attr->draw, c->in[o->step].data);
     return a;
 }
 
 int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = check_call(c, e);
+    struct attention_operands o;
+    int rc = check_call(c, &o, e);
     if (!rc && shape_count(&c->out[0].shape)) {
-        struct attention a = read_call(c);
+        struct attention a = read_call(c, &o);
         if (attention_is_plain(&a))
             rc = attention_library_settle(q, c, &a, e);
     }
@@ -99,10 +134,11 @@ int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e)
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     bool served = false;
-    int rc = check_call(c, e);
+    struct attention_operands o;
+    int rc = check_call(c, &o, e);
     if (rc || !shape_count(&c->out[0].shape))
         return rc;
-    struct attention a = read_call(c);
+    struct attention a = read_call(c, &o);
     if (attention_is_plain(&a))
         rc = attention_library(q, c, &a, &served, e);
     return rc || served ? rc : attention_own(q, c, &a, e);

@@ -12,22 +12,26 @@ extern "C" {
 
 #include "common/op/attention.h"
 
-enum { ATTENTION_HEAD = 256 }; // elements of a head at most
+enum { ATTENTION_HEAD = 256 }; // elements of a head at most, those of the second pair included
 
 struct attention {
     const void *q, *k, *v, *dy; // dy: null forward
+    const void *qr, *kr;        // null: the call has no second pair
     const int32_t *at_q, *at_k; // positions
     void *out, *dk, *dv;        // out: y or dq
-    int64_t batch, queries, keys, heads, kv_heads, d;
+    void *dqr, *dkr;
+    int64_t batch, queries, keys, heads, kv_heads;
+    int64_t d, e, r;      // elements of a head's queries and keys, of its values, of qr and kr
     int64_t start, group; // query head h reads key head (start + h) / group
-    float scale;
+    int64_t back, ahead;  // how many positions a query sees before and after its own
+    float scale, cap;     // cap 0: none
     enum dtype dtype;
     bool in_order; // positions are 0, 1, … of queries and keys alike
 
     const unsigned *step; // null: no dropout
     uint64_t seed;
-    unsigned stream, threshold; // kept: a word whose upper 24 bits are not below
-    float kept_scale;
+    unsigned stream, threshold; // a weight stays whose word's upper 24 bits are not below it,
+    float drop_scale;           // and is multiplied by this
     int64_t from[2], extent[DRAW_DIMS]; // batch and head here; of all the draws
 };
 

@@ -34,6 +34,8 @@ static struct attention plain(void)
                               .heads = 12,
                               .kv_heads = 12,
                               .d = 64,
+                              .e = 64,
+                              .back = INT32_MAX,
                               .group = 1,
                               .scale = 0.125f,
                               .dtype = DT_BF16,
@@ -89,8 +91,8 @@ static void a_turn_is_some_samples_or_some_heads_of_one(void **state)
 static struct op_call call_of(enum op op, const struct op_attr *attr, int64_t batch, int64_t seq,
                               int64_t heads, int64_t d)
 {
-    struct op_call c = {.op = op, .attr = attr, .nin = attention_positions(op) + 2};
-    c.in[0].shape = c.in[1].shape = (struct shape){4, {batch, seq, heads, d}};
+    struct op_call c = {.op = op, .attr = attr, .nin = op == OP_ATTENTION ? 5 : 6};
+    c.in[0].shape = c.in[1].shape = c.in[2].shape = (struct shape){4, {batch, seq, heads, d}};
     return c;
 }
 

@@ -113,27 +113,24 @@ static void elementwise(const struct call *c)
 
 // ---- random draws ------------------------------------------------------------------------------
 
-static struct rand_site site_of(const struct call *c, int step)
+static struct rand_site site_of(const struct op_draw *d, double step)
 {
-    const struct op_draw *d = &c->attr->draw;
-    return (struct rand_site){
-        .seed = d->seed, .stream = d->stream, .step = (uint32_t)c->in[step].v[0]};
+    return (struct rand_site){.seed = d->seed, .stream = d->stream, .step = (uint32_t)step};
 }
 
-static uint64_t draw_index(const struct call *c, const int64_t at[DRAW_DIMS])
+static uint64_t draw_index(const struct op_draw *d, const int64_t at[DRAW_DIMS])
 {
     uint64_t index = 0;
-    for (int k = 0; k < c->attr->draw.n; k++)
-        index = index * (uint64_t)c->attr->draw.extent[k] + (uint64_t)at[k];
+    for (int k = 0; k < d->n; k++)
+        index = index * (uint64_t)d->extent[k] + (uint64_t)at[k];
     return index;
 }
 
-// What is kept of 1.
-static double kept(const struct call *c, int step, const int64_t at[DRAW_DIMS])
+double ref_kept(const struct op_draw *d, double step, const int64_t at[DRAW_DIMS])
 {
-    const struct rand_site site = site_of(c, step);
-    double rate = (double)c->attr->draw.rate;
-    return (double)rand_uniform(&site, draw_index(c, at)) >= rate ? 1 / (1 - rate) : 0;
+    const struct rand_site site = site_of(d, step);
+    double rate = (double)d->rate;
+    return (double)rand_uniform(&site, draw_index(d, at)) >= rate ? 1 / (1 - rate) : 0;
 }
 
 static void drawn(const struct call *c)
@@ -148,9 +145,9 @@ static void drawn(const struct call *c)
             at[k] = d->from[k] + x.at[c->attr->label[c->nin][k]];
         if (c->op == OP_DROPOUT && c->nin > 2)
             at[1] = (int64_t)*in_at(c, 2, &x);
-        const struct rand_site site = site_of(c, c->op == OP_DROPOUT);
-        *out_at(c, &x) = c->op == OP_DROPOUT ? *in_at(c, 0, &x) * kept(c, 1, at)
-                                             : (double)rand_normal(&site, draw_index(c, at));
+        const struct rand_site site = site_of(d, c->in[0].v[0]);
+        *out_at(c, &x) = c->op == OP_DROPOUT ? *in_at(c, 0, &x) * ref_kept(d, c->in[1].v[0], at)
+                                             : (double)rand_normal(&site, draw_index(d, at));
     } while (index_next(&x));
 }
 
@@ -385,128 +382,12 @@ static void two_added(const struct call *c)
     free(second.v);
 }
 
-static void rotary(const struct call *c)
+static void heads(const struct call *c)
 {
-    const struct shape *s = &c->in[0].shape;
-    int64_t d = s->dim[s->n - 1], row = d * s->dim[s->n - 2];
-    for (int64_t i = 0; i < shape_count(s); i++) {
-        int64_t k = i % d % (d / 2);
-        bool low = i % d < d / 2;
-        double angle = (double)c->attr->scale * c->in[1].v[i / row] *
-                       pow((double)c->attr->theta, -2.0 * (double)k / (double)d);
-        double other = c->in[0].v[low ? i + d / 2 : i - d / 2];
-        c->out[0].v[i] = c->in[0].v[i] * cos(angle) + (low ? -1 : 1) * other * sin(angle);
-    }
-}
-
-// Attention's element (b, s or t, head, d).
-static double *element4(const struct ref_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
-{
-    const int64_t *dim = t->shape.dim;
-    return &t->v[((b * dim[1] + s) * dim[2] + h) * dim[3] + d];
-}
-
-// What query (b, s, h) makes of the keys: the softmax of its scores.
-static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
-{
-    const int64_t keys = c->in[1].shape.dim[1], d = c->in[0].shape.dim[3];
-    const int first = attention_positions(c->op);
-    const double *at_q = c->in[first].v, *at_k = c->in[first + 1].v;
-    int64_t g = (c->attr->start + h) / c->attr->group;
-    double total = 0, most = -INFINITY;
-    for (int64_t t = 0; t < keys; t++) {
-        double dot = 0;
-        for (int64_t i = 0; i < d; i++)
-            dot += *element4(&c->in[0], b, s, h, i) * *element4(&c->in[1], b, t, g, i);
-        bool seen = at_k[b * keys + t] <= at_q[b * c->in[0].shape.dim[1] + s];
-        p[t] = seen ? (double)c->attr->scale * dot : -INFINITY;
-        most = p[t] > most ? p[t] : most;
-    }
-    for (int64_t t = 0; t < keys; t++) {
-        p[t] = p[t] == -INFINITY ? 0 : exp(p[t] - most); // scores of over 709 are numbers, too
-        total += p[t];
-    }
-    for (int64_t t = 0; t < keys; t++)
-        p[t] = total > 0 ? p[t] / total : 0; // a query that sees no key makes zeros
-}
-
-// What dropout leaves of the weight of key t; 1 without dropout.
-static double weight_kept(const struct call *c, int64_t b, int64_t s, int64_t h, int64_t t)
-{
-    const struct op_draw *d = &c->attr->draw;
-    const int first = attention_positions(c->op);
-    const int64_t at[DRAW_DIMS] = {d->from[0] + b, d->from[1] + h,
-                                   (int64_t)c->in[first].v[b * c->in[0].shape.dim[1] + s],
-                                   (int64_t)c->in[first + 1].v[b * c->in[1].shape.dim[1] + t]};
-    return c->nin > first + 2 ? kept(c, first + 2, at) : 1;
-}
-
-static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
-{
-    int64_t g = (c->attr->start + h) / c->attr->group;
-    for (int64_t i = 0; i < c->in[0].shape.dim[3]; i++) {
-        double sum = 0;
-        for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
-            sum += weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[2], b, t, g, i);
-        *element4(&c->out[0], b, s, h, i) = sum;
-    }
-}
-
-static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
-{
-    int64_t g = (c->attr->start + h) / c->attr->group, keys = c->in[1].shape.dim[1];
-    int64_t d = c->in[0].shape.dim[3];
-    double *dp = calloc((size_t)keys, sizeof *dp), mean = 0;
-    PRE(dp);
-    for (int64_t t = 0; t < keys; t++) {
-        dp[t] = 0;
-        for (int64_t i = 0; i < d; i++)
-            dp[t] += *element4(&c->in[3], b, s, h, i) * *element4(&c->in[2], b, t, g, i);
-        dp[t] *= weight_kept(c, b, s, h, t);
-        mean += p[t] * dp[t];
-    }
-    for (int64_t t = 0; t < keys; t++)
-        for (int64_t i = 0; i < d; i++) {
-            double ds = (double)c->attr->scale * p[t] * (dp[t] - mean);
-            *element4(&c->out[0], b, s, h, i) += ds * *element4(&c->in[1], b, t, g, i);
-            *element4(&c->out[1], b, t, g, i) += ds * *element4(&c->in[0], b, s, h, i);
-            *element4(&c->out[2], b, t, g, i) +=
-                weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[3], b, s, h, i);
-        }
-    free(dp);
-}
-
-// What a kernel may rely on instead of reading the positions.
-static bool order_is_as_said(const struct call *c)
-{
-    const int first = attention_positions(c->op);
-    const int64_t n = c->in[0].shape.dim[1];
-    bool is = !c->attr->in_order || n == c->in[1].shape.dim[1];
-    for (int k = first; is && c->attr->in_order && k < first + 2; k++)
-        for (int64_t i = 0; i < shape_count(&c->in[k].shape); i++)
-            is = is && c->in[k].v[i] == (double)(i % n);
-    return is;
-}
-
-static void attention(const struct call *c)
-{
-    const int64_t *dim = c->in[0].shape.dim;
-    PRE(order_is_as_said(c));
-    double *p = calloc((size_t)c->in[1].shape.dim[1], sizeof *p);
-    PRE(p);
-    for (int k = 0; k < c->nout; k++)
-        for (int64_t i = 0; i < shape_count(&c->out[k].shape); i++)
-            c->out[k].v[i] = 0;
-    for (int64_t b = 0; b < dim[0]; b++)
-        for (int64_t s = 0; s < dim[1]; s++)
-            for (int64_t h = 0; h < dim[2]; h++) {
-                weights(c, b, s, h, p);
-                if (c->op == OP_ATTENTION)
-                    attend(c, b, s, h, p);
-                else
-                    attend_grad(c, b, s, h, p);
-            }
-    free(p);
+    if (c->op == OP_ROTARY)
+        ref_rotary(c->attr, c->in, c->out);
+    else
+        ref_attention(c->op, c->attr, c->in, c->nin, c->out, c->nout);
 }
 
 // ---- what fusion makes: the ops themselves, one after the other ---------------------------------
@@ -650,9 +531,9 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_NORM] = norm,
     [OP_NORM_GRAD] = norm_grad,
     [OP_NORM_WEIGHT_GRAD] = norm_weight_grad,
-    [OP_ROTARY] = rotary,
-    [OP_ATTENTION] = attention,
-    [OP_ATTENTION_GRAD] = attention,
+    [OP_ROTARY] = heads,
+    [OP_ATTENTION] = heads,
+    [OP_ATTENTION_GRAD] = heads,
     [OP_CHAIN] = chain,
     [OP_LINEAR] = chain,
     [OP_ADD_NORM] = add_norm,

@@ -22,6 +22,14 @@ double ref_step(enum op op, double a, double b, double scale);
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
                struct ref_tensor *out);
 
+// What dropout leaves of 1 at an index of the draw's tensor.
+double ref_kept(const struct op_draw *d, double step, const int64_t at[DRAW_DIMS]);
+
+// reference_heads.c
+void ref_rotary(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out);
+void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+                   struct ref_tensor *out, int nout);
+
 // Runs one op. Outputs may be the inputs' own arrays where op.h lets them alias. `accumulate` adds
 // to what out[0] holds.
 void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,

@@ -3,6 +3,7 @@
 #include "tests/ops/rig.h"
 
 #include "common/compile/graph/optable.h"
+#include "common/op/attention.h"
 
 #include <limits.h>
 #include <math.h>
@@ -101,11 +102,10 @@ static enum dtype dtype_in(enum op op, int k)
 {
     // The operands that are ids or positions, a bit each.
     static const unsigned ids[OP_COUNT] = {
-        [OP_EQUAL] = 3,      [OP_PICK] = 2,   [OP_PICK_GRAD] = 1,  [OP_EMBED] = 1,
-        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2, [OP_ATTENTION] = 56, [OP_ATTENTION_GRAD] = 112,
-        [OP_DROPOUT] = 6,    [OP_NORMAL] = 1, [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8,
-        [OP_TOPK_GRAD] = 1,  [OP_SLOTS] = 5,  [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,
-        [OP_SLOT_DOT] = 2};
+        [OP_EQUAL] = 3,      [OP_PICK] = 2,          [OP_PICK_GRAD] = 1, [OP_EMBED] = 1,
+        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2,        [OP_DROPOUT] = 6,   [OP_NORMAL] = 1,
+        [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1, [OP_SLOTS] = 5,
+        [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
@@ -113,6 +113,17 @@ static enum dtype dtype_out(enum op op, int k)
 {
     bool ids = op == OP_ROW_ARGMAX || (op == OP_TOPK && k == 1) || (op == OP_SLOTS && k == 0);
     return ids ? DT_I32 : DT_F32;
+}
+
+// Attention's positions lie behind what it has a gradient for, and behind dy.
+static void mark_positions(struct rig_case *c)
+{
+    struct attention_operands o;
+    if (c->op != OP_ATTENTION && c->op != OP_ATTENTION_GRAD)
+        return;
+    assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
+    for (int k = o.at_q; k < c->nin; k++)
+        c->in[k].dtype = DT_I32;
 }
 
 // Reads one operand's letters; returns what lies behind them.
@@ -127,12 +138,21 @@ static const char *operand(struct ref_tensor *t, int8_t *label, const char *text
     return text;
 }
 
+// Of an op with any number of them: those that are written, at least three.
+static int count_outputs(const char *einsum)
+{
+    int n = 1;
+    for (const char *at = strchr(einsum, '>'); *at; at++)
+        n += *at == ',';
+    return n > 3 ? n : 3;
+}
+
 void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
               const int64_t ext[26])
 {
     *c = (struct rig_case){.op = op, .attr = {.scale = 1, .lr_scale = 1}, .nout = op_outputs(op)};
     if (c->nout < 0)
-        c->nout = 3;
+        c->nout = count_outputs(einsum);
     for (const char *at = einsum;; at++) {
         c->in[c->nin].dtype = dtype_in(op, c->nin);
         at = operand(&c->in[c->nin], c->attr.label[c->nin], at, ext, a);
@@ -149,6 +169,7 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
         rig_fill(&c->start[k], 77, -1, 1); // what an op must overwrite, or add to
     }
     c->attr.labels = 26;
+    mark_positions(c);
 }
 
 static uint64_t mix(uint64_t x)

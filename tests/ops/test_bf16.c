@@ -118,15 +118,20 @@ static void every_op_gives_the_references_numbers_rounded(void **state)
 static void attention_and_rotary_round_what_they_make(void **state)
 {
     static const char *const einsum[] = {
-        "bshd,bshd,bshd,bs,bs->bshd", "bshd,bshd,bshd,bshd,bs,bs->bshd,bshd,bshd", "bshd,bs->bshd"};
-    static const enum op ops[] = {OP_ATTENTION, OP_ATTENTION_GRAD, OP_ROTARY};
+        "bshd,bshd,bshd,bs,bs->bshd", "bshd,bshd,bshd,bshd,bs,bs->bshd,bshd,bshd", "bshd,bs->bshd",
+        "bshd,bshd,bshe,bshr,bsr,bs,bs->bshe",
+        "bshd,bshd,bshe,bshr,bsr,bshe,bs,bs->bshd,bshd,bshe,bshr,bsr"};
+    static const enum op ops[] = {OP_ATTENTION, OP_ATTENTION_GRAD, OP_ROTARY, OP_ATTENTION,
+                                  OP_ATTENTION_GRAD};
     (void)state;
-    for (size_t t = 0; t < 3; t++) {
+    for (size_t t = 0; t < 5; t++) {
         struct arena a = {0};
         struct rig_case c;
-        int64_t ext[26] = {[1] = 2, [3] = 10, [7] = 3, [18] = 67};
+        int64_t ext[26] = {[1] = 2, [3] = 10, [4] = 7, [7] = 3, [17] = 5, [18] = 67};
         rig_case(&c, &a, ops[t], einsum[t], ext);
-        c.attr.scale = t < 2 ? 0.3f : 1;
+        c.attr.scale = t != 2 ? 0.3f : 1;
+        c.attr.window = t > 2 ? 20 : 0;
+        c.attr.cap = t > 2 ? 2 : 0;
         c.attr.group = 1;
         c.attr.theta = 100;
         for (int k = 0; k < c.nin; k++) {

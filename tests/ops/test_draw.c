@@ -150,7 +150,7 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
              grad ? "bshd,btgd,btgd,bshd,bs,bt,->bshd,btgd,btgd" : "bshd,btgd,btgd,bs,bt,->bshd",
              ext);
-    int positions = attention_positions(c->op);
+    int positions = grad ? 4 : 3;
     set_draw(c, &(struct part){
                     4, {s.from[0], s.from[1]}, {0}, {16, 8, s.queries, 2 * s.keys}, s.rate, 0});
     c->attr.scale = 1 / sqrtf((float)s.d);

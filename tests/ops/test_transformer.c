@@ -46,6 +46,16 @@ static int64_t query_position_of(const struct heads *s, int64_t i)
                                 : position_of(s, s->keys - s->queries + i);
 }
 
+static void fill_positions(struct rig_case *c, const struct heads *s)
+{
+    for (int64_t b = 0; b < s->batch; b++) {
+        for (int64_t t = 0; t < s->keys; t++)
+            c->in[c->nin - 1].v[b * s->keys + t] = (double)position_of(s, t);
+        for (int64_t i = 0; i < s->queries; i++)
+            c->in[c->nin - 2].v[b * s->queries + i] = (double)query_position_of(s, i);
+    }
+}
+
 static void attention_case(struct rig_case *c, struct arena *a, bool grad, struct heads s)
 {
     int64_t ext[26] = {[1] = s.batch, [3] = s.d,        [6] = s.heads / s.group,
@@ -57,12 +67,7 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
     c->attr.group = s.group;
     for (int k = 0; k < c->nin - 2; k++)
         rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
-    for (int64_t b = 0; b < s.batch; b++) {
-        for (int64_t t = 0; t < s.keys; t++)
-            c->in[c->nin - 1].v[b * s.keys + t] = (double)position_of(&s, t);
-        for (int64_t i = 0; i < s.queries; i++)
-            c->in[c->nin - 2].v[b * s.queries + i] = (double)query_position_of(&s, i);
-    }
+    fill_positions(c, &s);
 }
 
 static void attention_agrees_whatever_the_heads_and_the_order_of_positions(void **state)
@@ -73,6 +78,67 @@ static void attention_agrees_whatever_the_heads_and_the_order_of_positions(void 
         struct rig_case c;
         attention_case(&c, &a, t % 2, attentions[t / 2]);
         run_everywhere(&c, t % 2 ? "gradient" : "forward", 2e-5, 2e-5);
+        arena_clear(&a);
+    }
+}
+
+// What a model may ask for beside the plain softmax: see ops.def.
+static const struct variant {
+    const char *name;
+    int64_t window;
+    bool ahead;
+    float cap;
+    int64_t e, r; // elements of a head's values, 0: as many as its keys have; of the second pair
+} variants[] = {
+    {"a window", .window = 16},
+    {"a window of one", .window = 1},
+    {"what lies ahead", .ahead = true},
+    {"a window to both sides", .window = 9, .ahead = true},
+    {"a window as long as the sequence", .window = 1000},
+    {"a cap", .cap = 1.5f},
+    {"narrow values", .e = 5},
+    {"wide values", .e = 70},
+    {"a second pair", .r = 6},
+    {"all of it", .window = 20, .cap = 2, .e = 12, .r = 66},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static void variant_case(struct rig_case *c, struct arena *a, bool grad, struct heads s,
+                         const struct variant *v)
+{
+    static const char *const einsum[2][2] = {
+        {"bshd,btgd,btge,bs,bt->bshe", "bshd,btgd,btge,bshe,bs,bt->bshd,btgd,btge"},
+        {"bshd,btgd,btge,bshr,btr,bs,bt->bshe",
+         "bshd,btgd,btge,bshr,btr,bshe,bs,bt->bshd,btgd,btge,bshr,btr"}};
+    int64_t ext[26] = {[1] = s.batch, [3] = s.d,   [4] = v->e ? v->e : s.d, [6] = s.heads / s.group,
+                       [7] = s.heads, [17] = v->r, [18] = s.queries,        [19] = s.keys};
+    rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION, einsum[v->r > 0][grad], ext);
+    c->attr.scale = 1 / sqrtf((float)(s.d + v->r));
+    c->attr.group = s.group;
+    c->attr.window = v->window;
+    c->attr.ahead = v->ahead;
+    c->attr.cap = v->cap;
+    for (int k = 0; k < c->nin - 2; k++)
+        rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
+    fill_positions(c, &s);
+}
+
+static void attention_agrees_in_every_variant(void **state)
+{
+    static const struct heads some[] = {
+        {1, 1, 1, 1, 1, 2, IN_ORDER},      {2, 65, 65, 4, 2, 16, IN_ORDER},
+        {2, 64, 128, 4, 2, 8, DEALT},      {3, 20, 33, 4, 4, 8, SHUFFLED},
+        {1, 200, 257, 2, 1, 20, IN_ORDER}, {2, 9, 9, 2, 1, 3, AHEAD},
+        {1, 130, 65, 4, 2, 16, BEHIND},
+    };
+    enum { SOME = sizeof some / sizeof *some };
+    (void)state;
+    for (size_t t = 0; t < 2 * SOME * VARIANTS; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        const struct variant *v = &variants[t / 2 / SOME];
+        variant_case(&c, &a, t % 2, some[t / 2 % SOME], v);
+        run_everywhere(&c, v->name, 2e-5, 2e-5);
         arena_clear(&a);
     }
 }
@@ -190,6 +256,27 @@ static void attentions_gradients_are_slopes(void **state)
     arena_clear(&a);
 }
 
+static void every_variants_gradients_are_slopes(void **state)
+{
+    const struct heads s = {2, 6, 6, 4, 2, 6, SHUFFLED};
+    (void)state;
+    for (int i = 0; i < VARIANTS; i++) {
+        struct arena a = {0};
+        struct rig_case f, g;
+        struct variant v = variants[i];
+        double *d[OP_MAX_OUT];
+        v.window = v.window > 6 ? 3 : v.window;
+        variant_case(&f, &a, false, s, &v);
+        variant_case(&g, &a, true, s, &v);
+        for (int r = 0; r < nrigs; r += MAX_THREADS) {
+            rig_run(&rigs[r], &g, &a, d);
+            for (int k = 0; k < g.nout; k++)
+                slope_of(v.name, &f, k, g.in[g.nout].v, d[k]);
+        }
+        arena_clear(&a);
+    }
+}
+
 static void norms_gradients_are_slopes(void **state)
 {
     (void)state;
@@ -256,11 +343,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_whatever_the_heads_and_the_order_of_positions),
+        cmocka_unit_test(attention_agrees_in_every_variant),
         cmocka_unit_test(a_part_of_the_heads_reads_its_own_key_heads),
         cmocka_unit_test(rotary_turns_each_pair_by_its_position),
         cmocka_unit_test(padding_takes_no_part_in_a_row),
         cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),
         cmocka_unit_test(attentions_gradients_are_slopes),
+        cmocka_unit_test(every_variants_gradients_are_slopes),
         cmocka_unit_test(norms_gradients_are_slopes),
         cmocka_unit_test(embeddings_and_rotarys_gradients_are_slopes),
     };

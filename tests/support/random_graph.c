@@ -354,24 +354,59 @@ static bool is_attended(const struct value *v)
            v->dims[2] == DIM_HEADS && v->dims[3] == DIM_HEAD_DIM;
 }
 
+// The heads of x with elements of another dimension.
+static int heads_of(struct pool *p, const char *what, int x, enum dim to)
+{
+    const enum dim w[] = {DIM_HEAD_DIM, to}, out[] = {DIM_BATCH, DIM_SEQ, DIM_HEADS, to};
+    return graph_matmul(p->g, x, param_of(p, what, 2, w), 4, out);
+}
+
+// A value that all heads can share as the key of a second pair of scores; −1: there is none.
+static int find_shared(struct pool *p)
+{
+    for (int k = 0, at = pick(p, p->n); k < p->n; k++, at = (at + 1) % p->n) {
+        const struct value *v = value_at(p, at);
+        enum dim last = last_dim(v);
+        if (v->shape.n == 3 && v->dims[0] == DIM_BATCH && v->dims[1] == DIM_SEQ &&
+            is_feature(last) && last != DIM_HEADS && last != DIM_HEAD_DIM && last != DIM_LATENT &&
+            v->dtype == (p->g->compute ? p->g->compute : DT_F32))
+            return at;
+    }
+    return -1;
+}
+
 static void attend(struct pool *p, int i)
 {
     struct value v = *value_at(p, i);
-    struct op_attr attr = {.scale = 0.4f, .group = 1, .theta = 10000};
-    int in[6] = {p->value[i], p->value[i], p->value[i], p->positions, p->positions}, n = 5;
+    struct op_attr attr = {.scale = 0.4f, .group = 1};
+    int in[8] = {p->value[i], p->value[i], p->value[i]}, n = 3;
     if (!is_attended(&v))
         return;
     p->read[i] = true;
     for (int k = 1, at = pick(p, p->n); k < 3; k++, at = pick(p, p->n))
         if (is_attended(value_at(p, at)))
             in[k] = take(p, at);
+    attr.window = pick(p, 3) ? 0 : 1 + pick(p, 3);
+    attr.ahead = pick(p, 4) == 0;
+    attr.cap = pick(p, 3) ? 0 : 0.7f;
+    if (pick(p, 3) == 0) {
+        v.dims[3] = DIM_LATENT;
+        in[2] = heads_of(p, "values", in[2], DIM_LATENT);
+    }
+    int shared = pick(p, 3) ? -1 : find_shared(p);
+    if (shared >= 0) {
+        in[n++] = heads_of(p, "second", in[0], last_dim(value_at(p, shared)));
+        in[n++] = take(p, shared);
+    }
+    in[n++] = p->positions;
+    in[n++] = p->positions;
     if (pick(p, 2)) {
         struct op_attr turn = {.scale = 1, .theta = 10000};
         in[0] = graph_op(p->g, &(struct op_args){.op = OP_ROTARY,
                                                  .nin = 2,
                                                  .in = (int[]){in[0], p->positions},
                                                  .nout_dims = 4,
-                                                 .out_dims = v.dims,
+                                                 .out_dims = p->g->values[in[0]].dims,
                                                  .attr = &turn});
     }
     if (pick(p, 2)) {

@@ -38,7 +38,7 @@ static void every_position_has_one_column(void **state)
 // ---- the same work everywhere ------------------------------------------------------------------
 
 // Products of a query with a key that the attention kernel computes for one part's rows.
-static int64_t products(const struct zigzag *z, int parts, int part)
+static int64_t products(const struct zigzag *z, const struct op_attr *a, int parts, int part)
 {
     enum { SEQUENCE = 1024, ROWS = ATTENTION_ROWS };
     int32_t at[SEQUENCE];
@@ -50,7 +50,7 @@ static int64_t products(const struct zigzag *z, int parts, int part)
     for (int64_t i = 0, rows; i < own; i += rows) {
         struct mask m;
         rows = mask_rows(query + i, own - i, ROWS);
-        mask_keys(&m, query + i, rows, at, z->seq);
+        mask_keys(&m, a, query + i, rows, at, z->seq);
         total += rows * m.keys;
     }
     return total;
@@ -61,11 +61,43 @@ static int64_t products(const struct zigzag *z, int parts, int part)
 // part r has two chunks 2r and 2r + 1.
 static void zigzag_gives_every_part_the_same_attention(void **state)
 {
+    const struct op_attr plain = {0};
     (void)state;
     for (int r = 0; r < 4; r++) {
-        assert_int_equal(products(&(struct zigzag){1024, 4}, 4, r), 64 * (256 * 7 + 384));
-        assert_int_equal(products(&(struct zigzag){1024, 1}, 4, r), 64 * (256 * (4 * r + 1) + 384));
+        assert_int_equal(products(&(struct zigzag){1024, 4}, &plain, 4, r), 64 * (256 * 7 + 384));
+        assert_int_equal(products(&(struct zigzag){1024, 1}, &plain, 4, r),
+                         64 * (256 * (4 * r + 1) + 384));
     }
+}
+
+// A block of 64 rows sees its own 64 keys and the 127 before them, fewer at the sequence's begin;
+// to both sides 127 more behind. Each of four parts has two chunks of 128, whose second block of
+// rows reaches no further than the chunk before.
+static void a_window_is_all_that_is_computed(void **state)
+{
+    const struct op_attr window = {.window = 128}, both = {.window = 128, .ahead = true};
+    const struct zigzag natural = {1024, 1}, dealt = {1024, 4};
+    int64_t total = 0;
+    (void)state;
+    assert_int_equal(products(&natural, &window, 1, 0), 64 * (64 + 128 + 14 * 191));
+    assert_int_equal(products(&natural, &both, 1, 0), 64 * 2 * (191 + 255 + 6 * 318));
+    for (int r = 0; r < 4; r++)
+        total += products(&dealt, &window, 4, r);
+    assert_in_range(total, 64 * (64 + 128 + 14 * 191), 64 * (64 + 128 + 14 * (191 + MASK_GAP)));
+}
+
+// Of 1,024 keys a query sees half on average. A window of 128 reaches over the sequence's begin at
+// the first 128 queries, which lack half of it: 64 · 128 / 1,024 keys of the average.
+static void flops_count_the_keys_that_are_seen(void **state)
+{
+    const struct op_attr plain = {0}, ahead = {.ahead = true}, window = {.window = 128};
+    const struct op_attr both = {.window = 128, .ahead = true}, wide = {.window = 5000};
+    (void)state;
+    assert_true(attention_seen(&plain, 1024) == 512);
+    assert_true(attention_seen(&ahead, 1024) == 1024);
+    assert_true(attention_seen(&window, 1024) == 128 - 8);
+    assert_true(attention_seen(&both, 1024) == 2 * (128 - 8));
+    assert_true(attention_seen(&wide, 1024) == 512);
 }
 
 // ---- what kernels are told
@@ -330,6 +362,8 @@ int main(void)
         cmocka_unit_test(two_parts_hold_the_first_and_last_chunk_and_the_two_between),
         cmocka_unit_test(every_position_has_one_column),
         cmocka_unit_test(zigzag_gives_every_part_the_same_attention),
+        cmocka_unit_test(a_window_is_all_that_is_computed),
+        cmocka_unit_test(flops_count_the_keys_that_are_seen),
         cmocka_unit_test(attention_knows_whether_the_sequence_is_whole_and_in_order),
         cmocka_unit_test(a_cut_sequence_trains_to_the_numbers_of_one_device),
         cmocka_unit_test(draws_follow_positions),

@@ -268,16 +268,14 @@ static size_t workspace_columns(const struct node *n, const struct shape *in,
     return parts > chunks ? parts : chunks;
 }
 
-// Ids, positions and the step are the last inputs, or the first of EMBED; the rest is of one float
-// dtype, which the output has too unless it is a gradient's sum.
+// Positions are the second input of ROTARY, ids the first of EMBED; the rest is of one float dtype,
+// which the output has too unless it is a gradient's sum.
 static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
 {
     bool embed = n->op == OP_EMBED || n->op == OP_EMBED_GRAD;
-    int first = embed ? 0 : n->op == OP_ROTARY ? 1 : attention_positions(n->op);
-    int end = embed || n->op == OP_ROTARY ? first + 1 : n->nin, rc = 0;
-    for (int k = first; k < end && !rc; k++)
-        rc = want_dtype(g, n, k, DT_I32, e);
-    enum dtype t = rc ? DT_NONE : want_one_float(g, n, embed ? 1 : 0, embed ? n->nin : first, e);
+    int ids = embed ? 0 : 1;
+    int rc = want_dtype(g, n, ids, DT_I32, e);
+    enum dtype t = rc ? DT_NONE : want_one_float(g, n, 1 - ids, embed ? n->nin : 1, e);
     if (!t)
         return rc ? rc : ERR_INTERNAL;
     return n->op == OP_EMBED_GRAD && g->values[n->out[0]].dtype == DT_F32
@@ -285,15 +283,41 @@ static int infer_mixed(const struct graph *g, const struct node *n, struct err *
                : want_outputs(g, n, t, e);
 }
 
+// Dimensions of what attention reads.
+enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH, ATT_DIMS };
+
+// qr lies as q does, kr as k does but without heads.
+static bool pair_fits(const struct shape *q, const struct shape *k, const struct shape *qr,
+                      const struct shape *kr)
+{
+    bool fit = qr->n == ATT_DIMS && kr->n == ATT_DIMS - 1;
+    for (int d = 0; fit && d < ATT_WIDTH; d++)
+        fit = qr->dim[d] == q->dim[d];
+    return fit && kr->dim[ATT_BATCH] == k->dim[ATT_BATCH] && kr->dim[ATT_SEQ] == k->dim[ATT_SEQ] &&
+           kr->dim[ATT_SEQ + 1] == qr->dim[ATT_WIDTH];
+}
+
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct shape *q = &input_of(g, n, 0)->shape, *k = &input_of(g, n, 1)->shape;
-    int least = attention_positions(n->op) + 2;
-    if (n->nin != least && n->nin != least + 1)
-        return err_set(e, ERR_INTERNAL, "attention: %d inputs", n->nin);
-    if (q->n != 4 || k->n != 4 || q->dim[2] != k->dim[2] * n->attr.group)
+    struct attention_operands o;
+    int rc = attention_operands(n->op, n->nin, &o);
+    if (rc || n->nout != (n->op == OP_ATTENTION ? 1 : o.dy))
+        return err_set(e, ERR_INTERNAL, "attention: %d inputs, %d outputs", n->nin, n->nout);
+    const struct shape *q = &input_of(g, n, o.q)->shape, *k = &input_of(g, n, o.k)->shape;
+    const struct shape *v = &input_of(g, n, o.v)->shape;
+    if (q->n != ATT_DIMS || k->n != ATT_DIMS || v->n != ATT_DIMS ||
+        q->dim[ATT_HEADS] != k->dim[ATT_HEADS] * n->attr.group ||
+        v->dim[ATT_HEADS] != k->dim[ATT_HEADS])
         return err_set(e, ERR_INTERNAL, "attention: heads do not share key heads alike");
-    return infer_mixed(g, n, e);
+    if (q->dim[ATT_WIDTH] != k->dim[ATT_WIDTH])
+        return err_set(e, ERR_INTERNAL, "attention: queries have %lld elements and keys %lld",
+                       (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
+    if (o.qr >= 0 && !pair_fits(q, k, &input_of(g, n, o.qr)->shape, &input_of(g, n, o.kr)->shape))
+        return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
+    for (int i = o.at_q; i < n->nin && !rc; i++)
+        rc = want_dtype(g, n, i, DT_I32, e);
+    enum dtype t = rc ? DT_NONE : want_one_float(g, n, 0, o.at_q, e);
+    return t ? want_outputs(g, n, t, e) : ERR_INTERNAL;
 }
 
 static int infer_norm(const struct graph *g, const struct node *n, struct err *e)
@@ -303,31 +327,40 @@ static int infer_norm(const struct graph *g, const struct node *n, struct err *e
     return infer_float(g, n, e);
 }
 
-// Two products of every query with every key; causal: half of them.
+// Products of each query with the keys that it sees, for the scores and of the weights with the
+// values; a gradient has two for each of them.
 static double flops_attention(const struct node *n, const struct shape *in, const struct shape *out)
 {
-    double pairs = (double)shape_count(&in[0]) * (double)in[1].dim[1];
+    struct attention_operands o;
+    PRE(!attention_operands(n->op, n->nin, &o));
+    int64_t r = o.qr < 0 ? 0 : in[o.qr].dim[ATT_WIDTH], d = in[o.q].dim[ATT_WIDTH];
+    double pairs =
+        (double)(shape_count(&in[o.q]) / d) * attention_seen(&n->attr, in[o.k].dim[ATT_SEQ]);
     (void)out;
-    return (n->op == OP_ATTENTION ? 2 : 4) * pairs;
+    return (n->op == OP_ATTENTION ? 2 : 4) * pairs * (double)(d + r + in[o.v].dim[ATT_WIDTH]);
+}
+
+static struct op_call attention_call(const struct node *n, const struct shape *in)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    for (int k = 0; k < n->nin; k++)
+        c.in[k].shape = in[k];
+    return c;
 }
 
 static size_t workspace_attention(const struct node *n, const struct shape *in,
                                   const struct shape *out)
 {
-    int64_t parts = in[1].dim[0] * in[1].dim[2];
+    struct op_call c = attention_call(n, in);
     (void)out;
-    return sizeof(float) *
-           (size_t)(((n->op == OP_ATTENTION ? 1 : 2) * ATTENTION_ROWS + 1) * in[1].dim[1] *
-                    (parts < ATTENTION_SLOTS ? parts : ATTENTION_SLOTS));
+    return sizeof(float) * (size_t)attention_room(&c).floats;
 }
 
 static size_t workspace_attention_cuda(const struct node *n, const struct shape *in,
                                        const struct shape *out)
 {
-    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    struct op_call c = attention_call(n, in);
     (void)out;
-    for (int k = 0; k < 2; k++)
-        c.in[k].shape = in[k];
     size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
     return own > library ? own : library;
 }
@@ -422,15 +455,14 @@ static void place_drawn(const struct graph *g, const struct node *n, const struc
 static void place_heads(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
-    enum { BATCH, SEQ, HEADS };
     const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
-    int64_t first = find_start(g, n->in[0], at, HEADS);
-    attr->start = first - attr->group * find_start(g, n->in[1], at, HEADS);
-    attr->in_order = attr->in_order && q->spec.dim[SEQ].n == 0;
-    place_draw(&attr->draw, 0, q, BATCH, find_start(g, n->in[0], at, BATCH), at);
-    place_draw(&attr->draw, 1, q, HEADS, first, at);
-    place_draw(&attr->draw, 2, q, SEQ, 0, at);
-    place_draw(&attr->draw, 3, k, SEQ, 0, at);
+    int64_t first = find_start(g, n->in[0], at, ATT_HEADS);
+    attr->start = first - attr->group * find_start(g, n->in[1], at, ATT_HEADS);
+    attr->in_order = attr->in_order && q->spec.dim[ATT_SEQ].n == 0;
+    place_draw(&attr->draw, 0, q, ATT_BATCH, find_start(g, n->in[0], at, ATT_BATCH), at);
+    place_draw(&attr->draw, 1, q, ATT_HEADS, first, at);
+    place_draw(&attr->draw, 2, q, ATT_SEQ, 0, at);
+    place_draw(&attr->draw, 3, k, ATT_SEQ, 0, at);
 }
 
 // ---- made by fusion ----

@@ -6,6 +6,7 @@
 #include "common/compile/graph/vjp.h"
 
 #include "common/compile/graph/build.h"
+#include "common/op/attention.h"
 
 // The cotangent of `value` as `op` makes it: of its shape and dtype, at its point.
 static int make_like(struct tape *t, enum op op, int nin, const int *in, int value,
@@ -189,19 +190,28 @@ static void vjp_rotary(struct tape *t, const struct node *n, int cot)
     tape_add(t, n->in[0], make_like(t, OP_ROTARY, 2, in, n->in[0], &back));
 }
 
+// What has a cotangent, which all operands but the positions and the step have, comes first.
 static void vjp_attention(struct tape *t, const struct node *n, int cot)
 {
-    struct value q = t->g->values[n->in[0]];
+    struct attention_operands o;
+    PRE(!attention_operands(n->op, n->nin, &o));
+    struct value q = t->g->values[n->in[o.q]];
+    int in[OP_MAX_IN], nin = 0, nout = o.at_q;
+    for (int k = 0; k < n->nin; k++) {
+        if (k == nout)
+            in[nin++] = cot;
+        in[nin++] = n->in[k];
+    }
     graph_at(t->g, q.point);
     int dq = graph_op(t->g, &(struct op_args){.op = OP_ATTENTION_GRAD,
-                                              .nin = n->nin + 1,
-                                              .in = (int[]){n->in[0], n->in[1], n->in[2], cot,
-                                                            n->in[3], n->in[4], n->in[5]},
+                                              .nin = nin,
+                                              .in = in,
                                               .nout_dims = q.shape.n,
                                               .out_dims = q.dims,
                                               .attr = &n->attr,
+                                              .nout = nout,
                                               .like = n->in});
-    for (int k = 0; k < 3 && !t->g->failed; k++)
+    for (int k = 0; k < nout && !t->g->failed; k++)
         tape_add(t, n->in[k], dq + k);
 }
 

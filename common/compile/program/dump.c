@@ -102,6 +102,11 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
+    if (i->op == OP_ATTENTION || i->op == OP_ATTENTION_GRAD) {
+        buf_printf(out, " group=%lld window=%lld%s", (long long)a->group, (long long)a->window,
+                   a->ahead ? " ahead" : "");
+        put_float(out, "cap", a->cap);
+    }
     if (a->draw.stream) {
         put_float(out, "rate", a->draw.rate);
         buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);

@@ -8,6 +8,7 @@
 #include "common/compile/shard/op_rules.h"
 
 #include "common/compile/layout/reshard.h"
+#include "common/op/attention.h"
 
 // Where the rule puts each axis: the loop (label) it cuts.
 enum { NO_LABEL = -1, UNPLACED = -2, MAX_LABELS = MAX_DIMS * 4 };
@@ -369,30 +370,33 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
     return rc;
 }
 
-// Batch, query sequence and heads as wanted, head_dim whole; keys and values whole on the sequence
-// and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h makes a
-// finding of it). Their gradients are partial over what cuts the queries alone.
+// Batch, query sequence and heads as wanted, a head's elements whole; keys and values whole on the
+// sequence and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h
+// makes a finding of it). The second pair of scores lies alike, its key without heads. Gradients of
+// what the keys have are partial over what cuts the queries alone.
 static int shard_attention(struct shard_query *q, struct err *e)
 {
-    enum { BATCH, SEQ, HEADS, HEAD_DIM };
+    enum { BATCH, SEQ, HEADS, WIDTH };
+    struct attention_operands o;
     bool grad = q->node->op == OP_ATTENTION_GRAD;
-    int positions = attention_positions(q->node->op);
     int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]);
-    (void)e;
-    struct spec rows = *q->want, keys;
-    rows.dim[HEAD_DIM] = (struct dim_cut){0};
+    int rc = attention_operands(q->node->op, q->node->nin, &o);
+    if (rc)
+        return err_set(e, rc, "attention: %d inputs", q->node->nin);
+    struct spec rows = *q->want, keys, shared = {.dim[BATCH] = rows.dim[BATCH]};
+    rows.dim[WIDTH] = (struct dim_cut){0};
     keys = rows;
     keys.dim[SEQ] = (struct dim_cut){0};
-    if (input(q, 1)->shape.dim[HEADS] % parts)
+    if (input(q, o.k)->shape.dim[HEADS] % parts)
         keys.dim[HEADS] = (struct dim_cut){0};
-    for (int k = 0; k < positions; k++)
-        q->need[k] = k == 1 || k == 2 ? keys : rows;
-    q->need[positions].dim[BATCH] = q->need[positions + 1].dim[BATCH] = rows.dim[BATCH];
-    q->need[positions].dim[SEQ] = rows.dim[SEQ];
+    for (int k = 0; k < o.at_q; k++)
+        q->need[k] = k == o.kr ? shared : k == o.k || k == o.v ? keys : rows;
+    q->need[o.at_q] = q->need[o.at_k] = shared;
+    q->need[o.at_q].dim[SEQ] = rows.dim[SEQ];
     q->out[0] = rows;
     for (int k = 1; k < q->node->nout && grad; k++) {
-        q->out[k] = keys;
-        q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&keys));
+        q->out[k] = q->need[k];
+        q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&q->need[k]));
     }
     return 0;
 }

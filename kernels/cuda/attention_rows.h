@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// How attention's kernels see their operands: as tiles of rows of one head, loaded into shared memory.
+//
+// Operands pass through shared memory in slices of a head, so 38 KB are enough for any size of head.
+// A thread holds 4 × 4 scores and, for every 64 elements of a head, 4 × 4 results.
+#pragma once
+#include "kernels/cuda/cuda_attention.h"
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/numbers.h"
+
+enum {
+    TILE = 64, // queries or keys
+    SLICE = 32,
+    PANEL = 64, // elements of a head
+    // Rows of shared memory begin 16 bytes apart modulo 128: threads that read four elements of
+    // rows below each other meet different banks.
+    SLICE_PITCH = SLICE + 4,
+    PITCH = PANEL + 4,
+    ACROSS = 16, // threads side by side; as many below each other, each has 4 rows and 4 columns
+    THREADS = ACROSS * ACROSS,
+    MOST_PANELS = 4,
+    BLOCKS = 2048, // of the kernel that adds up over heads, at most
+};
+
+// For each row the maximum and 1 / sum of its softmax, and the mean that its gradient subtracts.
+enum { ROW_MOST, ROW_SHARE, ROW_MEAN, ROW_STATS = ATTENTION_ROW_STATS };
+
+// A block's shared memory.
+struct room {
+    union {
+        float slice[2][TILE * SLICE_PITCH];
+        float panel[TILE * PITCH];
+    } u;
+    float pairs[TILE * PITCH];      // [own rows, others]
+    int32_t own[TILE], other[TILE]; // positions
+    float row[ROW_STATS][TILE];     // of the other side, which are queries
+    unsigned seen[TILE / WARP];
+} __attribute__((aligned(16))); // four elements are read at a time
+
+// One head's elements of some rows, as an operand holds them.
+struct part {
+    void *data;
+    enum dtype type;
+    int64_t first, stride, width; // of its elements
+};
+// Up to TILE rows of one head. With a second pair of scores its elements follow those of the first.
+struct rows {
+    struct part own, more;
+    int n;
+};
+
+// Where a block is: one sample, one head of queries and its key head, a tile of either side.
+struct place {
+    int64_t b, h, g, first;
+};
+
+// ---- tiles -------------------------------------------------------------------------------------
+
+DEVICE int across(void)
+{
+    return (int)threadIdx.x % ACROSS;
+}
+
+DEVICE int down(void)
+{
+    return (int)threadIdx.x / ACROSS;
+}
+
+DEVICE int rows_left(int64_t n, int64_t first)
+{
+    return n - first < TILE ? (int)(n - first) : TILE;
+}
+
+// Of [row, head, width] from row `first` on.
+DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int64_t heads,
+                           int64_t h, int64_t width)
+{
+    struct part p;
+    p.data = (void *)(uintptr_t)data;
+    p.type = type;
+    p.first = (first * heads + h) * width;
+    p.stride = heads * width;
+    p.width = width;
+    return p;
+}
+
+// Rows of queries in x, beside which lie those in `more`: q and qr, or their gradients.
+DEVICE struct rows query_rows(const struct attention *a, const void *x, const void *more,
+                              const struct place *at, int64_t first)
+{
+    struct rows r;
+    int64_t row = at->b * a->queries + first;
+    r.own = part_of(x, a->dtype, row, a->heads, at->h, a->d);
+    r.more = part_of(more, a->dtype, row, a->heads, at->h, a->r);
+    r.n = rows_left(a->queries, first);
+    return r;
+}
+
+DEVICE struct rows key_rows(const struct attention *a, const struct place *at, int64_t first)
+{
+    struct rows r;
+    int64_t row = at->b * a->keys + first;
+    r.own = part_of(a->k, a->dtype, row, a->kv_heads, at->g, a->d);
+    r.more = part_of(a->kr, a->dtype, row, 1, 0, a->r);
+    r.n = rows_left(a->keys, first);
+    return r;
+}
+
+// Where the gradients of a tile of keys go; that of kr by key heads.
+DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr, const struct place *at)
+{
+    struct rows r;
+    int64_t row = at->b * a->keys + at->first;
+    r.own = part_of(a->dk, a->dtype, row, a->kv_heads, at->g, a->d);
+    r.more = part_of(dkr, DT_F32, row, a->kv_heads, at->g, a->r);
+    r.n = rows_left(a->keys, at->first);
+    return r;
+}
+
+// Rows of the output or of its gradient.
+DEVICE struct rows output_rows(const struct attention *a, const void *x, const struct place *at,
+                               int64_t first)
+{
+    struct rows r;
+    r.own = part_of(x, a->dtype, at->b * a->queries + first, a->heads, at->h, a->e);
+    r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
+    r.n = rows_left(a->queries, first);
+    return r;
+}
+
+// Rows of the values or of their gradient.
+DEVICE struct rows value_rows(const struct attention *a, const void *x, const struct place *at,
+                              int64_t first)
+{
+    struct rows r;
+    r.own = part_of(x, a->dtype, at->b * a->keys + first, a->kv_heads, at->g, a->e);
+    r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
+    r.n = rows_left(a->keys, first);
+    return r;
+}
+
+DEVICE int64_t rows_width(const struct rows *x)
+{
+    return x->own.width + x->more.width;
+}
+
+DEVICE float rows_load(const struct rows *x, int row, int64_t col)
+{
+    if (col < x->own.width)
+        return load_f32(x->own.data, x->own.type, x->own.first + row * x->own.stride + col);
+    col -= x->own.width;
+    return load_f32(x->more.data, x->more.type, x->more.first + row * x->more.stride + col);
+}
+
+DEVICE void rows_store(const struct rows *x, int row, int64_t col, float v)
+{
+    if (col < x->own.width) {
+        store_f32(x->own.data, x->own.type, x->own.first + row * x->own.stride + col, v);
+        return;
+    }
+    col -= x->own.width;
+    store_f32(x->more.data, x->more.type, x->more.first + row * x->more.stride + col, v);
+}
+
+// Columns [from, from + wide) of the rows; zeros where there are none.
+DEVICE void load_tile(float *to, int pitch, int wide, const struct rows *x, int64_t from)
+{
+    int col = (int)threadIdx.x % wide;
+    for (int r = (int)threadIdx.x / wide; r < TILE; r += THREADS / wide) {
+        bool there = r < x->n && from + col < rows_width(x);
+        to[r * pitch + col] = there ? rows_load(x, r, from + col) : 0;
+    }
+}

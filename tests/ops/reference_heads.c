@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and rotary positions in plain f64, pair by pair. See reference.h.
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/err.h"
+#include "tests/ops/reference.h"
+
+struct call {
+    enum op op;
+    const struct op_attr *attr;
+    const struct ref_tensor *in;
+    int nin;
+    struct ref_tensor *out;
+    int nout;
+};
+
+void ref_rotary(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out)
+{
+    const struct shape *s = &in[0].shape;
+    int64_t d = s->dim[s->n - 1], row = d * s->dim[s->n - 2];
+    for (int64_t i = 0; i < shape_count(s); i++) {
+        int64_t k = i % d % (d / 2);
+        bool low = i % d < d / 2;
+        double angle = (double)attr->scale * in[1].v[i / row] *
+                       pow((double)attr->theta, -2.0 * (double)k / (double)d);
+        double other = in[0].v[low ? i + d / 2 : i - d / 2];
+        out->v[i] = in[0].v[i] * cos(angle) + (low ? -1 : 1) * other * sin(angle);
+    }
+}
+
+// Attention's element (b, s or t, head, d).
+static double *element4(const struct ref_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
+{
+    const int64_t *dim = t->shape.dim;
+    return &t->v[((b * dim[1] + s) * dim[2] + h) * dim[3] + d];
+}
+
+// The operands, read from ops.def: a pair more than the five that all calls have, then dy.
+struct parts {
+    const struct ref_tensor *q, *k, *v, *qr, *kr, *dy, *at_q, *at_k;
+    int step; // the operand's index; −1: no dropout
+};
+
+static struct parts parts_of(const struct call *c)
+{
+    bool grad = c->op == OP_ATTENTION_GRAD, pair = c->nin - grad > 6;
+    int at = 3 + 2 * pair + grad;
+    return (struct parts){.q = &c->in[0],
+                          .k = &c->in[1],
+                          .v = &c->in[2],
+                          .qr = pair ? &c->in[3] : NULL,
+                          .kr = pair ? &c->in[4] : NULL,
+                          .dy = &c->in[at - 1],
+                          .at_q = &c->in[at],
+                          .at_k = &c->in[at + 1],
+                          .step = c->nin > at + 2 ? at + 2 : -1};
+}
+
+static bool is_seen(const struct op_attr *a, double query, double key)
+{
+    bool near = !a->window || fabs(query - key) < (double)a->window;
+    return near && (a->ahead || key <= query);
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+// What the scores of query (b, s, h) are made of, before a cap.
+static double product_of(const struct call *c, const struct parts *o, int64_t b, int64_t s,
+                         int64_t h, int64_t t)
+{
+    int64_t g = (c->attr->start + h) / c->attr->group;
+    double sum = dot(element4(o->q, b, s, h, 0), element4(o->k, b, t, g, 0), o->q->shape.dim[3]);
+    if (o->qr) {
+        int64_t r = o->kr->shape.dim[2];
+        sum += dot(element4(o->qr, b, s, h, 0), &o->kr->v[(b * o->kr->shape.dim[1] + t) * r], r);
+    }
+    return (double)c->attr->scale * sum;
+}
+
+// What query (b, s, h) makes of the keys: the softmax of its scores.
+static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
+{
+    const struct parts o = parts_of(c);
+    const int64_t keys = o.k->shape.dim[1];
+    double total = 0, most = -INFINITY, cap = (double)c->attr->cap;
+    for (int64_t t = 0; t < keys; t++) {
+        double score = product_of(c, &o, b, s, h, t);
+        score = cap != 0 ? cap * tanh(score / cap) : score;
+        bool seen = is_seen(c->attr, o.at_q->v[b * o.q->shape.dim[1] + s], o.at_k->v[b * keys + t]);
+        p[t] = seen ? score : -INFINITY;
+        most = p[t] > most ? p[t] : most;
+    }
+    for (int64_t t = 0; t < keys; t++) {
+        p[t] = p[t] == -INFINITY ? 0 : exp(p[t] - most); // scores of over 709 are numbers, too
+        total += p[t];
+    }
+    for (int64_t t = 0; t < keys; t++)
+        p[t] = total > 0 ? p[t] / total : 0; // a query that sees no key makes zeros
+}
+
+// What dropout leaves of the weight of key t; 1 without dropout.
+static double weight_kept(const struct call *c, int64_t b, int64_t s, int64_t h, int64_t t)
+{
+    const struct op_draw *d = &c->attr->draw;
+    const struct parts o = parts_of(c);
+    const int64_t at[DRAW_DIMS] = {d->from[0] + b, d->from[1] + h,
+                                   (int64_t)o.at_q->v[b * o.q->shape.dim[1] + s],
+                                   (int64_t)o.at_k->v[b * o.k->shape.dim[1] + t]};
+    return o.step >= 0 ? ref_kept(d, c->in[o.step].v[0], at) : 1;
+}
+
+static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
+{
+    int64_t g = (c->attr->start + h) / c->attr->group;
+    for (int64_t i = 0; i < c->in[2].shape.dim[3]; i++) {
+        double sum = 0;
+        for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
+            sum += weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[2], b, t, g, i);
+        *element4(&c->out[0], b, s, h, i) = sum;
+    }
+}
+
+static void add_times(double *to, double by, const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += by * x[i];
+}
+
+static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
+{
+    const struct parts o = parts_of(c);
+    int64_t g = (c->attr->start + h) / c->attr->group, keys = o.k->shape.dim[1];
+    int64_t d = o.q->shape.dim[3], e = o.v->shape.dim[3], r = o.kr ? o.kr->shape.dim[2] : 0;
+    const double *dy = element4(o.dy, b, s, h, 0);
+    double *dp = calloc((size_t)keys, sizeof *dp), mean = 0, cap = (double)c->attr->cap;
+    PRE(dp);
+    for (int64_t t = 0; t < keys; t++) {
+        dp[t] = weight_kept(c, b, s, h, t) * dot(dy, element4(o.v, b, t, g, 0), e);
+        mean += p[t] * dp[t];
+    }
+    for (int64_t t = 0; t < keys; t++) {
+        double turned = cap != 0 ? tanh(product_of(c, &o, b, s, h, t) / cap) : 0;
+        double ds = (double)c->attr->scale * p[t] * (dp[t] - mean) * (1 - turned * turned);
+        add_times(element4(&c->out[0], b, s, h, 0), ds, element4(o.k, b, t, g, 0), d);
+        add_times(element4(&c->out[1], b, t, g, 0), ds, element4(o.q, b, s, h, 0), d);
+        add_times(element4(&c->out[2], b, t, g, 0), weight_kept(c, b, s, h, t) * p[t], dy, e);
+        if (!o.qr)
+            continue;
+        add_times(element4(&c->out[3], b, s, h, 0), ds, &o.kr->v[(b * keys + t) * r], r);
+        add_times(&c->out[4].v[(b * keys + t) * r], ds, element4(o.qr, b, s, h, 0), r);
+    }
+    free(dp);
+}
+
+// What a kernel may rely on instead of reading the positions.
+static bool order_is_as_said(const struct call *c)
+{
+    const struct parts o = parts_of(c);
+    const int64_t n = o.q->shape.dim[1];
+    bool is = !c->attr->in_order || n == o.k->shape.dim[1];
+    for (int64_t i = 0; is && c->attr->in_order && i < shape_count(&o.at_q->shape); i++)
+        is = o.at_q->v[i] == (double)(i % n) && o.at_k->v[i] == (double)(i % n);
+    return is;
+}
+
+void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+                   struct ref_tensor *out, int nout)
+{
+    const struct call call = {op, attr, in, nin, out, nout}, *c = &call;
+    const int64_t *dim = in[0].shape.dim;
+    PRE(order_is_as_said(c));
+    double *p = calloc((size_t)c->in[1].shape.dim[1], sizeof *p);
+    PRE(p);
+    for (int k = 0; k < c->nout; k++)
+        for (int64_t i = 0; i < shape_count(&c->out[k].shape); i++)
+            c->out[k].v[i] = 0;
+    for (int64_t b = 0; b < dim[0]; b++)
+        for (int64_t s = 0; s < dim[1]; s++)
+            for (int64_t h = 0; h < dim[2]; h++) {
+                weights(c, b, s, h, p);
+                if (c->op == OP_ATTENTION)
+                    attend(c, b, s, h, p);
+                else
+                    attend_grad(c, b, s, h, p);
+            }
+    free(p);
+}
