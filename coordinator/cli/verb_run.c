@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"
+#include "common/ckpt/load.h"
 #include "common/job/job.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -101,6 +102,43 @@ static void print_places(const struct run *r)
         plain_printf(stdout, "metrics      %s/metrics.jsonl\n", r->record.store);
     plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
     fflush(stdout);
+}
+
+// The newest checkpoint is of the job's last step, and opens. Where the folder is not known nothing
+// is said about it.
+static int check_result(const struct run *r, struct err *e)
+{
+    struct arena a = {0};
+    struct store s = {.fd = -1};
+    struct store_entry *found = NULL;
+    struct load l = {0};
+    int n = 0;
+    if (!*r->record.store)
+        return 0;
+    int rc = store_open(&s, r->record.store, e);
+    rc = rc ? rc : store_scan(&s, &a, &found, &n, e);
+    if (!rc && (!n || found[0].step < r->job.train.steps))
+        rc = err_set(e, ERR_NOTFOUND, "it holds no checkpoint of step %lld",
+                     (long long)r->job.train.steps);
+    if (!rc && !(rc = load_open(&l, &s, found[0].epoch, found[0].step, e)))
+        load_close(&l);
+    store_close(&s);
+    arena_clear(&a);
+    return rc;
+}
+
+static int report_finished(const struct run *r)
+{
+    struct err e = {0};
+    if (check_result(r, &e)) {
+        err_wrap(&e, "%s was finished, and its result is gone", r->job.name);
+        complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
+        return CLIENT_FAILED;
+    }
+    if (!r->args->json)
+        plain_printf(stdout, "%s is finished; start over with --new\n", r->job.name);
+    print_places(r);
+    return CLIENT_OK;
 }
 
 // Prints the command as it was given, since `weft` need not be in PATH.
@@ -341,9 +379,7 @@ int verb_run(const struct verb *v, const struct args *a)
     if (!rc)
         rc = open_record(&r);
     if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
-        if (!a->json)
-            plain_printf(stdout, "%s is finished; start over with --new\n", r.job.name);
-        print_places(&r);
+        rc = report_finished(&r);
     } else if (!rc) {
         rc = run_job(&r);
         if (rc == CLIENT_OK || rc == CLIENT_FAILED)

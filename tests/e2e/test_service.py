@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service as a user meets it: daemons, submit, watch, why, and every verb's effect on real jobs."""
 import json
+import shutil
 import signal
 
 import cluster
@@ -196,6 +197,10 @@ def test_run_trains_here_and_says_where_everything_is(place, toy):
     assert "checkpoint" in end.out and "metrics" in end.out
     again = solo.weft("run", str(run.file))
     assert again.code == 0 and "finished" in again.out + again.err, again
+    (store,) = run.stores()
+    shutil.rmtree(max(store.glob("step-*")))
+    gone = solo.weft("run", str(run.file))
+    assert gone.code == 1 and "its result is gone" in gone.err and str(store) in gone.err, gone
     run.job["train"]["steps"] = 31
     run.save_job(run.job)
     changed = solo.weft("run", str(run.file))
