@@ -460,6 +460,8 @@ void attempt_end(struct attempt *at)
     for (int i = 0; i < at->nhosts; i++)
         attempt_reaped(at, &at->hosts[i]);
     job_lost(j);
+    if (j->goal != JOB_SUCCEEDED && j->untidy == TIDY)
+        j->untidy = UNTIDY;
     clear_placement(j);
     j->attempt = NULL;
     job_touch(j);

@@ -168,6 +168,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         return;
     }
     j->fenced = true;
+    j->untidy = TIDY;
     job_event(j, &n, from ? "goes on from %s" : "begins anew", j->restore);
     attempt_enter(at, PHASE_START);
 }

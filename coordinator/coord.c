@@ -23,6 +23,7 @@
 #include "coordinator/row_codec.h"
 #include "coordinator/settle.h"
 #include "coordinator/story.h"
+#include "coordinator/tidy.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
 enum { HEARTBEAT_S = 2, EVENTS_KEPT = 2000 }; // unless the configuration says
@@ -259,6 +260,8 @@ static void sweep_history(struct coord *c)
         struct job_record *j = list_entry(it, struct job_record, link);
         if (job_state_ended(j->state) && c->wall_ms - j->ended_ms >= c->config.keep_ended_ms)
             forget_job(c, j);
+        else
+            tidy_again(j);
     }
     hosts_sweep(c);
 }

@@ -68,6 +68,7 @@ static const char *const migrations[] = {
     "ALTER TABLE job ADD COLUMN spent_ns INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE job ADD COLUMN spent_boot TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE job ADD COLUMN since_ckpt_ms INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE job ADD COLUMN untidy INTEGER NOT NULL DEFAULT 0;",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 

@@ -35,6 +35,12 @@ struct placed { // one rank on one device
     bool reaped; // its host has confirmed that no process lives, or was fenced
 };
 
+enum untidy { // what attempts left in the job's folder since its last fence
+    TIDY,
+    UNTIDY,          // an attempt has ended: what it was writing
+    UNTIDY_AND_OPEN, // and a host of it was lost, where ranks may live: its epoch is fenced first
+};
+
 struct checkpoint_record { // what the database holds
     struct store_entry id;
     enum commit_state state;
@@ -84,7 +90,8 @@ struct job_record {
     bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
     char *restore; // the checkpoint that the attempt goes on from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known
-    char *mesh;    // "{dp: 2}": for people, and for placement before the job file is read
+    enum untidy untidy;
+    char *mesh; // "{dp: 2}": for people, and for placement before the job file is read
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;
@@ -108,6 +115,7 @@ struct job_record {
     // ---- of this process's life ----
     enum job_state stored;  // what the database holds
     bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
+    uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
     bool has_news;          // its status is to be published at the end of the step
     uint64_t met_epoch;     // that a host knows of: `epoch` grows to it between two attempts
 

@@ -21,6 +21,7 @@ void attempts_host_lost(struct coord *c, struct host *host, const char *why)
         struct fault f = {
             .kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1, .host = host_name(host)};
         snprintf(f.text, sizeof f.text, "host %s is fenced: %s", host_name(host), why);
+        at->job->untidy = UNTIDY_AND_OPEN;
         attempt_host_gone(at, h);
         attempt_fault(at, &f);
     }

@@ -75,6 +75,7 @@ static const struct column job_columns[] = {
     COLUMN(job_record, Job, NUMBER, counted_ms, spent_ms),
     COLUMN(job_record, Job, NUMBER, counted_ns, spent_ns),
     JOB(NUMBER, since_ckpt_ms),
+    JOB(NUMBER, untidy),
     JOB(TEXT, store),
     JOB(TEXT, mesh),
     COLUMN(job_record, Job, BOOL, report.known, reported),

@@ -7,6 +7,7 @@
 #include "coordinator/attempt_leader.h"
 #include "coordinator/queue.h"
 #include "coordinator/recover.h"
+#include "coordinator/tidy.h"
 
 enum { SETTLE_ROUNDS = 64 };
 
@@ -156,6 +157,7 @@ static void settle_jobs(struct coord *c)
     list_for_each (it, &c->dirty) {
         struct job_record *j = list_entry(it, struct job_record, touched);
         grow_epoch(j);
+        tidy_ask(j);
         if (j->in_queue && j->wait == WAIT_NEW && !c->round_due)
             c->round_due = !queue_knows(j);
     }

@@ -3,7 +3,7 @@
 //
 //   NAME-<id8>/.probe-<attempt>/<host id>     WRITE: this host's nonce, durable
 //   NAME-<id8>/.probed-<attempt>/             RENAME: the same, renamed by one host
-//   READ: every host finds every nonce there. FENCE removes it.
+//   READ: every host finds every nonce there. FENCE removes it, and TIDY, where no FENCE follows.
 #include "worker/storage.h"
 
 #include <errno.h>
@@ -86,8 +86,10 @@ static void mount_point(const char *path, char *out, size_t size)
 
 // ---- the folder ----
 
+// A job that has ended is given no folder again.
 static int open_store(struct act *t, struct store *s, struct err *e)
 {
+    bool tidies = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
     const Weft__V1__Storage *ask = t->ask;
     const char *root = t->s->root;
     char dir[PATH_MAX];
@@ -104,7 +106,9 @@ static int open_store(struct act *t, struct store *s, struct err *e)
         if (snprintf(dir, sizeof dir, "%s/%s", ask->base_dir, ask->dir) >= (int)sizeof dir)
             return err_set(e, ERR_INVALID, "the path of checkpoint.dir is too long");
     }
-    int rc = store_make_beneath(s, root, dir, &owner, e);
+    int rc = (tidies ? store_find_beneath : store_make_beneath)(s, root, dir, &owner, e);
+    if (tidies && rc == ERR_NOTFOUND)
+        return 0; // there is nothing to tidy
     if (!rc)
         t->answer.store = arena_strdup(&t->arena, s->path);
     return rc;
@@ -274,6 +278,26 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
     return rc ? rc : list_unused(t, s, e);
 }
 
+// Where a greater epoch is there, another attempt's fence has swept or will.
+static int tidy_folder(struct act *t, struct store *s, struct err *e)
+{
+    char probe[PROBE_NAME_MAX];
+    int64_t greatest = 0, epoch = (int64_t)t->ask->epoch;
+    if (s->fd < 0)
+        return 0;
+    if (t->ask->epoch > EPOCH_MAX || !epoch)
+        return err_set(e, ERR_INVALID, "a storage act of no epoch");
+    int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
+    if (rc)
+        return rc == ERR_FENCED ? 0 : rc;
+    probe_name(PROBE, t->ask, probe);
+    store_discard(s, probe);
+    probe_name(PROBED, t->ask, probe);
+    store_discard(s, probe);
+    store_sweep(s, epoch, INT64_MAX);
+    return 0;
+}
+
 // Not about one folder: nothing is opened before it.
 static int find_jobs(struct act *t, struct store *s, struct err *e)
 {
@@ -300,6 +324,7 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_RENAME] = {rename_probe, "rename a directory in"},
     [WEFT__V1__STORAGE_OP__STORAGE_READ] = {read_nonces, "see the other hosts' files in"},
     [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence_store, "fence"},
+    [WEFT__V1__STORAGE_OP__STORAGE_TIDY] = {tidy_folder, "tidy"},
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
 };
 

@@ -240,23 +240,48 @@ int store_make(struct store *s, const char *dir, const struct store_owner *owner
     return store_make_beneath(s, NULL, dir, owner, e);
 }
 
+// *dir becomes what it is beneath the root, `path` the job's directory in it.
+static int name_directory(const char *root, const char **dir, const struct store_owner *owner,
+                          char path[STORE_PATH_MAX], struct err *e)
+{
+    if (!folder_name_ok(owner->name))
+        return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
+    int rc = root_relative(root, *dir, dir, e);
+    if (rc)
+        return rc;
+    int n = snprintf(path, STORE_PATH_MAX, "%s/%s-%.8s", *dir, owner->name, owner->job);
+    if (n >= STORE_PATH_MAX || !**dir)
+        return err_set(e, ERR_INVALID, "the path of the checkpoint directory is too long or empty");
+    return 0;
+}
+
 int store_make_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e)
 {
     char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
-    if (!folder_name_ok(owner->name))
-        return err_set(e, ERR_INVALID, "'%s' is no name for a job's directory", owner->name);
-    int rc = root_relative(root, dir, &dir, e);
-    if (rc)
-        return rc;
-    int n = snprintf(path, sizeof path, "%s/%s-%.8s", dir, owner->name, owner->job);
-    if (n >= (int)sizeof path || !*dir)
-        return err_set(e, ERR_INVALID, "the path of the checkpoint directory is too long or empty");
-    rc = make_parents(root, dir, e);
+    int rc = name_directory(root, &dir, owner, path, e);
+    rc = rc ? rc : make_parents(root, dir, e);
     rc = rc ? rc : make_dir(root, path, e);
     rc = rc ? rc : store_open_beneath(s, root, path, e);
     rc = rc ? rc : ensure_owner(s, owner, e);
+    rc = rc ? rc : check_owner(s, owner, e);
+    if (rc)
+        store_close(s);
+    return rc;
+}
+
+int store_find_beneath(struct store *s, const char *root, const char *dir,
+                       const struct store_owner *owner, struct err *e)
+{
+    char path[STORE_PATH_MAX];
+    *s = (struct store){.fd = -1};
+    int rc = name_directory(root, &dir, owner, path, e);
+    if (rc)
+        return rc;
+    if (is_missing(root, path))
+        return err_set(e, ERR_NOTFOUND, "there is no %s", path);
+    rc = store_open_beneath(s, root, path, e);
     rc = rc ? rc : check_owner(s, owner, e);
     if (rc)
         store_close(s);

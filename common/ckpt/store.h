@@ -39,6 +39,9 @@ int store_open(struct store *s, const char *path, struct err *e);
 // The same beneath `root` (base/root.h), null or empty: none. A relative path starts at the root.
 int store_make_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
+// One that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it belongs to another job.
+int store_find_beneath(struct store *s, const char *root, const char *dir,
+                       const struct store_owner *owner, struct err *e);
 int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e);
 void store_close(struct store *s); // a zeroed or closed store is fine
 int store_read_owner(const struct store *s, struct arena *a, struct store_owner *out,

@@ -133,6 +133,8 @@ static void body(void *arg)
         rc = read_nonces(x, &s, &e);
     else if (!rc)
         rc = fence(x, &s, &e);
+    if (!rc && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY)
+        store_sweep(&s, (int64_t)x->op->epoch, INT64_MAX);
     x->done.ok = rc == 0;
     x->done.store = x->path;
     x->done.why = arena_strdup(x->arena, e.text);

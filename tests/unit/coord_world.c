@@ -293,6 +293,10 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
     bool fence = s->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE;
     if (w->no_storage || (fence && w->no_fence))
         return;
+    if (s->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY && !w->storage_fails) {
+        w->tidied++;
+        w->tidied_epoch = s->epoch;
+    }
     d.op = s->op;
     d.job = s->job;
     d.epoch = s->epoch;

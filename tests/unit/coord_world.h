@@ -72,6 +72,8 @@ struct world {
     // what agents leave undone
     bool no_storage, no_fence, no_start, no_ready, no_stop, no_commit, no_leave;
     const char *storage_fails;
+    int tidied; // folders of jobs that have ended
+    uint64_t tidied_epoch;
     bool storage_config;
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];

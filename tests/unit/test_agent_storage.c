@@ -215,6 +215,31 @@ static void a_fence_takes_the_probes_away(void **state)
     assert_false(there(r, ".probed-a1"));
 }
 
+static void an_ended_job_s_folder_is_swept_of_what_was_being_written(void **state)
+{
+    struct rig *r = *state;
+    char tmp[300];
+    r->ask.nonce = frame_text("n");
+    works(r, r->a, OP(WRITE));
+    works(r, r->a, OP(RENAME));
+    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/.tmp-step-00000010.e1", r->root);
+    assert_int_equal(mkdir(tmp, 0700), 0);
+    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/step-00000005.e1", r->root);
+    assert_int_equal(mkdir(tmp, 0700), 0);
+    r->ask.epoch = 2; // its host was lost: ranks may live there, so a greater epoch is fenced
+    works(r, r->b, OP(TIDY));
+    assert_false(there(r, ".probe-a1") || there(r, ".probed-a1"));
+    assert_false(there(r, ".tmp-step-00000010.e1"));
+    assert_true(there(r, "epoch-2") && there(r, "step-00000005.e1"));
+}
+
+static void a_folder_that_is_gone_is_not_made_again_to_be_swept(void **state)
+{
+    struct rig *r = *state;
+    works(r, r->a, OP(TIDY));
+    assert_false(there(r, ""));
+}
+
 static void a_damaged_checkpoint_is_listed_as_bad_with_the_reason(void **state)
 {
     struct rig *r = *state;
@@ -289,6 +314,8 @@ int main(void)
         STORY(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
         STORY(a_fence_lists_what_it_cannot_use),
         STORY(a_fence_takes_the_probes_away),
+        STORY(an_ended_job_s_folder_is_swept_of_what_was_being_written),
+        STORY(a_folder_that_is_gone_is_not_made_again_to_be_swept),
         STORY(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
         STORY(a_folder_of_another_job_is_a_matter_of_configuration),
         STORY(a_folder_outside_of_the_root_is_refused),

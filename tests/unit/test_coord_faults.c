@@ -321,6 +321,43 @@ static void test_frames_of_another_epoch_are_ignored(void **state)
     assert_int_equal(world_job(w, job)->committed_step, -1);
 }
 
+static void test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 3);
+    w->hosts[0].stopped = true;
+    world_pass(w, 15000); // its lease is over
+    assert_state(w, job, QUEUED);
+    world_host(w, 1, 0);            // sees the storage, has no device
+    assert_int_equal(w->tidied, 0); // the next attempt's fence would do it
+    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
+    world_pass(w, 1000);
+    assert_int_equal(w->tidied, 1);
+    assert_int_equal(w->tidied_epoch, 2); // what lives there has epoch 1
+    assert_int_equal(world_job(w, job)->untidy, 0);
+    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
+    world_host(w, 2, 1);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->epoch, 3);
+}
+
+static void test_a_folder_is_swept_once_somebody_is_there(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    w->hosts[0].stopped = true;
+    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
+    world_pass(w, 15000);
+    assert_state(w, job, CANCELLED);
+    world_restart(w);
+    world_host(w, 1, 1);
+    world_pass(w, 61000);
+    assert_int_equal(w->tidied, 1);
+    world_pass(w, 61000);
+    assert_int_equal(w->tidied, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +383,8 @@ int main(void)
         STORY(test_all_ranks_leaving_without_the_last_checkpoint_is_no_success),
         STORY(test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed),
         STORY(test_frames_of_another_epoch_are_ignored),
+        STORY(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
+        STORY(test_a_folder_is_swept_once_somebody_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
