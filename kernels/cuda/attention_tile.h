@@ -2,6 +2,7 @@
 // What attention's kernels do with tiles of rows: their products, and which query sees which key.
 #pragma once
 #include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/philox.h"
 
 // Registers cannot be indexed at run time, so loops over arrays in registers must be unrolled.
 #ifdef WEFT_EMULATE

@@ -10,6 +10,7 @@
 // step, in double as the host's rand_normal: they differ from that by what the two libraries' log,
 // cos and sqrt do, which is one unit of the last place of f32 at most.
 #include "kernels/cuda/lanes.h"
+#include "kernels/cuda/philox.h"
 #include "kernels/cuda/walk.h"
 
 #include <string.h>

@@ -30,7 +30,7 @@ DEVICE void lanes_load_pair(unsigned pair, float v[2])
 
 DEVICE unsigned lanes_store_pair(const float v[2])
 {
-    return (unsigned)f32_to_bf16(v[0]) | (unsigned)f32_to_bf16(v[1]) << 16;
+    return f32_to_bf16_pair(v[0], v[1]);
 }
 
 DEVICE void lanes_load_bf16(const uint16_t *p, int wide, float v[LANES])

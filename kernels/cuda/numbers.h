@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers on the device: elements by dtype, bf16 by its bits, draws, sums in a fixed order.
+// Numbers on the device: elements by dtype, bf16 by its bits, sums in a fixed order.
 //
 // bf16 lives as uint16_t, as on the host; arithmetic is in f32. Sums over a warp or a block take
 // the same tree whatever is scheduled when: the same operands give the same bits. Every lane of a
@@ -18,12 +18,30 @@ DEVICE float bf16_to_f32(uint16_t x)
     return __uint_as_float((unsigned)x << 16);
 }
 
-// To the nearest, ties to even; a NaN stays one.
+// To the nearest, ties to even; a NaN stays one. The device has an instruction for it.
 DEVICE uint16_t f32_to_bf16(float x)
 {
+#ifdef WEFT_EMULATE
     unsigned bits = __float_as_uint(x);
     unsigned near = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, nan = bits >> 16 | 0x40u;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : near);
+#else
+    uint16_t y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// Two neighbours in a word, the first in its lower half.
+DEVICE unsigned f32_to_bf16_pair(float first, float second)
+{
+#ifdef WEFT_EMULATE
+    return (unsigned)f32_to_bf16(first) | (unsigned)f32_to_bf16(second) << 16;
+#else
+    unsigned y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(second), "f"(first));
+    return y;
+#endif
 }
 
 // Element i of an operand as f32. The dtype is the same for all threads: the branches are free.
@@ -69,8 +87,8 @@ DEVICE void store4_f32(void *p, enum dtype t, int64_t i, float4 v)
         *(float4 *)(void *)((float *)p + i) = v;
         return;
     }
-    w.x = (unsigned)f32_to_bf16(v.x) | (unsigned)f32_to_bf16(v.y) << 16;
-    w.y = (unsigned)f32_to_bf16(v.z) | (unsigned)f32_to_bf16(v.w) << 16;
+    w.x = f32_to_bf16_pair(v.x, v.y);
+    w.y = f32_to_bf16_pair(v.z, v.w);
     *(uint2 *)(void *)((uint16_t *)p + i) = w;
 }
 
@@ -82,6 +100,19 @@ DEVICE float mad(float a, float b, float c)
     return a * b + c;
 #else
     return fmaf(a, b, c);
+#endif
+}
+
+// 2^x within a few units of the last place, 0 where that is below the normal numbers: one
+// instruction, where expf takes about ten.
+DEVICE float exp2_fast(float x)
+{
+#ifdef WEFT_EMULATE
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 #endif
 }
 
@@ -163,54 +194,4 @@ DEVICE float block_max(float x, float *part)
     x = warp_max(thread % WARP < block_warps() ? part[thread % WARP] : -INFINITY);
     __syncthreads();
     return x;
-}
-
-// ---- draws: those of common/base/rand.h --------------------------------------------------------
-
-// The four words of a block of a site's numbers: those at indices 4·block to 4·block + 3.
-DEVICE uint4 draw_block(uint64_t seed, unsigned stream, unsigned step, uint64_t block)
-{
-    unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
-    uint4 c;
-    c.x = (unsigned)block;
-    c.y = (unsigned)(block >> 32);
-    c.z = step;
-    c.w = stream;
-    for (int i = 0; i < 10; i++) {
-        unsigned h0 = __umulhi(0xD2511F53u, c.x), l0 = 0xD2511F53u * c.x;
-        unsigned h1 = __umulhi(0xCD9E8D57u, c.z), l1 = 0xCD9E8D57u * c.z;
-        c.x = h1 ^ c.y ^ k0;
-        c.y = l1;
-        c.z = h0 ^ c.w ^ k1;
-        c.w = l0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return c;
-}
-
-DEVICE unsigned draw_word(uint4 block, unsigned at)
-{
-    unsigned low = at & 1 ? block.y : block.x, high = at & 1 ? block.w : block.z;
-    return at & 2 ? high : low;
-}
-
-// [0, 1): what a word stands for.
-DEVICE float draw_uniform_of(unsigned word)
-{
-    return (float)(word >> 8) * 0x1p-24f;
-}
-
-DEVICE float draw_uniform(uint64_t seed, unsigned stream, unsigned step, uint64_t index)
-{
-    uint4 block = draw_block(seed, stream, step, index >> 2);
-    return draw_uniform_of(draw_word(block, (unsigned)(index & 3)));
-}
-
-// Normal number `half` (0 or 1) of a block: that of index 2·block + half. In double, as the host.
-DEVICE float draw_normal_of(uint4 block, unsigned half)
-{
-    double u = draw_uniform_of(half ? block.z : block.x);
-    double v = draw_uniform_of(half ? block.w : block.y);
-    return (float)(sqrt(-2 * log(u + 0x1p-25)) * cos(2 * 3.14159265358979323846 * v));
 }

@@ -3,7 +3,7 @@
 // PICK_GRAD, ROW_ARGMAX) and fused (ROW_LOSS, ROW_LOSS_GRAD).
 //
 // Each reads a row of logits once, 2 or 4 bytes for an exponential at most, and those that make
-// rows write it once: bound by memory. A row belongs to a warp, or to a block from 1024 elements
+// rows write it once: bound by memory, if little more than an exponential is computed for them. A row belongs to a warp, or to a block from 1024 elements
 // on. ROW_LOSS reads once what its three parts would read thrice: a thread keeps the maximum so far
 // and the sum of exponentials beside it, scaled again whenever the maximum grows. Sums are in
 // double from eight elements on. What is one value a row may have the row dimensions in any order,
@@ -79,6 +79,29 @@ DEVICE void store_row(const struct rows *c, struct pack p, int64_t at, const flo
     pack_store(c->out[0], pack_type(p, c->out_type[0]), at, p.wide, v);
 }
 
+// What turns a row's elements into exp(x − max). Where the elements are bf16, their own rounding is
+// a thousand times coarser than that of the quick way: 2^(x·log2 e − max·log2 e).
+struct row_exp {
+    float max, scaled;
+    bool quick;
+};
+
+static const float LOG2_E = 1.44269504f;
+
+DEVICE struct row_exp row_exp_of(const struct rows *c, struct pack p, float max)
+{
+    struct row_exp r;
+    r.max = max;
+    r.scaled = max * LOG2_E;
+    r.quick = pack_type(p, c->in_type[0]) == DT_BF16;
+    return r;
+}
+
+DEVICE float exp_of(const struct row_exp *r, float x)
+{
+    return r->quick ? exp2_fast(mad(x, LOG2_E, -r->scaled)) : expf(x - r->max);
+}
+
 // ---- one value a row ---------------------------------------------------------------------------
 
 DEVICE void row_max(const struct rows *c, struct pack p)
@@ -103,14 +126,14 @@ DEVICE void row_sum_exp(const struct rows *c, struct pack p)
     EACH_ROW(c, row)
     {
         const int64_t base = place_of(c, 0, row);
-        const float m = value_of(c, 1, row);
+        const struct row_exp of = row_exp_of(c, p, value_of(c, 1, row));
         double sum = 0;
         EACH_PACK(c, p, at, c->n)
         {
             float v[LANES];
             load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++)
-                v[k] = at + k < c->n ? expf(v[k] - m) : 0;
+                v[k] = at + k < c->n ? exp_of(&of, v[k]) : 0;
             sum += (double)pack_sum(v, p.wide);
         }
         put_value(c, 0, row, (float)team_sum_f64(sum, c->team, part));
@@ -181,13 +204,14 @@ DEVICE void row_exp_mul(const struct rows *c, struct pack p)
     EACH_ROW(c, row)
     {
         const int64_t base = place_of(c, 0, row), to = place_of(c, 3, row);
-        const float m = value_of(c, 1, row), g = value_of(c, 2, row);
+        const struct row_exp of = row_exp_of(c, p, value_of(c, 1, row));
+        const float g = value_of(c, 2, row);
         EACH_PACK(c, p, at, c->whole)
         {
             float v[LANES];
             load_logits(c, p, v, base, at);
             for (int k = 0; k < p.wide; k++)
-                v[k] = at + k < c->n ? expf(v[k] - m) * g : 0;
+                v[k] = at + k < c->n ? exp_of(&of, v[k]) * g : 0;
             store_row(c, p, to + at, v);
         }
     }
@@ -214,42 +238,69 @@ VARIANTS(THREADS, pick_grad, rows)
 
 // ---- the loss in one pass ----------------------------------------------------------------------
 
+// Packs that a thread has under way at once: it waits once for all of them.
+enum { AHEAD = 4 };
+
+// A thread's next packs of a row, from element `at` on: −∞ for padding and beyond the row.
+DEVICE void load_ahead(const struct rows *c, struct pack p, float v[AHEAD][LANES], int64_t base,
+                       int at)
+{
+    const int step = c->team * p.wide;
+    UNROLL
+    for (int i = 0; i < AHEAD; i++, at += step)
+        if (at + p.wide <= c->n)
+            pack_load(v[i], c->in[0], pack_type(p, c->in_type[0]), base + at, p.wide);
+        else if (at < c->n)
+            load_logits(c, p, v[i], base, at);
+        else
+            for (int k = 0; k < p.wide; k++)
+                v[i][k] = -INFINITY;
+}
+
 struct exps {
     float max;
     double sum; // of exp(x − max)
 };
 
-// Takes a pack in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
-DEVICE void add_exps(struct exps *s, const float v[LANES], int wide)
+// Takes packs in. While all there is is −∞, exp(−∞ − −∞) is no term yet; a NaN is.
+DEVICE void add_exps(const struct rows *c, struct pack p, struct exps *s, float v[AHEAD][LANES])
 {
-    float e[LANES], max = pack_max(v, wide, s->max);
+    float max = s->max;
+    UNROLL
+    for (int i = 0; i < AHEAD; i++)
+        max = pack_max(v[i], p.wide, max);
+    const struct row_exp of = row_exp_of(c, p, max);
     if (max > s->max)
-        s->sum *= (double)expf(s->max - max);
+        s->sum *= (double)exp_of(&of, s->max);
     s->max = max;
-    for (int k = 0; k < wide; k++)
-        e[k] = max > -INFINITY ? expf(v[k] - max) : isnan(v[k]) ? v[k] : 0;
-    s->sum += (double)pack_sum(e, wide);
+    UNROLL
+    for (int i = 0; i < AHEAD; i++) {
+        for (int k = 0; k < p.wide; k++)
+            v[i][k] = max > -INFINITY ? exp_of(&of, v[i][k]) : isnan(v[i][k]) ? v[i][k] : 0;
+        s->sum += (double)pack_sum(v[i], p.wide);
+    }
 }
 
 DEVICE void row_loss(const struct rows *c, struct pack p)
 {
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
+    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     EACH_ROW(c, row)
     {
         const int64_t base = place_of(c, 0, row);
         struct exps s;
         s.max = -INFINITY;
         s.sum = 0;
-        EACH_PACK(c, p, at, c->n)
-        {
-            float v[LANES];
-            load_logits(c, p, v, base, at);
-            add_exps(&s, v, p.wide);
+        for (int at = first; at < c->n; at += AHEAD * step) {
+            float v[AHEAD][LANES];
+            load_ahead(c, p, v, base, at);
+            add_exps(c, p, &s, v);
         }
         float max = team_max(s.max, c->team, part);
+        const struct row_exp of = row_exp_of(c, p, max);
         // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
-        double sum = c->n ? s.sum * (double)expf(s.max - max) : 0;
+        double sum = c->n ? s.sum * (double)exp_of(&of, s.max) : 0;
         sum = team_sum_f64(sum, c->team, part_sum);
         put_value(c, 0, row, max);
         put_value(c, 1, row, (float)sum);
@@ -259,20 +310,28 @@ DEVICE void row_loss(const struct rows *c, struct pack p)
 
 DEVICE void row_loss_grad(const struct rows *c, struct pack p)
 {
+    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     EACH_ROW(c, row)
     {
-        const int64_t base = place_of(c, 0, row), to = place_of(c, 5, row),
-                      id = element_of(c, 3, row);
-        const float m = value_of(c, 1, row), g = value_of(c, 2, row), h = value_of(c, 4, row);
-        EACH_PACK(c, p, at, c->whole)
-        {
-            float v[LANES];
-            load_logits(c, p, v, base, at);
-            for (int k = 0; k < p.wide; k++) {
-                float exp_mul = at + k < c->n ? expf(v[k] - m) * g : 0;
-                v[k] = at + k == id ? __fadd_rn(exp_mul, h) : exp_mul; // as the parts add
+        const int64_t base = place_of(c, 0, row), to = place_of(c, 5, row);
+        const int id = (int)element_of(c, 3, row); // −1: none
+        const struct row_exp of = row_exp_of(c, p, value_of(c, 1, row));
+        const float g = value_of(c, 2, row), h = value_of(c, 4, row);
+        for (int at = first; at < c->whole; at += AHEAD * step) {
+            float v[AHEAD][LANES];
+            load_ahead(c, p, v, base, at);
+            UNROLL
+            for (int i = 0; i < AHEAD; i++) {
+                const int here = at + i * step;
+                if (here >= c->whole)
+                    break;
+                for (int k = 0; k < p.wide; k++) // padding is −∞: it gets no gradient
+                    v[i][k] = exp_of(&of, v[i][k]) * g;
+                if ((unsigned)(id - here) < (unsigned)p.wide)
+                    for (int k = 0; k < p.wide; k++) // rounded as the parts apart are
+                        v[i][k] = here + k == id ? __fadd_rn(v[i][k], h) : v[i][k];
+                store_row(c, p, to + here, v[i]);
             }
-            store_row(c, p, to + at, v);
         }
     }
 }

@@ -11,6 +11,7 @@
 
 #include "common/base/rand.h"
 #include "kernels/cuda/numbers.h"
+#include "kernels/cuda/philox.h"
 #include "tests/cuda/dies.h"
 
 enum { N = 4096 };
