@@ -98,6 +98,8 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c); // when the next TICK does something; 0: nothing is open
 
 // ---- readers; results lie in the arena ----
+// Whether the answer to a mutating call with this id is kept: its repeat does nothing.
+bool coord_has_answered(const struct coord *c, const char *request_id);
 const char *coord_cluster(const struct coord *c);
 // At most `max` jobs (0: any number) that were submitted after number `after`.
 Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,

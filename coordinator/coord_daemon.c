@@ -217,6 +217,12 @@ static int open_signals(struct daemon *d, struct err *e)
     return d->signals < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
 }
 
+static int open_planner(struct daemon *d, struct err *e)
+{
+    const struct planner_options o = {.program = "/proc/self/exe"};
+    return planner_open(&o, &d->planner, e);
+}
+
 static void begin_serving(struct daemon *d)
 {
     for (int i = 0; i < d->c->nlisten; i++)
@@ -321,7 +327,7 @@ int daemon_run(const struct daemon_config *c, struct err *e)
     d->signals = -1;
     int rc = open_signals(d, e);
     rc = rc ? rc : open_state(d, e);
-    rc = rc ? rc : planner_open(&d->planner, e);
+    rc = rc ? rc : open_planner(d, e);
     rc = rc ? rc : listen_all(d, e);
     if (!rc) {
         struct service_options o = {.rpc = d->rpc,

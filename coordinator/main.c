@@ -22,6 +22,7 @@
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
+#include "coordinator/planner_process.h"
 
 enum { PATH_LEN = 4000, FD_MAX = 1 << 20, LEASE_LEAST_MS = 100 };
 
@@ -167,6 +168,8 @@ int main(int argc, char **argv)
         plain_printf(stdout, "weft-coordinator %s\n", WEFT_VERSION);
         return 0;
     }
+    if (argc == 3 && strcmp(argv[1], "--planner") == 0) // by planner_process.c alone
+        return planner_process_main(strtoll(argv[2], NULL, 10));
     if (parse_flags(argc, argv, &f, &e)) {
         plain_printf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
         return EXIT_CONFIG;

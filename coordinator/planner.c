@@ -1,162 +1,292 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two queues under one lock and a thread that takes jobs from one to the other; see planner.h.
+// The line of jobs that are to be planned, and the processes that plan them; see planner.h.
 #include "coordinator/planner.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/list.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "coordinator/planner_process.h"
 
 struct order {
     struct list link;
     struct planned job;
 };
+struct slot { // of a process
+    struct planner_process process;
+    struct order *order; // at hand; null: none
+    int64_t due_ns;      // when its time is over
+};
 struct planner {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t more;
+    struct planner_options o;
+    char *program;
     struct list waiting, done;
-    int n; // waiting
-    bool closing;
-    int fd; // an eventfd
+    struct slot slots[PLANNER_PROCESSES];
+    int epoll, timer;
 };
 
-// ---- the thread ----
-
-static int check_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct err *e)
+int planner_open(const struct planner_options *o, struct planner **out, struct err *e)
 {
-    struct job_errors errs = {0};
-    struct compiled compiled;
-    struct job job;
-    if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, &job, &errs))
-        return job_errors_err(&errs, e);
-    return model_compile(&job, a, &compiled, NULL, e);
-}
-
-static void *run_planner(void *ctx)
-{
-    struct planner *p = ctx;
-    struct arena a;
-    const uint64_t one = 1;
-    arena_init(&a);
-    pthread_mutex_lock(&p->lock);
-    while (!p->closing) {
-        if (list_empty(&p->waiting)) {
-            pthread_cond_wait(&p->more, &p->lock);
-            continue;
-        }
-        struct order *o = list_entry(p->waiting.next, struct order, link);
-        list_remove(&o->link);
-        p->n--;
-        pthread_mutex_unlock(&p->lock);
-        check_job(o->job.submit, &a, &o->job.refused);
-        arena_clear(&a);
-        pthread_mutex_lock(&p->lock);
-        list_append(&p->done, &o->link);
-        if (write(p->fd, &one, sizeof one) != sizeof one)
-            continue; // it is readable already
-    }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
-}
-
-// ---- the owner ----
-
-int planner_open(struct planner **out, struct err *e)
-{
-    sigset_t all, old;
     struct planner *p = calloc(1, sizeof *p);
     PRE(p != NULL);
-    *out = NULL;
+    p->o = *o;
+    p->program = strdup(o->program);
+    p->o.time_ns = o->time_ns ? o->time_ns : PLANNER_TIME_S * CLOCK_S;
+    p->o.memory = o->memory ? o->memory : (int64_t)PLANNER_MEMORY_MIB << 20;
     list_init(&p->waiting);
     list_init(&p->done);
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->more, NULL);
-    p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = p->fd < 0 ? -1 : pthread_create(&p->thread, NULL, run_planner, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc) {
-        free(p);
-        return err_set(e, ERR_INTERNAL, "cannot start the planner's thread");
+    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    p->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (p->epoll < 0 || p->timer < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->timer, &ev)) {
+        int rc = err_errno(e, ERR_INTERNAL, "cannot wait for plans");
+        planner_close(p);
+        return rc;
     }
     *out = p;
     return 0;
 }
 
+static void free_order(struct order *o)
+{
+    weft__v1__submit_request__free_unpacked(o->job.submit, NULL);
+    free(o);
+}
+
 static void drop_all(struct list *orders)
 {
-    list_for_each (it, orders) {
-        struct order *o = list_entry(it, struct order, link);
-        weft__v1__submit_request__free_unpacked(o->job.submit, NULL);
-        free(o);
-    }
+    list_for_each (it, orders)
+        free_order(list_entry(it, struct order, link));
 }
 
 void planner_close(struct planner *p)
 {
     if (!p)
         return;
-    pthread_mutex_lock(&p->lock);
-    p->closing = true;
-    pthread_cond_signal(&p->more);
-    pthread_mutex_unlock(&p->lock);
-    pthread_join(p->thread, NULL);
+    for (int i = 0; i < PLANNER_PROCESSES; i++) {
+        planner_process_kill(&p->slots[i].process);
+        if (p->slots[i].order)
+            free_order(p->slots[i].order);
+    }
     drop_all(&p->waiting);
     drop_all(&p->done);
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->more);
-    close(p->fd);
+    if (p->epoll >= 0)
+        close(p->epoll);
+    if (p->timer >= 0)
+        close(p->timer);
+    free(p->program);
     free(p);
 }
 
 int planner_fd(const struct planner *p)
 {
-    return p->fd;
+    return p->epoll;
 }
 
-int planner_put(struct planner *p, const struct planned *job)
+// ---- the line ----
+
+static bool is_same_user(const struct planned *a, const struct planned *b)
 {
-    struct order *o = calloc(1, sizeof *o);
+    return strcmp(a->who, b->who) == 0 && strcmp(a->role, b->role) == 0;
+}
+
+static bool is_same_request(const struct planned *a, const struct planned *b)
+{
+    return is_same_user(a, b) && *a->submit->request_id &&
+           strcmp(a->submit->request_id, b->submit->request_id) == 0 &&
+           strcmp(a->submit->base_dir, b->submit->base_dir) == 0 &&
+           strcmp(a->submit->resolved, b->submit->resolved) == 0;
+}
+
+// The order that plans the same request already; null: none.
+static struct order *find_request(struct planner *p, const struct planned *job)
+{
+    for (int i = 0; i < PLANNER_PROCESSES; i++)
+        if (p->slots[i].order && is_same_request(&p->slots[i].order->job, job))
+            return p->slots[i].order;
+    list_for_each (it, &p->waiting)
+        if (is_same_request(&list_entry(it, struct order, link)->job, job))
+            return list_entry(it, struct order, link);
+    return NULL;
+}
+
+// Counts what waits or is planned, of this user or, with null, of all.
+static int count_orders(struct planner *p, const struct planned *user)
+{
+    int n = 0;
+    for (int i = 0; i < PLANNER_PROCESSES; i++)
+        n += p->slots[i].order && (!user || is_same_user(&p->slots[i].order->job, user));
+    list_for_each (it, &p->waiting)
+        n += !user || is_same_user(&list_entry(it, struct order, link)->job, user);
+    return n;
+}
+
+static int check_room(struct planner *p, const struct planned *job, const struct order *same,
+                      struct err *e)
+{
+    if (same && same->job.ncalls == PLANNER_CALLS_MAX)
+        return err_set(e, ERR_LIMIT, "this request was made %d times and is being planned",
+                       PLANNER_CALLS_MAX);
+    if (!same && count_orders(p, job) >= PLANNER_USER_MAX)
+        return err_set(e, ERR_LIMIT, "%d jobs of %s wait to be planned: no more at a time",
+                       PLANNER_USER_MAX, job->who);
+    if (!same && count_orders(p, NULL) >= PLANNER_MAX)
+        return err_set(e, ERR_LIMIT, "too many jobs wait to be planned");
+    return 0;
+}
+
+int planner_put(struct planner *p, const struct planned *job, struct err *e)
+{
+    struct order *o = find_request(p, job);
+    int rc = check_room(p, job, o, e);
+    if (rc || o)
+        weft__v1__submit_request__free_unpacked(job->submit, NULL);
+    if (rc)
+        return rc;
+    if (o) {
+        o->job.calls[o->job.ncalls++] = job->calls[0];
+        return 0;
+    }
+    o = calloc(1, sizeof *o);
     PRE(o != NULL);
     o->job = *job;
-    pthread_mutex_lock(&p->lock);
-    bool full = p->n >= PLANNER_MAX;
-    if (!full) {
-        list_append(&p->waiting, &o->link);
-        p->n++;
-        pthread_cond_signal(&p->more);
+    list_append(&p->waiting, &o->link);
+    return 0;
+}
+
+static bool forget_call(struct planned *job, uint64_t call)
+{
+    for (int i = 0; i < job->ncalls; i++)
+        if (job->calls[i] == call) {
+            job->calls[i] = job->calls[--job->ncalls];
+            return true;
+        }
+    return false;
+}
+
+void planner_cancel(struct planner *p, uint64_t call)
+{
+    for (int i = 0; i < PLANNER_PROCESSES; i++) {
+        struct slot *s = &p->slots[i];
+        if (!s->order || !forget_call(&s->order->job, call) || s->order->job.ncalls)
+            continue;
+        planner_process_kill(&s->process);
+        free_order(s->order);
+        s->order = NULL;
     }
-    pthread_mutex_unlock(&p->lock);
-    if (!full)
+    list_for_each (it, &p->waiting) {
+        struct order *o = list_entry(it, struct order, link);
+        if (!forget_call(&o->job, call) || o->job.ncalls)
+            continue;
+        list_remove(&o->link);
+        free_order(o);
+    }
+}
+
+// ---- the processes ----
+
+static void finish_order(struct planner *p, struct slot *s)
+{
+    list_append(&p->done, &s->order->link);
+    s->order = NULL;
+}
+
+static void hear_process(struct planner *p, struct slot *s, int64_t now)
+{
+    struct err idle, *refused = s->order ? &s->order->job.refused : &idle;
+    bool heard = s->process.pid && planner_process_hear(&s->process, refused);
+    if (!s->order)
+        return; // what is heard of an idle process is its death, which takes it out of the epoll
+    if (heard) {
+        finish_order(p, s);
+    } else if (now >= s->due_ns) {
+        planner_process_kill(&s->process);
+        err_set(refused, ERR_INVALID,
+                "planning the job took longer than %lld s: `weft plan` shows where it is too large",
+                (long long)(p->o.time_ns / CLOCK_S));
+        finish_order(p, s);
+    }
+}
+
+static bool is_being_planned(const struct planner *p, const struct planned *user)
+{
+    for (int i = 0; i < PLANNER_PROCESSES; i++)
+        if (p->slots[i].order && is_same_user(&p->slots[i].order->job, user))
+            return true;
+    return false;
+}
+
+// The first in line whose user has no other plan at hand; null: none.
+static struct order *find_next(struct planner *p)
+{
+    list_for_each (it, &p->waiting) {
+        struct order *o = list_entry(it, struct order, link);
+        if (!is_being_planned(p, &o->job))
+            return o;
+    }
+    return NULL;
+}
+
+static int start_process(struct planner *p, struct slot *s, struct err *e)
+{
+    if (s->process.pid)
         return 0;
-    weft__v1__submit_request__free_unpacked(o->job.submit, NULL);
-    free(o);
-    return ERR_LIMIT;
+    int rc = planner_process_start(&s->process, p->program, p->o.memory, e);
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (!rc && epoll_ctl(p->epoll, EPOLL_CTL_ADD, s->process.socket, &ev))
+        rc = err_errno(e, ERR_INTERNAL, "cannot wait for a plan");
+    return rc; // closing the socket takes it out
+}
+
+static void start_order(struct planner *p, struct slot *s, struct order *o, int64_t now)
+{
+    list_remove(&o->link);
+    s->order = o;
+    s->due_ns = now + p->o.time_ns;
+    int rc = start_process(p, s, &o->job.refused);
+    if (!rc)
+        rc = planner_process_give(&s->process, o->job.submit, &o->job.refused);
+    if (!rc)
+        return;
+    planner_process_kill(&s->process);
+    finish_order(p, s);
+}
+
+// The timer rings when the first plan's time is over, which makes planner_fd readable.
+static void set_timer(struct planner *p)
+{
+    int64_t due = 0;
+    for (int i = 0; i < PLANNER_PROCESSES; i++)
+        if (p->slots[i].order && (!due || p->slots[i].due_ns < due))
+            due = p->slots[i].due_ns;
+    const struct itimerspec t = {.it_value = {due / CLOCK_S, due % CLOCK_S}};
+    timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void advance_plans(struct planner *p)
+{
+    int64_t now = clock_mono_ns();
+    struct order *o;
+    for (int i = 0; i < PLANNER_PROCESSES; i++)
+        hear_process(p, &p->slots[i], now);
+    for (int i = 0; i < PLANNER_PROCESSES && (o = find_next(p)); i++)
+        if (!p->slots[i].order)
+            start_order(p, &p->slots[i], o, now);
+    set_timer(p);
 }
 
 bool planner_next(struct planner *p, struct planned *out)
 {
-    uint64_t rings;
-    struct order *o = NULL;
-    pthread_mutex_lock(&p->lock);
-    if (!list_empty(&p->done)) {
-        o = list_entry(p->done.next, struct order, link);
-        list_remove(&o->link);
-    } else if (read(p->fd, &rings, sizeof rings) < 0) {
-        rings = 0; // nothing to take back
-    }
-    pthread_mutex_unlock(&p->lock);
-    if (!o)
+    if (list_empty(&p->done))
+        advance_plans(p);
+    if (list_empty(&p->done))
         return false;
+    struct order *o = list_entry(p->done.next, struct order, link);
+    list_remove(&o->link);
     *out = o->job;
     free(o);
     return true;

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submitted jobs are parsed and planned before the decider sees them, as `weft plan` would, on a
-// thread of their own: the largest plans take seconds, and hosts must not lose their leases for
-// them. Jobs leave in the order they came. All functions are the owner's.
+// Submitted jobs are parsed and planned before the decider sees them, as `weft plan` would, in
+// processes of their own (planner_process.h): a plan may take long, need much memory or meet a bug,
+// and hosts must not lose their leases for it, nor other people wait for it.
+//
+//   put ──► waiting ──► planned by a process ──► done ──► next
+//              │            │  its time is over, or the process dies: refused
+//              └── cancel ──┴─► forgotten (the process is killed)
+//
+// A user has one plan at a time, and PLANNER_USER_MAX that wait: users take turns, and jobs of one
+// user leave in the order they came. A request that is put again while it waits or is planned is
+// not planned twice: its calls share the plan. All functions are the owner's.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,19 +18,35 @@
 #include "common/rpc/rpc.h"
 #include "proto/weft.pb-c.h"
 
-enum { PLANNER_MAX = 64 }; // jobs that wait
+enum {
+    PLANNER_MAX = 64,      // jobs that wait or are planned
+    PLANNER_USER_MAX = 32, // of them, of one user
+    PLANNER_CALLS_MAX = 8, // that share a plan
+    PLANNER_PROCESSES = 4, // at a time; they are started when they are needed
+    PLANNER_TIME_S = 60,   // of one plan
+    PLANNER_MEMORY_MIB = 2048,
+};
+
+struct planner_options {
+    const char *program; // weft-coordinator, which plans when called with --planner
+    int64_t time_ns;     // 0: PLANNER_TIME_S
+    int64_t memory;      // bytes; 0: PLANNER_MEMORY_MIB
+};
 
 struct planned {
-    uint64_t call;
+    uint64_t calls[PLANNER_CALLS_MAX];
+    int ncalls;
     char who[RPC_NAME_MAX], role[16];
     Weft__V1__SubmitRequest *submit; // the taker's: free_unpacked
     struct err refused;              // code 0: it would run
 };
 
 struct planner;
-int planner_open(struct planner **out, struct err *e); // its thread has every signal blocked
-void planner_close(struct planner *p);                 // waits for the plan at hand; null is fine
-int planner_fd(const struct planner *p);               // readable when planner_next has something
-// Takes p->submit. ERR_LIMIT: too many wait; it is freed.
-int planner_put(struct planner *p, const struct planned *job);
+int planner_open(const struct planner_options *o, struct planner **out, struct err *e);
+void planner_close(struct planner *p);   // waits for nothing; null is fine
+int planner_fd(const struct planner *p); // readable when planner_next may have something
+// One call. Takes job->submit. ERR_LIMIT, with what is full: it is freed.
+int planner_put(struct planner *p, const struct planned *job, struct err *e);
+// The client of this call has gone; the last one takes its plan along.
+void planner_cancel(struct planner *p, uint64_t call);
 bool planner_next(struct planner *p, struct planned *out);

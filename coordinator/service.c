@@ -157,23 +157,39 @@ static void deny_call(struct service *s, uint64_t call, enum rpc_code code, cons
     write_audit(s, v, out);
 }
 
+static void submit_job(struct service *s, uint64_t call, const char *who, const char *role,
+                       const Weft__V1__SubmitRequest *q, struct coord_out *out)
+{
+    struct coord_event x = event_at(COORD_EV_SUBMIT);
+    x.call = call;
+    x.who = who;
+    x.role = role;
+    x.submit = q;
+    coord_step(s->o.coord, &x, out);
+}
+
 // What `weft plan` would refuse the service refuses too, so no client needs to be trusted. The
-// planner's answer comes in a later pass of the loop.
+// planner's answer comes in a later pass of the loop; a request that was answered needs none.
 static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
-    struct planned p = {.call = ev->call};
+    struct planned p = {.calls = {ev->call}, .ncalls = 1};
+    const Weft__V1__SubmitRequest *q = (Weft__V1__SubmitRequest *)ev->message;
+    struct err e = {0};
     snprintf(p.who, sizeof p.who, "%s", who_of(ev->peer));
     snprintf(p.role, sizeof p.role, "%s", rpc_role_name(ev->peer->role));
-    if (((const Weft__V1__SubmitRequest *)ev->message)->base_dir[0] &&
-        ev->peer->role != RPC_LOCAL) {
+    if (q->base_dir[0] && ev->peer->role != RPC_LOCAL) {
         const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "",
                                   "base_dir is for `weft run`, on this host only"};
         deny_call(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
         return;
     }
+    if (coord_has_answered(s->o.coord, q->request_id)) {
+        submit_job(s, ev->call, p.who, p.role, q, out);
+        return;
+    }
     p.submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
-    if (planner_put(s->o.planner, &p))
-        rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "too many jobs wait to be planned");
+    if (planner_put(s->o.planner, &p, &e))
+        rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, e.text);
 }
 
 void service_planned(struct service *s, struct coord_out *out)
@@ -181,15 +197,11 @@ void service_planned(struct service *s, struct coord_out *out)
     struct planned p;
     while (planner_next(s->o.planner, &p)) {
         const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "", p.refused.text};
-        struct coord_event x = event_at(COORD_EV_SUBMIT);
-        x.call = p.call;
-        x.who = p.who;
-        x.role = p.role;
-        x.submit = p.submit;
-        if (p.refused.code)
-            deny_call(s, p.call, RPC_INVALID_ARGUMENT, &v, out);
-        else
-            coord_step(s->o.coord, &x, out);
+        for (int i = 0; i < p.ncalls; i++)
+            if (p.refused.code)
+                deny_call(s, p.calls[i], RPC_INVALID_ARGUMENT, &v, out);
+            else
+                submit_job(s, p.calls[i], p.who, p.role, p.submit, out);
         weft__v1__submit_request__free_unpacked(p.submit, NULL);
     }
 }
@@ -325,7 +337,7 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
 }
 
 // Its question may have come in this very pass: that a call has closed is said only once.
-static void on_reader_gone(struct service *s, uint64_t call)
+static void on_client_gone(struct service *s, uint64_t call)
 {
     for (int i = 0; i < s->n; i++) {
         if (s->questions[i].call != call)
@@ -335,6 +347,7 @@ static void on_reader_gone(struct service *s, uint64_t call)
                 sizeof *s->questions * (size_t)(--s->n - i));
         break;
     }
+    planner_cancel(s->o.planner, call);
     streams_closed(&s->streams, call);
 }
 
@@ -380,7 +393,7 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
         if (c)
             on_worker_gone(s, c, out);
         else
-            on_reader_gone(s, ev->call);
+            on_client_gone(s, ev->call);
         return;
     }
 }

@@ -11,6 +11,11 @@
 #include "coordinator/row_codec.h"
 #include "coordinator/story.h"
 
+bool coord_has_answered(const struct coord *c, const char *request_id)
+{
+    return map_get(&c->requests, request_id) != NULL;
+}
+
 const char *coord_cluster(const struct coord *c)
 {
     return c->cluster;

@@ -195,7 +195,8 @@ int link_ask(struct link *l, enum link_method m, const ProtobufCMessage *request
 {
     struct err e = {0};
     enum rpc_code code;
-    int rc = link_try(l, m, request, LINK_TIMEOUT_S * CLOCK_S, reply, &code, &e);
+    int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : LINK_TIMEOUT_S; // a submit is planned first
+    int rc = link_try(l, m, request, seconds * CLOCK_S, reply, &code, &e);
     if (!rc)
         return CLIENT_OK;
     return link_explain(l, rc == ERR_PEER && code == RPC_OK ? RPC_UNAVAILABLE : code, e.text);

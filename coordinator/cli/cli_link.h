@@ -24,7 +24,7 @@ enum link_method {
     LINK_METHODS
 };
 
-enum { LINK_ADDRESS_MAX = 320, LINK_TIMEOUT_S = 15 };
+enum { LINK_ADDRESS_MAX = 320, LINK_TIMEOUT_S = 15, LINK_SUBMIT_S = 90 };
 
 struct link {
     const struct verb *verb;

@@ -215,8 +215,9 @@ static bool is_away(int rc, enum rpc_code code)
 static int ask_coordinator(struct run *r, enum link_method m, const ProtobufCMessage *request,
                            ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
+    int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : ASK_S;
     for (;;) {
-        int rc = link_try(&r->link, m, request, ASK_S * CLOCK_S, reply, code, e);
+        int rc = link_try(&r->link, m, request, seconds * CLOCK_S, reply, code, e);
         if (!rc || !is_away(rc, *code))
             return rc ? CLIENT_REFUSED : CLIENT_OK;
         rc = wait_for_events(r, 20);

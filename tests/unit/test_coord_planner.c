@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner and its processes: a plan that hangs, dies or wants too much concerns the job and the
+// user alone whose it is. This program is its own double of weft-coordinator: called with --planner
+// it hangs or dies where the job's name says so, and else plans as weft-coordinator does.
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "coordinator/planner.h"
+#include "coordinator/planner_process.h"
+#include "tests/unit/unit.h"
+
+#define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
+
+static const char job_text[] = "name: %s\n"
+                               "model: {inputs: 4, hidden: [8], classes: 3}\n"
+                               "mesh: {dp: 2}\n"
+                               "data: {train: {images: x, labels: y}, batch: 12}\n"
+                               "train: {steps: 10}\n";
+
+static int run_double(int64_t memory)
+{
+    char text[sizeof job_text + 64] = "";
+    struct pollfd p = {.fd = 0, .events = POLLIN};
+    poll(&p, 1, -1);
+    if (pread(1, text, sizeof text - 1, 0) > 0 && strstr(text, "name: hang"))
+        for (;;)
+            pause();
+    if (strstr(text, "name: die"))
+        abort();
+    return planner_process_main(memory);
+}
+
+// ---- verbs ----
+
+static struct planner *open_planner(int64_t time_ns, int64_t memory)
+{
+    struct planner *p;
+    struct err e = {0};
+    const struct planner_options o = {
+        .program = "/proc/self/exe", .time_ns = time_ns, .memory = memory};
+    assert_int_equal(planner_open(&o, &p, &e), 0);
+    return p;
+}
+
+static int put(struct planner *p, const char *who, uint64_t call, const char *name, struct err *e)
+{
+    char text[sizeof job_text + 64], request[32];
+    struct planned job = {.calls = {call}, .ncalls = 1};
+    snprintf(text, sizeof text, job_text, name);
+    snprintf(request, sizeof request, "of %s", name);
+    snprintf(job.who, sizeof job.who, "%s", who);
+    job.submit = malloc(sizeof *job.submit);
+    weft__v1__submit_request__init(job.submit);
+    job.submit->request_id = strdup(request);
+    job.submit->resolved = strdup(text);
+    return planner_put(p, &job, e);
+}
+
+// The next job that is decided; the caller's to forget.
+static struct planned next(struct planner *p)
+{
+    struct planned done;
+    struct pollfd fd = {planner_fd(p), POLLIN, 0};
+    int64_t end = clock_mono_ns() + PATIENCE;
+    while (!planner_next(p, &done)) {
+        assert_true(clock_mono_ns() < end);
+        poll(&fd, 1, 100);
+    }
+    return done;
+}
+
+static void expect(struct planner *p, uint64_t call, const char *refused)
+{
+    struct planned done = next(p);
+    assert_int_equal(done.calls[0], call);
+    if (!refused)
+        assert_string_equal(done.refused.text, "");
+    else if (!strstr(done.refused.text, refused))
+        fail_msg("refused with '%s', not '%s'", done.refused.text, refused);
+    assert_int_equal(done.refused.code != 0, refused != NULL);
+    weft__v1__submit_request__free_unpacked(done.submit, NULL);
+}
+
+static void close_planner(struct planner *p)
+{
+    planner_close(p);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); // no process is left
+    assert_int_equal(errno, ECHILD);
+}
+
+// ---- stories ----
+
+static void jobs_of_one_user_leave_in_their_order_each_with_its_verdict(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    assert_int_equal(put(p, "a", 1, "one", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "two\nnonsense: 1", NULL), 0);
+    assert_int_equal(put(p, "a", 3, "three", NULL), 0);
+    expect(p, 1, NULL);
+    expect(p, 2, "nonsense");
+    expect(p, 3, NULL);
+    close_planner(p);
+}
+
+static void a_plan_without_end_stops_neither_other_users_nor_the_planners_close(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    assert_int_equal(put(p, "a", 1, "hang", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "behind", NULL), 0);
+    assert_int_equal(put(p, "b", 3, "other", NULL), 0);
+    expect(p, 3, NULL);
+    close_planner(p);
+}
+
+static void a_plan_whose_time_is_over_is_refused_and_the_next_one_made(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(2 * CLOCK_S, 0);
+    assert_int_equal(put(p, "a", 1, "hang", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "behind", NULL), 0);
+    expect(p, 1, "longer than 2 s");
+    struct planned done = next(p); // its own time may be over too, on a busy machine
+    assert_int_equal(done.calls[0], 2);
+    weft__v1__submit_request__free_unpacked(done.submit, NULL);
+    close_planner(p);
+}
+
+static void a_process_that_dies_refuses_the_job_at_hand_alone(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    assert_int_equal(put(p, "a", 1, "die", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "behind", NULL), 0);
+    expect(p, 1, "signal 6");
+    expect(p, 2, NULL);
+    close_planner(p);
+}
+
+static void a_plan_that_needs_more_than_its_memory_is_refused(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); // which needs terabytes of addresses
+#endif
+    struct planner *p = open_planner(0, 1 << 20);
+    assert_int_equal(put(p, "a", 1, "one", NULL), 0);
+    expect(p, 1, "of the 1.0 MiB of memory");
+    close_planner(p);
+}
+
+static void a_client_that_leaves_takes_its_plan_along(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    struct planned done;
+    assert_int_equal(put(p, "a", 1, "hang", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "waits", NULL), 0);
+    assert_int_equal(put(p, "a", 3, "stays", NULL), 0);
+    assert_false(planner_next(p, &done)); // the first is begun
+    planner_cancel(p, 1);
+    planner_cancel(p, 2);
+    expect(p, 3, NULL);
+    close_planner(p);
+}
+
+static void a_request_that_is_repeated_is_planned_once_and_answered_to_all(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    struct planned done;
+    assert_int_equal(put(p, "a", 1, "one", NULL), 0);
+    assert_int_equal(put(p, "a", 2, "one", NULL), 0);
+    assert_int_equal(put(p, "a", 3, "one", NULL), 0);
+    assert_int_equal(put(p, "b", 4, "one", NULL), 0); // another user's is another request
+    planner_cancel(p, 1);                             // the others still want it
+    for (int left = 2; left; left--) {
+        done = next(p);
+        assert_int_equal(done.ncalls, done.who[0] == 'a' ? 2 : 1);
+        assert_int_equal(done.refused.code, 0);
+        weft__v1__submit_request__free_unpacked(done.submit, NULL);
+    }
+    assert_false(planner_next(p, &done));
+    close_planner(p);
+}
+
+static void one_user_cannot_fill_the_line(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    struct err e = {0};
+    char name[32];
+    for (int i = 0; i < PLANNER_USER_MAX; i++) {
+        snprintf(name, sizeof name, "hang-%d", i);
+        assert_int_equal(put(p, "a", (uint64_t)i + 1, name, &e), 0);
+    }
+    assert_int_equal(put(p, "a", 99, "more", &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "32 jobs of a wait"));
+    assert_int_equal(put(p, "b", 100, "other", &e), 0);
+    expect(p, 100, NULL);
+    close_planner(p);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--planner") == 0)
+        return run_double(strtoll(argv[2], NULL, 10));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_of_one_user_leave_in_their_order_each_with_its_verdict),
+        cmocka_unit_test(a_plan_without_end_stops_neither_other_users_nor_the_planners_close),
+        cmocka_unit_test(a_plan_whose_time_is_over_is_refused_and_the_next_one_made),
+        cmocka_unit_test(a_process_that_dies_refuses_the_job_at_hand_alone),
+        cmocka_unit_test(a_plan_that_needs_more_than_its_memory_is_refused),
+        cmocka_unit_test(a_client_that_leaves_takes_its_plan_along),
+        cmocka_unit_test(a_request_that_is_repeated_is_planned_once_and_answered_to_all),
+        cmocka_unit_test(one_user_cannot_fill_the_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
