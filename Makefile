@@ -17,7 +17,7 @@ BASE_SRC    := notify entropy flag folder err arena buf utf8 plain map log clock
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
-OP_SRC      += attention
+OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
 JOB_SRC     := text job_tree yaml suggest setting job_mesh job_sharding pipeline param_groups setting_types schema job_schema reading parse check job_print lr preset tokenizer sample

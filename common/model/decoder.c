@@ -95,7 +95,7 @@ static int linear(struct decoder *d, int x, const char *name, int n, const enum 
 
 static int rotate(struct decoder *d, int x)
 {
-    struct op_attr attr = {.scale = 1, .theta = (float)d->m->theta};
+    struct op_attr attr = {.scale = 1, .rotary.theta = (float)d->m->theta};
     int in[2] = {x, d->positions};
     return graph_shaped(d->g, OP_ROTARY, 2, in, x, &attr, DT_NONE);
 }

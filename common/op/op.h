@@ -114,6 +114,20 @@ struct op_slots {
         int64_t expert, place;
     } first;
 };
+// How ROTARY turns pairs of a head's elements (rotary.h has the formula). A series of frequencies
+// goes over the pairs of one head, or in a sweep over those of all heads, one head after the other.
+enum rotary_scaling { ROTARY_PLAIN, ROTARY_LINEAR, ROTARY_LLAMA3, ROTARY_YARN };
+struct op_rotary {
+    float theta;
+    bool pairs;     // element 2i is turned with 2i + 1; else element i with i + d/2
+    bool sweep;     // over all heads; attr.start is then the first head here
+    int64_t heads;  // of the sweep
+    int64_t offset; // is added to every position
+    float gain;     // all that is turned is multiplied by it; 0: by 1
+    enum rotary_scaling scaling;
+    float factor, slow, fast; // of the scaling
+    int64_t length;
+};
 struct op_chain; // chain.h
 struct op_attr {
     // Which loop index dimension d of operand k runs over; operands are the inputs in order, then
@@ -136,10 +150,10 @@ struct op_attr {
     float cap;             // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s
     bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
     bool center;           // NORM
-    float theta;           // ROTARY
     struct op_block block; // COPY
     struct op_draw draw;   // DROPOUT, NORMAL, ATTENTION
-    struct op_slots slots; // SLOTS, DISPATCH, COMBINE, SLOT_DOT
+    struct op_rotary rotary;      // ROTARY
+    struct op_slots slots;        // SLOTS, DISPATCH, COMBINE, SLOT_DOT
     const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 

@@ -1,34 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// ROTARY: positions as angles. The angles of a row are made once, in double, for all its heads.
-// The gradient is the same op with scale −1: it turns back.
+// ROTARY: positions as angles. The angles of a row are made once, in double, for all heads that
+// turn alike. The gradient is the same op with scale −1: it turns back.
 #include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
+
+#include "common/op/rotary.h"
 
 struct work {
     const struct op_call *call;
     const struct vec *vec;
     int64_t heads, n; // of a row; elements of a head
-    double frequency[ROTARY_PAIRS_MAX];
+    struct rotary_series series;
 };
+
+// Turns the heads from `first` to `end` of some rows, which share their frequencies.
+static void rotate_heads(const struct work *w, const double *speed, int64_t begin, int64_t end,
+                         int64_t first, int64_t last)
+{
+    const struct op_call *c = w->call;
+    const struct op_rotary *r = &c->attr->rotary;
+    const int32_t *position = c->in[1].data;
+    const double gain = r->gain != 0 ? (double)r->gain : 1;
+    float cosine[ROTARY_PAIRS_MAX], sine[ROTARY_PAIRS_MAX];
+    void (*rotate)(float *, const float *, const float *, const float *, int64_t) =
+        r->pairs ? w->vec->rotate_pairs : w->vec->rotate;
+    for (int64_t row = begin; row < end; row++) {
+        const double at = (double)c->attr->scale * (double)(position[row] + r->offset);
+        for (int64_t i = 0; i < w->n / 2; i++) {
+            cosine[i] = (float)(gain * cos(at * speed[i]));
+            sine[i] = (float)(gain * sin(at * speed[i]));
+        }
+        for (int64_t h = first; h < last; h++) {
+            int64_t i = (row * w->heads + h) * w->n;
+            rotate((float *)c->out[0].data + i, (const float *)c->in[0].data + i, cosine, sine,
+                   w->n);
+        }
+    }
+}
 
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    const struct op_call *c = w->call;
-    const int32_t *position = c->in[1].data;
-    float cosine[ROTARY_PAIRS_MAX], sine[ROTARY_PAIRS_MAX];
-    for (int64_t r = begin; r < end; r++) {
-        for (int64_t i = 0; i < w->n / 2; i++) {
-            double angle = (double)c->attr->scale * position[r] * w->frequency[i];
-            cosine[i] = (float)cos(angle);
-            sine[i] = (float)sin(angle);
-        }
-        for (int64_t h = 0; h < w->heads; h++) {
-            int64_t at = (r * w->heads + h) * w->n;
-            w->vec->rotate((float *)c->out[0].data + at, (const float *)c->in[0].data + at, cosine,
-                           sine, w->n);
-        }
+    const bool sweep = w->call->attr->rotary.sweep;
+    const int64_t alike = sweep ? 1 : w->heads;
+    double speed[ROTARY_PAIRS_MAX];
+    for (int64_t h = 0; h < w->heads; h += alike) {
+        int64_t first = sweep ? (w->call->attr->start + h) * (w->n / 2) : 0;
+        for (int64_t i = 0; i < w->n / 2; i++)
+            speed[i] = rotary_speed(&w->series, first + i);
+        rotate_heads(w, speed, begin, end, h, h + alike);
     }
 }
 
@@ -36,7 +57,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
         return widen_run(q, c, op_rotary, e);
-    const struct shape *x = &c->in[0].shape;
+    const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
     struct work w = {.call = c, .vec = q->device->vec};
     int rc = op_want(c, &c->in[0], DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
@@ -45,12 +66,11 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > ROTARY_PAIRS_MAX)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     w.n = x->dim[x->n - 1];
-    w.heads = x->dim[x->n - 2];
-    int64_t count = shape_count(&c->in[1].shape);
+    w.heads = x->n > positions->n + 1 ? x->dim[x->n - 2] : 1;
+    int64_t count = shape_count(positions);
     if (count * w.heads * w.n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
-    for (int64_t i = 0; i < w.n / 2; i++)
-        w.frequency[i] = pow((double)c->attr->theta, -2.0 * (double)i / (double)w.n);
+    w.series = rotary_series_of(&c->attr->rotary, w.n);
     pool_for(q->device->pool, count, GRAIN / (w.heads * w.n) + 1, rotate_rows, &w);
     return 0;
 }

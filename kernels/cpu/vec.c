@@ -394,6 +394,16 @@ static void rotate(float *out, const float *x, const float *cosine, const float 
     }
 }
 
+static void rotate_pairs(float *out, const float *x, const float *cosine, const float *sine,
+                         int64_t n)
+{
+    for (int64_t i = 0; i < n / 2; i++) {
+        float a = x[2 * i], b = x[2 * i + 1];
+        out[2 * i] = a * cosine[i] - b * sine[i];
+        out[2 * i + 1] = b * cosine[i] + a * sine[i];
+    }
+}
+
 static void add_to(float *out, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -543,6 +553,7 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .norm_grad = norm_grad,
     .norm_columns = norm_columns,
     .rotate = rotate,
+    .rotate_pairs = rotate_pairs,
     .add_to = add_to,
     .dropout = dropout,
     .normals = normals,

@@ -80,6 +80,9 @@ struct vec {
                          int64_t rows, int64_t stride, int64_t cols, bool accumulate);
     // The halves of a row turned by the angles whose cosines and sines (n / 2 each) are given.
     void (*rotate)(float *out, const float *x, const float *cosine, const float *sine, int64_t n);
+    // The same of neighbours: 2i with 2i + 1.
+    void (*rotate_pairs)(float *out, const float *x, const float *cosine, const float *sine,
+                         int64_t n);
     void (*add_to)(float *out, const float *x, int64_t n);
 
     // Elements that the site draws at first, first + 1, …; `out` may be x.

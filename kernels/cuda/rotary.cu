@@ -2,24 +2,29 @@
 // ROTARY: positions as angles. The gradient is the same op with scale −1: it turns back.
 //
 // Every element is read and written once, 3 FLOPs: bound by memory. A block takes rows (positions)
-// whole: the angles' cosines and sines are made once for all heads of a row and lie in shared
-// memory. Angles are in double, as a position times a frequency is no f32; what is left of one
+// whole: the angles' cosines and sines are made once for all heads that turn alike and lie in
+// shared memory. Angles are in double, as a position times a frequency is no f32; what is left of one
 // after quarter turns is small enough for a short polynomial.
 #include <string.h>
 
+#include "common/op/rotary.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/team.h"
 
 enum { THREADS = 256, ANGLES = 1024, BLOCKS = 2048 };
 
+// A row is what shares its angles: the heads of a position, or in a sweep one head of it.
 struct rotary {
     const void *x;
     void *out;
     enum dtype type, out_type;
     const int32_t *position;
-    int64_t rows;
-    int heads, half, together; // half of a head; together: rows of a turn
-    double scale, octaves;     // octaves: how far frequencies go down over one head, in powers of 2
+    int64_t rows, offset, first_head;
+    int heads, half, together; // of a row; half of a head; rows that a block takes at a time
+    int sweep;                 // heads of a position in a sweep; 0: there is none
+    bool pairs;
+    double scale, gain;
+    struct rotary_series series;
 };
 
 // Taylor's, on an eighth of a turn to both sides: the error is below 1e-10.
@@ -52,8 +57,27 @@ DEVICE float2 turn_of(double angle)
     return make_float2(quarter == 1 || quarter == 2 ? -across : across, quarter >= 2 ? -up : up);
 }
 
-// A pack of one head's first half, and their partners half a head further.
-DEVICE void rotate_pack(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
+// rotary_speed of common/op.
+DEVICE double speed_of(const struct rotary_series *s, int64_t pair)
+{
+    const double f = exp2(-s->octaves * (double)pair);
+    const double share = s->share + s->by_pair * (double)pair + s->by_speed * f;
+    return f * (share >= 1 ? 1 : share <= 0 ? 1 / s->factor : share + (1 - share) / s->factor);
+}
+
+DEVICE float2 angle_of(const struct rotary *c, int64_t row, int i, const double *speed)
+{
+    const int64_t at = c->sweep ? row / c->sweep : row;
+    const double f =
+        c->sweep ? speed_of(&c->series, (c->first_head + row % c->sweep) * c->half + i) : speed[i];
+    float2 turn = turn_of(c->scale * (double)(c->position[at] + c->offset) * f);
+    turn.x = (float)(c->gain * (double)turn.x);
+    turn.y = (float)(c->gain * (double)turn.y);
+    return turn;
+}
+
+// A pack of one head's first half, from element `at` on, and their partners half a head further.
+DEVICE void rotate_halves(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
     float a[LANES], b[LANES], low[LANES], high[LANES];
@@ -67,26 +91,45 @@ DEVICE void rotate_pack(const struct rotary *c, struct pack p, const float2 *tur
     pack_store(c->out, to, at + c->half, p.wide, high);
 }
 
+// Two packs of neighbours, from element `at` on.
+DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
+{
+    const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
+    float x[2 * LANES];
+    pack_load(x, c->x, from, at, p.wide);
+    pack_load(x + p.wide, c->x, from, at + p.wide, p.wide);
+    for (int k = 0; k < p.wide; k++) {
+        const float a = x[2 * k], b = x[2 * k + 1];
+        x[2 * k] = a * turn[k].x - b * turn[k].y;
+        x[2 * k + 1] = b * turn[k].x + a * turn[k].y;
+    }
+    pack_store(c->out, to, at, p.wide, x);
+    pack_store(c->out, to, at + p.wide, p.wide, x + p.wide);
+}
+
 DEVICE void rotary(const struct rotary *c, struct pack p)
 {
-    __shared__ double frequency[ROTARY_PAIRS_MAX];
+    __shared__ double speed[ROTARY_PAIRS_MAX];
     __shared__ float2 turn[ANGLES];
     const int packs = c->half / p.wide, items = c->heads * packs;
     for (int i = threadIdx.x; i < c->half; i += THREADS)
-        frequency[i] = exp2(-c->octaves * i);
+        speed[i] = speed_of(&c->series, i);
     __syncthreads();
     for (int64_t first = (int64_t)blockIdx.x * c->together; first < c->rows;
          first += (int64_t)gridDim.x * c->together) {
         for (int i = threadIdx.x; i < c->together * c->half; i += THREADS)
             if (first + i / c->half < c->rows)
-                turn[i] =
-                    turn_of(c->scale * c->position[first + i / c->half] * frequency[i % c->half]);
+                turn[i] = angle_of(c, first + i / c->half, i % c->half, speed);
         __syncthreads();
         for (int i = threadIdx.x; i < c->together * items; i += THREADS) {
             const int row = i / items, head = i % items / packs, at = i % packs * p.wide;
-            if (first + row < c->rows)
-                rotate_pack(c, p, turn + row * c->half + at,
-                            ((first + row) * c->heads + head) * 2 * c->half + at);
+            const int64_t base = ((first + row) * c->heads + head) * 2 * c->half;
+            if (first + row >= c->rows)
+                continue;
+            if (c->pairs)
+                rotate_pairs(c, p, turn + row * c->half + at, base + 2 * at);
+            else
+                rotate_halves(c, p, turn + row * c->half + at, base + at);
         }
         __syncthreads();
     }
@@ -103,15 +146,22 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc ? rc : op_want_float(c, &c->out[0], e);
     if (rc)
         return rc;
+    const struct shape *positions = &c->in[1].shape;
     const int64_t n = x->n ? x->dim[x->n - 1] : 0;
     if (x->n < 2 || n % 2 || n / 2 > ROTARY_PAIRS_MAX)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     memset(&r, 0, sizeof r);
-    r.rows = shape_count(&c->in[1].shape);
-    r.heads = (int)x->dim[x->n - 2];
+    r.rows = shape_count(positions);
+    r.heads = (int)(x->n > positions->n + 1 ? x->dim[x->n - 2] : 1);
     r.half = (int)(n / 2);
-    if (r.rows * x->dim[x->n - 2] * n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
+    if (r.rows * r.heads * n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
+    if (c->attr->rotary.sweep) {
+        r.sweep = r.heads;
+        r.rows *= r.heads;
+        r.heads = 1;
+        r.first_head = c->attr->start;
+    }
     const bool alike = c->in[0].dtype == c->out[0].dtype && pack_aligned(c->in[0].data) &&
                        pack_aligned(c->out[0].data);
     const int wide = alike ? pack_wide(c->in[0].dtype, r.half) : 1;
@@ -124,7 +174,10 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.out_type = c->out[0].dtype;
     r.position = (const int32_t *)c->in[1].data;
     r.scale = (double)c->attr->scale;
-    r.octaves = log2((double)c->attr->theta) * 2 / (double)n;
+    r.gain = c->attr->rotary.gain != 0 ? (double)c->attr->rotary.gain : 1;
+    r.offset = c->attr->rotary.offset;
+    r.pairs = c->attr->rotary.pairs;
+    r.series = rotary_series_of(&c->attr->rotary, n);
     LAUNCH_VARIANT(rotary, wide, launch_blocks(r.rows, r.together, BLOCKS), THREADS, q->stream, r);
     return op_launched(q, c, e);
 }

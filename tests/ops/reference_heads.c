@@ -15,17 +15,49 @@ struct call {
     int nout;
 };
 
+// How often pair p of a series of `elements` turns in a position, in radians. The ways to slow it
+// down are written as the papers and their models' code have them, not as rotary.h does.
+static double speed_of(const struct op_rotary *r, double p, double elements)
+{
+    double theta = (double)r->theta, f = pow(theta, -2 * p / elements), length = (double)r->length;
+    double slowed = f / (double)r->factor, wave = 2 * M_PI / f;
+    if (r->scaling == ROTARY_LINEAR)
+        return slowed;
+    if (r->scaling == ROTARY_LLAMA3) {
+        if (wave > length / (double)r->slow)
+            return slowed;
+        if (wave < length / (double)r->fast)
+            return f;
+        double smooth = (length / wave - (double)r->slow) / ((double)r->fast - (double)r->slow);
+        return (1 - smooth) * slowed + smooth * f;
+    }
+    if (r->scaling == ROTARY_YARN) {
+        double low = elements * log(length / ((double)r->fast * 2 * M_PI)) / (2 * log(theta));
+        double high = elements * log(length / ((double)r->slow * 2 * M_PI)) / (2 * log(theta));
+        low = fmax(floor(low), 0);
+        high = fmin(ceil(high), elements - 1);
+        double ramp = fmin(fmax((p - low) / (high > low ? high - low : 0.001), 0), 1);
+        return slowed * ramp + f * (1 - ramp);
+    }
+    return f;
+}
+
 void ref_rotary(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out)
 {
     const struct shape *s = &in[0].shape;
-    int64_t d = s->dim[s->n - 1], row = d * s->dim[s->n - 2];
+    const struct op_rotary *r = &attr->rotary;
+    int64_t d = s->dim[s->n - 1], heads = s->n > in[1].shape.n + 1 ? s->dim[s->n - 2] : 1;
     for (int64_t i = 0; i < shape_count(s); i++) {
-        int64_t k = i % d % (d / 2);
-        bool low = i % d < d / 2;
-        double angle = (double)attr->scale * in[1].v[i / row] *
-                       pow((double)attr->theta, -2.0 * (double)k / (double)d);
-        double other = in[0].v[low ? i + d / 2 : i - d / 2];
-        out->v[i] = in[0].v[i] * cos(angle) + (low ? -1 : 1) * other * sin(angle);
+        int64_t e = i % d, h = i / d % heads, p = r->pairs ? e / 2 : e % (d / 2);
+        bool low = r->pairs ? e % 2 == 0 : e < d / 2;
+        int64_t step = r->pairs ? 1 : d / 2;
+        double speed =
+            r->sweep ? speed_of(r, (double)((attr->start + h) * d / 2 + p), (double)(r->heads * d))
+                     : speed_of(r, (double)p, (double)d);
+        double angle = (double)attr->scale * (in[1].v[i / (d * heads)] + (double)r->offset) * speed;
+        double other = in[0].v[low ? i + step : i - step],
+               gain = r->gain != 0 ? (double)r->gain : 1;
+        out->v[i] = gain * (in[0].v[i] * cos(angle) + (low ? -1 : 1) * other * sin(angle));
     }
 }
 

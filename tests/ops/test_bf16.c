@@ -25,7 +25,7 @@ static void case_make(struct rig_case *c, struct arena *a, enum op op, const cha
     c->attr.eps = 1e-5f;
     c->attr.center = true;
     c->attr.scale = 0.75f;
-    c->attr.theta = 1000;
+    c->attr.rotary.theta = 1000;
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct ref_tensor *t = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
         bool ids = t->dtype == DT_I32;
@@ -133,7 +133,7 @@ static void attention_and_rotary_round_what_they_make(void **state)
         c.attr.window = t > 2 ? 20 : 0;
         c.attr.cap = t > 2 ? 2 : 0;
         c.attr.group = 1;
-        c.attr.theta = 100;
+        c.attr.rotary = (struct op_rotary){.theta = 100, .pairs = true};
         for (int k = 0; k < c.nin; k++) {
             bool ids = c.in[k].dtype == DT_I32;
             c.in[k].dtype = ids ? DT_I32 : DT_BF16;

@@ -170,11 +170,83 @@ static void rotary_turns_each_pair_by_its_position(void **state)
         struct rig_case c;
         int64_t ext[26] = {[1] = 2, [3] = d, [7] = 3, [18] = 37};
         rig_case(&c, &a, OP_ROTARY, "bshd,bs->bshd", ext);
-        c.attr.theta = 10000;
+        c.attr.rotary.theta = 10000;
         c.attr.scale = d % 4 ? 1 : -1;
         rig_fill(&c.in[0], 1, -1, 1);
         rig_fill(&c.in[1], 2, 0, 8192);
         run_everywhere(&c, "of heads", 1e-6, 3e-7);
+        arena_clear(&a);
+    }
+}
+
+// The published settings: Llama 3.1's, DeepSeek-V2's; JAXformer's sweep over all heads.
+static void rotary_turns_as_its_scaling_says(void **state)
+{
+    static const struct {
+        const char *name, *einsum;
+        int64_t d, start;
+        struct op_rotary rotary;
+    } cases[] = {
+        {"pairs", "bshd,bs->bshd", 10, 0, {.theta = 10000, .pairs = true}},
+        {"many pairs", "bshd,bs->bshd", 64, 0, {.theta = 10000, .pairs = true}},
+        {"an offset", "bshd,bs->bshd", 8, 0, {.theta = 100, .offset = 1}},
+        {"a gain", "bshd,bs->bshd", 8, 0, {.theta = 100, .gain = 1.25f}},
+        {"no heads", "bsd,bs->bsd", 32, 0, {.theta = 10000, .pairs = true, .offset = 1}},
+        {"linear", "bshd,bs->bshd", 32, 0, {.theta = 10000, .scaling = ROTARY_LINEAR, .factor = 4}},
+        {"llama3",
+         "bshd,bs->bshd",
+         128,
+         0,
+         {.theta = 500000,
+          .scaling = ROTARY_LLAMA3,
+          .factor = 8,
+          .slow = 1,
+          .fast = 4,
+          .length = 8192}},
+        {"yarn",
+         "bshd,bs->bshd",
+         64,
+         0,
+         {.theta = 10000,
+          .scaling = ROTARY_YARN,
+          .factor = 40,
+          .slow = 1,
+          .fast = 32,
+          .length = 4096,
+          .pairs = true,
+          .gain = 0.707f}},
+        {"yarn of few pairs",
+         "bshd,bs->bshd",
+         4,
+         0,
+         {.theta = 10000,
+          .scaling = ROTARY_YARN,
+          .factor = 4,
+          .slow = 1,
+          .fast = 32,
+          .length = 64}},
+        {"a sweep",
+         "bshd,bs->bshd",
+         16,
+         0,
+         {.theta = 10000, .sweep = true, .heads = 3, .pairs = true, .offset = 1}},
+        {"a part of a sweep",
+         "bshd,bs->bshd",
+         130,
+         4,
+         {.theta = 10000, .sweep = true, .heads = 12}},
+    };
+    (void)state;
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {[1] = 2, [3] = cases[t].d, [7] = 3, [18] = 37};
+        rig_case(&c, &a, OP_ROTARY, cases[t].einsum, ext);
+        c.attr.rotary = cases[t].rotary;
+        c.attr.start = cases[t].start;
+        rig_fill(&c.in[0], 1, -1, 1);
+        rig_fill(&c.in[1], 2, 0, 8192);
+        run_everywhere(&c, cases[t].name, 1e-6, 3e-7);
         arena_clear(&a);
     }
 }
@@ -328,7 +400,7 @@ static void embeddings_and_rotarys_gradients_are_slopes(void **state)
     slope_of("embed", &f, 1, g.in[1].v, d[0]);
     rig_case(&f, &a, OP_ROTARY, "bshd,bs->bshd", ext);
     rig_case(&g, &a, OP_ROTARY, "bshd,bs->bshd", ext);
-    f.attr.theta = g.attr.theta = 100;
+    f.attr.rotary = g.attr.rotary = (struct op_rotary){.theta = 100, .pairs = true, .gain = 1.5f};
     g.attr.scale = -1;
     rig_fill(&f.in[0], 1, -1, 1);
     rig_fill(&f.in[1], 2, 0, 50);
@@ -346,6 +418,7 @@ int main(void)
         cmocka_unit_test(attention_agrees_in_every_variant),
         cmocka_unit_test(a_part_of_the_heads_reads_its_own_key_heads),
         cmocka_unit_test(rotary_turns_each_pair_by_its_position),
+        cmocka_unit_test(rotary_turns_as_its_scaling_says),
         cmocka_unit_test(padding_takes_no_part_in_a_row),
         cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),
         cmocka_unit_test(attentions_gradients_are_slopes),

@@ -401,7 +401,9 @@ static void attend(struct pool *p, int i)
     in[n++] = p->positions;
     in[n++] = p->positions;
     if (pick(p, 2)) {
-        struct op_attr turn = {.scale = 1, .theta = 10000};
+        struct op_attr turn = {.scale = 1, .rotary.theta = 10000};
+        turn.rotary.sweep = pick(p, 2);
+        turn.rotary.pairs = pick(p, 2);
         in[0] = graph_op(p->g, &(struct op_args){.op = OP_ROTARY,
                                                  .nin = 2,
                                                  .in = (int[]){in[0], p->positions},

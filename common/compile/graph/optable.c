@@ -286,6 +286,19 @@ static int infer_mixed(const struct graph *g, const struct node *n, struct err *
 // Dimensions of what attention reads.
 enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH, ATT_DIMS };
 
+static int infer_rotary(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct shape *x = &input_of(g, n, 0)->shape, *positions = &input_of(g, n, 1)->shape;
+    int heads = x->n - 1 - positions->n;
+    if (heads < 0 || heads > 1 || x->dim[x->n - 1] % 2)
+        return err_set(e, ERR_INTERNAL, "rotary: %s is no even row a position, nor heads of such",
+                       name_value(input_of(g, n, 0)));
+    if (n->attr.rotary.sweep && !heads)
+        return err_set(e, ERR_INTERNAL, "rotary: a sweep over the heads of %s, which has none",
+                       name_value(input_of(g, n, 0)));
+    return infer_mixed(g, n, e);
+}
+
 // qr lies as q does, kr as k does but without heads.
 static bool pair_fits(const struct shape *q, const struct shape *k, const struct shape *qr,
                       const struct shape *kr)
@@ -465,6 +478,18 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     place_draw(&attr->draw, 3, k, ATT_SEQ, 0, at);
 }
 
+// Of a sweep over heads: which is the first here, and how many there are in all.
+static void place_sweep(const struct graph *g, const struct node *n, const struct op_at *at,
+                        struct op_attr *attr)
+{
+    const struct value *out = &g->values[n->out[0]];
+    int heads = out->shape.n - 2;
+    if (!attr->rotary.sweep)
+        return;
+    attr->start = find_start(g, n->out[0], at, heads);
+    attr->rotary.heads = out->shape.dim[heads];
+}
+
 // ---- made by fusion ----
 
 // What is wrong with an operand of steps: labels that the output lacks.
@@ -554,7 +579,7 @@ static const struct op_row table[OP_COUNT] = {
     [OP_NORM_GRAD] = {.infer = infer_norm},
     [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
                              .workspace = {workspace_norm, workspace_norm_parts}},
-    [OP_ROTARY] = {.infer = infer_mixed},
+    [OP_ROTARY] = {.infer = infer_rotary, .place = place_sweep},
     [OP_ATTENTION] = {.infer = infer_attention,
                       .flops = flops_attention,
                       .workspace = {workspace_attention, workspace_attention_cuda},

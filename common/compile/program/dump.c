@@ -87,6 +87,18 @@ static void put_hex(struct buf *out, unsigned byte)
     buf_putc(out, digits[byte & 15]);
 }
 
+static void put_rotary(const struct op_rotary *r, struct buf *out)
+{
+    put_float(out, "theta", r->theta);
+    put_float(out, "gain", r->gain);
+    put_float(out, "factor", r->factor);
+    put_float(out, "slow", r->slow);
+    put_float(out, "fast", r->fast);
+    buf_printf(out, " scaling=%d length=%lld offset=%lld%s%s", (int)r->scaling,
+               (long long)r->length, (long long)r->offset, r->pairs ? " pairs" : "",
+               r->sweep ? " sweep" : "");
+}
+
 static void put_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
 {
     buf_puts(out, " labels=");
@@ -102,6 +114,8 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
+    if (i->op == OP_ROTARY)
+        put_rotary(&a->rotary, out);
     if (i->op == OP_ATTENTION || i->op == OP_ATTENTION_GRAD) {
         buf_printf(out, " group=%lld window=%lld%s", (long long)a->group, (long long)a->window,
                    a->ahead ? " ahead" : "");
